@@ -121,7 +121,7 @@ fn step(step: u64, part: u64) -> EventKind {
         }
         2 => EventKind::CallStarted {
             call,
-            verdict: Verdict::Allow,
+            verdict: Some(Verdict::Allow),
             rule: "mode auto".into(),
         },
         3 => EventKind::CommandStarted {
@@ -139,8 +139,8 @@ fn step(step: u64, part: u64) -> EventKind {
             let change = FileChange {
                 path,
                 change: Change::Modified,
-                added: 3,
-                removed: 2,
+                added: Some(3),
+                removed: Some(2),
                 diff,
             };
             EventKind::FileChanged {

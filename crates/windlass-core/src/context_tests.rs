@@ -72,7 +72,7 @@ impl Live {
         if let Some(call) = self.open.first().cloned() {
             self.emit(EventKind::CallStarted {
                 call,
-                verdict: Verdict::Allow,
+                verdict: Some(Verdict::Allow),
                 rule: "r".into(),
             });
         }
@@ -211,8 +211,8 @@ fn where_shortening_is_not_enough_a_summary_stands_for_the_oldest_steps() {
     let change = FileChange {
         path: "src/a.rs".into(),
         change: Change::Modified,
-        added: 3,
-        removed: 1,
+        added: Some(3),
+        removed: Some(1),
         diff: None,
     };
     live.emit(EventKind::FileChanged {

@@ -48,6 +48,11 @@ pub trait Enclosure: Send + Sync {
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>>;
     /// Hosts that it was not allowed to reach since somebody last asked.
     fn take_refused(&self) -> Vec<String>;
+    /// Lets programs run again that were stopped for the checks. Whether any is left: where the copy was closed or
+    /// mounted anew meanwhile, or the programs ended, the agent has to be started again.
+    fn resume(&self) -> bool {
+        false
+    }
 }
 
 /// What to start.

@@ -182,13 +182,21 @@ pub enum EventKind {
         /// The piece.
         text: String,
     },
-    /// A call was judged and is about to run; logged before its effect.
+    /// A call is about to run; logged before its effect, unless a foreign agent ran it without asking.
     CallStarted {
         /// The call.
         call: ToolCall,
-        /// How it was judged.
-        verdict: Verdict,
-        /// By which rule.
+        /// How it was judged; absent when nothing judged it before it ran.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verdict: Option<Verdict>,
+        /// The rule that let it run, or the reason why it was not judged.
+        rule: String,
+    },
+    /// A foreign agent ran a call without asking, and a deny or ask rule is about it. The run does not land.
+    RuleBroken {
+        /// The call.
+        call: CallId,
+        /// The rule.
         rule: String,
     },
     /// Live: a call shows what it is doing.
@@ -561,6 +569,7 @@ impl EventKind {
                 answer: Answer::No { note: Some(text) } | Answer::Text { text },
                 ..
             } => clean.text(text),
+            Self::RuleBroken { rule, .. } => clean.text(rule),
             Self::Denied { rule, reason, .. } => {
                 clean.text(rule);
                 clean.text(reason);

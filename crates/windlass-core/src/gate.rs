@@ -26,6 +26,7 @@ use crate::host_name;
 use crate::shell::{Script, Simple};
 use crate::terms::Isolation;
 use crate::tool::{Effect, Touch};
+use crate::workspace::Change;
 
 pub use floor::is_system_path;
 pub use landing::{Bar, bar_at_landing, executes_later, may_write};
@@ -263,6 +264,41 @@ impl PermissionGate {
             stage("capability", capability),
         ];
         Explained { stages, decision }
+    }
+
+    /// The deny or ask rule that is about a call, whatever the mode and the floor say.
+    #[must_use]
+    pub fn restricting_rule(&self, proposal: &Proposal<'_>) -> Option<Decision> {
+        self.restricting(proposal, Verdict::Deny)
+            .or_else(|| self.restricting(proposal, Verdict::Ask))
+    }
+
+    /// The deny or ask rule that is about a changed file.
+    #[must_use]
+    pub fn rule_about_change(&self, path: &str, change: &Change, place: Place) -> Option<Decision> {
+        let write = |path: &str| Touch::Write {
+            path: path.to_owned(),
+            inside: true,
+            new: *change == Change::Created,
+        };
+        let mut touches = vec![write(path)];
+        if let Change::MovedFrom(from) = change {
+            touches.push(write(from));
+        }
+        let tools: &[&str] = match change {
+            Change::Created => &["write_file"],
+            Change::Deleted => &["delete_file"],
+            Change::Modified => &["write_file", "edit_file"],
+            Change::MovedFrom(_) => &["move_file"],
+        };
+        tools.iter().find_map(|tool| {
+            self.restricting_rule(&Proposal {
+                tool,
+                effect: Effect::Write,
+                touches: &touches,
+                place,
+            })
+        })
     }
 
     /// Whether a rule takes the tool away before the model sees it.

@@ -557,3 +557,33 @@ fn auto_says_truly_why_it_asks() {
         );
     }
 }
+
+#[test]
+fn rules_about_writing_are_about_changed_files() {
+    let check = |rule: &str, verdict: Verdict, change: &Change, expect: bool| {
+        let rules = vec![Rule::parse(rule, verdict, Level::User).expect("a rule")];
+        let gate = PermissionGate {
+            rules,
+            ..PermissionGate::default()
+        };
+        let found = gate.rule_about_change("docs/a.md", change, Place::default());
+        assert_eq!(found.is_some(), expect, "{rule} {change:?}");
+    };
+    let (deny, ask) = (Verdict::Deny, Verdict::Ask);
+    let moved = Change::MovedFrom("src/lib.rs".to_owned());
+    check("write_file(docs/**)", deny, &Change::Created, true);
+    check("edit_file(docs/)", ask, &Change::Modified, true);
+    check("write_file(docs/**)", deny, &Change::Deleted, true);
+    check("delete_file", deny, &Change::Deleted, true);
+    check("write_file(src/**)", deny, &moved, true);
+    check("edit_file", deny, &Change::Modified, true);
+    check("write_file(src/**)", deny, &Change::Modified, false);
+    check("read_file(docs/**)", deny, &Change::Modified, false);
+    check("bash", deny, &Change::Modified, false);
+    check(
+        "write_file(docs/**)",
+        Verdict::Allow,
+        &Change::Modified,
+        false,
+    );
+}

@@ -152,7 +152,7 @@ fn what_is_said_while_calls_are_open_waits_for_their_results() {
 fn a_dangling_call_says_whether_it_may_have_happened() {
     let begun = EventKind::CallStarted {
         call: call(2),
-        verdict: crate::gate::Verdict::Allow,
+        verdict: Some(crate::gate::Verdict::Allow),
         rule: "r".into(),
     };
     let history = fold(vec![
@@ -290,7 +290,7 @@ fn what_is_not_needed_changes_nothing() {
     let middle = || {
         let begun = EventKind::CallStarted {
             call: call(1),
-            verdict: crate::gate::Verdict::Allow,
+            verdict: Some(crate::gate::Verdict::Allow),
             rule: "r".into(),
         };
         fold(vec![started(), said(&[1, 2]), begun])

@@ -51,6 +51,8 @@ use crate::validator::{Evidence, Finding};
 
 /// Limit of judging one try again because files changed while the checks ran or while a person was asked.
 pub const MAX_STALE: u32 = 3;
+/// Broken rules that are named in the outcome.
+const MAX_BROKEN: usize = 20;
 /// Earlier tries whose findings are remembered.
 const MAX_TRIES: usize = 20;
 
@@ -211,6 +213,8 @@ pub struct Run {
     /// The structured answer.
     pub output: Option<serde_json::Value>,
     ending: Option<Outcome>,
+    /// Rules that calls broke which nothing judged before they ran.
+    broken_rules: BTreeSet<String>,
 }
 
 impl Run {
@@ -240,6 +244,7 @@ impl Run {
             answered: false,
             output: None,
             ending: None,
+            broken_rules: BTreeSet::new(),
         }
     }
 
@@ -276,6 +281,13 @@ impl Run {
                 iteration: self.iteration.max(1),
                 started: self.iterating == Progress::Started,
             };
+        }
+        if !self.broken_rules.is_empty() && !self.landed {
+            let rules = self.broken_rules.iter().map(String::as_str);
+            return Step::End(rules_broken(
+                "a call that the agent ran without asking",
+                rules,
+            ));
         }
         if !here.judges || self.landed {
             return Step::Keep;
@@ -431,6 +443,11 @@ impl Run {
                 self.landed = true;
                 self.copy = None;
             }
+            EventKind::RuleBroken { rule, .. } => {
+                if self.broken_rules.len() < MAX_BROKEN {
+                    self.broken_rules.insert(rule.clone());
+                }
+            }
             EventKind::RunEnding { outcome } => self.ending = Some(outcome.clone()),
             _ => {}
         }
@@ -556,6 +573,17 @@ fn not_let_land(ask: &LandingAsk) -> Outcome {
         "a person has to let these land, and nobody did: {}; name them in the prompt, or look at the kept copy and \
          land it yourself",
         paths_in_words(&names)
+    );
+    Outcome::failed(FailReason::Policy, detail)
+}
+
+/// The end of a run in which something breaks rules and was not judged before it happened.
+#[must_use]
+pub fn rules_broken<'a>(what: &str, rules: impl IntoIterator<Item = &'a str>) -> Outcome {
+    let rules: Vec<&str> = rules.into_iter().collect();
+    let detail = format!(
+        "{what} is not allowed by {}; nothing landed, look at the kept copy and land it yourself if it may stay",
+        rules.join(", ")
     );
     Outcome::failed(FailReason::Policy, detail)
 }

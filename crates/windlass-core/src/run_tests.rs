@@ -473,3 +473,17 @@ proptest! {
         prop_assert!(finished || log.len() > 200);
     }
 }
+
+#[test]
+fn a_call_that_broke_a_rule_ends_the_run_before_anything_lands() {
+    let call = crate::id::CallId("c1".to_owned());
+    let rule = "user rule bash(curl *)".to_owned();
+    let broken = [tried(), vec![EventKind::RuleBroken { call, rule }]].concat();
+    let Step::End(Outcome::Failed { reason, detail, .. }) =
+        folded(&broken).next(&here(Place::Open))
+    else {
+        panic!("{:?}", folded(&broken).next(&here(Place::Open)));
+    };
+    assert_eq!(reason, FailReason::Policy);
+    assert!(detail.contains("user rule bash(curl *)"), "{detail}");
+}

@@ -59,8 +59,8 @@ mod tests {
         let change = |path: &&str| FileChange {
             path: (*path).to_owned(),
             change: Change::Modified,
-            added: 1,
-            removed: 0,
+            added: Some(1),
+            removed: Some(0),
             diff: None,
         };
         let changes = Changes {

@@ -442,9 +442,9 @@ pub trait Toolbox: Send + Sync {
         let why = "calls of foreign agents are not judged here";
         Box::pin(std::future::ready(Ok(Admitted::blocked(why))))
     }
-    /// Logs that a foreign agent runs a call that it did not ask about; the sandbox holds it. One that was admitted is
-    /// known already.
-    fn observed(&self, _call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// Logs that a foreign agent runs a call that it did not ask about, and which rule is against it. The sandbox holds the
+    /// call. One that was admitted is known already.
+    fn observed(&self, _call: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
     /// Logs what a foreign agent says came of a call, with what was seen to have become of files, where somebody looked:
@@ -515,6 +515,8 @@ impl Like {
 pub enum Admitted {
     /// It may run.
     Yes {
+        /// Paths in the workspace that it would write.
+        writes: Vec<String>,
         /// Under this rule.
         rule: String,
     },

@@ -267,8 +267,13 @@ pub trait Processes: Send + Sync {
     fn has_jobs(&self) -> bool {
         false
     }
-    /// Ends all jobs.
+    /// Ends all jobs, and all agents that are not ours.
     fn stop_all(&self) -> BoxFuture<'_, ()>;
+    /// Ends all jobs, and stops agents that are not ours until [`Enclosure::resume`]: nothing of them runs any more. One
+    /// that cannot be stopped is ended.
+    fn pause_agents(&self) -> BoxFuture<'_, ()> {
+        self.stop_all()
+    }
     /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker
     /// place.
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
@@ -395,13 +400,26 @@ pub struct FileChange {
     pub path: String,
     /// What happened to it.
     pub change: Change,
-    /// Lines added.
-    pub added: u32,
-    /// Lines removed.
-    pub removed: u32,
+    /// Lines added; absent where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<u32>,
+    /// Lines removed; absent where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u32>,
     /// A unified diff, unless it would be too long or the file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+}
+
+impl FileChange {
+    /// The lines added and removed, as in `+3 -1`; nothing where they were not counted.
+    #[must_use]
+    pub fn line_counts(&self) -> String {
+        match (self.added, self.removed) {
+            (Some(added), Some(removed)) => format!("+{added} -{removed}"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// What happened to a file.

@@ -108,7 +108,7 @@ impl Toolbox for Executor {
         Box::pin(self.admit_foreign(call))
     }
 
-    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn observed(&self, call: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.observe_foreign(call))
     }
 
@@ -367,7 +367,10 @@ impl Executor {
 
     async fn log_ready(&self, ready: &Ready) -> Result<(), StoreError> {
         match ready.under.clone() {
-            Some((verdict, rule)) => self.log_started(ready.call.clone(), verdict, rule).await,
+            Some((verdict, rule)) => {
+                self.log_started(ready.call.clone(), Some(verdict), rule)
+                    .await
+            }
             None => Ok(()),
         }
     }
@@ -375,7 +378,7 @@ impl Executor {
     async fn log_started(
         &self,
         call: ToolCall,
-        verdict: Verdict,
+        verdict: Option<Verdict>,
         rule: String,
     ) -> Result<(), StoreError> {
         let started = EventKind::CallStarted {

@@ -301,6 +301,14 @@ impl Processes for HostProcesses {
         })
     }
 
+    fn pause_agents(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.jobs.stop_all().await;
+            self.tenants.pause_all().await;
+            self.end_leftovers();
+        })
+    }
+
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
         Box::pin(async move {
             let (Some(sandbox), Some(inside)) = (&self.sandbox, self.inside().await?) else {

@@ -8,7 +8,6 @@ use windlass_core::budget::{Spent, Usage};
 use windlass_core::clock::Timestamp;
 use windlass_core::event::EventKind;
 use windlass_core::flags::SavedFlags;
-use windlass_core::gate::Verdict;
 use windlass_core::id::{CallId, RunId};
 use windlass_core::message::{ErrorCategory, Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::outcome::{FailReason, Outcome, RunSummary, StopReason};
@@ -352,7 +351,7 @@ impl Weave {
             let rule = format!("imported: {} let it run", self.kind.word());
             self.fact(EventKind::CallStarted {
                 call,
-                verdict: Verdict::Allow,
+                verdict: None,
                 rule,
             });
         }

@@ -154,6 +154,17 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
     .collect()
 }
 
+/// The states of processes that name a text anywhere, by the letter of the kernel.
+pub(crate) fn states_of(text: &str) -> Vec<(u32, char)> {
+    let state = |line: &String| {
+        let pid: u32 = line.split(' ').next()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        Some((pid, rest.trim_start().chars().next()?))
+    };
+    processes_with(text).iter().filter_map(state).collect()
+}
+
 /// Ends the processes that name a text anywhere and whose first words hold a name: an agent, not who holds it.
 pub(crate) fn end_those_of(text: &str, name: &str) {
     for line in processes_with(text) {

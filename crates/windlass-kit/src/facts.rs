@@ -28,6 +28,8 @@ pub(crate) enum Need {
     Memory,
     /// It is a program that can die, or be replaced.
     Program,
+    /// Its program takes more than one prompt.
+    Stays,
 }
 
 /// How the model's work comes out of a runtime.
@@ -121,6 +123,9 @@ const AGENT: Facts = Facts {
 /// Why a program that is started for one prompt has no calls to judge.
 const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the sandbox holds it";
 
+/// Programs that are started for each prompt.
+const RESTARTS: (&[Need], &str) = (&[Need::Stays], "its program is started for each prompt");
+
 /// Why a program that is started for one prompt is given no servers.
 const OWN_SERVERS: &str = "a one-shot program is given no MCP servers; it may have its own";
 
@@ -148,7 +153,11 @@ pub(crate) const FIXTURE: Facts = Facts {
 pub(crate) const CLI_THAT_TELLS: Facts = Facts {
     name: "cli",
     model: None,
-    lacks: &[(&[Need::Approval], ONE_SHOT), (&[Need::Mcp], OWN_SERVERS)],
+    lacks: &[
+        (&[Need::Approval], ONE_SHOT),
+        (&[Need::Mcp], OWN_SERVERS),
+        RESTARTS,
+    ],
     ..AGENT
 };
 
@@ -158,6 +167,7 @@ pub(crate) const ANY_CLI: Facts = Facts {
         (&[Need::Approval], ONE_SHOT),
         (&[Need::Mcp], OWN_SERVERS),
         (&[Need::Memory], "it begins anew with each prompt"),
+        RESTARTS,
     ],
     tells_calls: false,
     ..CLI_THAT_TELLS
@@ -208,11 +218,13 @@ pub(crate) const FACTS: &[Facts] = &[
     },
     Facts {
         name: "claude-code",
+        lacks: &[RESTARTS],
         bare: Bare::ClaudeCode,
         ..AGENT
     },
     Facts {
         name: "codex",
+        lacks: &[RESTARTS],
         model: OPENAI,
         bare: Bare::Codex,
         ..AGENT
@@ -254,6 +266,7 @@ pub(crate) const FACTS: &[Facts] = &[
             ),
             (&[Need::Steps], "Aider asks its model once"),
             (&[Need::Memory], "Aider begins anew with each prompt"),
+            RESTARTS,
         ],
         python: true,
         start: Duration::from_secs(30),

@@ -38,6 +38,8 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
                 words: Vec::new(),
                 model: Some("m".to_owned()),
                 protocol: None,
+                masked_dirs: Vec::new(),
+                instruction_files: Vec::new(),
                 options: Map::new(),
             };
             match build(&setup, Some("python".into())) {

@@ -44,6 +44,10 @@ pub struct AgentSetup {
     pub model: Option<String>,
     /// The protocol by which its model is served; none where it signs in by itself.
     pub protocol: Option<Protocol>,
+    /// Directories of a project that are empty in its copy, beside those of its row.
+    pub masked_dirs: Vec<String>,
+    /// Instruction files of a project that it reads by itself, beside those of its row.
+    pub instruction_files: Vec<String>,
     /// Its own options, as the settings have them.
     pub options: Map<String, Json>,
 }

@@ -18,6 +18,10 @@ pub struct Given {
     pub metering: Option<String>,
     /// Its credential file.
     pub login_file: Option<String>,
+    /// Directories of a project that are empty in its copy, beside those of its row.
+    pub masked_dirs: Vec<String>,
+    /// Instruction files of a project that it reads by itself, beside those of its row.
+    pub instruction_files: Vec<String>,
     /// Everything else, for its adapter.
     pub options: Map<String, Json>,
 }
@@ -51,6 +55,13 @@ impl Given {
             text("metering"),
             text("login_file"),
         );
+        let mut texts = |key: &str| -> Vec<String> {
+            let value = options.remove(key);
+            let list = value.as_ref().and_then(Json::as_array);
+            let texts = list.into_iter().flatten().filter_map(Json::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        let (masked_dirs, instruction_files) = (texts("masked_dirs"), texts("instruction_files"));
         // Who it is was read already, and whoever makes the gate reads the mode.
         ["kind", "about", "approval"]
             .iter()
@@ -60,6 +71,8 @@ impl Given {
             auth,
             metering,
             login_file,
+            masked_dirs,
+            instruction_files,
             options,
         }
     }

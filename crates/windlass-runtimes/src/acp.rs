@@ -40,7 +40,7 @@ pub struct Acp {
     argv: Vec<String>,
     model: Option<String>,
     options: AcpOptions,
-    profile: &'static Profile,
+    profile: Profile,
     dialect: Dialect,
     /// Those of the profile with a person's on top.
     texts: StartTexts,
@@ -56,7 +56,11 @@ impl Acp {
         options: AcpOptions,
         dialect: Dialect,
     ) -> Result<Self, String> {
-        let profile = &spec.acp;
+        let profile = &Profile {
+            mcp: options.mcp.unwrap_or(spec.acp.mcp),
+            keeps_directory: options.keeps_directory.unwrap_or(spec.acp.keeps_directory),
+            ..spec.acp
+        };
         let own: Vec<String> = profile
             .command
             .iter()
@@ -110,7 +114,7 @@ impl Acp {
             argv,
             model,
             options,
-            profile,
+            profile: *profile,
             dialect,
             texts,
             kinds,
@@ -190,6 +194,10 @@ impl Adapter for Acp {
                 .chain(reports_cost.then_some(F::ReportsCost))
                 .chain(always),
         )
+    }
+
+    fn stays(&self) -> bool {
+        true
     }
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {

@@ -7,12 +7,16 @@ mod looked;
 mod metering;
 mod words;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use serde_json::Value;
 use windlass_core::budget::{Limit, Usage};
 use windlass_core::clock::Clock;
+use windlass_core::enclosure::Enclosure;
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, RefusalCategory};
@@ -84,6 +88,10 @@ pub trait Adapter: Send + Sync {
     fn lives_by_the_log(&self) -> bool {
         false
     }
+    /// Whether its program may stay from one iteration to the next, stopped while the checks run.
+    fn stays(&self) -> bool {
+        false
+    }
     /// Says something to the agent and follows it to the end of its answer. The first time the program is started, and
     /// goes on with the conversation `attempt.resume` names where there is one; later the adapter may keep it running in
     /// the attempt, or start it again and go on.
@@ -150,13 +158,41 @@ pub struct ForeignRuntime {
     pub instructions: String,
     /// Which version of its program works, where that is known.
     pub version: Option<String>,
+    /// The agent of the last iteration, while the checks run.
+    pub paused: PausedAgent,
+}
+
+/// An agent that waits for the next iteration of its run: its programs are stopped, its conversation is open.
+#[derive(Default)]
+pub struct PausedAgent(Mutex<Option<Paused>>);
+
+struct Paused {
+    enclosure: Arc<dyn Enclosure>,
+    conversation: Box<dyn Any + Send>,
+    session: Option<String>,
+}
+
+impl PausedAgent {
+    /// The agent of the iteration before this one, running again. None where it ended, or where its copy is closed or was
+    /// mounted anew.
+    fn resume(&self, iteration: u32) -> Option<Paused> {
+        let paused = self.0.lock().take()?;
+        (iteration > 1 && paused.enclosure.resume()).then_some(paused)
+    }
 }
 
 impl ForeignRuntime {
     async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
-        let place = match job.processes.enclose().await {
-            Ok(place) => place,
-            Err(err) => return Ok(failed(FailReason::Isolation, err.0)),
+        let paused = self.paused.resume(job.iteration);
+        let (place, before) = match paused {
+            Some(paused) => {
+                let before = (paused.conversation, paused.session);
+                (paused.enclosure, Some(before))
+            }
+            None => match job.processes.enclose().await {
+                Ok(place) => (place, None),
+                Err(err) => return Ok(failed(FailReason::Isolation, err.0)),
+            },
         };
         let model = match (&self.metering, place.endpoint()) {
             (Metering::Wire(endpoint), Some(port)) => ModelAccess::Metered {
@@ -168,6 +204,9 @@ impl ForeignRuntime {
         };
         let cancel = job.cancel.child_token();
         let attempt = AgentAttempt::new(job, place.as_ref(), self, model, cancel.clone());
+        if let Some((conversation, session)) = before {
+            attempt.continue_with(conversation, session).await?;
+        }
         let stop = match &self.metering {
             Metering::Wire(endpoint) => {
                 self.under_meter(&attempt, endpoint.as_ref(), &cancel)
@@ -185,6 +224,18 @@ impl ForeignRuntime {
                 .await?;
         }
         self.reconcile(&attempt).await?;
+        let is_judged = matches!(stop, Stop::Done | Stop::Answered { .. });
+        if is_judged
+            && self.adapter.stays()
+            && let Some(conversation) = attempt.take_conversation()
+        {
+            let (session, enclosure) = (attempt.session(), Arc::clone(&place));
+            *self.paused.0.lock() = Some(Paused {
+                enclosure,
+                conversation,
+                session,
+            });
+        }
         Ok(stop)
     }
 
@@ -243,7 +294,11 @@ impl ForeignRuntime {
         let mut talk = Talk::default();
         let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
         for _ in 0..MAX_STEERED {
-            let answer = self.adapter.converse(attempt, &say).await?;
+            let mut answer = self.adapter.converse(attempt, &say).await?;
+            // A program that was about to end when it was stopped ends as soon as it runs again.
+            if attempt.ended_at_once(&answer) {
+                answer = self.adapter.converse(attempt, &say).await?;
+            }
             self.book_reported(attempt).await?;
             match self.after(attempt, answer, &mut talk).await? {
                 Next::Stop(stop) => return Ok(stop),

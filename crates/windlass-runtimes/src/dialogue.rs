@@ -9,7 +9,7 @@ use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
-use windlass_core::tool::{Admitted, Effect};
+use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::agent::{Answer, End, Reported};
@@ -190,8 +190,8 @@ pub enum Output {
     Revoke(CallId),
     /// The program takes back a request: it gets no answer.
     Forget(String),
-    /// Log that the agent runs this call without having asked.
-    Observed(ToolCall, Effect),
+    /// Log that the agent runs this call without having asked, or that more is known of such a call.
+    Observed(ForeignCall),
     /// What came of a call that worked in a terminal of ours and says nothing itself.
     TerminalResult {
         /// The call.
@@ -394,6 +394,7 @@ pub(crate) mod testing {
                 text: "no".to_owned(),
             },
             false => Admitted::Yes {
+                writes: Vec::new(),
                 rule: "yes".to_owned(),
             },
         }

@@ -50,6 +50,7 @@ impl<D: Dialogue> Conversation<D> {
         let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
+        let ended = self.with_complaint(ended).await;
         self.services.close(attempt.job.processes.as_ref()).await;
         if self.dialogue.ends_with_input() {
             // It writes down what it remembers before it exits.
@@ -62,6 +63,23 @@ impl<D: Dialogue> Conversation<D> {
         }
         self.warn_of_unread(attempt, unknown).await?;
         Ok(ended)
+    }
+
+    /// Adds what the program wrote to standard error last to the reason why it is broken, unless the reason has it.
+    async fn with_complaint(&mut self, mut ended: Ended) -> Ended {
+        let Ended::Answered(Answer {
+            end: End::Broken(why),
+            ..
+        }) = &mut ended
+        else {
+            return ended;
+        };
+        self.peer.hear_complaint().await;
+        let complaint = self.peer.complaint();
+        if !complaint.is_empty() && !why.contains(&complaint) {
+            why.push_str(&format!("; the last on its standard error: {complaint}"));
+        }
+        ended
     }
 
     async fn warn_of_unread(

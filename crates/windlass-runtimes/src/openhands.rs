@@ -88,6 +88,10 @@ impl Adapter for OpenHands {
         Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use windlass_core::BoxFuture;
@@ -19,6 +20,8 @@ use crate::lines::{Lines, Tail};
 const MAX_WAITING: usize = 64 << 20;
 /// Bytes of standard error read at once.
 const PIECE: usize = 8 << 10;
+/// Pieces that are read of a program that will say no more.
+const MAX_PIECES: usize = 64;
 /// How much of standard error a person is shown.
 const SHOWN: usize = 1_500;
 
@@ -140,6 +143,20 @@ impl Peer {
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.lines.too_long.saturating_add(self.lines.not_json)
+    }
+
+    /// Reads what it complained about and nothing has read yet, without waiting for more.
+    pub(crate) async fn hear_complaint(&mut self) {
+        for _ in 0..MAX_PIECES {
+            // Lets the reactor see what is in the pipe.
+            tokio::task::yield_now().await;
+            if complain(&mut self.stderr, &mut self.tail)
+                .now_or_never()
+                .is_none()
+            {
+                return;
+            }
+        }
     }
 
     /// The end of what it complained about.

@@ -75,6 +75,10 @@ impl Adapter for Sidecar {
         true
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move { stay(attempt, self.begin(attempt, say).await, say).await })
     }

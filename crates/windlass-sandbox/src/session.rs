@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use crate::helper::{self, Helper};
+use crate::inside::{PAUSE_ALL, RESUME_ALL};
 use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
 use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Refusal, Report, Request, send};
@@ -83,6 +84,8 @@ struct Shared {
     /// Held while a frame is sent: two must not be mixed.
     sending: Mutex<()>,
     waiting: Mutex<Waiting>,
+    /// Who waits for commands to stop.
+    pausing: Mutex<HashMap<u32, Callback<bool>>>,
     next: AtomicU32,
     /// Ends when the helper has cleaned up.
     tidied: Mutex<mpsc::Receiver<()>>,
@@ -254,6 +257,7 @@ impl Session {
             control,
             sending: Mutex::new(()),
             waiting,
+            pausing: Mutex::default(),
             next: AtomicU32::new(1),
             tidied,
         });
@@ -368,6 +372,36 @@ impl Child {
         self.signal(libc::SIGKILL);
     }
 
+    /// Stops everything in the command until [`Child::resume`]. `done` is called once, from another thread: with whether
+    /// nothing of it runs any more, or when the command or the sandbox is gone. What could not be stopped should be
+    /// killed.
+    pub fn pause(&self, done: impl FnOnce(Result<bool, SandboxError>) + Send + 'static) {
+        let gone = || Err(SandboxError::Gone("the command has ended".to_owned()));
+        let Some(session) = self.session.upgrade() else {
+            return done(gone());
+        };
+        // Registered under the lock that its end takes, so that one of the two is heard.
+        let waiting = session.waiting.lock();
+        let is_running = waiting
+            .as_ref()
+            .is_some_and(|all| all.contains_key(&self.id));
+        if !is_running {
+            drop(waiting);
+            return done(gone());
+        }
+        let earlier = session.pausing.lock().insert(self.id, Box::new(done));
+        drop(waiting);
+        if let Some(earlier) = earlier {
+            earlier(gone());
+        }
+        self.signal(PAUSE_ALL);
+    }
+
+    /// Lets everything in the command run again.
+    pub fn resume(&self) {
+        self.signal(RESUME_ALL);
+    }
+
     fn signal(&self, signal: i32) {
         // A helper that is gone has taken the command with it.
         if let Some(session) = self.session.upgrade() {
@@ -461,6 +495,15 @@ fn listen(
     let left = shared
         .upgrade()
         .and_then(|shared| shared.waiting.lock().take());
+    // After that nothing more is added here.
+    let pausing = shared
+        .upgrade()
+        .map(|shared| std::mem::take(&mut *shared.pausing.lock()));
+    for (_, done) in pausing.into_iter().flatten() {
+        done(Err(SandboxError::Gone(
+            "its supervisor was ended".to_owned(),
+        )));
+    }
     for (_, waiter) in left.into_iter().flatten() {
         waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
     }
@@ -478,6 +521,11 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
             .upgrade()
             .and_then(|shared| shared.waiting.lock().as_mut()?.remove(&id))
     };
+    let pausing = |id: u32| {
+        let shared = shared.upgrade()?;
+        let done = shared.pausing.lock().remove(&id);
+        done
+    };
     match report {
         Report::Log { line } => tracing::debug!("sandbox helper: {line}"),
         Report::Ended { id, status, limits } => {
@@ -486,11 +534,21 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
                 processes: limits & HIT_PROCESSES != 0,
                 memory: limits & HIT_MEMORY != 0,
             };
-            if let Some(Waiter::End(done)) = waiter(id) {
+            let ended = waiter(id);
+            if let Some(done) = pausing(id) {
+                done(Err(SandboxError::Gone("the command has ended".to_owned())));
+            }
+            if let Some(Waiter::End(done)) = ended {
                 done(Ok(Ended {
                     status: ExitStatus::from_raw(status),
                     limits,
                 }));
+            }
+        }
+        Report::Paused { id, stopped } => {
+            tracing::debug!(id, stopped, "sandbox: command paused");
+            if let Some(done) = pausing(id) {
+                done(Ok(stopped));
             }
         }
         Report::Enclosed { id, ports } => {
@@ -516,6 +574,9 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
             }
         }
         Report::Failed { id, why } => {
+            if let Some(done) = pausing(id) {
+                done(Err(SandboxError::Gone("the command has ended".to_owned())));
+            }
             if let Some(waiter) = waiter(id) {
                 waiter.refuse(match why {
                     Refusal::NoLayers(why) => SandboxError::NoLayers(why),

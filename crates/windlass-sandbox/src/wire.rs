@@ -67,6 +67,8 @@ pub(crate) enum Report {
     Refused(Refusal),
     /// A command ended, with the status as the kernel gives it; everything it started is gone.
     Ended { id: u32, status: i32, limits: u32 },
+    /// A command was to be stopped; whether nothing of it runs any more.
+    Paused { id: u32, stopped: bool },
     /// A command could not be started, or a place could not be made.
     Failed { id: u32, why: Refusal },
     /// A place is made; its listeners come beside it.

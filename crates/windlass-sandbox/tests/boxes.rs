@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use lab::{LOOK, helper, run, try_run, wait_until};
+use lab::{LOOK, check_pause, helper, run, try_run, wait_until};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
     Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier,
@@ -234,6 +234,15 @@ fn what_was_started_ends_with_the_command() {
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&mark))
     });
     assert!(!alive);
+}
+
+#[test]
+fn a_paused_command_does_nothing_until_it_is_resumed() {
+    if lacks(Need::Namespaces) {
+        return;
+    }
+    let lab = Lab::new();
+    check_pause(&lab.open(), &lab.spec.root);
 }
 
 #[test]

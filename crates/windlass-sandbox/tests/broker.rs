@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use lab::{LOOK, helper, run, wait_until};
+use lab::{LOOK, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
     Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, Session, Signals, Spec, Standard,
     Tier, Tree, Within,
@@ -412,6 +412,13 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
         fs::read_to_string(lab.base.join("home/note")).unwrap(),
         "note\n"
     );
+}
+
+#[test]
+fn a_paused_command_does_nothing_until_it_is_resumed() {
+    for lab in Lab::with_both_signals(Net::Off) {
+        check_pause(&lab.open(), &lab.base.join("copy"));
+    }
 }
 
 #[test]

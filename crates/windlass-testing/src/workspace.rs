@@ -119,8 +119,8 @@ impl MemoryTree {
             self.changes.push(FileChange {
                 path,
                 change: Change::Modified,
-                added: 1,
-                removed: 0,
+                added: Some(1),
+                removed: Some(0),
                 diff: None,
             });
         }

@@ -189,12 +189,12 @@ fn report(change: &Change) -> FileChange {
         Change::Move { from, to, .. } => (to, Happened::MovedFrom(from.clone())),
     };
     let diff = diff(change);
-    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let count = |count: usize| u32::try_from(count).ok();
     FileChange {
         path: path.clone(),
         change: happened,
-        added: diff.as_ref().map_or(0, |diff| count(diff.added)),
-        removed: diff.as_ref().map_or(0, |diff| count(diff.removed)),
+        added: diff.as_ref().and_then(|diff| count(diff.added)),
+        removed: diff.as_ref().and_then(|diff| count(diff.removed)),
         diff: diff
             .filter(|diff| !diff.cut && !diff.text.is_empty())
             .map(|diff| diff.text),
@@ -215,15 +215,18 @@ fn diff(change: &Change) -> Option<Diff> {
 }
 
 fn sentence(change: &FileChange) -> String {
-    let counts = format!("(+{} -{})", change.added, change.removed);
+    let counts = match change.line_counts() {
+        counts if counts.is_empty() => counts,
+        counts => format!(" ({counts})"),
+    };
     match &change.change {
-        Happened::Created => format!("created {} {counts}", change.path),
-        Happened::Modified => format!("edited {} {counts}", change.path),
+        Happened::Created => format!("created {}{counts}", change.path),
+        Happened::Modified => format!("edited {}{counts}", change.path),
         Happened::Deleted => format!("deleted {}", change.path),
-        Happened::MovedFrom(from) if change.added + change.removed == 0 => {
+        Happened::MovedFrom(from) if counts == " (+0 -0)" => {
             format!("moved {from} to {}", change.path)
         }
-        Happened::MovedFrom(from) => format!("moved {from} to {} {counts}", change.path),
+        Happened::MovedFrom(from) => format!("moved {from} to {}{counts}", change.path),
     }
 }
 

@@ -96,8 +96,8 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
     let moved = FileChange {
         path: tidy(files, &args.to),
         change: Change::MovedFrom(tidy(files, &args.from)),
-        added: 0,
-        removed: 0,
+        added: Some(0),
+        removed: Some(0),
         diff: None,
     };
     Ok(change::output(vec![moved], &[]))

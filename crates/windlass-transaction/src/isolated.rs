@@ -446,7 +446,7 @@ impl Transaction for IsolatedRun {
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(async move {
-            self.0.live.stop_all().await;
+            self.0.live.pause_agents().await;
             Ok(())
         })
     }

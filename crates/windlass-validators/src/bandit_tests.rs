@@ -84,8 +84,8 @@ fn names_are_quoted_and_the_install_is_pinned() {
     let change = FileChange {
         path: "-a 'b.py".into(),
         change: Change::Created,
-        added: 0,
-        removed: 0,
+        added: Some(0),
+        removed: Some(0),
         diff: None,
     };
     assert_eq!(

@@ -46,8 +46,8 @@ impl World {
                 (old != Some(bytes)).then(|| FileChange {
                     path: path.clone(),
                     change,
-                    added: 0,
-                    removed: 0,
+                    added: Some(0),
+                    removed: Some(0),
                     diff: None,
                 })
             })

@@ -83,6 +83,10 @@ pub struct AgentFlags {
     /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<MeteringKind>()))]
     pub metering: Option<MeteringKind>,
+    /// Start an agent whose calls cannot be judged one by one, although rules or the approval mode ask for it. Calls and
+    /// changes are compared with the rules afterwards, and a run that breaks one does not land
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub accept_ungated: bool,
     /// Step down from the work to a patch to an answer, where the runtime cannot do more
     #[cfg_attr(feature = "clap", arg(long))]
     pub fallback: bool,
@@ -329,8 +333,9 @@ impl RunFlags {
 
     /// The flags that say who works, as far as they are known here: enough for another run.
     pub fn load_model(saved: &SavedFlags) -> AgentFlags {
-        const NAMES: [&str; 7] = [
+        const NAMES: [&str; 8] = [
             "runtime",
+            "accept_ungated",
             "auth",
             "metering",
             "model",

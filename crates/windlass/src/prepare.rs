@@ -250,6 +250,7 @@ impl Prepared {
             cd: request.flags.agent.cd.as_deref(),
             fallback: request.flags.agent.fallback
                 || settings.layers.boolean("runtime_fallback") == Some(true),
+            accept_ungated: request.flags.agent.accept_ungated,
         };
         let agent = plan
             .as_ref()

@@ -97,6 +97,7 @@ impl RuntimePlan {
         let only_foreign = [
             ("--auth", agent.auth.is_some()),
             ("--metering", agent.metering.is_some()),
+            ("--accept-ungated", agent.accept_ungated),
         ];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
             return Err(Error::usage(format!(
@@ -257,6 +258,8 @@ fn foreign(
             words,
             model,
             protocol: upstream.as_ref().map(|upstream| upstream.vendor.protocol),
+            masked_dirs: given.masked_dirs,
+            instruction_files: given.instruction_files,
             options: given.options,
         },
         upstream,

@@ -483,8 +483,8 @@ impl Stats {
     fn changed(&mut self, change: &FileChange) {
         self.files.insert(change.path.clone());
         let (added, removed) = self.open.changed.entry(change.path.clone()).or_default();
-        *added = added.saturating_add(change.added);
-        *removed = removed.saturating_add(change.removed);
+        *added = added.saturating_add(change.added.unwrap_or_default());
+        *removed = removed.saturating_add(change.removed.unwrap_or_default());
     }
 
     /// What a run changed: what its end says, or what its calls said when it has none.
@@ -496,7 +496,10 @@ impl Stats {
                     .extend(files.iter().map(|file| file.path.clone()));
                 files
                     .iter()
-                    .map(|file| (file.added, file.removed))
+                    .map(|file| {
+                        let count = |lines: Option<u32>| lines.unwrap_or_default();
+                        (count(file.added), count(file.removed))
+                    })
                     .collect()
             }
             None => seen.into_values().collect(),

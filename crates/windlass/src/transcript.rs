@@ -238,6 +238,8 @@ pub struct Transcript {
     /// The title of the terms that were stated last.
     stated: Option<String>,
     calls: HashMap<CallId, OpenCall>,
+    /// The folder of the workspace, for paths that foreign agents name in full.
+    workspace: String,
 }
 
 #[derive(Debug, Clone)]
@@ -269,7 +271,9 @@ impl Transcript {
                 runtime,
                 model,
                 program,
-            } => engine(format!(
+            } => {
+                self.workspace.clone_from(workspace);
+                engine(format!(
                 "session in {workspace} with {runtime}, model {}",
                 model.as_deref().unwrap_or("unknown")
             ))
@@ -277,7 +281,8 @@ impl Transcript {
             .did(
                 "opened the session",
                 json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program }),
-            ),
+            )
+            }
             EventKind::Queued { prompt, steer } => {
                 let title = match steer {
                     true => "will be sent at the next step",
@@ -308,7 +313,7 @@ impl Transcript {
                 verdict,
                 rule,
             } => {
-                let shown = describe_call(call);
+                let shown = words::within(&describe_call(call), &self.workspace);
                 let title = format!("› {shown}");
                 self.calls.insert(
                     call.id.clone(),
@@ -318,10 +323,21 @@ impl Transcript {
                         denied: false,
                     },
                 );
-                line(Actor::Policy, title)
+                let (actor, did) = match verdict {
+                    Some(_) => (Actor::Policy, "let a call run"),
+                    None => (Actor::Model, "ran a call that was not judged"),
+                };
+                line(actor, title)
                     .seen(Live, Info)
-                    .did("let a call run", json!({ "verdict": verdict, "rule": rule }))
+                    .did(did, json!({ "verdict": verdict, "rule": rule }))
                     .with([LineBlock::Call(call)])
+            }
+            EventKind::RuleBroken { call, rule } => {
+                let title = format!("not allowed by {rule}, and the agent did not ask: the run will not land");
+                line(Actor::Policy, title)
+                    .seen(Live, Warning)
+                    .did("found a broken rule", json!({ "call": call, "rule": rule }))
+                    .of(call)
             }
             EventKind::CallProgress { id, text } => line(Actor::Model, "works".to_owned())
                 .of(id)

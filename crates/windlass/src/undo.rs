@@ -251,8 +251,8 @@ mod tests {
         let change = FileChange {
             path: path.into(),
             change: Change::Created,
-            added: 0,
-            removed: 0,
+            added: Some(0),
+            removed: Some(0),
             diff: None,
         };
         event(

@@ -34,8 +34,10 @@ use std::time::Duration;
 use windlass_core::budget::Price;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
+use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
+use windlass_core::terms::{GateKind, Strategy, Terms};
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{
@@ -68,6 +70,8 @@ use crate::{program_tools, sandboxing};
 
 use self::agents::{Chosen, Making};
 
+/// Rules that are named in a refusal.
+const MAX_NAMED: usize = 5;
 /// The largest script or certificate file.
 const MAX_FILE: u64 = 16 << 20;
 
@@ -103,6 +107,8 @@ pub(crate) struct Works<'a> {
     pub cd: Option<&'a Path>,
     /// Less will do where it cannot do that.
     pub fallback: bool,
+    /// An agent whose calls are not judged one by one may start although rules or the mode ask for it.
+    pub accept_ungated: bool,
 }
 
 /// Builds an engine for a workspace.
@@ -110,11 +116,11 @@ pub(crate) fn engine(
     settings: &Settings,
     agent: &Agent<'_>,
     root: Arc<Root>,
-    default_mode: windlass_core::gate::Mode,
+    default_mode: Mode,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
 ) -> Result<Wired, Error> {
-    let isolated = default_mode == windlass_core::gate::Mode::Auto;
+    let isolated = default_mode == Mode::Auto;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let chosen = match agent {
@@ -155,10 +161,16 @@ pub(crate) fn engine(
     let env = child_env(settings.environment.variables(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(default_mode, &program_tools::names(&tools))?;
-    let steering = foreign
-        .iter()
-        .flat_map(|plan| plan.setup.known.masked_dirs)
-        .map(|name| (*name).to_owned());
+    if let Agent::Works(works) = agent
+        && !works.accept_ungated
+    {
+        check_gate(settings, &gate, &chosen)?;
+    }
+    let steering = foreign.iter().flat_map(|plan| {
+        let known = plan.setup.known.masked_dirs.iter();
+        let own = plan.setup.masked_dirs.iter().cloned();
+        known.map(|name| (*name).to_owned()).chain(own)
+    });
     let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
     let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;
     let place = transactions(settings, root.clone(), env, held)?;
@@ -188,9 +200,60 @@ pub(crate) fn engine(
     })
 }
 
+/// Refuses an agent whose calls are not judged one by one, where deny or ask rules or the approval mode ask for that.
+fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Result<(), Error> {
+    let mut terms = Terms::unconfined(Strategy::InPlace);
+    chosen.runtime.terms(&mut terms);
+    if terms.gate == GateKind::PerCall {
+        return Ok(());
+    }
+    // A run that lands nothing keeps these promises without judging calls.
+    let profile = settings.profile.as_ref();
+    let lands_nothing =
+        chosen.mode == RunMode::Analysis || profile.is_some_and(|profile| profile.lands_nothing);
+    let not_in_force = |rule: &&Rule| {
+        rule.verdict != Verdict::Allow && !(lands_nothing && rule.level == Level::Profile)
+    };
+    let mut lost: Vec<String> = gate
+        .rules
+        .iter()
+        .filter(not_in_force)
+        .map(|rule| {
+            let verb = if rule.verdict == Verdict::Deny {
+                "deny"
+            } else {
+                "ask"
+            };
+            format!("the {verb} rule `{rule}`")
+        })
+        .collect();
+    let free = gate.mode == Mode::Auto || (gate.mode == Mode::Plan && lands_nothing);
+    if !free {
+        lost.push(format!("the approval mode `{}`", gate.mode));
+    }
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let more = lost.len().saturating_sub(MAX_NAMED);
+    lost.truncate(MAX_NAMED);
+    if more > 0 {
+        lost.push(format!("{more} more"));
+    }
+    Err(Error::usage(format!(
+        "`{}` does not ask before its calls, so these cannot be enforced: {}",
+        chosen.runtime.name(),
+        lost.join(", ")
+    ))
+    .hint(
+        "start it all the same with `--accept-ungated` (a run that breaks a rule is found out afterwards and does not \
+         land), use a runtime whose calls are judged, such as native, or set `runtimes.NAME.asks` for an ACP agent of \
+         your own that asks before each call",
+    ))
+}
+
 /// An engine without an agent, for what is done to a session and its workspace between runs.
 pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
-    let mode = windlass_core::gate::Mode::Ask;
+    let mode = Mode::Ask;
     engine(settings, &Agent::None, root, mode, Vec::new(), Vec::new())
 }
 

@@ -173,10 +173,9 @@ fn show_files(files: &[FileChange], stat: bool) {
             Some(diff) if !stat && !std::io::stdout().is_terminal() => out::out(diff),
             Some(diff) if !stat => out::out(&marked_block(diff)),
             _ => out::out(&format!(
-                "{sign} {}{from} +{} -{}\n",
+                "{sign} {}{from} {}\n",
                 one_line(&file.path),
-                file.added,
-                file.removed
+                file.line_counts()
             )),
         }
     }

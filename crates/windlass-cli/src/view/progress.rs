@@ -17,6 +17,10 @@ pub(crate) struct Progress {
     frame: usize,
     /// What is going on.
     pub(crate) doing: String,
+    /// The run is over: nothing moves any more.
+    pub(crate) ended: bool,
+    /// A model call is under way, which is not among the steps yet; otherwise calls or checks run.
+    pub(crate) asks_model: bool,
     /// Model calls so far.
     pub(crate) steps: u32,
     /// Tokens so far.
@@ -35,7 +39,9 @@ impl Progress {
             shown: false,
             began: Instant::now(),
             frame: 0,
-            doing: "thinking".into(),
+            doing: "starting".into(),
+            ended: false,
+            asks_model: true,
             steps: 0,
             tokens: 0,
             cost_micros: 0,
@@ -47,7 +53,7 @@ impl Progress {
     }
 
     pub(crate) fn draw(&mut self) {
-        if !self.enabled {
+        if !self.enabled || self.ended {
             return;
         }
         self.frame = (self.frame + 1) % FRAMES.len();
@@ -55,7 +61,7 @@ impl Progress {
         let line = format!(
             "{} step {} · {} tokens · {} · {}:{:02} · {}",
             FRAMES[self.frame],
-            self.steps + 1,
+            self.step(),
             thousands(self.tokens),
             dollars(self.cost_micros),
             seconds / 60,
@@ -66,6 +72,11 @@ impl Progress {
         self.shown = true;
         let mut err = std::io::stderr().lock();
         let _ = write!(err, "\r\x1b[2K\x1b[2m{line}\x1b[0m").and_then(|()| err.flush());
+    }
+
+    /// The step that is going on, or was the last one while calls and checks run.
+    fn step(&self) -> u32 {
+        self.steps.saturating_add(u32::from(self.asks_model)).max(1)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -99,6 +110,22 @@ fn fit(line: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_is_counted_while_its_model_call_runs_and_not_during_the_checks() {
+        let check = |steps: u32, asks_model: bool, expect: u32| {
+            let progress = Progress {
+                steps,
+                asks_model,
+                ..Progress::new(true)
+            };
+            assert_eq!(progress.step(), expect);
+        };
+        check(0, true, 1);
+        check(1, false, 1);
+        check(1, true, 2);
+        check(0, false, 1);
+    }
 
     #[test]
     fn a_line_fits_by_columns_not_by_characters() {

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 
 use windlass::core::event::{DeltaOf, Event, EventKind};
 use windlass::core::id::{CallId, SessionId};
-use windlass::core::message::{Role, ToolResult};
+use windlass::core::message::{Role, ToolCall, ToolResult};
 use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::workspace::{Change, FileChange};
 use windlass::transcript::{LineBlock, Transcript, TranscriptLine, Visibility, first_line};
@@ -19,6 +19,7 @@ use crate::out::{err, out};
 use crate::safe::{marked, message, one_line, plain};
 
 /// Lines of one diff that are shown without `--verbose`.
+const COMMAND_LINES: usize = 8;
 const DIFF_LINES: usize = 60;
 /// Lines of a failed call's answer that are shown without `--verbose`.
 const FAILURE_LINES: usize = 12;
@@ -103,10 +104,12 @@ impl TextView {
             EventKind::RunStarted { .. } => {
                 self.answer.clear();
                 self.streamed.clear();
+                self.progress.ended = false;
             }
             EventKind::Spent { total, .. } => {
                 self.progress.steps = total.steps;
-                self.progress.tokens = total.usage.counted();
+                let usage = &total.usage;
+                self.progress.tokens = usage.total_input().saturating_add(usage.output);
                 self.progress.cost_micros = total.cost_micros;
             }
             _ => {}
@@ -126,11 +129,23 @@ impl TextView {
             _ => self.show(&line),
         }
         match &event.kind {
-            EventKind::RunStarted { .. } | EventKind::CallFinished { .. } => {
-                "thinking".clone_into(&mut self.progress.doing);
+            EventKind::RunStarted { .. } => {
+                "starting".clone_into(&mut self.progress.doing);
+                self.progress.asks_model = true;
             }
-            EventKind::CallStarted { .. } | EventKind::ValidationStarted { .. } => {
+            EventKind::IterationStarted { .. } | EventKind::CallFinished { .. } => {
+                "thinking".clone_into(&mut self.progress.doing);
+                self.progress.asks_model = true;
+            }
+            EventKind::IterationFinished { .. } => self.progress.asks_model = false,
+            EventKind::CallStarted { call, .. } => {
                 self.progress.doing = line.title.trim_start_matches("› ").to_owned();
+                self.progress.asks_model = false;
+                self.more_of_command(call);
+            }
+            EventKind::ValidationStarted { .. } => {
+                self.progress.doing = line.title.trim_start_matches("› ").to_owned();
+                self.progress.asks_model = false;
             }
             _ => {}
         }
@@ -205,7 +220,32 @@ impl TextView {
         }
     }
 
+    /// The lines of a command behind its first, which is its title.
+    fn more_of_command(&mut self, call: &ToolCall) {
+        let command = call
+            .args
+            .get("command")
+            .and_then(|command| command.as_str());
+        let lines: Vec<&str> = command.unwrap_or_default().trim().lines().skip(1).collect();
+        let limit = if self.verbose {
+            usize::MAX
+        } else {
+            COMMAND_LINES
+        };
+        for line in lines.iter().take(limit) {
+            self.note(Style::Dim, &format!("    {}", marked(line)));
+        }
+        if lines.len() > limit {
+            let more = lines.len() - limit;
+            self.note(
+                Style::Dim,
+                &format!("    … {more} more lines (-v shows all)"),
+            );
+        }
+    }
+
     fn run_finished(&mut self, line: &TranscriptLine<'_>, summary: &RunSummary) {
+        self.progress.ended = true;
         if let Some(output) = &summary.output {
             self.answered(output);
         }
@@ -233,8 +273,11 @@ impl TextView {
                     files += 1;
                     if files <= MAX_FILES {
                         let (mark, path) = (mark(&change.change), one_line(&change.path));
-                        let (added, removed) = (change.added, change.removed);
-                        err(&format!("  {mark} {path} (+{added} -{removed})\n"));
+                        let counts = match change.line_counts() {
+                            counts if counts.is_empty() => counts,
+                            counts => format!(" ({counts})"),
+                        };
+                        err(&format!("  {mark} {path}{counts}\n"));
                     } else if files == MAX_FILES + 1 {
                         err(&format!(
                             "  … and {} more\n",

@@ -229,3 +229,241 @@ fn agents_of_ones_own_are_listed() {
     );
     assert!(output.out.contains("home/bin/agent"), "{}", output.out);
 }
+
+/// The outcome and the call starts of a run in which the program wrote `a.txt`, with these rules or flags.
+#[track_caller]
+fn check_gate(rules: &str, flags: &[&str], says: &str) -> Vec<serde_json::Value> {
+    let program = "echo two > a.txt\necho '{\"tool\":\"shell\",\"input\":{\"command\":\"curl example.com\"}}'\necho '{\"say\":\"done\"}'";
+    let fields = "output = \"jsonl\"\nfields.text = \"say\"\nfields.tool = \"tool\"\nfields.tool_input = \"input\"";
+    let place = with_program(program, &format!("{fields}\n{rules}"));
+    let output = run(&place, flags);
+    assert!(output.err.contains(says), "{}: {}", output.code, output.err);
+    if says.is_empty() {
+        assert_eq!((output.code, place.read("a.txt").as_str()), (0, "two\n"));
+    } else {
+        assert_ne!(output.code, 0);
+        assert_eq!(place.read("a.txt"), "one\n");
+    }
+    match place.sessions().is_empty() {
+        true => Vec::new(),
+        false => place.log(),
+    }
+}
+
+#[test]
+fn rules_and_modes_that_cannot_be_enforced_refuse_the_agent_by_name() {
+    let deny = "[rules]\ndeny = [\"write_file(a.txt)\"]";
+    let ask = "[rules]\nask = [\"bash(curl *)\"]";
+    for (rules, flags, says) in [
+        (deny, &[][..], "the deny rule `write_file(a.txt)`"),
+        (ask, &[], "the ask rule `bash(curl *)`"),
+        ("", &["--approval", "ask"], "the approval mode `ask`"),
+        ("", &["--approval", "edit"], "the approval mode `edit`"),
+        (deny, &[], "--accept-ungated"),
+    ] {
+        let log = check_gate(rules, flags, says);
+        assert!(log.is_empty(), "the agent was started");
+    }
+}
+
+#[test]
+fn an_ungated_run_that_breaks_a_rule_is_kept_and_does_not_land() {
+    let accept = &["--accept-ungated"][..];
+    let finished = |log: &[serde_json::Value]| log.last().unwrap()["data"].clone();
+    for (rules, says) in [
+        (
+            "[rules]\ndeny = [\"write_file(a.txt)\"]",
+            "user rule write_file(a.txt)",
+        ),
+        (
+            "[rules]\nask = [\"edit_file(*.txt)\"]",
+            "user rule edit_file(*.txt)",
+        ),
+        (
+            "[rules]\ndeny = [\"bash(curl *)\"]",
+            "user rule bash(curl *)",
+        ),
+        ("[rules]\ndeny = [\"bash\"]", "user rule bash"),
+    ] {
+        let log = check_gate(rules, accept, says);
+        let end = finished(&log);
+        assert_eq!(end["outcome"]["reason"], "policy", "{end}");
+        assert!(end["transaction"].is_string(), "the copy is kept: {end}");
+    }
+    let log = check_gate("[rules]\ndeny = [\"write_file(b.txt)\"]", accept, "");
+    let call = log.iter().find(|event| event["kind"] == "call_started");
+    let call = &call.unwrap()["data"];
+    assert!(call.get("verdict").is_none(), "nothing judged it: {call}");
+}
+
+/// An agent that speaks ACP and counts its prompts; `more` is done at each.
+fn acp_agent(more: &str) -> Place {
+    let program = format!(
+        r#"n=0
+answer() {{ echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}}"; }}
+while read -r line; do
+  id=$(printf %s "$line" | grep -o '"id":[0-9]*' | head -n 1 | cut -d: -f2)
+  case "$line" in
+    *'"initialize"'*) answer '{{"protocolVersion":1,"agentCapabilities":{{}}}}';;
+    *'"session/new"'*) answer '{{"sessionId":"s1"}}';;
+    *'"session/prompt"'*)
+      n=$((n + 1))
+      {more}
+      answer '{{"stopReason":"end_turn"}}'
+      {{ [ "$quits" = yes ] && exit 0; }} 2>/dev/null;;
+  esac
+done"#
+    );
+    let place = with_program(&program, "");
+    let config = place.home().join(".config/windlass/config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, text.replace("\"cli\"", "\"acp\"")).unwrap();
+    place
+}
+
+#[test]
+fn an_agent_is_stopped_while_the_checks_run_and_goes_on_in_the_same_process() {
+    // It writes all the time, so that the checks would judge another tree than what lands if it ran beside them.
+    let more = "[ $n = 1 ] && (while :; do date +%N > beat.txt; done) & echo $n > try$n.txt";
+    let place = acp_agent(more);
+    let check = "cp beat.txt /tmp/b1 && seq 1 20000 | sort -R > /dev/null && cmp beat.txt /tmp/b1 && test -f try2.txt";
+    let output = run(&place, &["--validate", check]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    // A second process would have counted from one again.
+    assert_eq!(place.read("try2.txt"), "2\n");
+    let log = place.log();
+    let sessions: Vec<&serde_json::Value> = log
+        .iter()
+        .filter(|event| event["kind"] == "iteration_started")
+        .map(|event| &event["data"]["foreign_session"])
+        .collect();
+    assert_eq!(sessions, ["own:s1", "own:s1"]);
+}
+
+#[test]
+fn an_agent_that_ended_before_the_next_iteration_is_started_again() {
+    let more = "quits=yes; [ -f try1.txt ] && n=2; echo $n > try$n.txt";
+    let place = acp_agent(more);
+    let output = run(&place, &["--validate", "test -f try2.txt"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("try2.txt"), "2\n");
+}
+
+#[test]
+fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
+    let seconds = 90_000 + std::process::id() % 9_000;
+    let more = format!("sleep {seconds} & echo $n > try.txt");
+    let sleeps = |text: &str| {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|entry| {
+                let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&words).contains(text)
+            })
+            .count()
+    };
+    let words = format!("sleep\0{seconds}");
+    // While the check runs the agent is stopped; then the time is up.
+    let place = acp_agent(&more);
+    let output = run(&place, &["--validate", "sleep 60", "--max-seconds", "3"]);
+    assert_eq!(output.code, 124, "{}", output.err);
+    assert_eq!(sleeps(&words), 0);
+    // The same when windlass itself is killed.
+    let place = acp_agent(&more);
+    let mut command = place.command(&[
+        "run",
+        "--runtime",
+        "own",
+        "-m",
+        "anthropic/some-model",
+        "go",
+        "--validate",
+        "sleep 61.7",
+    ]);
+    command.env("ANTHROPIC_API_KEY", "a-key");
+    let mut windlass = command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(|| sleeps("sleep\x0061.7") > 0);
+    assert_eq!(sleeps(&words), 1, "the agent is there, stopped");
+    windlass.kill().unwrap();
+    windlass.wait().unwrap();
+    wait_until(|| sleeps(&words) == 0);
+    // And where the checks never pass, after the last of them.
+    let place = acp_agent(&more);
+    let output = run(&place, &["--validate", "false", "--max-iterations", "2"]);
+    assert_ne!(output.code, 0, "{}", output.err);
+    assert_eq!(sleeps(&words), 0);
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it did not come to be");
+}
+
+#[test]
+fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
+    let program =
+        "printf 'a\\nb\\n' > new.txt\necho two > a.txt\nhead -c 9 /dev/zero > zeros\necho done";
+    let place = with_program(program, "");
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let told: Vec<String> = place
+        .log()
+        .iter()
+        .filter(|event| event["kind"] == "file_changed")
+        .map(|event| {
+            let data = &event["data"];
+            format!("{} +{} -{}", data["path"], data["added"], data["removed"])
+        })
+        .collect();
+    // What is no text has no lines, and no number stands for that.
+    let expect = [
+        "\"a.txt\" +1 -1",
+        "\"new.txt\" +2 -0",
+        "\"zeros\" +null -null",
+    ];
+    assert_eq!(told, expect);
+}
+
+#[test]
+fn an_error_after_the_greeting_shows_what_the_agent_wrote_to_standard_error() {
+    let place = acp_agent("true");
+    let program = place.home().join("bin/agent");
+    let text = std::fs::read_to_string(&program).unwrap();
+    let failing = "*'\"session/new\"'*) echo 'no licence file in HOME' >&2; \
+         echo \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32603,\\\"message\\\":\\\"internal\\\"}}\";;\n    *'\"session/old\"'*)";
+    std::fs::write(&program, text.replace("*'\"session/new\"'*)", failing)).unwrap();
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(
+        output.err.contains("no licence file in HOME"),
+        "{}",
+        output.err
+    );
+}
+
+#[test]
+fn settings_name_folders_that_steer_an_agent_and_files_that_it_reads() {
+    let program = "cat > prompt.txt\ncat .tool/steer.md > seen.txt 2>/dev/null\necho done";
+    let settings = "masked_dirs = [\".tool\"]\ninstruction_files = [\"AGENTS.md\"]";
+    for (settings, masked) in [("", false), (settings, true)] {
+        let place = with_program(program, settings);
+        place.write(".tool/steer.md", "be wild\n");
+        place.write("AGENTS.md", "always use tabs\n");
+        let output = run(&place, &[]);
+        assert_eq!(output.code, 0, "{}", output.err);
+        assert_eq!(place.read("seen.txt").is_empty(), masked);
+        assert_eq!(
+            !place.read("prompt.txt").contains("always use tabs"),
+            masked
+        );
+    }
+}

@@ -113,8 +113,8 @@ impl Facts {
             EventKind::FileChanged { change, .. } => {
                 self.touched(
                     &change.path,
-                    u64::from(change.added),
-                    u64::from(change.removed),
+                    u64::from(change.added.unwrap_or_default()),
+                    u64::from(change.removed.unwrap_or_default()),
                 );
             }
             EventKind::CommandStarted { call, command } => {

@@ -37,8 +37,10 @@ impl ChangedFiles {
             (Change::Deleted, Change::Created) => file.change = Change::Modified,
             (_, later) => file.change = later.clone(),
         }
-        file.added = file.added.saturating_add(change.added);
-        file.removed = file.removed.saturating_add(change.removed);
+        // A sum with an unknown number in it is not known.
+        let sum = |known: Option<u32>, more: Option<u32>| Some(known?.saturating_add(more?));
+        file.added = sum(file.added, change.added);
+        file.removed = sum(file.removed, change.removed);
     }
 
     pub(super) fn list(&self) -> Vec<FileChange> {
@@ -57,14 +59,14 @@ mod tests {
             files.add(&FileChange {
                 path: "a".into(),
                 change: change.clone(),
-                added: 2,
-                removed: 1,
+                added: Some(2),
+                removed: Some(1),
                 diff: Some("@@".into()),
             });
         }
         let found = files.list().pop().map(|file| {
             assert_eq!(file.diff, None);
-            (file.change, file.added)
+            (file.change, file.added.unwrap_or_default())
         });
         assert_eq!(found, expect);
     }

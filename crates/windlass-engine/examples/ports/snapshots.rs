@@ -67,8 +67,8 @@ impl Snapshots for Undo {
                     (true, true) => Change::Modified,
                     (true, false) => Change::Deleted,
                 },
-                added: 0,
-                removed: 0,
+                added: Some(0),
+                removed: Some(0),
                 diff: None,
             };
             (change, swap)

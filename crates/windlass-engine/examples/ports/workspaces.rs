@@ -108,8 +108,8 @@ impl View {
             .map(|(path, change)| FileChange {
                 path,
                 change,
-                added: 0,
-                removed: 0,
+                added: Some(0),
+                removed: Some(0),
                 diff: None,
             })
             .collect()

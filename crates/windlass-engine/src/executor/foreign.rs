@@ -23,7 +23,7 @@ use crate::redact::holds_mark;
 const MAX_OUTPUT: usize = 50_000;
 /// Calls that are open at a time; an agent that opens more without an end has them logged without what they changed.
 const MAX_OPEN: usize = 4_096;
-/// The rule under which a call runs that nobody asked about.
+/// Why a call was not judged before it ran.
 const NOT_ASKED: &str = "the agent did not ask; the sandbox holds it";
 
 /// Foreign calls that were begun and have no result.
@@ -31,6 +31,10 @@ pub(crate) type ForeignCalls = Mutex<HashMap<CallId, Begun>>;
 
 pub(crate) struct Begun {
     at: Duration,
+    /// It was judged before it ran.
+    judged: bool,
+    /// It is known to break a rule.
+    broken: bool,
     /// Paths it was to write, and whether something was there.
     writes: Vec<(String, bool)>,
 }
@@ -73,21 +77,65 @@ impl Executor {
             Err((category, text)) => return refuse(category, text).await,
         };
         let writes = self.writes(&meaning.touches);
-        self.begin_foreign(call.clone(), decision.verdict, rule.clone(), writes)
+        let paths = writes.iter().map(|(path, _)| path.clone()).collect();
+        self.begin_foreign(call.clone(), Some(decision.verdict), rule.clone(), writes)
             .await?;
         // What may have happened must be on disk before it happens.
         if worst > Effect::Read {
             self.outlet.sync().await?;
         }
-        Ok(Admitted::Yes { rule })
+        Ok(Admitted::Yes {
+            writes: paths,
+            rule,
+        })
     }
 
-    pub(super) async fn observe_foreign(&self, call: ToolCall) -> Result<(), StoreError> {
-        if self.foreign.lock().contains_key(&call.id) {
-            return Ok(());
+    /// Logs a call that the agent runs without asking. It is too late to refuse it, so a rule against it keeps the run
+    /// from landing.
+    pub(super) async fn observe_foreign(&self, foreign: ForeignCall) -> Result<(), StoreError> {
+        let id = foreign.call.id.clone();
+        let known = self
+            .foreign
+            .lock()
+            .get(&id)
+            .map(|begun| (begun.judged, begun.broken));
+        match known {
+            Some((true, _) | (_, true)) => return Ok(()),
+            // More is known of it now.
+            Some((false, false)) => {}
+            None => {
+                let call = foreign.call.clone();
+                self.begin_foreign(call, None, NOT_ASKED.to_owned(), Vec::new())
+                    .await?;
+            }
         }
-        self.begin_foreign(call, Verdict::Allow, NOT_ASKED.to_owned(), Vec::new())
-            .await
+        let Some(rule) = self.restricting_rule(&foreign) else {
+            return Ok(());
+        };
+        if let Some(begun) = self.foreign.lock().get_mut(&id) {
+            begun.broken = true;
+        }
+        let broken = EventKind::RuleBroken { call: id, rule };
+        self.outlet.emit(broken).await.map(drop)
+    }
+
+    /// The deny or ask rule that is about a foreign call, or about a call of ours that does the same.
+    fn restricting_rule(&self, foreign: &ForeignCall) -> Option<String> {
+        let rule_about = |tool: &str, effect: Effect, touches: &[Touch]| {
+            let proposal = self.proposal(tool, effect, touches);
+            let decision = self.gate.lock().restricting_rule(&proposal)?;
+            Some(decision.rule)
+        };
+        let about_like = foreign.like.iter().find_map(|like| {
+            // A tool that a rule removed is not in the set. Its rule needs no touches.
+            let Some(tool) = self.tools.get(&like.tool) else {
+                return rule_about(&like.tool, foreign.effect, &[]);
+            };
+            let voice = self.voice(&foreign.call);
+            let touches = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
+            rule_about(&like.tool, tool.spec().effect, &touches.unwrap_or_default())
+        });
+        about_like.or_else(|| rule_about(&foreign.call.name, foreign.effect, &[]))
     }
 
     pub(super) async fn report_foreign(
@@ -130,8 +178,8 @@ impl Executor {
         Some(FileChange {
             path,
             change,
-            added: 0,
-            removed: 0,
+            added: None,
+            removed: None,
             diff: None,
         })
     }
@@ -139,7 +187,7 @@ impl Executor {
     async fn begin_foreign(
         &self,
         call: ToolCall,
-        verdict: Verdict,
+        verdict: Option<Verdict>,
         rule: String,
         writes: Vec<(String, bool)>,
     ) -> Result<(), StoreError> {
@@ -147,7 +195,13 @@ impl Executor {
         {
             let mut open = self.foreign.lock();
             if open.len() < MAX_OPEN {
-                open.insert(call.id.clone(), Begun { at, writes });
+                let begun = Begun {
+                    at,
+                    judged: verdict.is_some(),
+                    broken: false,
+                    writes,
+                };
+                open.insert(call.id.clone(), begun);
             }
         }
         self.log_started(call, verdict, rule).await

@@ -1,12 +1,16 @@
 //! Whether it is done: the paths that may not be changed, the judges that were, then the chain of validators over
 //! exactly what would land. What the person changed meanwhile is taken in first, and looked for again afterwards.
 
+use std::collections::HashSet;
+
 use windlass_core::event::EventKind;
-use windlass_core::gate::{Bar, bar_at_landing, glob_match, may_write};
-use windlass_core::run::{Judged, paths_in_words};
+use windlass_core::gate::{Bar, Place, bar_at_landing, glob_match, may_write};
+use windlass_core::id::CallId;
+use windlass_core::run::{Judged, paths_in_words, rules_broken};
 use windlass_core::runtime::Outlet;
+use windlass_core::terms::GateKind;
 use windlass_core::validator::{Finding, Report};
-use windlass_core::workspace::{Change, Changes, Transaction};
+use windlass_core::workspace::{Change, Changes, FileChange, Transaction};
 
 use super::checks::{Chain, Checks};
 use super::driver::{RunParts, StepError};
@@ -55,6 +59,8 @@ impl Judge<'_> {
         if nothing(&first) {
             return Ok((Judged::NothingChanged, first));
         }
+        self.log_untold(&first).await?;
+        self.refuse_broken_rules(&first)?;
         self.catch_up().await?;
         let changes = transaction.changes().await?;
         if nothing(&changes) {
@@ -83,6 +89,61 @@ impl Judge<'_> {
         };
         self.run.outlet.emit(uncovered).await?;
         Ok((result, changes))
+    }
+
+    /// Logs changes that no event told of: commands of a foreign agent change files that their words do not name. They are
+    /// told with the last call of the run.
+    async fn log_untold(&self, changes: &Changes) -> Result<(), StepError> {
+        if !self.run.parts.runtime.begins_itself() {
+            return Ok(());
+        }
+        let outlet = &self.run.outlet;
+        let told = outlet.log.with_history(|history| history.run_files());
+        let told: HashSet<String> = told.into_iter().map(|file| file.path).collect();
+        let history = outlet.history();
+        let calls = history.iter().filter_map(|entry| entry.calls().last());
+        let call = calls.last().map(|call| call.id.clone());
+        let iteration = self.run.folded(|run| run.iteration).unwrap_or_default();
+        let call = call.unwrap_or_else(|| CallId(format!("iteration-{iteration}")));
+        for change in changes
+            .files
+            .iter()
+            .filter(|change| !told.contains(&change.path))
+        {
+            let changed = EventKind::FileChanged {
+                call: call.clone(),
+                change: FileChange {
+                    diff: None,
+                    ..change.clone()
+                },
+                swap: None,
+            };
+            outlet.emit(changed).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the run where deny or ask rules are about changed files of an agent whose calls nothing judged.
+    fn refuse_broken_rules(&self, changes: &Changes) -> Result<(), StepError> {
+        let mut terms = self.transaction.terms();
+        self.run.parts.runtime.terms(&mut terms);
+        if terms.gate == GateKind::PerCall || self.run.contract.ordered {
+            return Ok(());
+        }
+        let place = Place {
+            isolation: terms.isolation,
+            sandboxed: terms.tier.confines(),
+            has_jobs: false,
+        };
+        let gate = self.run.gate.lock();
+        for change in &changes.files {
+            if let Some(decision) = gate.rule_about_change(&change.path, &change.change, place) {
+                let what = format!("the change of {}", change.path);
+                let ended = rules_broken(&what, [decision.rule.as_str()]);
+                return Err(StepError::Ends(ended));
+            }
+        }
+        Ok(())
     }
 
     /// Takes in what the person changed since the copy was made. A conflict ends the run.

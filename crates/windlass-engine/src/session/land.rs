@@ -193,8 +193,8 @@ mod tests {
         FileChange {
             path: path.to_owned(),
             change,
-            added: 0,
-            removed: 0,
+            added: None,
+            removed: None,
             diff: None,
         }
     }

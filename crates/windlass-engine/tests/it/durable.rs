@@ -710,8 +710,8 @@ async fn a_run_that_was_left_says_what_it_changed() {
     let change = windlass_core::workspace::FileChange {
         path: "b".into(),
         change: windlass_core::workspace::Change::Modified,
-        added: 3,
-        removed: 1,
+        added: Some(3),
+        removed: Some(1),
         diff: None,
     };
     let changed = EventKind::FileChanged {

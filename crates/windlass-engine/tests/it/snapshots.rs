@@ -46,8 +46,8 @@ impl Snapshots for OneFileEach {
         let change = FileChange {
             path: format!("{}.txt", call.0),
             change: Change::Created,
-            added: 2,
-            removed: 1,
+            added: Some(2),
+            removed: Some(1),
             diff: None,
         };
         let swap = Swap {
@@ -171,12 +171,12 @@ async fn changes_are_in_the_log_when_their_record_goes() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let counted = ran.events.iter().filter_map(|event| match &event.kind {
         EventKind::FileChanged { change, swap, .. } if swap.is_some() => {
-            Some((change.path.as_str(), change.added, change.removed))
+            Some(format!("{} {}", change.path, change.line_counts()))
         }
         _ => None,
     });
     let counted: Vec<_> = counted.collect();
-    assert_eq!(counted, [("1.txt", 2, 1), ("2.txt", 2, 1)]);
+    assert_eq!(counted, ["1.txt +2 -1", "2.txt +2 -1"]);
     assert_eq!(*calls.logged.lock(), [1, 2]);
     let warned = ran.events.iter().filter_map(|event| match &event.kind {
         EventKind::Warned { code, text } => Some((code.as_str(), text.as_str())),

@@ -203,6 +203,9 @@ impl Enclosure for Enclosed {
     fn take_refused(&self) -> Vec<String> {
         self.lodging.take_refused()
     }
+    fn resume(&self) -> bool {
+        self.inside.upgrade().is_some() && self.tenants.resume()
+    }
 }
 
 /// What a program has as standard input, output and error, and our ends of it.
@@ -240,6 +243,28 @@ impl Tenants {
         let mut all = self.0.lock();
         all.retain(|one| !one.ended.is_cancelled());
         all.push(Arc::clone(tenant));
+    }
+
+    /// Stops them until they are resumed. One that cannot be stopped in time is ended.
+    pub(super) async fn pause_all(&self) {
+        let all = self.0.lock().clone();
+        for one in all.iter().filter(|one| !one.ended.is_cancelled()) {
+            let (done, paused) = oneshot::channel();
+            one.child.pause(|result| drop(done.send(result)));
+            let paused = tokio::time::timeout(KILL_GRACE, paused).await;
+            if !matches!(paused, Ok(Ok(Ok(true)))) {
+                one.child.kill();
+                let _ = tokio::time::timeout(KILL_GRACE, one.ended.cancelled()).await;
+            }
+        }
+    }
+
+    /// Lets those run again that were stopped; whether there are any.
+    fn resume(&self) -> bool {
+        let mut all = self.0.lock();
+        all.retain(|one| !one.ended.is_cancelled());
+        all.iter().for_each(|one| one.child.resume());
+        !all.is_empty()
     }
 
     /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.

@@ -23,9 +23,14 @@ pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
         ]
     })?;
     let tables = format!("[rules]\ndeny = {}\n", json!(["bash(touch *)"]));
+    // Of an agent that is named by its command it is not known that it asks.
+    let flags: &[&str] = match stage.runtime.facts.name {
+        "acp" => &["--accept-ungated"],
+        _ => &[],
+    };
     let ran = trial.run(&Ask {
         tables,
-        ..Ask::default()
+        ..Ask::flags(flags)
     })?;
     trial.judge(&ran, || {
         ended(&ran, "completed", 0)?;

@@ -182,6 +182,12 @@ pub const SCENARIOS: &[Scenario] = &[
         checks::validator,
     ),
     work(
+        "same-process",
+        &[Need::Changes, Need::Program, Need::Stays],
+        "the agent is stopped while the checks run, and works on in the same process",
+        checks::same_process,
+    ),
+    work(
         "resume",
         &[Need::Memory],
         "a second prompt goes on in the same conversation",

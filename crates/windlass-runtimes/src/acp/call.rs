@@ -75,6 +75,8 @@ pub(super) struct Told {
     pub judged: bool,
     /// Whether the log says that it runs.
     pub begun: bool,
+    /// Whether the agent ran it without asking.
+    pub unasked: bool,
     /// It works in a terminal of ours.
     pub terminal: Option<String>,
 }

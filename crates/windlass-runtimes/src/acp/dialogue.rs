@@ -52,7 +52,7 @@ pub(super) struct Serves {
 pub(super) struct AcpSetup {
     pub(super) name: String,
     pub(super) options: AcpOptions,
-    pub(super) profile: &'static Profile,
+    pub(super) profile: Profile,
     pub(super) serves: Serves,
     /// Its model, and whether its start tells it that.
     pub(super) model: Option<String>,
@@ -114,7 +114,7 @@ pub(super) struct AcpDialogue {
 impl AcpDialogue {
     pub(super) fn new(setup: AcpSetup) -> Self {
         Self {
-            transcript: Transcript::new(Arc::clone(&setup.kinds)),
+            transcript: Transcript::new(Arc::clone(&setup.kinds), setup.root.clone()),
             setup,
             frames: Frames::versioned(),
             step: Step::Initialize,
@@ -524,7 +524,7 @@ mod tests {
         let mut dialogue = AcpDialogue::new(AcpSetup {
             name: "opencode".to_owned(),
             options: AcpOptions::default(),
-            profile: &GENERIC,
+            profile: GENERIC,
             serves: Serves {
                 fs: true,
                 terminal: true,

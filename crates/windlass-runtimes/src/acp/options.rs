@@ -51,6 +51,11 @@ pub struct AcpOptions {
     pub reports_cost: Option<bool>,
     /// What its numbers at the end of a turn mean. Absent: as its profile has it.
     pub turn_usage: Option<TurnUsage>,
+    /// Whether it uses MCP servers that it is given. Absent: as its profile has it.
+    pub mcp: Option<bool>,
+    /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. Absent: as
+    /// its profile has it.
+    pub keeps_directory: Option<bool>,
     /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
     pub kinds: BTreeMap<String, String>,
     /// Files and folders of its home that steer it, and are gone before each start. Beside those of its profile.

@@ -2,6 +2,7 @@
 //! call has one result. What it tells of a past turn is passed over.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{
@@ -11,6 +12,7 @@ use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Part};
+use windlass_core::tool::ForeignCall;
 
 use super::call::{Told, words_of};
 use super::words::{clean, clip, end_of};
@@ -39,6 +41,7 @@ pub(super) struct Transcript {
     said: usize,
     /// What tools do, by their names, where the agent says nothing of it.
     kinds: Arc<HashMap<String, ToolKind>>,
+    root: PathBuf,
     open: HashMap<String, Told>,
     order: Vec<String>,
     done: HashSet<String>,
@@ -50,10 +53,11 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Of an agent whose tools are of these kinds.
-    pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>) -> Self {
+    /// Of an agent whose tools are of these kinds, in the workspace at `root`.
+    pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>, root: PathBuf) -> Self {
         Self {
             kinds,
+            root,
             ..Self::default()
         }
     }
@@ -245,13 +249,26 @@ impl Transcript {
         if std::mem::replace(&mut told.begun, true) || told.asked {
             return;
         }
-        let (call, effect) = (told.call(), told.effect());
-        out.push(Output::Observed(call, effect));
+        told.unasked = true;
+        self.observe(out, id);
+    }
+
+    /// Says what is known of a call that the agent did not ask about.
+    fn observe(&self, out: &mut Outputs, id: &str) {
+        if let Some(told) = self.open.get(id).filter(|told| told.unasked) {
+            let call = told.call();
+            let (like, effect) = told.likeness(&self.root);
+            out.push(Output::Observed(ForeignCall { call, like, effect }));
+        }
     }
 
     fn over(&mut self, out: &mut Outputs, id: &str) {
         self.announce(out, id);
-        self.begin_call(out, id);
+        // The input and paths of a call may have come after it began.
+        match self.open.get(id).is_some_and(|told| told.begun) {
+            true => self.observe(out, id),
+            false => self.begin_call(out, id),
+        }
         self.order.retain(|known| known != id);
         let Some(told) = self.open.remove(id) else {
             return;

@@ -16,8 +16,8 @@ use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
 use windlass_core::turn::Planned;
 
-use super::looked::{Before, written};
-use super::{ForeignRuntime, WantedOutput};
+use super::looked::Before;
+use super::{Answer, End, ForeignRuntime, WantedOutput};
 use crate::contract::CONTRACT;
 use crate::likeness::effect_of;
 use crate::said::weigh;
@@ -125,6 +125,8 @@ pub struct AgentAttempt<'a> {
 
 #[derive(Default)]
 struct State {
+    /// It continues with the program of the iteration before.
+    continued: bool,
     began: bool,
     said: usize,
     session: Option<String>,
@@ -183,6 +185,30 @@ impl<'a> AgentAttempt<'a> {
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
+    }
+
+    /// Continues with the program and the conversation of the iteration before.
+    pub(super) async fn continue_with(
+        &self,
+        conversation: Box<dyn Any + Send>,
+        session: Option<String>,
+    ) -> Result<(), RuntimeError> {
+        *self.kept.lock() = Some(conversation);
+        self.state.lock().continued = true;
+        self.began(session.as_deref()).await
+    }
+
+    /// Whether a program that continues from the iteration before ended without a word. True at most once.
+    pub(super) fn ended_at_once(&self, answer: &Answer) -> bool {
+        let mut state = self.state.lock();
+        let continued = std::mem::take(&mut state.continued);
+        let silent = state.said == 0 && !state.worked;
+        continued && silent && matches!(answer.end, End::Broken(_)) && !self.cancel.is_cancelled()
+    }
+
+    /// Takes the program and its conversation, for the next iteration.
+    pub(super) fn take_conversation(&self) -> Option<Box<dyn Any + Send>> {
+        self.kept.lock().take()
     }
 
     /// A path in the agent's home, as a text.
@@ -313,13 +339,12 @@ impl<'a> AgentAttempt<'a> {
     /// Has a call judged that the agent asks about. Its answer goes to the agent as it is.
     pub async fn admit(&self, call: ForeignCall) -> Result<Admitted, RuntimeError> {
         let (id, effect) = (call.call.id.clone(), worst(&call));
-        let paths = written(self.job.files.as_ref(), &call.like);
         let admitted = self.job.toolbox.admit(call).await?;
         // A person may have taken long: what is there now is what the call finds.
-        let before: Vec<Before> = paths
-            .into_iter()
-            .filter_map(|path| Before::of(self.job.files.as_ref(), path))
-            .collect();
+        let before = match &admitted {
+            Admitted::Yes { writes, .. } => Before::of_all(self.job.files.as_ref(), writes),
+            Admitted::No { .. } => Vec::new(),
+        };
         let mut state = self.state.lock();
         match &admitted {
             Admitted::Yes { .. } => {
@@ -363,8 +388,8 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// Notes a call that the agent runs without having asked.
-    pub async fn observed(&self, call: ToolCall, effect: Effect) -> Result<(), RuntimeError> {
-        self.state.lock().worked |= effect > Effect::Read;
+    pub async fn observed(&self, call: ForeignCall) -> Result<(), RuntimeError> {
+        self.state.lock().worked |= call.effect > Effect::Read;
         self.job.toolbox.observed(call).await?;
         Ok(())
     }

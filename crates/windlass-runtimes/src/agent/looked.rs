@@ -1,7 +1,7 @@
 //! Files that a call is about to write, looked at before and after: a foreign agent says that it changed something, this
 //! says what.
 
-use windlass_core::tool::{Like, Seen};
+use windlass_core::tool::Seen;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 use windlass_edit::diff::unified;
 
@@ -19,28 +19,15 @@ pub(super) struct Before {
     text: Option<String>,
 }
 
-/// Paths that calls of ours like these would write.
-pub(super) fn written(files: &dyn Files, like: &[Like]) -> Vec<String> {
-    let writes = |like: &&Like| {
-        matches!(
-            like.tool.as_str(),
-            "write_file" | "edit_file" | "delete_file"
-        )
-    };
-    let path = |like: &Like| {
-        let found = files.resolve(like.args.get("path")?.as_str()?).ok()?;
-        found.inside.then_some(found.path)
-    };
-    like.iter()
-        .filter(writes)
-        .take(MAX_FILES)
-        .filter_map(path)
-        .collect()
-}
-
 impl Before {
+    /// Files of a call as they are.
+    pub(super) fn of_all(files: &dyn Files, paths: &[String]) -> Vec<Self> {
+        let paths = paths.iter().take(MAX_FILES).cloned();
+        paths.filter_map(|path| Self::of(files, path)).collect()
+    }
+
     /// A file as it is; what is no text, or too large, is not compared.
-    pub(super) fn of(files: &dyn Files, path: String) -> Option<Self> {
+    fn of(files: &dyn Files, path: String) -> Option<Self> {
         let text = read(files, &path)?;
         Some(Self { path, text })
     }
@@ -66,7 +53,7 @@ impl Before {
             let (old, new) = (name("a", before.is_some()), name("b", after.is_some()));
             let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
             let diff = unified(&old, &new, &before, &after, MAX_DIFF);
-            let count = |lines: usize| u32::try_from(lines).unwrap_or(u32::MAX);
+            let count = |lines: usize| u32::try_from(lines).ok();
             let (added, removed) = (count(diff.added), count(diff.removed));
             FileChange {
                 path: path.clone(),
@@ -92,7 +79,6 @@ fn read(files: &dyn Files, path: &str) -> Option<Option<String>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use serde_json::json;
     use windlass_host::workspace::Root;
 
     use super::*;
@@ -107,18 +93,15 @@ mod tests {
         };
         put(before);
         let root = Root::open(dir.path()).unwrap();
-        let like = Like {
-            tool: "edit_file".into(),
-            args: json!({ "path": place.to_str().unwrap() }),
-        };
-        let paths = written(&root, &[like]);
-        assert_eq!(paths, ["a.txt"]);
-        let looked = Before::of(&root, paths[0].clone()).unwrap();
+        let looked = Before::of_all(&root, &["a.txt".to_owned()]).pop().unwrap();
         put(after);
         let seen = looked.compare(&root).unwrap();
         assert_eq!(
-            seen.change
-                .map(|change| (change.change, change.added, change.removed)),
+            seen.change.map(|change| (
+                change.change,
+                change.added.unwrap(),
+                change.removed.unwrap()
+            )),
             expect
         );
     }

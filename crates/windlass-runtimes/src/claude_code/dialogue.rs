@@ -280,7 +280,13 @@ fn judge(
     if ours(&call.name).is_some() {
         out.push(Output::Announce(logged(call)));
         let rule = "a tool of ours".to_owned();
-        out.send(verdict_on(&ticket, &Admitted::Yes { rule }));
+        out.send(verdict_on(
+            &ticket,
+            &Admitted::Yes {
+                writes: Vec::new(),
+                rule,
+            },
+        ));
         return;
     }
     out.push(Output::Judge {

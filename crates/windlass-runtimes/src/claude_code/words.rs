@@ -72,7 +72,7 @@ pub(super) fn result_text(content: &Value) -> String {
 /// A verdict as the answer of a hook.
 pub(super) fn hook_answer(verdict: &Admitted) -> Value {
     let (decision, reason) = match verdict {
-        Admitted::Yes { rule } => ("allow", rule.clone()),
+        Admitted::Yes { rule, .. } => ("allow", rule.clone()),
         Admitted::No { category, text } => ("deny", format!("[{}] {text}", category.word())),
     };
     json!({ "hookSpecificOutput": {

@@ -219,6 +219,10 @@ impl CodexDialogue {
                 let said = ["message", "summary"].into_iter().map(text);
                 let said = said.into_iter().find(|text| !text.is_empty());
                 let said = said.unwrap_or("a warning without words");
+                // The enclosure holds it, so that its own sandbox is not needed.
+                if said.contains("bubblewrap") {
+                    return;
+                }
                 self.warn(format!("Codex says: {said}"), out);
             }
             "mcpServer/startupStatus/updated" if text("status") == "failed" => {

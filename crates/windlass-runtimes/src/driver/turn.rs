@@ -207,11 +207,11 @@ impl<'t, 'v> Turn<'t, 'v> {
                 self.services.grant(&call, grants, files);
             }
             Output::Revoke(call) => self.services.revoke(&call),
-            Output::Observed(mut call, effect) => {
-                call.id = self.logged(call.id);
-                if let Some(known) = self.calls.get_mut(&call.id.0) {
+            Output::Observed(mut foreign) => {
+                foreign.call.id = self.logged(foreign.call.id);
+                if let Some(known) = self.calls.get_mut(&foreign.call.id.0) {
                     known.asked = true;
-                    attempt.observed(call, effect).await?;
+                    attempt.observed(foreign).await?;
                 }
             }
             Output::TerminalResult {
@@ -464,8 +464,10 @@ impl<'t, 'v> Turn<'t, 'v> {
         if !std::mem::replace(&mut known.asked, true) && ran {
             // It ran without a question. Its enclosure alone held it.
             let call = known.call.clone();
-            let effect = self.dialogue.liken(&call).1;
-            self.attempt.observed(call, effect).await?;
+            let (like, effect) = self.dialogue.liken(&call);
+            self.attempt
+                .observed(ForeignCall { call, like, effect })
+                .await?;
         }
         self.attempt.reported_result(result).await
     }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall};
-use windlass_core::tool::Effect;
+use windlass_core::tool::ForeignCall;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use super::aider::{self, Notes};
@@ -14,6 +14,7 @@ use super::program::Output as Prints;
 use crate::acp::words::end_of;
 use crate::agent::End;
 use crate::dialogue::{Dialogue, Ended, Framing, Input, Output, Outputs};
+use crate::likeness::likeness_by_input;
 
 /// Bytes that a program may print for one prompt.
 const MAX_PRINTED: usize = 64 << 20;
@@ -126,7 +127,8 @@ impl OneShotDialogue {
         for call in calls {
             let id = call.id.0.clone();
             // Nobody was asked, and what the tool does is not known.
-            out.push(Output::Observed(call, Effect::Execute));
+            let (like, effect) = likeness_by_input(&call.name, &call.args);
+            out.push(Output::Observed(ForeignCall { call, like, effect }));
             if fields.result.is_none() {
                 out.result(&id, UNTOLD.to_owned(), None, false);
             }

@@ -151,6 +151,7 @@ impl Toolbox for Desk {
         Box::pin(async move {
             match verdict {
                 Some(true) => Ok(Admitted::Yes {
+                    writes: Vec::new(),
                     rule: "test".into(),
                 }),
                 Some(false) => Ok(Admitted::No {
@@ -161,8 +162,12 @@ impl Toolbox for Desk {
             }
         })
     }
-    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.observed.lock().push(call);
+    fn observed(&self, foreign: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
+        let mut observed = self.notes.observed.lock();
+        // What becomes known of a call later is told again.
+        observed.retain(|known| known.id != foreign.call.id);
+        observed.push(foreign.call);
+        drop(observed);
         Box::pin(async { Ok(()) })
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -554,6 +559,7 @@ impl Stage {
             output: None,
             instructions: String::new(),
             version: None,
+            paused: windlass_runtimes::agent::PausedAgent::default(),
         };
         let job = Job {
             prompt: &prompt,

@@ -14,7 +14,7 @@ use windlass_core::context::Facts;
 use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
-use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult};
+use windlass_core::message::{ErrorCategory, Message, Part, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
@@ -110,6 +110,7 @@ impl Stage {
             output: self.output.clone(),
             instructions: String::new(),
             version: None,
+            paused: windlass_runtimes::agent::PausedAgent::default(),
         };
         let files: Arc<dyn Files> = match &self.root {
             Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),
@@ -442,11 +443,15 @@ impl Toolbox for Desk {
                 });
             }
             Ok(Admitted::Yes {
+                writes: Vec::new(),
                 rule: "mode auto".into(),
             })
         })
     }
-    fn observed(&self, call: ToolCall) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn observed(
+        &self,
+        ForeignCall { call, .. }: ForeignCall,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.note(format!("observed {} {}", call.id, call.name));
         Box::pin(std::future::ready(Ok(())))
     }

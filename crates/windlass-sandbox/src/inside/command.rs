@@ -48,6 +48,19 @@ const MOST_TASKS: u64 = 8192;
 /// itself would leave the others running.
 pub(crate) const KILL_ALL: i32 = libc::SIGUSR1;
 
+/// Tells the first process of a command to stop everything in it. It answers with one of the two bytes below.
+pub(crate) const PAUSE_ALL: i32 = libc::SIGUSR2;
+/// Tells it to let everything run again.
+pub(crate) const RESUME_ALL: i32 = libc::SIGCONT;
+/// Nothing of the command runs any more.
+const PAUSED: u8 = b'P';
+/// Something of it still runs.
+const NOT_PAUSED: u8 = b'N';
+/// How long everything may take to stop: a process in the middle of a system call finishes it first.
+const PAUSE_TIME: Duration = Duration::from_millis(500);
+/// How often that is looked at.
+const PAUSE_LOOK: Duration = Duration::from_millis(1);
+
 /// What all commands of a session have in common.
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
@@ -216,7 +229,7 @@ pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
     let first = entered.and_then(|()| First::new(terms, whom));
     let report = first
         .map_err(Refusal::from)
-        .and_then(|first| first.run(&taken));
+        .and_then(|first| first.run(&taken, &says));
     let report = serde_json::to_vec(&report).unwrap_or_default();
     let _ = (&says).write_all(&report);
     sys::exit_now(0)
@@ -253,6 +266,20 @@ impl Ready {
 }
 
 impl Started {
+    /// The answer to [`PAUSE_ALL`], where that is what the first process said: whether everything is stopped.
+    pub(crate) fn paused(&self) -> Option<bool> {
+        let mut said = [0_u8];
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        rustix::net::recv(&self.said, &mut said, flags).ok()?;
+        let paused = match said[0] {
+            PAUSED => true,
+            NOT_PAUSED => false,
+            _ => return None,
+        };
+        (&self.said).read_exact(&mut said).ok()?;
+        Some(paused)
+    }
+
     /// How it ended, once it has said so: its status and the limits it hit. None when the first process was killed and
     /// said nothing.
     pub(crate) fn ending(self) -> Option<Result<(i32, u32), Refusal>> {
@@ -317,7 +344,13 @@ impl<'a> First<'a> {
             Whom::Agent(_) => (Role::Agent, None),
         };
         let network = network.or_else(|| Some(terms.broker.as_ref()?.network.clone()));
-        let signals = sys::signal_handle(&[libc::SIGCHLD, libc::SIGTERM, KILL_ALL])?;
+        let signals = sys::signal_handle(&[
+            libc::SIGCHLD,
+            libc::SIGTERM,
+            KILL_ALL,
+            PAUSE_ALL,
+            RESUME_ALL,
+        ])?;
         let signals_held = match terms.spec.tier {
             Tier::Namespaces => true,
             Tier::Broker if terms.spec.signals == Signals::Landlock => fence::hold_signals()?,
@@ -334,7 +367,7 @@ impl<'a> First<'a> {
         })
     }
 
-    fn run(mut self, orders: &UnixStream) -> Result<(i32, u32), Refusal> {
+    fn run(mut self, orders: &UnixStream, says: &UnixStream) -> Result<(i32, u32), Refusal> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
@@ -351,7 +384,7 @@ impl<'a> First<'a> {
             let fence = own_rules.or_else(|| self.terms.fence.as_ref()?.try_clone().ok());
             Suspended::Renames(Renames::new(listener, self.terms.capabilities, fence))
         });
-        let status = self.watch(child, broker.or(renames));
+        let status = self.watch(child, broker.or(renames), says);
         self.end_family();
         let status = status?;
         if layered {
@@ -482,7 +515,12 @@ impl<'a> First<'a> {
     }
 
     /// Follows the command to its end; then this process may end, and with it all that is left.
-    fn watch(&mut self, child: i32, mut suspended: Option<Suspended>) -> io::Result<i32> {
+    fn watch(
+        &mut self,
+        child: i32,
+        mut suspended: Option<Suspended>,
+        says: &UnixStream,
+    ) -> io::Result<i32> {
         let began = Instant::now();
         let between = if self.role == Role::Agent {
             LOOK_AT_AGENT
@@ -515,6 +553,12 @@ impl<'a> First<'a> {
                 match signal {
                     libc::SIGTERM => self.signal_all(child, libc::SIGTERM),
                     KILL_ALL => self.kill_all(),
+                    PAUSE_ALL => {
+                        let paused = if self.pause_all() { PAUSED } else { NOT_PAUSED };
+                        let mut says = says;
+                        says.write_all(&[paused])?;
+                    }
+                    RESUME_ALL => self.signal_each(RESUME_ALL),
                     _ => {}
                 }
             }
@@ -583,6 +627,32 @@ impl<'a> First<'a> {
 
     fn signal_all(&self, child: i32, signal: i32) {
         sys::kill(if self.signals_held { -1 } else { -child }, signal);
+    }
+
+    /// Signals every process of the command, whichever group it is in.
+    fn signal_each(&self, signal: i32) {
+        match self.signals_held {
+            true => sys::kill(-1, signal),
+            false => processes::signal_all(&self.processes(), signal),
+        }
+    }
+
+    /// Stops everything in the command; whether nothing of it runs any more. A process may start another one, or continue
+    /// one, before its own signal reaches it, so that it is repeated until nothing changes.
+    fn pause_all(&self) -> bool {
+        let until = Instant::now() + PAUSE_TIME;
+        let mut known = Vec::new();
+        while Instant::now() < until {
+            self.signal_each(libc::SIGSTOP);
+            let mut now = self.processes();
+            now.sort_unstable();
+            if now == known && now.iter().all(|pid| processes::is_stopped(*pid)) {
+                return true;
+            }
+            known = now;
+            std::thread::sleep(PAUSE_LOOK);
+        }
+        false
     }
 
     /// Kills everything in the command.

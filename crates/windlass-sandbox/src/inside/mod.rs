@@ -18,6 +18,7 @@ mod supervise;
 pub(crate) mod sys;
 mod view;
 
+pub(crate) use command::{PAUSE_ALL, RESUME_ALL};
 pub use private::shares_memory;
 pub(crate) use supervise::supervise;
 

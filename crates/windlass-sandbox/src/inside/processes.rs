@@ -223,6 +223,21 @@ fn detached_in(table: &str) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
+/// Whether every thread of a process is stopped or has ended. One that is gone is.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    threads.into_iter().flatten().flatten().all(|thread| {
+        let Ok(stat) = std::fs::read_to_string(thread.path().join("stat")) else {
+            return true;
+        };
+        // The name before the state may hold brackets.
+        let state = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.trim_start().chars().next());
+        matches!(state, None | Some('T' | 't' | 'Z' | 'X'))
+    })
+}
+
 /// Whether all processes here together hold more memory than this. What they share counts for each of them first,
 /// which is quick and never too little; only when that is too much it is shared out. With a namespace of their own, System V segments
 /// are theirs, too.
@@ -305,6 +320,23 @@ fn children(pid: i32) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_stopped_when_all_its_threads_are() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("started");
+        let pid = i32::try_from(child.id()).expect("a number");
+        assert!(!is_stopped(pid));
+        sys::kill(pid, libc::SIGSTOP);
+        while !is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(is_stopped(pid), "one that is gone does not run");
+    }
 
     #[test]
     fn children_are_signalled_and_others_are_not() {

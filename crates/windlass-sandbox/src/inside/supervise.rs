@@ -369,6 +369,11 @@ impl<'a> Supervisor<'a> {
                 .rev()
                 .filter(|index| gone[index + 1])
             {
+                if let Some(stopped) = self.running[index].paused() {
+                    let id = self.running[index].id;
+                    self.say(&Report::Paused { id, stopped });
+                    continue;
+                }
                 let one = self.running.swap_remove(index);
                 self.report(one);
                 if self.spare.is_none() {

@@ -60,3 +60,50 @@ pub(crate) fn wait_until(what: impl Fn() -> bool) {
     }
     panic!("it did not come to be");
 }
+
+/// A command whose processes start others and write all the time does nothing while it is paused, and goes on
+/// afterwards. It can be killed while it is paused; then it is gone.
+#[track_caller]
+pub(crate) fn check_pause(session: &Session, dir: &Path) {
+    let line = "beat() { while :; do date +%N > beat; done; }; beat & (beat) & setsid bash -c 'while :; do (:); done' & wait";
+    let null = || fs::File::options().read(true).write(true).open("/dev/null");
+    let standard = Standard {
+        input: null().unwrap().into(),
+        output: null().unwrap().into(),
+        error: null().unwrap().into(),
+    };
+    let argv = ["/bin/bash", "-c", line].map(Into::into);
+    let env = [("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
+    let (done, ended) = std::sync::mpsc::channel();
+    let child = session
+        .start(&argv, &env, dir, Access::Write, standard, move |result| {
+            drop(done.send(result))
+        })
+        .unwrap();
+    let pause = || {
+        let (done, paused) = std::sync::mpsc::channel();
+        child.pause(move |result| drop(done.send(result)));
+        paused.recv().unwrap()
+    };
+    let beat = || {
+        let text = fs::read_to_string(dir.join("beat")).unwrap_or_default();
+        let changed = fs::metadata(dir.join("beat")).and_then(|found| found.modified());
+        (text, changed.ok())
+    };
+    wait_until(|| beat().1.is_some());
+    for _ in 0..3 {
+        assert_eq!(pause(), Ok(true), "everything stopped");
+        assert_eq!(pause(), Ok(true), "and stays so");
+        let before = beat();
+        // Another command of the sandbox runs beside it, long enough for many beats.
+        let (other, _) = run(session, dir, "seq 1 50000 | sort -R | wc -l");
+        assert!(other.status.success());
+        assert_eq!(beat(), before);
+        child.resume();
+        wait_until(|| beat() != before);
+    }
+    assert_eq!(pause(), Ok(true));
+    child.kill();
+    assert!(!ended.recv().unwrap().unwrap().status.success());
+    assert!(pause().is_err(), "it is gone");
+}

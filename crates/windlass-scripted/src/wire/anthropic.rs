@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, pieces, refuses, words};
+use super::{Answer, Frame, lead, pieces, refuses, words};
 use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
 
@@ -30,7 +30,8 @@ pub(crate) fn read(body: &Value) -> Asked {
 
 pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     let mut message = message(answer);
-    message["content"] = json!([block(answer)]);
+    let words = lead(answer).map(|text| json!({ "type": "text", "text": text }));
+    message["content"] = words.into_iter().chain([block(answer)]).collect();
     message["stop_reason"] = json!(stop(answer.item));
     message["usage"] = usage(answer, answer.usage.output);
     message
@@ -45,14 +46,33 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     let mut start = message(answer);
     start["usage"] = usage(answer, 1);
     event("message_start", json!({ "message": start }), 0);
+    let mut index = 0;
+    if let Some(text) = lead(answer) {
+        let block = json!({ "type": "text", "text": "" });
+        event(
+            "content_block_start",
+            json!({ "index": 0, "content_block": block }),
+            0,
+        );
+        for piece in pieces(text, 0) {
+            let delta = json!({ "type": "text_delta", "text": piece });
+            event(
+                "content_block_delta",
+                json!({ "index": 0, "delta": delta }),
+                0,
+            );
+        }
+        event("content_block_stop", json!({ "index": 0 }), 0);
+        index = 1;
+    }
     let mut empty = block(answer);
-    let delta = |delta: Value| json!({ "index": 0, "delta": delta });
+    let delta = |delta: Value| json!({ "index": index, "delta": delta });
     match words(answer.item) {
         Some((text, pause_ms)) => {
             empty["text"] = json!("");
             event(
                 "content_block_start",
-                json!({ "index": 0, "content_block": empty }),
+                json!({ "index": index, "content_block": empty }),
                 0,
             );
             for piece in pieces(text, pause_ms) {
@@ -68,7 +88,7 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
             empty["input"] = json!({});
             event(
                 "content_block_start",
-                json!({ "index": 0, "content_block": empty }),
+                json!({ "index": index, "content_block": empty }),
                 0,
             );
             for piece in pieces(&input, 0) {
@@ -80,7 +100,7 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
             }
         }
     }
-    event("content_block_stop", json!({ "index": 0 }), 0);
+    event("content_block_stop", json!({ "index": index }), 0);
     let end = json!({ "stop_reason": stop(answer.item), "stop_sequence": null });
     event(
         "message_delta",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, pieces, refuses, words};
+use super::{Answer, Frame, lead, pieces, refuses, words};
 use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
 
@@ -34,6 +34,7 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
         Item::Text { text, .. } => message["content"] = json!(text),
         Item::Refusal(text) => message["refusal"] = json!(text),
         Item::Call { name, input } => {
+            message["content"] = json!(lead(answer));
             message["tool_calls"] = json!([call(answer.number, name, input)])
         }
     }
@@ -61,11 +62,11 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         (None, Item::Call { name, input }) => {
             let mut call = call(answer.number, name, input);
             call["index"] = json!(0);
-            chunk(
-                json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
-                None,
-                0,
-            );
+            chunk(json!({ "role": "assistant", "content": "" }), None, 0);
+            for piece in lead(answer).into_iter().flat_map(|text| pieces(text, 0)) {
+                chunk(json!({ "content": piece }), None, 0);
+            }
+            chunk(json!({ "tool_calls": [call] }), None, 0);
         }
         (None, _) => {}
     }

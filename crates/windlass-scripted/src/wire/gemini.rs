@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, pieces, refuses, words};
+use super::{Answer, Frame, lead, pieces, refuses, words};
 use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
 
@@ -56,7 +56,8 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
             json!({ "functionCall": call, "thoughtSignature": "a2l0LXNpZ25hdHVyZQ==" })
         }
     };
-    chunk(answer, &part, true)
+    let words = lead(answer).map(|text| json!({ "text": text }));
+    chunk(answer, words.into_iter().chain([part]).collect(), true)
 }
 
 pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
@@ -66,15 +67,15 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     let pieces = pieces(text, pause_ms);
     let last = pieces.len() - 1;
     let frame = |(at, piece): (usize, &&str)| {
-        Frame::new(None, &chunk(answer, &json!({ "text": piece }), at == last)).after(pause_ms)
+        Frame::new(None, &chunk(answer, json!([{ "text": piece }]), at == last)).after(pause_ms)
     };
     pieces.iter().enumerate().map(frame).collect()
 }
 
-fn chunk(answer: &Answer<'_>, part: &Value, last: bool) -> Value {
+fn chunk(answer: &Answer<'_>, parts: Value, last: bool) -> Value {
     let usage = answer.usage;
     let input = usage.fresh + usage.cached;
-    let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": [part] } });
+    let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": parts } });
     if last {
         candidate["finishReason"] = json!(if refuses(answer.item) {
             "SAFETY"

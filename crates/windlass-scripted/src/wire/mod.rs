@@ -126,6 +126,19 @@ fn pieces(text: &str, pause_ms: u64) -> Vec<&str> {
         .collect()
 }
 
+/// What a model says before its calls, as real ones do. An agent must not take it for an answer.
+const LEADS: [&str; 3] = [
+    "I will do this step now.",
+    "Next I look at what that gives.",
+    "One more step, then I check the result.",
+];
+
+/// The words before the call of an answer; none where it calls nothing.
+fn lead(answer: &Answer<'_>) -> Option<&'static str> {
+    let calls = matches!(answer.item, Item::Call { .. });
+    calls.then(|| LEADS[answer.number % LEADS.len()])
+}
+
 /// The text of an item that is one, and its pause.
 fn words(item: &Item) -> Option<(&str, u64)> {
     match item {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, pieces, words};
+use super::{Answer, Frame, lead, pieces, words};
 use crate::offer::{Input, Item};
 use crate::request::{Asked, Tool, content, list, schema, text};
 use crate::tools::UNLISTED;
@@ -54,7 +54,11 @@ fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
 
 pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     let mut response = response(answer, "completed");
-    response["output"] = json!([item(answer, "completed")]);
+    let words = lead(answer).map(|text| said_before(answer, text, "completed"));
+    response["output"] = words
+        .into_iter()
+        .chain([item(answer, "completed")])
+        .collect();
     response["usage"] = usage(answer);
     response
 }
@@ -76,19 +80,46 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
         json!({ "response": response(answer, "in_progress") }),
         0,
     );
-    let done = item(answer, "completed");
-    let mut begun = item(answer, "in_progress");
-    match words(answer.item) {
-        Some((text, pause_ms)) => {
-            let part = done["content"][0].clone();
+    let words = lead(answer).map(|text| {
+        let item = |status| said_before(answer, text, status);
+        (item("in_progress"), item("completed"))
+    });
+    let own = (item(answer, "in_progress"), item(answer, "completed"));
+    for (at, (begun, done)) in words.into_iter().chain([own]).enumerate() {
+        output_item(answer, at, begun, &done, &mut event);
+    }
+    event(
+        "response.completed",
+        json!({ "response": whole(answer) }),
+        0,
+    );
+    frames
+}
+
+/// The events of one item of an answer.
+fn output_item(
+    answer: &Answer<'_>,
+    index: usize,
+    mut begun: Value,
+    done: &Value,
+    event: &mut dyn FnMut(&'static str, Value, u64),
+) {
+    match done["content"].get(0).cloned() {
+        Some(part) => {
+            let own = words(answer.item).map(|(_, pause_ms)| pause_ms);
+            let pause_ms = own.unwrap_or_default();
+            let text = ["text", "refusal"]
+                .iter()
+                .find_map(|field| part[*field].as_str());
+            let text = text.unwrap_or_default();
             begun["content"] = json!([]);
             event(
                 "response.output_item.added",
-                json!({ "output_index": 0, "item": begun }),
+                json!({ "output_index": index, "item": begun }),
                 0,
             );
             let at = |mut value: Value| {
-                value["output_index"] = json!(0);
+                value["output_index"] = json!(index);
                 value["content_index"] = json!(0);
                 value["item_id"] = done["id"].clone();
                 value
@@ -135,20 +166,20 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
             }
             event(
                 "response.output_item.added",
-                json!({ "output_index": 0, "item": begun }),
+                json!({ "output_index": index, "item": begun }),
                 0,
             );
             if let Some(text) = text {
                 for piece in pieces(text, 0) {
                     event(
                         names.0,
-                        json!({ "output_index": 0, "item_id": done["id"], "delta": piece }),
+                        json!({ "output_index": index, "item_id": done["id"], "delta": piece }),
                         0,
                     );
                 }
                 event(
                     names.1,
-                    json!({ "output_index": 0, "item_id": done["id"], field: text }),
+                    json!({ "output_index": index, "item_id": done["id"], field: text }),
                     0,
                 );
             }
@@ -156,15 +187,9 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     }
     event(
         "response.output_item.done",
-        json!({ "output_index": 0, "item": done }),
+        json!({ "output_index": index, "item": done }),
         0,
     );
-    event(
-        "response.completed",
-        json!({ "response": whole(answer) }),
-        0,
-    );
-    frames
 }
 
 fn response(answer: &Answer<'_>, status: &str) -> Value {
@@ -223,6 +248,12 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
     }
 }
 
+/// Words before a call.
+fn said_before(answer: &Answer<'_>, text: &str, status: &str) -> Value {
+    let part = json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
+    said(answer.number, status, &part)
+}
+
 fn said(number: usize, status: &str, part: &Value) -> Value {
     let id = format!("msg_kit_{number:04}");
     json!({ "type": "message", "id": id, "role": "assistant", "status": status, "content": [part] })
@@ -270,7 +301,7 @@ mod tests {
             usage: Usage::default(),
             number: 1,
         };
-        let said = whole(&answer)["output"][0].clone();
+        let said = whole(&answer)["output"][1].clone();
         for (field, value) in expect {
             assert_eq!(said[field], *value, "{field} of {said}");
         }

@@ -433,6 +433,13 @@ impl OpenRun {
                     told.words("windlass.reason", reason),
                 ],
             ),
+            EventKind::RuleBroken { call, rule } => (
+                "windlass.rule_broken",
+                vec![
+                    Some(("gen_ai.tool.call.id", call.0.as_str().into())),
+                    told.words("windlass.rule", rule),
+                ],
+            ),
             EventKind::Landed { landed, .. } => (
                 "windlass.landed",
                 vec![Some(("windlass.files", (landed.files.len() as u64).into()))],

@@ -321,11 +321,9 @@ impl CallLandings {
         let parts = stretches
             .iter()
             .map(|stretch| describe(stretch, self.contents()));
-        let (added, removed) = parts.fold((0_u32, 0_u32), |(added, removed), part| {
-            (
-                added.saturating_add(part.added),
-                removed.saturating_add(part.removed),
-            )
+        let sum = |known: Option<u32>, more: Option<u32>| Some(known?.saturating_add(more?));
+        let (added, removed) = parts.fold((Some(0), Some(0)), |(added, removed), part| {
+            (sum(added, part.added), sum(removed, part.removed))
         });
         FileChange {
             path: first.path.clone(),

@@ -959,7 +959,7 @@ async fn commands_are_counted_and_only_the_changes_of_the_run_are_listed() {
     let (_, changes) = lab.call("sed -i 's/2/two/' a.txt; echo n > n.txt").await;
     fs::write(lab.base.join("ws/b.txt"), "the user\n").unwrap();
     let counts = |all: &mut dyn Iterator<Item = &FileChange>| {
-        all.map(|one| format!("{} +{} -{}", one.path, one.added, one.removed))
+        all.map(|one| format!("{} {}", one.path, one.line_counts()))
             .collect::<Vec<_>>()
     };
     let expect = ["a.txt +1 -1", "n.txt +1 -0"];

@@ -51,8 +51,8 @@ impl StatBaseline {
                     _ => Change::Modified,
                 },
                 path: path.to_string_lossy().into_owned(),
-                added: 0,
-                removed: 0,
+                added: None,
+                removed: None,
                 diff: None,
             })
             .collect()

@@ -479,7 +479,7 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
     let run = lab.open().await;
     let place = run.enclose().await;
     let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo on; sleep 1000";
-    for how in ["dropped", "frozen", "closed"] {
+    for how in ["dropped", "stopped", "closed"] {
         let Inmate {
             stdin,
             stdout,
@@ -492,8 +492,8 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
         let began = Instant::now();
         match how {
             "dropped" => drop(life),
-            "frozen" => {
-                run.0.freeze().await.unwrap();
+            "stopped" => {
+                run.0.processes().stop_all().await;
                 assert_eq!(
                     life.wait().await.unwrap(),
                     ProcessEnd::Signalled { signal: 9 }

@@ -186,6 +186,13 @@ impl Processes for Live {
             }
         })
     }
+    fn pause_agents(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Ok(processes) = self.processes() {
+                processes.pause_agents().await;
+            }
+        })
+    }
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
         Box::pin(async move { self.processes()?.enclose().await })
     }

@@ -366,8 +366,8 @@ pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChan
         return FileChange {
             path,
             change,
-            added: 0,
-            removed: 0,
+            added: None,
+            removed: None,
             diff: None,
         };
     };
@@ -385,7 +385,7 @@ pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChan
         &new,
         MAX_DIFF,
     );
-    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let count = |count: usize| u32::try_from(count).ok();
     let (added, removed) = (count(diff.added), count(diff.removed));
     FileChange {
         path,

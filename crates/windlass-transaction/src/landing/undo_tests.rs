@@ -248,8 +248,11 @@ fn a_preview_shows_what_would_change() {
     let shown = preview(&scene.root(), &plan, &scene.contents);
     let line = |it: &FileChange| {
         format!(
-            "{} {:?} +{} -{} {:?}",
-            it.path, it.change, it.added, it.removed, it.diff
+            "{} {:?} {} {:?}",
+            it.path,
+            it.change,
+            it.line_counts(),
+            it.diff
         )
     };
     let shown: Vec<String> = shown.iter().map(line).collect();

@@ -66,6 +66,8 @@ fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> R
         words: Vec::new(),
         model: Some("m".to_owned()),
         protocol: None,
+        masked_dirs: Vec::new(),
+        instruction_files: Vec::new(),
         options: Given::read(known.name, &layers).unwrap().options,
     };
     adapter(&setup)

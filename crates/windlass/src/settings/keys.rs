@@ -110,6 +110,12 @@ pub const KEYS: &[Key] = keys! {
     "runtimes.*.kind": Choice(&["acp", "cli"]),
         "An agent of your own: one that speaks ACP, or a program that does one prompt and ends.";
     "runtimes.*.about": Text, "What an agent of your own is, in a few words.";
+    "runtimes.*.masked_dirs": Texts,
+        "Directories of a project with code or settings for the agent: they are empty in its copy.";
+    "runtimes.*.instruction_files": Texts, "Instruction files that the agent reads by itself: it is not told them again.";
+    "runtimes.*.mcp": Boolean, "ACP: whether it uses MCP servers that it is given.";
+    "runtimes.*.keeps_directory": Boolean,
+        "ACP: whether its conversations stay in the directory in which they began.";
     "runtimes.*.args": Texts, "claude-code, codex, ACP, aider, openhands, cli: further words for it.";
     "runtimes.*.env.*": Text, "A variable for it.";
     "runtimes.*.auth": Choice(SignIn::VARIANTS),

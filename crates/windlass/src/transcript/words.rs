@@ -91,6 +91,25 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", thousands(count as u64))
 }
 
+/// A call whose path in the workspace, or in a copy of it, is shown as it is seen from there.
+pub(super) fn within(shown: &str, workspace: &str) -> String {
+    let Some((name, about)) = shown.split_once(' ') else {
+        return shown.to_owned();
+    };
+    let in_copy = || {
+        let (above, rest) = about.split_once("/transactions/")?;
+        let (copy, path) = rest.split_once("/tree/")?;
+        let plain = above.starts_with('/') && !above.contains(' ') && !copy.contains(['/', ' ']);
+        plain.then_some(path)
+    };
+    let root = workspace.trim_end_matches('/');
+    let in_tree = || about.strip_prefix(root)?.strip_prefix('/');
+    match in_tree().filter(|_| !root.is_empty()).or_else(in_copy) {
+        Some(path) => format!("{name} {path}"),
+        None => shown.to_owned(),
+    }
+}
+
 /// An outcome as a word, its detail, and what the user can do next. `kept` is the name of the copy that was kept.
 ///
 /// ```
@@ -247,10 +266,9 @@ pub(super) fn file_change(change: &FileChange) -> String {
         Change::Deleted => "deleted".into(),
         Change::MovedFrom(from) => format!("moved from {}", flat(from)).into(),
     };
-    // The line counts of a foreign agent's or a command's writes are known at the end of the run.
-    let lines = match (change.added, change.removed) {
-        (0, 0) => String::new(),
-        (added, removed) => format!(" (+{added} -{removed})"),
+    let lines = match change.line_counts() {
+        counts if counts.is_empty() || counts == "+0 -0" => String::new(),
+        counts => format!(" ({counts})"),
     };
     format!("{} {what}{lines}", flat(&change.path))
 }
@@ -471,5 +489,24 @@ pub(super) fn judged(result: &Judged) -> String {
                 paths(changed)
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_as_they_are_seen_from_the_workspace() {
+        let check = |shown: &str, expect: &str| assert_eq!(within(shown, "/home/me/ws"), expect);
+        check("Edit /home/me/ws/src/a.rs", "Edit src/a.rs");
+        check(
+            "Edit /data/transactions/calm-fox-1/tree/src/a.rs",
+            "Edit src/a.rs",
+        );
+        check("Read /home/me/wsx/a", "Read /home/me/wsx/a");
+        check("Bash cat /home/me/ws/a", "Bash cat /home/me/ws/a");
+        check("Bash", "Bash");
+        assert_eq!(within("Edit /a", ""), "Edit /a");
     }
 }

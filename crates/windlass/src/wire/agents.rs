@@ -17,7 +17,7 @@ use windlass_meter::Meter;
 use windlass_proposal::{AnswerForm, OneAnswer, patch_proposal};
 use windlass_providers::WireProvider;
 use windlass_registry::adapter;
-use windlass_runtimes::agent::{ForeignRuntime, Metering, WantedOutput};
+use windlass_runtimes::agent::{ForeignRuntime, Metering, PausedAgent, WantedOutput};
 use windlass_runtimes::agents::AgentKind;
 
 use super::{
@@ -140,9 +140,10 @@ impl Making<'_> {
         let instructions = match plan.setup.known.kind {
             // It has our tools and no words of its own, so that it is told what the built-in agent is told.
             AgentKind::Sidecar(_) => self.prompt.system(),
-            _ => self
-                .prompt
-                .for_others(|file| plan.setup.known.instruction_files.contains(&file)),
+            _ => self.prompt.for_others(|file| {
+                plan.setup.known.instruction_files.contains(&file)
+                    || plan.setup.instruction_files.iter().any(|own| own == file)
+            }),
         };
         Ok(Arc::new(ForeignRuntime {
             adapter,
@@ -151,6 +152,7 @@ impl Making<'_> {
             output,
             instructions,
             version: plan.setup.version(),
+            paused: PausedAgent::default(),
         }))
     }
 

@@ -253,10 +253,9 @@ fn picture(media_type: &str, data: &str) -> String {
 
 fn diff(change: &FileChange) -> String {
     let head = format!(
-        "<p class=\"file\"><code>{}</code> +{} -{}</p>\n",
+        "<p class=\"file\"><code>{}</code> {}</p>\n",
         escape(&change.path),
-        change.added,
-        change.removed
+        change.line_counts()
     );
     let Some(diff) = &change.diff else {
         return head;
