@@ -338,11 +338,11 @@ mod tests {
         let file = report.into_file("# Runtimes\n\n");
         check(
             &file,
-            "| `native` | 1.0 |  |  |  |  |  |  | ✓ |  | FAIL |  |  |  |",
+            "| `native` | 1.0 |  |  |  |  |  |  | ✓ |  |  | FAIL |  |  |  |",
         );
         check(
             &file,
-            "| `patch` |  |  |  |  |  |  |  | — 1 |  | — 2 |  |  |  |",
+            "| `patch` |  |  |  |  |  |  |  | — 1 |  |  | — 2 |  |  |  |",
         );
         check(&file, "2. no memory");
         check(&file, "| claims of | resume | fork |");
@@ -382,11 +382,11 @@ mod tests {
         .into_file(&file);
         check(
             &newer,
-            "| `native` |  |  |  |  |  |  |  | ✓ |  | ✓ |  |  |  |",
+            "| `native` |  |  |  |  |  |  |  | ✓ |  |  | ✓ |  |  |  |",
         );
         check(
             &newer,
-            "| `codex` | 1.0 |  |  |  |  |  |  | ✓ |  | — 1 |  |  |  |",
+            "| `codex` | 1.0 |  |  |  |  |  |  | ✓ |  |  | — 1 |  |  |  |",
         );
         check(&newer, "1. no memory");
         assert!(!newer.contains("no tools"), "{newer}");

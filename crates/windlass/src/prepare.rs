@@ -12,8 +12,8 @@
 //! use windlass::settings::Settings;
 //! use windlass_testing::{ScriptedProvider, says};
 //! use windlass::{
-//!     OpenRequest, Opened, Prepared, Which, newest, options_for, prepare, prepare_landing,
-//!     resume_options,
+//!     OpenRequest, Opened, Prepared, Which, find_session, newest, options_for, prepare,
+//!     prepare_landing, resume_options,
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -36,6 +36,9 @@
 //! let options = options_for(&opened.options, &prompt);
 //! assert_eq!(resume_options(&options, &opened.session).on_ask, options.on_ask);
 //! assert_eq!(newest(opened.store.as_ref(), &opened.root).await?, *opened.session.id());
+//! let beginning = &opened.session.id().as_str()[..8];
+//! let found = find_session(opened.store.as_ref(), Some(&opened.root), beginning).await?;
+//! assert_eq!(found, *opened.session.id());
 //!
 //! let landing = prepare_landing(Root::open(work.path())?, settings);
 //! assert!(!landing.needs_copy());

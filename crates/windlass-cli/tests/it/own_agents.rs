@@ -352,7 +352,10 @@ fn an_agent_that_ended_before_the_next_iteration_is_started_again() {
 #[test]
 fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
     let seconds = 90_000 + std::process::id() % 9_000;
-    let more = format!("sleep {seconds} & echo $n > try.txt");
+    // It answers once the program in the background is there.
+    let more = format!(
+        "sleep {seconds} & while ! grep -q sleep /proc/$!/cmdline; do :; done; echo $n > try.txt"
+    );
     let sleeps = |text: &str| {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         entries

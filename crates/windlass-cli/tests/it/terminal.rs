@@ -216,7 +216,7 @@ fn the_status_line_shows_step_tokens_cost_and_time() {
         &place,
         &["run", "--in-place", "--yes", "--script", &script, "go"],
     );
-    terminal.expect("step 2 · 1,234 tokens · $0.0000 · 0:0");
+    terminal.expect("step 1 · 1,234 tokens · $0.0000 · 0:0");
     terminal.type_in("\u{3}");
     terminal.ends_with(130);
 }

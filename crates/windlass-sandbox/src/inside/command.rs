@@ -58,6 +58,8 @@ const PAUSED: u8 = b'P';
 const NOT_PAUSED: u8 = b'N';
 /// How long everything may take to stop: a process in the middle of a system call finishes it first.
 const PAUSE_TIME: Duration = Duration::from_millis(500);
+/// A process that sleeps this long where signals do not wake it, with a child that is stopped, waits inside `vfork`.
+const VFORK_TIME: Duration = Duration::from_millis(50);
 /// How often that is looked at.
 const PAUSE_LOOK: Duration = Duration::from_millis(1);
 
@@ -641,15 +643,22 @@ impl<'a> First<'a> {
     /// one, before its own signal reaches it, so that it is repeated until nothing changes.
     fn pause_all(&self) -> bool {
         let until = Instant::now() + PAUSE_TIME;
-        let mut known = Vec::new();
+        let (mut known, mut since) = (Vec::new(), Instant::now());
         while Instant::now() < until {
             self.signal_each(libc::SIGSTOP);
             let mut now = self.processes();
             now.sort_unstable();
-            if now == known && now.iter().all(|pid| processes::is_stopped(*pid)) {
+            if now != known {
+                (known, since) = (now, Instant::now());
+            } else if known.iter().all(|pid| processes::is_stopped(*pid)) {
+                return true;
+            } else if since.elapsed() > VFORK_TIME
+                && known.iter().all(|pid| {
+                    processes::is_stopped(*pid) || processes::waits_for_stopped_child(*pid, &known)
+                })
+            {
                 return true;
             }
-            known = now;
             std::thread::sleep(PAUSE_LOOK);
         }
         false

@@ -223,6 +223,28 @@ fn detached_in(table: &str) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
+/// Whether a process waits inside `vfork` for a child that is stopped. The kernel does not stop it there, but it runs no
+/// instruction before its child does, and then its own stop signal is first.
+pub(crate) fn waits_for_stopped_child(pid: i32, all: &[i32]) -> bool {
+    let status = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let Ok(text) = status(pid) else { return false };
+    let is_child =
+        |child: &&i32| status(**child).is_ok_and(|text| field::<i32>(&text, "PPid:") == Some(pid));
+    waits_for_child(&text) && all.iter().filter(is_child).any(|child| is_stopped(*child))
+}
+
+/// Whether a process sleeps where signals do not wake it, with a stop signal that waits for it.
+fn waits_for_child(status: &str) -> bool {
+    const STOP: u64 = 1 << (libc::SIGSTOP - 1);
+    let pending = |name| {
+        field::<String>(status, name)
+            .and_then(|bits| u64::from_str_radix(&bits, 16).ok())
+            .is_some_and(|bits| bits & STOP != 0)
+    };
+    field::<String>(status, "State:").is_some_and(|state| state.starts_with('D'))
+        && (pending("ShdPnd:") || pending("SigPnd:"))
+}
+
 /// Whether every thread of a process is stopped or has ended. One that is gone is.
 pub(crate) fn is_stopped(pid: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -320,6 +342,20 @@ fn children(pid: i32) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_inside_vfork_is_known_by_its_state_and_signal() {
+        let check = |state: &str, shared: &str, expect: bool| {
+            let status = format!(
+                "Name:\tsh\nState:\t{state}\nPPid:\t7\nSigPnd:\t0000000000000000\nShdPnd:\t{shared}\n"
+            );
+            assert_eq!(waits_for_child(&status), expect, "{status}");
+        };
+        check("D (disk sleep)", "0000000000040000", true);
+        check("D (disk sleep)", "0000000000000000", false);
+        check("S (sleeping)", "0000000000040000", false);
+        assert!(!waits_for_child(""));
+    }
 
     #[test]
     fn a_process_is_stopped_when_all_its_threads_are() {

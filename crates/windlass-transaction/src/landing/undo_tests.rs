@@ -261,7 +261,7 @@ fn a_preview_shows_what_would_change() {
         [
             r#"a Modified +1 -1 Some("--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n 1\n-X\n+2\n")"#,
             r#"gone Created +1 -0 Some("--- /dev/null\n+++ b/gone\n@@ -0,0 +1 @@\n+g\n")"#,
-            "l Modified +0 -0 None",
+            "l Modified  None",
             r#"new Deleted +0 -1 Some("--- a/new\n+++ /dev/null\n@@ -1 +0,0 @@\n-n\n")"#,
         ]
     );
