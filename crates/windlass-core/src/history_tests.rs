@@ -240,7 +240,7 @@ fn in_full(history: &History) -> String {
     let asks = (history.asks.len(), history.ask_count(), history.phase());
     format!(
         "{} {open:?} {asks:?} {:?}",
-        serde_json::to_string(history).unwrap(),
+        serde_json::to_string(history).expect("a history"),
         history.open_run().map(|run| &run.id)
     )
 }
@@ -258,8 +258,8 @@ proptest! {
             part.apply(event);
             if index >= at.index(events.len()) && part.is_idle() {
                 let mut bytes = Vec::new();
-                part.save(&mut bytes).unwrap();
-                part = History::restore(&mut bytes.as_slice()).unwrap();
+                part.save(&mut bytes).expect("a history");
+                part = History::restore(&mut bytes.as_slice()).expect("a history");
             }
         }
         prop_assert_eq!(in_full(&whole), in_full(&part));
@@ -269,8 +269,10 @@ proptest! {
 #[test]
 fn a_snapshot_of_another_version_is_not_used() {
     let mut bytes = Vec::new();
-    fold(vec![started(), ended()]).save(&mut bytes).unwrap();
-    let text = String::from_utf8(bytes).unwrap();
+    fold(vec![started(), ended()])
+        .save(&mut bytes)
+        .expect("a history");
+    let text = String::from_utf8(bytes).expect("a history");
     assert!(History::restore(&mut text.as_bytes()).is_some());
     let other = text.replacen("[1,", "[2,", 1);
     assert!(History::restore(&mut other.as_bytes()).is_none());

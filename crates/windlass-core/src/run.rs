@@ -443,10 +443,8 @@ impl Run {
                 self.landed = true;
                 self.copy = None;
             }
-            EventKind::RuleBroken { rule, .. } => {
-                if self.broken_rules.len() < MAX_BROKEN {
-                    self.broken_rules.insert(rule.clone());
-                }
+            EventKind::RuleBroken { rule, .. } if self.broken_rules.len() < MAX_BROKEN => {
+                self.broken_rules.insert(rule.clone());
             }
             EventKind::RunEnding { outcome } => self.ending = Some(outcome.clone()),
             _ => {}

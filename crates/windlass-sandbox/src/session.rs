@@ -523,8 +523,7 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
     };
     let pausing = |id: u32| {
         let shared = shared.upgrade()?;
-        let done = shared.pausing.lock().remove(&id);
-        done
+        shared.pausing.lock().remove(&id)
     };
     match report {
         Report::Log { line } => tracing::debug!("sandbox helper: {line}"),

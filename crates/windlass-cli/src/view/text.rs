@@ -446,7 +446,7 @@ fn last_words(line: &str) -> String {
     let count = line.chars().count();
     match count {
         0 => "writing".to_owned(),
-        0..=SHOWN => line.to_owned(),
+        1..=SHOWN => line.to_owned(),
         _ => format!("…{}", line.chars().skip(count - SHOWN).collect::<String>()),
     }
 }

@@ -101,8 +101,8 @@ impl Judge<'_> {
         let told = outlet.log.with_history(|history| history.run_files());
         let told: HashSet<String> = told.into_iter().map(|file| file.path).collect();
         let history = outlet.history();
-        let calls = history.iter().filter_map(|entry| entry.calls().last());
-        let call = calls.last().map(|call| call.id.clone());
+        let mut calls = history.iter().filter_map(|entry| entry.calls().last());
+        let call = calls.next_back().map(|call| call.id.clone());
         let iteration = self.run.folded(|run| run.iteration).unwrap_or_default();
         let call = call.unwrap_or_else(|| CallId(format!("iteration-{iteration}")));
         for change in changes

@@ -650,18 +650,19 @@ impl<'a> First<'a> {
             now.sort_unstable();
             if now != known {
                 (known, since) = (now, Instant::now());
-            } else if known.iter().all(|pid| processes::is_stopped(*pid)) {
-                return true;
-            } else if since.elapsed() > VFORK_TIME
-                && known.iter().all(|pid| {
-                    processes::is_stopped(*pid) || processes::waits_for_stopped_child(*pid, &known)
-                })
-            {
+            } else if Self::all_stopped(&known, since.elapsed() > VFORK_TIME) {
                 return true;
             }
             std::thread::sleep(PAUSE_LOOK);
         }
         false
+    }
+
+    /// Whether all of these are stopped; with `vfork` also those that wait for a stopped child.
+    fn all_stopped(all: &[i32], vfork: bool) -> bool {
+        all.iter().all(|pid| {
+            processes::is_stopped(*pid) || (vfork && processes::waits_for_stopped_child(*pid, all))
+        })
     }
 
     /// Kills everything in the command.
