@@ -227,8 +227,8 @@ fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Re
             format!("the {verb} rule `{rule}`")
         })
         .collect();
-    let free = gate.mode == Mode::Auto || (gate.mode == Mode::Plan && lands_nothing);
-    if !free {
+    // In plan mode the sandbox shows an agent the workspace read-only.
+    if !matches!(gate.mode, Mode::Auto | Mode::Plan) {
         lost.push(format!("the approval mode `{}`", gate.mode));
     }
     if lost.is_empty() {
