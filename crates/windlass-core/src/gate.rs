@@ -479,7 +479,7 @@ impl PermissionGate {
     /// Whether a command line changes nothing and reads nothing that is kept back.
     fn only_looks(&self, proposal: &Proposal<'_>) -> bool {
         let kept_back = !self.hidden_paths().is_empty();
-        // What these run is for the repository to say, so without a sandbox they do more than look.
+        // The repository decides which programs these run, so without a sandbox they do more than read.
         let by_project = |simple: &Simple| matches!(simple.name(), "git" | "cargo" | "rustc");
         let held = |simple: &Simple| proposal.place.sandboxed || !by_project(simple);
         // What goes through whole folders meets credentials, which only the sandbox hides from it.

@@ -219,7 +219,7 @@ const KINDS: &[Shape] = &[
     ),
 ];
 
-/// What a model server does with a connection.
+/// A model server's treatment of a connection.
 const STREAM: &[&str] = &[
     "format",
     "status",

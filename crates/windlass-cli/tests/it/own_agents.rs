@@ -427,7 +427,7 @@ fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
             format!("{} +{} -{}", data["path"], data["added"], data["removed"])
         })
         .collect();
-    // What is no text has no lines, and no number stands for that.
+    // A file that is not text has no lines to count.
     let expect = [
         "\"a.txt\" +1 -1",
         "\"new.txt\" +2 -0",

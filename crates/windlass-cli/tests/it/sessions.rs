@@ -691,7 +691,7 @@ fn without_a_kept_run_diff_shows_the_last_one_that_landed() {
     assert!(diff.err.contains("no kept run"), "{}", diff.err);
     let json: Value = serde_json::from_str(&place.run(&["diff", "--json"]).out).unwrap();
     assert_eq!(json["files"][0]["path"], "a.txt");
-    // What was undone is no change any more.
+    // An undone change is not shown.
     assert_eq!(place.run(&["undo", "--yes"]).code, 0);
     assert_eq!(place.run(&["diff"]).code, 2);
 }

@@ -1,4 +1,4 @@
-//! What must hold of the log, the tree and undo after anything happened: read from the files alone.
+//! Checks of the log, the tree and undo after a kill or a failure, read from the files alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) fn has_failed_call(log: &[u8]) -> bool {
     })
 }
 
-/// What is wrong with a log after recovery: a run without exactly one end, or a call that was started twice.
+/// Faults of a log after recovery: a run without exactly one end, or a call that was started twice.
 pub(super) fn wrong_in_log(log: &[u8]) -> Vec<String> {
     let (mut ends, mut calls) = (
         BTreeMap::<String, i64>::new(),
@@ -59,7 +59,7 @@ pub(super) fn wrong_in_log(log: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with the way a command ended that was not killed.
+/// The fault in the end of a command that was not killed.
 pub(super) fn wrong_end(ran: &Ran) -> Option<String> {
     let panicked = ran.err.contains("panicked at");
     match ran.code {
@@ -91,7 +91,7 @@ pub(super) fn repeat(place: &Place, args: &[&str]) -> Result<Option<String>> {
     Ok(Some(format!("{} never comes to an end", args.join(" "))))
 }
 
-/// How two trees differ.
+/// The differences between two trees.
 pub(super) fn difference(expected: &Tree, got: &Tree) -> Option<String> {
     let paths = expected.keys().chain(got.keys());
     let differs = paths.filter(|path| expected.get(*path) != got.get(*path));

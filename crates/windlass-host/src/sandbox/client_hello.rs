@@ -13,7 +13,7 @@ const ENCRYPTED_HELLO: u16 = 0xfe0d;
 /// The one kind of name there is.
 const HOST_NAME: u8 = 0;
 
-/// What the bytes so far are.
+/// The verdict on the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
     /// The beginning of a hello.

@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    /// What a client that says this first in a tunnel to `ok.example` is told.
+    /// Checks the answer to a client that begins a tunnel to `ok.example` with these bytes.
     async fn tunnelled(first: &[u8]) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -20,7 +20,7 @@ const MAGIC: &[u8; 8] = b"wl-snap1";
 const HEADER: usize = 24;
 const BUFFER: usize = 1 << 18;
 
-/// What a snapshot says about itself.
+/// The header of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     /// Where the line of its last event ends.
