@@ -116,8 +116,6 @@ pub(crate) enum DebugCommand {
     Edit(EditArgs),
     /// Print the traces and metrics of a session as OTLP/JSON, one request a line; nothing is sent
     Otel(OtelArgs),
-    /// Print the reference of settings, events, outcomes and exit codes, as it stands in the docs
-    Reference,
 }
 
 #[derive(Debug, Args)]

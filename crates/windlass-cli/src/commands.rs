@@ -14,7 +14,8 @@ mod models;
 mod otel;
 mod policy;
 mod prompt;
-mod reference;
+#[cfg(test)]
+mod reference_tests;
 mod replay;
 mod runtimes;
 mod sandbox;
@@ -67,7 +68,6 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
         Command::Debug(DebugCommand::Edit(args)) => edit::run(&args),
         Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
-        Command::Debug(DebugCommand::Reference) => Ok(exit::printed(&reference::text())),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);

@@ -18,7 +18,8 @@ pub(crate) const ISOLATION: u8 = 8;
 pub(crate) const TIME: u8 = 124;
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Every code with its meaning.
+/// Every code with its meaning, for the reference.
+#[cfg(test)]
 pub(crate) const CODES: &[(u8, &str)] = &[
     (
         0,

@@ -53,6 +53,8 @@ impl Words {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum Verdict {
     /// It runs.
     Allow,
@@ -111,6 +113,15 @@ pub enum Mode {
     Edit,
     /// Everything the sandbox holds.
     Auto,
+}
+
+impl Mode {
+    /// The mode where neither a flag nor a setting says one. Nothing of an isolated run reaches the tree before it was
+    /// judged, so calls in it run freely.
+    #[must_use]
+    pub fn usual(isolated: bool) -> Self {
+        if isolated { Self::Auto } else { Self::Ask }
+    }
 }
 
 /// Where a rule comes from.

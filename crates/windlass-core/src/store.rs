@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
 use crate::id::SessionId;
 use crate::{BoxFuture, BoxStream};
@@ -59,6 +59,33 @@ pub trait SessionStore: Send + Sync {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
+}
+
+/// Ids that are tried: two sessions of the same second may draw the same one.
+const TRIES: usize = 4;
+
+/// Creates a session, under the wanted id where that is free.
+pub async fn create_session(
+    store: &dyn SessionStore,
+    clock: &dyn Clock,
+    wanted: Option<&SessionId>,
+) -> Result<(SessionId, Box<dyn LogWriter>), StoreError> {
+    let fresh = || SessionId::fresh(clock.now(), clock.entropy());
+    let ids = wanted
+        .cloned()
+        .into_iter()
+        .chain(std::iter::repeat_with(fresh));
+    for id in ids.take(TRIES) {
+        match store.open_writer(&id, OpenLog::New).await {
+            Ok(opened) => return Ok((id, opened.writer)),
+            Err(err) if err.kind == StoreErrorKind::Exists => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Err(StoreError::new(
+        StoreErrorKind::Exists,
+        "no free session id was found; try again",
+    ))
 }
 
 /// A saved fold of the first events of a log: the bytes that [`LogWriter::save_snapshot`] got.

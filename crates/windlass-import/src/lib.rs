@@ -16,7 +16,7 @@ use windlass_core::event::{Event, EventKind, Order, VERSION};
 use windlass_core::id::{SessionId, TraceId};
 use windlass_core::message::Part;
 use windlass_core::redact::clean_event;
-use windlass_core::store::{LogWriter, OpenLog, SessionStore, StoreError, StoreErrorKind};
+use windlass_core::store::{LogWriter, SessionStore, StoreError, StoreErrorKind, create_session};
 use windlass_core::workspace::Redactor;
 
 use self::weave::{About, Weave};
@@ -161,7 +161,7 @@ impl Importer<'_> {
         open: &mut OpenFile<'_>,
     ) -> Result<Imported, ImportError> {
         let workspace = (self.workspace)(kind, &about.workspace);
-        let (id, writer) = self.create(None).await?;
+        let (id, writer) = create_session(self.store, self.clock, None).await?;
         let mut pen = Pen::new(self, id.clone(), writer);
         let mut weave = Weave::new(kind, &about, self.clock.now());
         weave.fact(EventKind::SessionOpened {
@@ -183,32 +183,6 @@ impl Importer<'_> {
             left_out: weave.left_out,
             unknown: weave.unknown,
         })
-    }
-
-    /// A new session: of this id when it is free.
-    async fn create(
-        &self,
-        wanted: Option<&SessionId>,
-    ) -> Result<(SessionId, Box<dyn LogWriter>), ImportError> {
-        const TRIES: usize = 4;
-        let fresh = || SessionId::fresh(self.clock.now(), self.clock.entropy());
-        let tries = wanted
-            .cloned()
-            .into_iter()
-            .chain(std::iter::repeat_with(fresh))
-            .take(TRIES);
-        for id in tries {
-            match self.store.open_writer(&id, OpenLog::New).await {
-                Ok(opened) => return Ok((id, opened.writer)),
-                Err(err) if err.kind == StoreErrorKind::Exists => {}
-                Err(err) => return Err(err.into()),
-            }
-        }
-        Err(StoreError::new(
-            StoreErrorKind::Exists,
-            "no id could be found that is free; try again",
-        )
-        .into())
     }
 
     /// Half a session is worse than none: it would look whole.

@@ -8,6 +8,7 @@ use windlass_core::event::{Event, EventKind, Line, Order, read_line};
 use windlass_core::flags::SavedFlags;
 use windlass_core::id::SessionId;
 use windlass_core::overview::SessionOverview;
+use windlass_core::store::create_session;
 
 use super::weave::Fact;
 use super::{FileKind, ImportError, Imported, Importer, Lines, OpenFile, Pen, wrong};
@@ -31,7 +32,7 @@ pub(super) async fn import(
     else {
         return Err(ImportError::Nothing);
     };
-    let (id, writer) = importer.create(Some(&was)).await?;
+    let (id, writer) = create_session(importer.store, importer.clock, Some(&was)).await?;
     let mut pen = Pen::new(importer, id.clone(), writer);
     let at_rest = glance.open.is_none() && glance.asks.is_empty() && glance.queue.all().is_empty();
     let written = copy(open, &mut pen, events, (!at_rest).then_some(&was)).await;

@@ -93,25 +93,21 @@ fn tar(args: &[Word]) -> Option<Word> {
 
 /// Files that the commands `w` and `W` of sed's scripts name, also behind `s///`.
 fn written_by_sed(args: &[Word]) -> Vec<Word> {
-    let named = |word: &Word| {
-        let pieces: Vec<String> = word
-            .text
-            .split([';', '\n', '}'])
-            .map(str::to_owned)
-            .collect();
-        let word = word.clone();
-        pieces.into_iter().filter_map(move |piece| {
-            let (command, file) = piece.rsplit_once(['w', 'W'])?;
-            let is_command =
-                command.ends_with(|c: char| c.is_ascii_digit() || "/$|#,!{ gpIe".contains(c));
-            let text = file.strip_prefix(' ')?.trim().to_owned();
-            ((command.is_empty() || is_command) && !text.is_empty()).then(|| Word {
-                text,
-                ..word.clone()
-            })
+    args.iter().flat_map(named_in_script).collect()
+}
+
+fn named_in_script(script: &Word) -> impl Iterator<Item = Word> {
+    let pieces = script.text.split([';', '\n', '}']);
+    pieces.filter_map(|piece| {
+        let (command, file) = piece.rsplit_once(['w', 'W'])?;
+        let is_command =
+            command.ends_with(|c: char| c.is_ascii_digit() || "/$|#,!{ gpIe".contains(c));
+        let text = file.strip_prefix(' ')?.trim().to_owned();
+        ((command.is_empty() || is_command) && !text.is_empty()).then(|| Word {
+            text,
+            ..script.clone()
         })
-    };
-    args.iter().flat_map(named).collect()
+    })
 }
 
 fn glued(word: &Word, option: &str) -> Option<Word> {

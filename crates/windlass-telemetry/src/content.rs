@@ -2,7 +2,7 @@
 //! which is without secrets, and shortened.
 
 use serde_json::{Value as Json, json};
-use windlass_core::message::{Message, Part, Role, ToolResult};
+use windlass_core::message::{Message, Part, ToolResult};
 
 /// The longest text of one part, in bytes.
 const MAX_TEXT: usize = 8 << 10;
@@ -12,12 +12,7 @@ const MAX_ATTRIBUTE: usize = 64 << 10;
 /// A message with its parts.
 #[must_use]
 pub fn message(message: &Message) -> Json {
-    let role = match message.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
-    json!({ "role": role, "parts": message.parts.iter().map(part).collect::<Vec<_>>() })
+    json!({ "role": message.role, "parts": message.parts.iter().map(part).collect::<Vec<_>>() })
 }
 
 /// The result of a call, as a message.

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_core::BoxFuture;
 use windlass_core::validator::{
     CheckCtx, CheckRole, Finding, Judgement, Proof, Report, Validator, ValidatorError,
 };
 use windlass_core::workspace::{Change, FileChange};
+use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::judges::Judges;
 use crate::plan::{PlanKind, ValidatorPlan};
@@ -133,28 +133,13 @@ pub(crate) async fn each_file(
     ctx: &CheckCtx<'_>,
     time: Duration,
     max_findings: usize,
-    mut look: impl FnMut(&FileChange, &mut Found) + Send + 'static,
+    look: impl FnMut(&FileChange, &mut Found) + Send + 'static,
 ) -> Result<Report, ValidatorError> {
     let (changes, cancel) = (ctx.changes.to_vec(), ctx.cancel.clone());
-    let walk = move || {
-        let started = Instant::now();
+    tokio::task::spawn_blocking(move || {
         let mut found = Found::new(max_findings);
-        for change in changes
-            .iter()
-            .filter(|change| change.change != Change::Deleted)
-        {
-            let why = match (cancel.is_cancelled(), started.elapsed() > time) {
-                (true, _) => "it was stopped",
-                (false, true) => "its time was over",
-                (false, false) if found.wrong.len() == max_findings => break,
-                (false, false) => {
-                    look(change, &mut found);
-                    continue;
-                }
-            };
-            let message = format!("{why} before {} was looked at", change.path);
-            found.unsure([Finding::whole(message)]);
-            break;
+        if let Some((path, why)) = look_until(&changes, &cancel, time, &mut found, look) {
+            found.unsure([Finding::whole(format!("{why} before {path} was looked at"))]);
         }
         let proof = Proof {
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -164,8 +149,32 @@ pub(crate) async fn each_file(
             proof,
             ..found.report()
         }
-    };
-    tokio::task::spawn_blocking(walk)
-        .await
-        .map_err(|err| ValidatorError(format!("the check failed: {err}")))
+    })
+    .await
+    .map_err(|err| ValidatorError(format!("the check failed: {err}")))
+}
+
+/// The first file that was not looked at, and why. Enough findings are no reason.
+fn look_until<'a>(
+    changes: &'a [FileChange],
+    cancel: &CancellationToken,
+    time: Duration,
+    found: &mut Found,
+    mut look: impl FnMut(&FileChange, &mut Found),
+) -> Option<(&'a str, &'static str)> {
+    let started = Instant::now();
+    let there = |change: &&FileChange| change.change != Change::Deleted;
+    for change in changes.iter().filter(there) {
+        if cancel.is_cancelled() {
+            return Some((&change.path, "it was stopped"));
+        }
+        if started.elapsed() > time {
+            return Some((&change.path, "its time was over"));
+        }
+        if found.wrong.len() == found.max {
+            return None;
+        }
+        look(change, found);
+    }
+    None
 }

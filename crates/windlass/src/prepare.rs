@@ -53,7 +53,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
 use windlass_core::flags::SavedFlags;
-use windlass_core::gate::Mode;
 use windlass_core::id::SessionId;
 use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
@@ -261,16 +260,8 @@ impl Prepared {
         let redactor = || wire::redactor(&settings);
         let mut validators = contract::validators(&settings, contract, &root, redactor, isolated)?;
         validators.extend(request.validators.iter().cloned());
-        // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
-        let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
-        let wired = wire::engine(
-            &settings,
-            &agent,
-            root.clone(),
-            default_mode,
-            tools,
-            validators,
-        )?;
+        let root_of_run = root.clone();
+        let wired = wire::engine(&settings, &agent, root_of_run, isolated, tools, validators)?;
         let which = match &request.which {
             Which::New => Open::New,
             Which::Named(id) => Open::Resume(id.clone()),

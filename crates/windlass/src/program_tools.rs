@@ -2,12 +2,14 @@
 //! mistake, never a tool that is missing without a word.
 //!
 //! ```
-//! use windlass::program_tools::{all_tools, names};
+//! use windlass::program_tools::{all_tools, names, offered_tools};
 //! use windlass::settings::Settings;
 //!
 //! let dir = tempfile::tempdir()?;
-//! let tools = all_tools(&Settings::none(dir.path()))?;
+//! let settings = Settings::none(dir.path());
+//! let tools = all_tools(&settings)?;
 //! assert!(names(&tools).contains(&"read_file"));
+//! assert_eq!(offered_tools(&settings)?.len(), tools.len(), "no rule denies one");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_core::gate::Mode;
 use windlass_core::tool::{Effect, Tool};
 use windlass_tools::ProcessTool;
 
@@ -33,7 +36,15 @@ pub fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     with_programs(windlass_tools::all(), settings)
 }
 
-/// The same, where our own are made already.
+/// The tools that a model is offered: all that no rule denies.
+pub fn offered_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
+    let mut tools = all_tools(settings)?;
+    let gate = settings.gate(Mode::Ask, &names(&tools))?;
+    tools.retain(|tool| !gate.hides(&tool.spec().name));
+    Ok(tools)
+}
+
+/// The same as [`all_tools`], where our own are made already.
 pub(crate) fn with_programs(
     mut own: Vec<Arc<dyn Tool>>,
     settings: &Settings,

@@ -17,15 +17,17 @@
 //! # }
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
+use windlass_core::id::SessionId;
 use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::StoreErrorKind;
 use windlass_core::workspace::FileChange;
-use windlass_engine::{EngineError, Open};
+use windlass_engine::{EngineError, Open, Session};
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
@@ -194,18 +196,10 @@ async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Opti
     if missing.is_empty() {
         return Ok(Some(0));
     }
-    let failed = |err: String| Error::new(ErrorKind::Failed, err);
-    let root = Root::open(&landing.root).map_err(|err| failed(err.to_string()))?;
-    let contents = undo_contents(&places.undo_dir()).map_err(|err| failed(err.to_string()))?;
-    let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let opened = wired
-        .engine
-        .open(Open::Resume(session.clone()), RunMode::Analysis)
-        .await;
-    let session = match opened {
-        Ok(session) => session,
-        Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => return Ok(None),
-        Err(err) => return Err(err.into()),
+    let contents = undo_contents(&places.undo_dir())
+        .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    let Some(session) = open_unlocked(settings, session, &landing.root).await? else {
+        return Ok(None);
     };
     for swap in &missing {
         let change = FileChange {
@@ -217,6 +211,22 @@ async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Opti
             .await?;
     }
     Ok(Some(missing.len()))
+}
+
+/// Opens a session to log what recovery found; `None` while another process writes it.
+async fn open_unlocked(
+    settings: &Settings,
+    session: &SessionId,
+    root: &Path,
+) -> Result<Option<Session>, Error> {
+    let root = Root::open(root).map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    let wired = wire::idle_engine(settings, Arc::new(root))?;
+    let open = Open::Resume(session.clone());
+    match wired.engine.open(open, RunMode::Analysis).await {
+        Ok(session) => Ok(Some(session)),
+        Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => Ok(None),
+        Err(err) => Err(err.into()),
+    }
 }
 
 /// Whether the log has an undo or a redo now. Those of a deleted session are dropped.
@@ -242,17 +252,8 @@ async fn log_undo(settings: &Settings, landing: &UnloggedUndo) -> Result<bool, E
     if is_known {
         return Ok(true);
     }
-    let root = Root::open(&landing.root);
-    let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-    let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let opened = wired
-        .engine
-        .open(Open::Resume(session.clone()), RunMode::Analysis)
-        .await;
-    let session = match opened {
-        Ok(session) => session,
-        Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => return Ok(false),
-        Err(err) => return Err(err.into()),
+    let Some(session) = open_unlocked(settings, session, &landing.root).await? else {
+        return Ok(false);
     };
     let swaps = landing.swaps.clone();
     session

@@ -78,7 +78,8 @@ pub struct TranscriptLine<'e> {
 }
 
 /// The one who acted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Actor {
     /// A user.
     Person,
@@ -96,13 +97,7 @@ impl Actor {
     /// The actor in a word.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Person => "person",
-            Self::Model => "model",
-            Self::Engine => "engine",
-            Self::Policy => "policy",
-            Self::Validator => "validator",
-        }
+        self.into()
     }
 }
 

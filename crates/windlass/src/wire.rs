@@ -116,11 +116,10 @@ pub(crate) fn engine(
     settings: &Settings,
     agent: &Agent<'_>,
     root: Arc<Root>,
-    default_mode: Mode,
+    isolated: bool,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
 ) -> Result<Wired, Error> {
-    let isolated = default_mode == Mode::Auto;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let chosen = match agent {
@@ -160,7 +159,7 @@ pub(crate) fn engine(
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(settings.environment.variables(), exceptions);
     let artifacts = store.clone();
-    let gate = settings.gate(default_mode, &program_tools::names(&tools))?;
+    let gate = settings.gate(Mode::usual(isolated), &program_tools::names(&tools))?;
     if let Agent::Works(works) = agent
         && !works.accept_ungated
     {
@@ -253,8 +252,7 @@ fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Re
 
 /// An engine without an agent, for what is done to a session and its workspace between runs.
 pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
-    let mode = Mode::Ask;
-    engine(settings, &Agent::None, root, mode, Vec::new(), Vec::new())
+    engine(settings, &Agent::None, root, false, Vec::new(), Vec::new())
 }
 
 /// An engine for what is done to sessions alone: it works nowhere.

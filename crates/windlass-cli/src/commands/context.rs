@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::process;
 use crate::safe::{json_line, one_line};
 use windlass::instructions::{Inputs, Prompt};
-use windlass::program_tools::{all_tools, names};
+use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
 use windlass::wire;
 use windlass::{find_session, newest};
@@ -148,9 +148,7 @@ impl View {
                 rows.push((format!("system: {what}"), layer.text.len()));
             }
         }
-        let mut tools = all_tools(settings)?;
-        let gate = settings.gate(windlass::core::gate::Mode::Ask, &names(&tools))?;
-        tools.retain(|tool| !gate.hides(&tool.spec().name));
+        let tools = offered_tools(settings)?;
         let described = tools
             .iter()
             .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());

@@ -40,10 +40,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
             .as_ref()
             .is_some_and(|profile| profile.in_place);
     let tools = program_tools::all_tools(&settings)?;
-    let gate = settings.gate(
-        if isolated { Mode::Auto } else { Mode::Ask },
-        &program_tools::names(&tools),
-    )?;
+    let gate = settings.gate(Mode::usual(isolated), &program_tools::names(&tools))?;
     let mut chart = Chart::default();
     chart.line("flowchart LR");
     chart.node("person", &["prompt"]);

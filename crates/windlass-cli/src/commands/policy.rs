@@ -166,8 +166,8 @@ fn run_case(
     Ok(Some(format!(
         "{} `{what}`: expected {}{wanted}, got {} by {}",
         tool.spec().name,
-        word(case.expect),
-        word(decision.verdict),
+        case.expect,
+        decision.verdict,
         decision.rule
     )))
 }
@@ -238,15 +238,6 @@ fn standard_input() -> Result<String, Failure> {
     Ok(text.strip_suffix('\n').map_or(text.clone(), str::to_owned))
 }
 
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Allow => "allow",
-        Verdict::Ask => "ask",
-        Verdict::Person => "person",
-        Verdict::Deny => "deny",
-    }
-}
-
 fn touched(touch: &Touch) -> String {
     match touch {
         Touch::Read { path, inside: true } => format!("reads {path}"),
@@ -284,9 +275,7 @@ fn as_text(judged: &JudgedCall, place: Place) -> String {
         let says = match &stage.says {
             Some(decision) => format!(
                 "{}: {} ({})",
-                word(decision.verdict),
-                decision.reason,
-                decision.rule
+                decision.verdict, decision.reason, decision.rule
             ),
             None if stage.name == "tool validation" => judged
                 .touches
@@ -304,15 +293,12 @@ fn as_text(judged: &JudgedCall, place: Place) -> String {
         rule,
         reason,
     } = &judged.decision;
-    text.push_str(&line(
-        "decision",
-        &format!("{}: {reason} ({rule})", word(*verdict)),
-    ));
+    text.push_str(&line("decision", &format!("{verdict}: {reason} ({rule})")));
     text
 }
 
 fn as_json(judged: &JudgedCall, place: Place) -> Value {
-    let decision = |says: &Decision| json!({ "verdict": word(says.verdict), "rule": says.rule, "reason": says.reason });
+    let decision = |says: &Decision| json!({ "verdict": says.verdict, "rule": says.rule, "reason": says.reason });
     let stages: Vec<Value> = judged
         .stages
         .iter()

@@ -15,7 +15,7 @@ use crate::process;
 use crate::safe::{json_line, one_line, plain};
 use windlass::flags::{ContractFlags, LimitFlags};
 use windlass::instructions::{Inputs, Prompt};
-use windlass::program_tools::{all_tools, names};
+use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
 use windlass::{contract, wire};
 
@@ -62,9 +62,7 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
     if !prompt.instructions.opening.is_empty() {
         rows.push(("opening", String::new(), prompt.instructions.opening.len()));
     }
-    let mut tools = all_tools(settings)?;
-    let gate = settings.gate(windlass::core::gate::Mode::Ask, &names(&tools))?;
-    tools.retain(|tool| !gate.hides(&tool.spec().name));
+    let tools = offered_tools(settings)?;
     let described = tools
         .iter()
         .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());

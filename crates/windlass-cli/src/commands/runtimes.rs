@@ -88,49 +88,6 @@ pub(super) async fn look_closer(standings: &mut [Standing]) {
         .await;
 }
 
-/// What the fields of a row are, for the reference.
-pub(super) const FIELDS: &[(&str, &str)] = &[
-    ("name", "What `--runtime` takes."),
-    ("about", "What it is, in a few words."),
-    ("built_in", "Whether it is a part of this program."),
-    ("found", "Whether it is on this machine."),
-    ("path", "Its program; null where there is none."),
-    (
-        "version",
-        "The version that is here; null where nothing tells it.",
-    ),
-    (
-        "tested",
-        "The version that it was last certified with; another one is no error.",
-    ),
-    (
-        "usable",
-        "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key.",
-    ),
-    (
-        "with",
-        "With what it would work; null where it is not usable.",
-    ),
-    ("why", "Why it is not usable."),
-    ("todo", "What to do about that."),
-    (
-        "install",
-        "The command that installs it; null for what is built in or your own.",
-    ),
-    ("by_hand", "How it is installed without windlass."),
-    ("work", "The kinds of work that it can do."),
-    (
-        "missing",
-        "For kinds of work that it cannot do, the capabilities that it lacks.",
-    ),
-    (
-        "vendors",
-        "Vendors whose model it is asked with where none is named: the first that has a key.",
-    ),
-    ("capabilities", "What it can do."),
-    ("features", "How it can be held and steered."),
-];
-
 /// What is said of a runtime, for programs.
 pub(super) fn row(standing: &Standing) -> Value {
     let work: Vec<&str> = Work::ALL

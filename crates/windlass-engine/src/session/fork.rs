@@ -6,12 +6,9 @@ use windlass_core::event::EventKind;
 use windlass_core::history::History;
 use windlass_core::id::SessionId;
 use windlass_core::runtime::RunMode;
-use windlass_core::store::{LogWriter, OpenLog, Skimmed, StoreError, StoreErrorKind};
+use windlass_core::store::{LogWriter, Skimmed, StoreError, StoreErrorKind, create_session};
 
 use super::{Engine, EngineError, Session};
-
-/// Ids that are tried: two sessions of the same second may draw the same one.
-const TRIES: usize = 4;
 
 impl Engine {
     /// Makes a new session of the events of another up to this one, or of all of them, and opens it. What cannot be
@@ -53,19 +50,7 @@ impl Engine {
     /// A new log under an id that is free.
     pub(super) async fn free(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
         let parts = &self.0;
-        for _ in 0..TRIES {
-            let id = SessionId::fresh(parts.clock.now(), parts.clock.entropy());
-            match parts.store.open_writer(&id, OpenLog::New).await {
-                Ok(opened) => return Ok((id, opened.writer)),
-                Err(err) if err.kind == StoreErrorKind::Exists => {}
-                Err(err) => return Err(err.into()),
-            }
-        }
-        Err(StoreError::new(
-            StoreErrorKind::Exists,
-            "no id could be found that is free; try again",
-        )
-        .into())
+        Ok(create_session(parts.store.as_ref(), parts.clock.as_ref(), None).await?)
     }
 
     /// Copies the events up to one of them; gives their fold and the last.

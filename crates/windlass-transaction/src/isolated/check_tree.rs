@@ -231,29 +231,7 @@ impl FreshTree {
         image: &Image,
         bytes: &[u8],
     ) -> Result<(), WorkspaceError> {
-        let (root, full) = (&self.mounted.root, path_of(path));
-        let put = || -> io::Result<()> {
-            let name = full.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-            if !image.is_there() {
-                return remove_file(root, &full);
-            }
-            let target = make_folder(root, parent(&full))?;
-            remove(target.as_fd(), name)?;
-            match image {
-                Image::Link { target: to } => {
-                    Ok(rustix::fs::symlinkat(&*path_of(to), &target, name)?)
-                }
-                Image::File { mode, .. } => {
-                    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                    let file = rustix::fs::openat(&target, name, new, Mode::RWXU)?;
-                    let mut file = File::from(file);
-                    file.write_all(bytes)?;
-                    file.set_permissions(Permissions::from_mode(*mode))
-                }
-                Image::Absent => Ok(()),
-            }
-        };
-        put().map_err(|err| cannot_copy(path, &err))
+        put(&self.mounted.root, &path_of(path), image, bytes).map_err(|err| cannot_copy(path, &err))
     }
 
     /// These are changes that the checks are to see.
@@ -503,4 +481,23 @@ fn make_folder(tree: &Root, path: &Path) -> io::Result<OwnedFd> {
         };
     }
     Ok(at)
+}
+
+fn put(root: &Root, path: &Path, image: &Image, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    if !image.is_there() {
+        return remove_file(root, path);
+    }
+    let target = make_folder(root, parent(path))?;
+    remove(target.as_fd(), name)?;
+    match image {
+        Image::Link { target: to } => Ok(rustix::fs::symlinkat(&*path_of(to), &target, name)?),
+        Image::File { mode, .. } => {
+            let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mut file = File::from(rustix::fs::openat(&target, name, new, Mode::RWXU)?);
+            file.write_all(bytes)?;
+            file.set_permissions(Permissions::from_mode(*mode))
+        }
+        Image::Absent => Ok(()),
+    }
 }

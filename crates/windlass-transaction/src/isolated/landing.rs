@@ -139,28 +139,9 @@ impl Work {
                 "it is not known what the tree was when the copy was opened; catch up first",
             ));
         };
-        let is_folder = |path: &Path| {
-            let stat = rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW);
-            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-        };
-        let record = |path: &Path| {
-            // What is seen through a link is at another path.
-            let above = path
-                .ancestors()
-                .skip(1)
-                .filter(|above| !above.as_os_str().is_empty());
-            if !above.into_iter().all(is_folder) {
-                return None;
-            }
-            let stat =
-                rustix::fs::statat(self.base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            // A folder is no file; its files have paths of their own.
-            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            (!is_folder).then(|| Print::of(&stat))
-        };
         let moved = swaps.iter().map(|swap| path_of(&swap.path)).filter(|path| {
             // What is ignored and tracked is not walked; the landing looks at its bytes.
-            survey.get(path) != record(path) && is_source(&self.base, path)
+            survey.get(path) != record(&self.base, path) && is_source(&self.base, path)
         });
         let moved: Vec<String> = moved.map(|path| path.display().to_string()).collect();
         if moved.is_empty() {
@@ -455,4 +436,23 @@ fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), St
             std::fs::set_permissions(&target, mode).map_err(say)
         }
     }
+}
+
+/// The stat record of a file of the tree. A folder has none; its files have paths of their own. What is seen through a
+/// link is at another path.
+fn record(base: &Root, path: &Path) -> Option<Print> {
+    let stat = |path: &Path| {
+        let stat = rustix::fs::statat(base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        Some((stat, is_folder))
+    };
+    let mut above = path
+        .ancestors()
+        .skip(1)
+        .filter(|above| !above.as_os_str().is_empty());
+    if !above.all(|above| stat(above).is_some_and(|(_, is_folder)| is_folder)) {
+        return None;
+    }
+    let (stat, is_folder) = stat(path)?;
+    (!is_folder).then(|| Print::of(&stat))
 }

@@ -1,5 +1,8 @@
-//! The reference of everything that has a name: settings, events, outcomes, exit codes, capabilities, runtimes, errors. Made of
-//! the code itself, so that it cannot say something else; `cargo xtask docs` writes it to `docs/reference.md`.
+//! `docs/reference.md`: settings, events, outcomes, exit codes, capabilities, runtimes and errors, rendered from the code.
+//! The test fails when the file differs; `cargo xtask docs` runs it with [`WRITE`] set, and it writes the file.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
 
 use serde_json::Value;
 use windlass::agents::{AGENTS, AgentSpec};
@@ -10,12 +13,54 @@ use windlass::core::runtime::{
 };
 use windlass::settings::{Key, Kind};
 
-use super::runtimes::FIELDS;
 use crate::exit;
 use windlass::settings::{KEYS, variable};
 
+/// The fields of a row of `windlass runtimes --json`.
+const FIELDS: &[(&str, &str)] = &[
+    ("name", "What `--runtime` takes."),
+    ("about", "What it is, in a few words."),
+    ("built_in", "Whether it is a part of this program."),
+    ("found", "Whether it is on this machine."),
+    ("path", "Its program; null where there is none."),
+    (
+        "version",
+        "The version that is here; null where nothing tells it.",
+    ),
+    (
+        "tested",
+        "The version that it was last certified with; another one is no error.",
+    ),
+    (
+        "usable",
+        "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key.",
+    ),
+    (
+        "with",
+        "With what it would work; null where it is not usable.",
+    ),
+    ("why", "Why it is not usable."),
+    ("todo", "What to do about that."),
+    (
+        "install",
+        "The command that installs it; null for what is built in or your own.",
+    ),
+    ("by_hand", "How it is installed without windlass."),
+    ("work", "The kinds of work that it can do."),
+    (
+        "missing",
+        "For kinds of work that it cannot do, the capabilities that it lacks.",
+    ),
+    (
+        "vendors",
+        "Vendors whose model it is asked with where none is named: the first that has a key.",
+    ),
+    ("capabilities", "What it can do."),
+    ("features", "How it can be held and steered."),
+];
+
 /// The whole reference, as Markdown.
-pub(super) fn text() -> String {
+fn text() -> String {
     let schema = event::schema();
     let mut text = String::from(
         "# Reference\n\nThis file is made from the code by `cargo xtask docs`; do not edit it.\n\n## Settings\n\n\
@@ -262,59 +307,60 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The file in the repository.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+/// With this variable the test writes the file instead of comparing it.
+const WRITE: &str = "WINDLASS_WRITE_REFERENCE";
 
-    /// The file as it is checked in.
-    const FILE: &str = include_str!("../../../../docs/reference.md");
+#[test]
+fn the_reference_is_the_checked_in_one() {
+    let (path, text) = (Path::new(FILE), text());
+    if std::env::var_os(WRITE).is_some() {
+        return std::fs::write(path, text).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(path).unwrap() == text,
+        "docs/reference.md is not what the code says: run `cargo xtask docs`"
+    );
+}
 
-    #[test]
-    fn the_reference_is_the_checked_in_one() {
+#[test]
+fn everything_that_has_a_name_has_words() {
+    for key in KEYS {
         assert!(
-            FILE == text(),
-            "docs/reference.md is not what the code says: run `cargo xtask docs`"
+            key.doc.ends_with(['.', '…']) && key.doc.len() > 8,
+            "the setting `{}` has no words",
+            key.name
         );
     }
-
-    #[test]
-    fn everything_that_has_a_name_has_words() {
-        for key in KEYS {
+    let schema = event::schema();
+    let found = kinds(&schema);
+    assert!(found.len() >= 38, "{found:?}");
+    for (kind, doc, about) in &found {
+        assert!(!doc.is_empty(), "the event `{kind}` has no words");
+        for (field, about) in about.as_object().into_iter().flatten() {
             assert!(
-                key.doc.ends_with(['.', '…']) && key.doc.len() > 8,
-                "the setting `{}` has no words",
-                key.name
+                !description(about).is_empty(),
+                "`{field}` of the event `{kind}` has no words"
             );
         }
-        let schema = event::schema();
-        let found = kinds(&schema);
-        assert!(found.len() >= 38, "{found:?}");
-        for (kind, doc, about) in &found {
-            assert!(!doc.is_empty(), "the event `{kind}` has no words");
-            for (field, about) in about.as_object().into_iter().flatten() {
-                assert!(
-                    !description(about).is_empty(),
-                    "`{field}` of the event `{kind}` has no words"
-                );
-            }
-        }
-        for name in [
-            "Outcome",
-            "FailReason",
-            "RefusalCategory",
-            "ErrorCategory",
-            "Limit",
-        ] {
-            let docs = docs_of(&schema["$defs"][name], "is");
-            assert!(
-                docs.len() >= 3 && docs.iter().all(|(_, doc)| !doc.is_empty()),
-                "{name}: {docs:?}"
-            );
-        }
-        let docs = docs_of(&capability_schema(), "is");
-        assert!(Capability::ALL.iter().all(|one| {
-            docs.iter()
-                .any(|(word, doc)| word == one.word() && !doc.is_empty())
-        }));
     }
+    for name in [
+        "Outcome",
+        "FailReason",
+        "RefusalCategory",
+        "ErrorCategory",
+        "Limit",
+    ] {
+        let docs = docs_of(&schema["$defs"][name], "is");
+        assert!(
+            docs.len() >= 3 && docs.iter().all(|(_, doc)| !doc.is_empty()),
+            "{name}: {docs:?}"
+        );
+    }
+    let docs = docs_of(&capability_schema(), "is");
+    assert!(Capability::ALL.iter().all(|one| {
+        docs.iter()
+            .any(|(word, doc)| word == one.word() && !doc.is_empty())
+    }));
 }
