@@ -1,13 +1,16 @@
 //! What the checks need and a bare Rust toolchain may lack: installed when absent, never updated.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
 
 use crate::cargo;
 
-/// The version that is installed when there is none.
+/// Versions that are installed where a tool is missing.
 const CARGO_DENY: &str = "0.20.2";
+const MDBOOK: &str = "0.5.4";
+const TYPOS: &str = "1.52.0";
 
 /// Sees to it that every program of the checks is there.
 pub(crate) fn what_is_missing() -> Result<()> {
@@ -55,16 +58,40 @@ fn cargo_deny() -> Result<()> {
         "    cargo-deny is missing: installing version {CARGO_DENY} into cargo's own directory, once"
     );
     println!("    (a few minutes; it checks licences and forbidden crates)");
-    // A build without optimisation takes a third of the time, and the tool has little to do here.
-    let args = [
-        "install",
-        "--locked",
-        "--debug",
-        "--version",
-        CARGO_DENY,
-        "cargo-deny",
-    ];
-    let installed = cargo::command(args)
+    cargo_install(&["--version", CARGO_DENY, "cargo-deny"])
+}
+
+/// mdBook, which builds the site of the docs.
+pub(crate) fn mdbook() -> Result<PathBuf> {
+    tool("mdbook", &["--version", MDBOOK, "mdbook"])
+}
+
+/// The spell checker of the source and the docs.
+pub(crate) fn typos() -> Result<PathBuf> {
+    tool("typos", &["--version", TYPOS, "typos-cli"])
+}
+
+/// A program on the PATH, or one that is installed into `target/tools` for us alone.
+fn tool(name: &str, args: &[&str]) -> Result<PathBuf> {
+    let folder = cargo::root()?.join("target/tools");
+    let own = folder.join("bin").join(name);
+    for program in [PathBuf::from(name), own.clone()] {
+        let mut version = Command::new(&program);
+        version.arg("--version");
+        if cargo::answers(version) {
+            return Ok(program);
+        }
+    }
+    println!("    {name} is missing: installing it into target/tools, once (a few minutes)");
+    let folder = folder.to_string_lossy().into_owned();
+    cargo_install(&[&["--root", &folder], args].concat())?;
+    Ok(own)
+}
+
+fn cargo_install(args: &[&str]) -> Result<()> {
+    // A build without optimisation takes a third of the time, and these tools have little to do here.
+    let installed = cargo::command(["install", "--locked", "--debug"])
+        .args(args)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_INCREMENTAL", "0")
         // Not into our own build: another lock file, other features.
@@ -73,8 +100,9 @@ fn cargo_deny() -> Result<()> {
         .status();
     ensure!(
         installed.is_ok_and(|status| status.success()),
-        "cargo-deny could not be installed; `cargo install --locked cargo-deny` shows why (it needs the network and \
-         a C compiler), or put a ready-made `cargo-deny` on the PATH"
+        "`cargo install --locked {}` failed (it needs the network and a C compiler); put a ready-made program on the PATH \
+         instead",
+        args.join(" ")
     );
     Ok(())
 }

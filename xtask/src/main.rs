@@ -6,6 +6,7 @@
 mod agents;
 mod attacks;
 mod bench;
+mod book;
 mod cargo;
 mod check;
 mod containers;
@@ -19,6 +20,7 @@ mod live;
 mod not_run;
 mod process;
 mod size;
+mod style;
 mod without;
 
 use std::process::ExitCode;
@@ -61,11 +63,29 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "docs",
-        takes: "",
-        about: "writes docs/reference.md: settings, events, outcomes, exit codes, capabilities, errors",
+        takes: "[--serve]",
+        about: "writes docs/reference.md from the code and builds the docs as a site into target/book; --serve: also serves it on \
+                loopback until you stop it",
         run: |args| {
-            no_arguments("docs", args)?;
-            reference()
+            reference()?;
+            match args {
+                [] => {
+                    println!("the site: {}", book::build()?.display());
+                    Ok(())
+                }
+                [only] if only == "--serve" => book::serve(),
+                [other, ..] => bail!("{}", unknown("option", other, ["--serve"].into_iter())),
+            }
+        },
+    },
+    Command {
+        name: "style",
+        takes: "[--list]",
+        about: "checks the spelling and measures how plainly names and comments are written; --list: prints every place",
+        run: |args| match args {
+            [] => style::run(false),
+            [only] if only == "--list" => style::run(true),
+            [other, ..] => bail!("{}", unknown("option", other, ["--list"].into_iter())),
         },
     },
     Command {

@@ -4,6 +4,8 @@
 mod args;
 mod commands;
 mod developer_log;
+#[cfg(test)]
+mod docs_tests;
 mod exit;
 mod failure;
 mod out;

@@ -1,0 +1,94 @@
+//! Every `windlass` command in the docs is one that this command line takes.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Parser as _;
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
+
+use crate::args::Cli;
+
+/// The lines of shell blocks that begin with `windlass`, also behind a `$` and behind variables.
+fn commands(markdown: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut shell: Option<String> = None;
+    for event in Parser::new(markdown) {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                shell = matches!(&*language, "sh" | "bash" | "console").then(String::new);
+            }
+            Event::Text(text) => {
+                if let Some(shell) = &mut shell {
+                    shell.push_str(&text);
+                }
+            }
+            Event::End(TagEnd::CodeBlock) => {
+                let block = shell.take().unwrap_or_default().replace("\\\n", " ");
+                found.extend(block.lines().filter_map(command));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn command(line: &str) -> Option<String> {
+    let line = line.trim().trim_start_matches("$ ");
+    let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
+    let program = line.split_whitespace().find(|word| !is_variable(word))?;
+    // An ellipsis stands for words that the reader fills in.
+    let filled = line.replace('…', "words");
+    (program == "windlass").then_some(filled)
+}
+
+/// The words of a command, split by the shell itself.
+fn words(command: &str) -> Vec<String> {
+    let script = format!("windlass() {{ printf '%s\\0' windlass \"$@\"; }}\n{command} < /dev/null");
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words = text.split_terminator('\0');
+    words.map(str::to_owned).collect()
+}
+
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_command_in_the_docs_is_understood() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    pages(&root.join("docs"), &mut paths);
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for path in paths {
+        for command in commands(&std::fs::read_to_string(&path).unwrap()) {
+            count += 1;
+            if let Err(err) = Cli::try_parse_from(words(&command)) {
+                wrong.push(format!("{}: {command}\n{err}", path.display()));
+            }
+        }
+    }
+    assert!(count > 30, "only {count} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn commands_are_found_in_shell_blocks_alone() {
+    let text = "```sh\nA=1 windlass run \\\n  \"x y\"  # note\ncargo test\n```\n\n```text\nwindlass no\n```\n\n```console\n$ windlass status\nout\n```\n";
+    let found = commands(text);
+    assert_eq!(
+        found,
+        ["A=1 windlass run    \"x y\"  # note", "windlass status"]
+    );
+    assert_eq!(words(&found[0]), ["windlass", "run", "x y"]);
+}
