@@ -9,13 +9,16 @@ use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
 use crate::args::Cli;
 
-/// The lines of shell blocks that begin with `windlass`, also behind a `$` and behind variables.
+/// The lines of shell blocks that begin with `windlass`, also behind variables. Where output is shown, commands are the
+/// lines behind a `$`.
 fn commands(markdown: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut shell: Option<String> = None;
+    let mut has_output = false;
     for event in Parser::new(markdown) {
         match event {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                has_output = &*language == "console";
                 shell = matches!(&*language, "sh" | "bash" | "console").then(String::new);
             }
             Event::Text(text) => {
@@ -25,7 +28,12 @@ fn commands(markdown: &str) -> Vec<String> {
             }
             Event::End(TagEnd::CodeBlock) => {
                 let block = shell.take().unwrap_or_default().replace("\\\n", " ");
-                found.extend(block.lines().filter_map(command));
+                let lines = block.lines();
+                let typed = lines.filter_map(|line| match has_output {
+                    true => line.strip_prefix("$ "),
+                    false => Some(line),
+                });
+                found.extend(typed.filter_map(command));
             }
             _ => {}
         }
@@ -34,7 +42,7 @@ fn commands(markdown: &str) -> Vec<String> {
 }
 
 fn command(line: &str) -> Option<String> {
-    let line = line.trim().trim_start_matches("$ ");
+    let line = line.trim();
     let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
     let program = line.split_whitespace().find(|word| !is_variable(word))?;
     // An ellipsis stands for words that the reader fills in.

@@ -14,6 +14,11 @@ pub(crate) fn out(text: &str) {
     out_with(|out| out.write_all(plain(text).as_bytes()));
 }
 
+/// Writes text to standard output with the colours of [`crate::view::style::Paint`] and no other escape sequence.
+pub(crate) fn styled(text: &str) {
+    out_with(|out| out.write_all(only_colours(text).as_bytes()));
+}
+
 /// Writes a value to standard output as one line of JSON, without a copy of it.
 pub(crate) fn json(value: &impl serde::Serialize) {
     out_with(|out| {

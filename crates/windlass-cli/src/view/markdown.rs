@@ -183,7 +183,8 @@ impl Words {
     }
 
     fn push_styled(&mut self, text: &str, style: Option<Style>) {
-        for piece in text.split_inclusive(' ') {
+        // An entity such as `&#27;` was decoded after the line was made safe.
+        for piece in plain(text).split_inclusive(' ') {
             let word = piece.trim_end_matches(' ');
             if !word.is_empty() {
                 self.word(word, style);
@@ -225,6 +226,13 @@ mod tests {
         let mut shown: String = text.chars().map(|c| pieces.push(&c.to_string())).collect();
         shown.push_str(&pieces.finish());
         assert_eq!(shown, expect);
+    }
+
+    #[test]
+    fn an_entity_is_no_way_to_an_escape_sequence() {
+        let mut markdown = Markdown::new(Paint::always(), 80);
+        let shown = markdown.push("red &#27;[31m and `code`\n");
+        assert_eq!(shown, "red [31m and \u{1b}[36mcode\u{1b}[0m\n");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::markdown::{Markdown, wrap};
 use super::progress::{Progress, columns};
 use super::style::{Paint, Style};
 use crate::args::OutputArgs;
-use crate::out::{err, out};
+use crate::out::{err, out, styled};
 use crate::safe::{marked, message, one_line, plain};
 
 /// Lines of one diff that are shown without `--verbose`.
@@ -158,7 +158,7 @@ impl TextView {
             match std::io::stdout().is_terminal() {
                 true => {
                     let mut markdown = Markdown::new(Paint::for_stdout(), columns());
-                    out(&(markdown.push(answer) + &markdown.finish()));
+                    styled(&(markdown.push(answer) + &markdown.finish()));
                 }
                 false => out(&format!("{}\n", plain(answer))),
             }
@@ -413,7 +413,7 @@ impl TextView {
         }
         self.progress.clear();
         self.finish_line();
-        out(lines);
+        styled(lines);
     }
 
     fn finish_line(&mut self) {

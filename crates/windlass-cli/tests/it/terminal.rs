@@ -105,6 +105,15 @@ text = "all done"
 "#;
 
 #[test]
+fn an_answer_is_rendered_as_markdown() {
+    let place = Place::new();
+    let script = place.script("[[step]]\ntext = \"It uses `sort` **now**.\"\n");
+    let mut terminal = Terminal::start(&place, &["run", "--script", &script, "go"]);
+    terminal.expect("It uses \u{1b}[36msort\u{1b}[0m \u{1b}[1mnow\u{1b}[0m.");
+    terminal.ends_with(0);
+}
+
+#[test]
 fn approvals_are_asked_once_always_and_no_with_a_reason() {
     let place = Place::new();
     place.write("Makefile", "made:\n\techo made $(V) >> made.log\n");
