@@ -253,21 +253,28 @@ fn schema() -> Result<()> {
     Ok(())
 }
 
-/// A test renders the file, because it sees what the command line keeps private; this run of it writes.
+/// Tests render these files, because they see what the command line keeps private; this run of them writes.
 fn reference() -> Result<()> {
-    let (root, path) = (cargo::root()?, "docs/reference.md");
-    let file = root.join(path);
-    let before = std::fs::read(&file).unwrap_or_default();
-    let args =
-        "test --quiet --locked -p windlass-cli --bin windlass the_reference_is_the_checked_in_one";
-    let status = cargo::command(args.split(' '))
+    const FILES: [&str; 2] = ["docs/reference.md", "docs/demo.svg"];
+    let root = cargo::root()?;
+    let read = || FILES.map(|path| std::fs::read(root.join(path)).unwrap_or_default());
+    let before = read();
+    let args = "test --quiet --locked -p windlass-cli --bin windlass --test it -- the_reference_is_the_checked_in_one \
+                the_picture_in_the_readme_is_what_the_demo_shows";
+    let status = cargo::command(args.split_whitespace())
         .current_dir(&root)
         .env("WINDLASS_WRITE_REFERENCE", "1")
         .stdout(std::process::Stdio::null())
         .status()
         .context("cargo could not be started")?;
-    ensure!(status.success(), "{path} could not be made (see above)");
-    say_written(path, before == std::fs::read(&file)?);
+    ensure!(
+        status.success(),
+        "{} could not be written (see above)",
+        FILES.join(" and ")
+    );
+    for (path, same) in FILES.iter().zip(before.iter().zip(&read())) {
+        say_written(path, same.0 == same.1);
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod codes;
 mod context;
 #[cfg(target_os = "linux")]
 mod crash;
+mod demo_picture;
 mod developer_log;
 mod differential;
 mod doctor;

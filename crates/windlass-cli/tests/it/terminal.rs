@@ -11,7 +11,7 @@ use crate::codes::wait_until;
 use crate::place::{BINARY, Place};
 
 /// The binary in a terminal of 80×24, typed to and read from.
-struct Terminal {
+pub(crate) struct Terminal {
     writer: Box<dyn Write + Send>,
     screen: Arc<Mutex<Vec<u8>>>,
     child: Box<dyn portable_pty::Child + Send + Sync>,
@@ -19,7 +19,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(place: &Place, args: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, args: &[&str]) -> Self {
         let size = PtySize {
             rows: 24,
             cols: 80,
@@ -56,7 +56,7 @@ impl Terminal {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock()).into_owned()
     }
 
@@ -89,7 +89,7 @@ impl Terminal {
     }
 
     #[track_caller]
-    fn ends_with(&mut self, code: u32) {
+    pub(crate) fn ends_with(&mut self, code: u32) {
         let status = self.child.wait().unwrap();
         assert_eq!(status.exit_code(), code, "{}", self.text());
     }

@@ -1,0 +1,122 @@
+//! `docs/demo.svg`, the picture in the README: a screen of `windlass demo`, drawn from the real output. The test fails when
+//! the output differs from the picture; `cargo xtask docs` runs it with `WINDLASS_WRITE_REFERENCE` set, and it writes the
+//! file.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::codes::wait_until;
+use crate::place::Place;
+use crate::terminal::Terminal;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/demo.svg");
+/// The last line that is drawn.
+const LAST: &str = "M median.sh";
+const LINE_HEIGHT: usize = 19;
+
+#[test]
+fn the_picture_in_the_readme_is_what_the_demo_shows() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place, &["demo", "--pace", "0"]);
+    terminal.ends_with(0);
+    wait_until(|| terminal.text().contains("what to try next"));
+    let picture = draw(&screen(&terminal.text()));
+    let path = Path::new(FILE);
+    if std::env::var_os("WINDLASS_WRITE_REFERENCE").is_some() {
+        return std::fs::write(path, picture).unwrap();
+    }
+    let drawn = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        drawn == picture,
+        "docs/demo.svg is not what the demo shows: run `cargo xtask docs`\n{picture}"
+    );
+}
+
+/// The lines that stay on the screen, with what differs between two runs replaced.
+fn screen(output: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    // The sandbox that this machine offers, in one line or two.
+    let mut about_machine = false;
+    for line in output.split("\r\n") {
+        // The progress line is erased before anything else is written.
+        let stays = line.rsplit("\u{1b}[2K").next().unwrap_or_default();
+        let stays = stays.trim_end_matches('\r');
+        about_machine = stays.contains("sandbox: ") || (about_machine && stays.contains("[2m  "));
+        if about_machine {
+            continue;
+        }
+        lines.push(fixed(stays));
+        if stays.contains(LAST) {
+            break;
+        }
+    }
+    lines
+}
+
+/// Folders, ids, names of copies and times, which are new in each run, as they might be.
+fn fixed(line: &str) -> String {
+    if let Some((before, _)) = line.split_once("/tmp/windlass-demo-") {
+        return format!("{before}/tmp/windlass-demo/project");
+    }
+    if line.trim_start().starts_with("session ") {
+        return "  session 20261118-092142-4ffad6".to_owned();
+    }
+    if line.contains("completed") {
+        let (before, _) = line.rsplit_once(" · ").unwrap_or((line, ""));
+        return format!("{before} · 385 ms");
+    }
+    line.to_owned()
+}
+
+fn draw(lines: &[String]) -> String {
+    let (width, height) = (790, (lines.len() + 2) * LINE_HEIGHT);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+         role=\"img\" aria-label=\"Output of windlass demo\">\n\
+         <style>text {{ font: 13px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #d6d6d6; \
+         white-space: pre }} .b {{ font-weight: bold }} .d {{ fill: #8a8a8a }} .r {{ fill: #ff7b72 }} .g {{ fill: #7ee787 }} \
+         .y {{ fill: #e3b341 }} .c {{ fill: #79c0ff }}</style>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#161b22\"/>\n"
+    );
+    for (at, line) in lines.iter().enumerate() {
+        let y = (at + 1) * LINE_HEIGHT + 8;
+        writeln!(
+            svg,
+            "<text x=\"16\" y=\"{y}\" xml:space=\"preserve\">{}</text>",
+            spans(line)
+        )
+        .unwrap();
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// A line with its colours as spans.
+fn spans(line: &str) -> String {
+    let mut out = String::new();
+    let mut pieces = line.split("\u{1b}[");
+    out.push_str(&escaped(pieces.next().unwrap_or_default()));
+    for piece in pieces {
+        let (code, text) = piece.split_once('m').unwrap_or(("0", piece));
+        let class = match code {
+            "1" => "b",
+            "2" => "d",
+            "31" => "r",
+            "32" => "g",
+            "33" => "y",
+            "36" => "c",
+            _ => "",
+        };
+        match class {
+            "" => out.push_str(&escaped(text)),
+            class => write!(out, "<tspan class=\"{class}\">{}</tspan>", escaped(text)).unwrap(),
+        }
+    }
+    out
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
