@@ -50,10 +50,17 @@ fn prepare() -> Result<PathBuf> {
         copy(&root.join(page), &source.join(page))?;
     }
     copy_folder(&root.join("docs"), &source.join("docs"))?;
-    std::fs::rename(source.join("docs/SUMMARY.md"), source.join("SUMMARY.md"))
+    let summary = std::fs::read_to_string(source.join("docs/SUMMARY.md"))
         .context("docs/SUMMARY.md lists the pages of the site and is missing")?;
+    std::fs::remove_file(source.join("docs/SUMMARY.md"))?;
+    std::fs::write(source.join("SUMMARY.md"), from_root(&summary))?;
     std::fs::write(book.join("book.toml"), CONFIG)?;
     Ok(book)
+}
+
+/// The list of pages with links from the root instead of from `docs`.
+fn from_root(summary: &str) -> String {
+    summary.replace("](", "](docs/").replace("](docs/../", "](")
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
@@ -87,4 +94,16 @@ fn mdbook(book: &Path, command: &str) -> Result<()> {
         .context("mdBook could not be started")?;
     ensure!(status.success(), "mdBook failed (see above)");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_the_summary_are_from_the_root() {
+        let text = "[W](../README.md)\n- [C](contract.md)\n";
+        let expect = "[W](README.md)\n- [C](docs/contract.md)\n";
+        assert_eq!(from_root(text), expect);
+    }
 }

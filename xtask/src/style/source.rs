@@ -189,7 +189,11 @@ mod tests {
     #[track_caller]
     fn check(text: &str, comments: &[&str], strings: &[&str], types: &[&str]) {
         let source = Source::parse(text);
-        let found: Vec<&str> = source.comments.iter().map(|one| one.text.as_str()).collect();
+        let found: Vec<&str> = source
+            .comments
+            .iter()
+            .map(|one| one.text.as_str())
+            .collect();
         assert_eq!(found, comments, "{text}");
         let found: Vec<&str> = source.strings.iter().map(|(_, one)| one.as_str()).collect();
         assert_eq!(found, strings, "{text}");
@@ -199,10 +203,25 @@ mod tests {
 
     #[test]
     fn comments_strings_and_types_are_told_apart() {
-        check("/// A b.\n/// C.\npub(crate) struct X<'a>(&'a str);", &["A b. C."], &[], &["X"]);
+        check(
+            "/// A b.\n/// C.\npub(crate) struct X<'a>(&'a str);",
+            &["A b. C."],
+            &[],
+            &["X"],
+        );
         check("let a = \"// no\"; // yes", &["yes"], &["// no"], &[]);
-        check("let a = r#\"a \" // b\"#; 'x' '\\'' '\"' // c", &["c"], &["r#\"a \" // b\"#"], &[]);
-        check("//! ```\n//! // code\n//! ```\n//! Words.", &["Words."], &[], &[]);
+        check(
+            "let a = r#\"a \" // b\"#; 'x' '\\'' '\"' // c",
+            &["c"],
+            &["r#\"a \" // b\"#"],
+            &[],
+        );
+        check(
+            "//! ```\n//! // code\n//! ```\n//! Words.",
+            &["Words."],
+            &[],
+            &[],
+        );
         check("// a\n\n// b", &["a", "b"], &[], &[]);
         check("enum A {}\nfn f() { struct B; }", &[], &[], &["A"]);
     }
