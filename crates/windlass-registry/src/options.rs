@@ -1,10 +1,13 @@
 //! What the settings say of an agent that is not ours: some of it is for whoever starts it, the rest is for its adapter,
 //! which refuses what it cannot honour. What would be passed over is an error here.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Layers, Value, nearest};
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec};
 
+use crate::acp_registry::id_of;
 use crate::error::RegistryError;
 use crate::own;
 
@@ -41,6 +44,24 @@ impl Given {
             put(&mut all, path, value);
         }
         Ok(Self::of(all))
+    }
+
+    /// Adds variables; those of the settings win.
+    pub fn add_env(&mut self, env: &BTreeMap<String, String>) {
+        if env.is_empty() {
+            return;
+        }
+        let table = self
+            .options
+            .entry("env")
+            .or_insert_with(|| Json::Object(Map::new()));
+        if let Json::Object(table) = table {
+            for (name, value) in env {
+                table
+                    .entry(name)
+                    .or_insert_with(|| Json::from(value.as_str()));
+            }
+        }
     }
 
     fn of(mut options: Map<String, Json>) -> Self {
@@ -130,7 +151,8 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
         else {
             continue;
         };
-        if known.contains(&name.trim_matches('"')) {
+        let name = name.trim_matches('"');
+        if known.contains(&name) || id_of(name).is_some() {
             continue;
         }
         let failure = RegistryError::usage(format!(

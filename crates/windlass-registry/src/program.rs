@@ -36,7 +36,7 @@ impl Program {
         python.then_some(named)
     }
 
-    fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+    pub(crate) fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
             if !self.shows.contains(&path) {
                 self.shows.push(path);

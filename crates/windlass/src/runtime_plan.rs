@@ -13,15 +13,17 @@ use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::models::default_model;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_registry::acp_registry::{named_id, registry_name};
 use windlass_registry::options::{self, Given};
 use windlass_registry::{
-    AgentSetup, Choice, Installed, Program, abilities, asked_by, choose, needs_of, own, plain_name,
-    unknown,
+    AgentSetup, Choice, Installed, Program, RegistryAgent, abilities, asked_by, choose, needs_of,
+    own, plain_name, unknown,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 
 pub use self::ground::Ground;
 
+use crate::acp_agents;
 use crate::cassette::Tape;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
@@ -84,7 +86,13 @@ impl RuntimePlan {
     /// The runtime of that name.
     fn named(name: &str, agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(command) = name.strip_prefix("acp:") {
-            return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
+            let dir = settings.places.runtimes_dir();
+            let listed = named_id(name).and_then(|id| Installed { dir: &dir }.registry_agent(id));
+            let whose = match &listed {
+                Some(listed) => Whose::Registry(listed),
+                None => Whose::Command(command),
+            };
+            return foreign(&ANY_ACP, whose, agent, settings);
         }
         let own = own::all(&settings.layers)?;
         if let Some(own) = own.iter().find(|own| own.name == name) {
@@ -189,14 +197,17 @@ enum Whose<'a> {
     Own(&'a str),
     /// Its command.
     Command(&'a str),
+    /// Its id in the ACP registry.
+    Registry(&'a RegistryAgent),
 }
 
-impl<'a> Whose<'a> {
+impl Whose<'_> {
     /// The table of the settings that is the agent's.
-    fn table(self, known: &'static AgentSpec) -> &'a str {
+    fn table(self, known: &'static AgentSpec) -> String {
         match self {
-            Self::Known | Self::Command(_) => known.name,
-            Self::Own(name) => name,
+            Self::Known | Self::Command(_) => known.name.to_owned(),
+            Self::Own(name) => name.to_owned(),
+            Self::Registry(listed) => registry_name(&listed.id),
         }
     }
 }
@@ -213,11 +224,14 @@ fn foreign(
         )
         .hint("leave --script out, or use the built-in agent"));
     }
-    let table = whose.table(known);
+    let table = &whose.table(known);
     let mut given = Given::read(table, &settings.layers)?;
+    if let Whose::Registry(listed) = whose {
+        given.add_env(&listed.env);
+    }
     let (program, words) = find_program(known, whose, given.command.take(), settings)?;
     let name = match whose {
-        Whose::Known | Whose::Own(_) => table.to_owned(),
+        Whose::Known | Whose::Own(_) | Whose::Registry(_) => table.clone(),
         Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
@@ -253,7 +267,7 @@ fn foreign(
         setup: AgentSetup {
             known,
             name,
-            settings: table.to_owned(),
+            settings: table.clone(),
             program,
             words,
             model,
@@ -447,16 +461,33 @@ fn find_program(
     configured: Option<String>,
     settings: &Settings,
 ) -> Result<(Program, Vec<String>), Error> {
+    let dir = settings.places.runtimes_dir();
+    let installed = Installed { dir: &dir };
     let command = match whose {
         Whose::Command(command) => command,
         Whose::Known | Whose::Own(_) => "",
+        Whose::Registry(listed) => {
+            let program = match configured {
+                Some(command) => installed.find(known, Some(&command))?,
+                None => installed.find_registry_agent(listed)?,
+            };
+            return Ok((program, listed.args.clone()));
+        }
     };
     let mut words = command.split_whitespace().map(str::to_owned);
     let named = words.next().or(configured);
     if let (Whose::Own(name), None) = (whose, &named) {
         return Err(own::no_command(name).into());
     }
-    let dir = settings.places.runtimes_dir();
-    let program = Installed { dir: &dir }.find(known, named.as_deref())?;
+    let program = installed.find(known, named.as_deref()).map_err(|why| {
+        // A word that is no program here may be an agent that is not installed yet.
+        let listed = acp_agents::registry(settings).is_ok_and(|all| all.find(command).is_ok());
+        match listed {
+            true => Error::usage(format!("`acp:{command}` is not installed")).hint(format!(
+                "install it from the ACP registry with `windlass runtimes install acp:{command}`"
+            )),
+            false => Error::from(why),
+        }
+    })?;
     Ok((program, words.collect()))
 }

@@ -28,6 +28,8 @@ macro_rules! keys {
 /// Every key there is.
 pub const KEYS: &[Key] = keys! {
     "runtime": Text, "Who works: a name of `windlass runtimes`, acp:COMMAND, or auto; native without it.";
+    "acp_registry": Text,
+        "A file in the format of the ACP registry that agents are installed from; a copy of the public one without it.";
     "runtime_order": Texts,
         "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.";
     "runtime_fallback": Boolean, "Step down from the work to a patch to an answer where the runtime cannot do more.";
