@@ -114,7 +114,7 @@ fn the_registry_is_listed_with_what_is_installed() {
         "{}",
         nothing.err
     );
-    let unknown = place.run(&["runtimes", "install", "acp:greeting"]);
+    let unknown = place.run(&["runtimes", "install", "acp:greter"]);
     assert!(
         unknown.err.contains("did you mean `acp:greeter`?"),
         "{}",

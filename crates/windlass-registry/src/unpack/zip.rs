@@ -114,13 +114,12 @@ fn directory(from: &mut File) -> io::Result<Vec<u8>> {
     from.seek(SeekFrom::Start(length - tail))?;
     let mut bytes = Vec::new();
     from.take(tail).read_to_end(&mut bytes)?;
-    let ends = bytes.windows(END.1 as usize);
-    let ends = ends.enumerate().rev();
-    let end = ends.map(|(at, end)| (at, end.to_vec())).find(|(at, end)| {
-        end.starts_with(END.0) && at + END.1 as usize + usize::from(short(end, 20)) == bytes.len()
-    });
-    let (_, end) = end.ok_or_else(broken)?;
-    let (size, at) = (u64::from(long(&end, 12)), u64::from(long(&end, 16)));
+    let mut ends = bytes.windows(END.1 as usize).enumerate().rev();
+    let is_end = |(at, end): &(usize, &[u8])| {
+        end.starts_with(END.0) && at + end.len() + usize::from(short(end, 20)) == bytes.len()
+    };
+    let (_, end) = ends.find(is_end).ok_or_else(broken)?;
+    let (size, at) = (u64::from(long(end, 12)), u64::from(long(end, 16)));
     if size > MAX_DIRECTORY || at.saturating_add(size) > length {
         return Err(broken());
     }
