@@ -41,7 +41,6 @@ pub struct Acp {
     model: Option<String>,
     options: AcpOptions,
     profile: Profile,
-    dialect: Dialect,
     /// Those of the profile with a person's on top.
     texts: StartTexts,
     /// Words in braces with what they stand for, for the wire of its model.
@@ -118,7 +117,6 @@ impl Acp {
             model,
             options,
             profile: *profile,
-            dialect,
             texts,
             words,
             kinds,
