@@ -130,6 +130,9 @@ pub(crate) struct RuntimesArgs {
     /// features
     #[arg(long = "for", value_name = "NEED", num_args = 0.., conflicts_with = "probe")]
     pub(crate) needs: Option<Vec<String>>,
+    /// List the agents of the ACP registry, which `windlass runtimes install acp:ID` installs
+    #[arg(long, conflicts_with_all = ["needs", "probe", "model"])]
+    pub(crate) registry: bool,
     /// Judge for this model, as `model` or `vendor/model`
     #[arg(short, long)]
     pub(crate) model: Option<String>,
@@ -141,12 +144,12 @@ pub(crate) struct RuntimesArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuntimesCommand {
-    /// Install agents for windlass alone, in the version they were certified with
+    /// Install agents for windlass alone: in the version they were certified with, or as the ACP registry says
     Install {
-        /// Their names, as `windlass runtimes` lists them
+        /// Their names, as `windlass runtimes` lists them, or acp:ID, as `windlass runtimes --registry` does
         #[arg(required_unless_present = "all")]
         names: Vec<String>,
-        /// All of them
+        /// All that were certified
         #[arg(long, conflicts_with = "names")]
         all: bool,
     },

@@ -218,13 +218,11 @@ pub(crate) const FACTS: &[Facts] = &[
     },
     Facts {
         name: "claude-code",
-        lacks: &[RESTARTS],
         bare: Bare::ClaudeCode,
         ..AGENT
     },
     Facts {
         name: "codex",
-        lacks: &[RESTARTS],
         model: OPENAI,
         bare: Bare::Codex,
         ..AGENT

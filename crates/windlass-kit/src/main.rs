@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use windlass_kit::speed::{self, Speed};
+use windlass_kit::speed::{self, Floor, Speed};
 use windlass_kit::{ATTACKS, Cell, Claims, Options, Product, Report, Runtime, SCENARIOS, Told};
 use windlass_scripted::{Script, Seen, Server};
 
@@ -14,6 +14,7 @@ const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
                         [--settings FILE] [--installed DIR] [--if-installed] [--markdown FILE] [--verbose]
        windlass-kit speed --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--installed DIR] [--steps N] [--times N]
+                          [--one-shot]
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT [LOG.jsonl]
 
@@ -29,7 +30,8 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
   --markdown      also write the tables into this file, between their marks; what was not tried stays as it is there
   --verbose       show the log of what failed
   --steps         commands in a run whose time is taken; 100
-  --times         how often it is taken, through windlass and bare in turn; 5";
+  --times         how often it is taken, through windlass and bare in turn; 5
+  --one-shot      bare is the agent's own command for one prompt, with approvals off (claude-code, codex, goose)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -76,6 +78,7 @@ struct Typed {
     jobs: Option<usize>,
     markdown: Option<PathBuf>,
     verbose: bool,
+    one_shot: bool,
     steps: Option<usize>,
     times: Option<usize>,
 }
@@ -94,6 +97,7 @@ impl Typed {
         while let Some(flag) = args.next() {
             let switch = match flag.as_str() {
                 "--verbose" => Some(&mut typed.verbose),
+                "--one-shot" => Some(&mut typed.one_shot),
                 "--if-installed" => Some(&mut typed.if_installed),
                 _ => None,
             };
@@ -230,6 +234,11 @@ fn speed(typed: Typed) -> Result<ExitCode> {
         product,
         steps: typed.steps.unwrap_or(100).clamp(1, 1000),
         times: typed.times.unwrap_or(5).clamp(1, 1000),
+        floor: if typed.one_shot {
+            Floor::OneShot
+        } else {
+            Floor::Protocol
+        },
     };
     println!("load {}", speed::load());
     let mut all = Vec::new();

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use windlass_kit::{Claims, Runtime, speed};
+use windlass_kit::speed::{self, Floor};
+use windlass_kit::{Claims, Runtime};
 
 fn runtime(name: &str) -> Runtime {
     Runtime::new(
@@ -22,7 +23,7 @@ fn runtime(name: &str) -> Runtime {
 
 #[test]
 fn every_step_of_a_bare_agent_happens() {
-    let sample = speed::bare(&runtime("fixture"), 5).unwrap();
+    let sample = speed::bare(&runtime("fixture"), 5, Floor::Protocol).unwrap();
     assert_eq!(sample.asked, 6);
     assert!(
         !sample.steps.is_zero() && sample.whole > sample.steps,
@@ -32,10 +33,15 @@ fn every_step_of_a_bare_agent_happens() {
 
 #[test]
 fn an_agent_that_does_not_work_is_no_figure() {
-    assert!(speed::bare(&runtime("acp:true"), 1).is_err());
+    assert!(speed::bare(&runtime("acp:true"), 1, Floor::Protocol).is_err());
     assert!(
-        speed::bare(&runtime("native"), 1)
+        speed::bare(&runtime("native"), 1, Floor::Protocol)
             .unwrap_err()
             .contains("no bare form")
+    );
+    assert!(
+        speed::bare(&runtime("fixture"), 1, Floor::OneShot)
+            .unwrap_err()
+            .contains("no command")
     );
 }

@@ -1,6 +1,6 @@
 //! The one HTTP stack: HTTP/1.1 with a keep-alive pool, system roots, explicit proxies, and a bound on everything.
-//! It follows at most three redirects and never to another host, decodes gzip up to a total, and gives up when no
-//! byte arrives for the idle time. It never retries, reads no environment and knows no protocol.
+//! It follows at most three redirects and never to another host (but for a download, which has no key), decodes gzip up
+//! to a total, and gives up when no byte arrives for the idle time. It never retries, reads no environment and knows no protocol.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use reqwest::Method;
 pub use reqwest::{Url, header};
 use tokio::time::{Instant, Sleep};
 
-use self::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use self::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use crate::cassette::{Asked, Label, Player, Recorder, Recording};
 use crate::tls;
 
@@ -144,6 +144,13 @@ pub struct Http {
     tape: Tape,
 }
 
+/// Which redirects are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    SameHost,
+    AnyHost,
+}
+
 /// What stands beside the network, or in its place.
 #[derive(Debug, Clone)]
 enum Tape {
@@ -229,6 +236,26 @@ impl Http {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
+        self.send_following(Follow::SameHost, url, headers, body)
+            .await
+    }
+
+    /// Asks for a public file as it is stored. It carries no key, so that redirects to other hosts are followed; from
+    /// `https` to nothing else.
+    pub async fn download(&self, url: &Url) -> Result<HttpResponse, HttpError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        self.send_following(Follow::AnyHost, url, headers, None)
+            .await
+    }
+
+    async fn send_following(
+        &self,
+        follow: Follow,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<HttpResponse, HttpError> {
         let method = match body {
             Some(_) => Method::POST,
             None => Method::GET,
@@ -258,7 +285,7 @@ impl Http {
             if !response.status().is_redirection() {
                 return Ok(self.response(response, host, &asked));
             }
-            url = next_hop(&url, &response)?;
+            url = next_hop(follow, &url, &response)?;
         }
         let detail = format!("more than {MAX_REDIRECTS} times");
         Err(redirected(&host_of(&url), &detail))
@@ -531,20 +558,38 @@ fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
 }
 
 /// Where a redirect leads, if we go there: same host and port, or the same host upgraded to TLS.
-fn next_hop(from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
+fn next_hop(follow: Follow, from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
     let refuse = |detail: &str| redirected(&host_of(from), detail);
     let target = response
         .headers()
         .get(LOCATION)
         .and_then(|value| value.to_str().ok());
     let target = target.ok_or_else(|| refuse("without saying where to"))?;
+    let to = next_url(follow, from, target)?;
+    match (response.status().as_u16(), follow) {
+        (301 | 302 | 307 | 308, _) | (303, Follow::AnyHost) => Ok(to),
+        (status, _) => Err(refuse(&format!(
+            "with status {status}, which loses the request"
+        ))),
+    }
+}
+
+/// The address that a redirect leads to, where it may be followed.
+fn next_url(follow: Follow, from: &Url, target: &str) -> Result<Url, HttpError> {
+    let refuse = |detail: &str| redirected(&host_of(from), detail);
     let to = from
         .join(target)
         .map_err(|_| refuse("to something that is not an address"))?;
+    let upgraded = from.scheme() == "http" && to.scheme() == "https";
+    if follow == Follow::AnyHost {
+        return match to.scheme() == from.scheme() || upgraded {
+            true => Ok(to),
+            false => Err(refuse("to an address without TLS, which is not followed")),
+        };
+    }
     let same_host = to.host_str() == from.host_str();
     let same_origin =
         to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
-    let upgraded = from.scheme() == "http" && to.scheme() == "https";
     if !same_host || !(same_origin || upgraded) {
         // Neither the key nor the source code in the body may go to a host nobody configured.
         return Err(refuse(&format!(
@@ -552,12 +597,7 @@ fn next_hop(from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> 
             host_of(&to)
         )));
     }
-    match response.status().as_u16() {
-        301 | 302 | 307 | 308 => Ok(to),
-        status => Err(refuse(&format!(
-            "with status {status}, which loses the request"
-        ))),
-    }
+    Ok(to)
 }
 
 fn host_of(url: &Url) -> String {

@@ -95,6 +95,27 @@ async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
 }
 
 #[tokio::test]
+async fn a_download_follows_to_another_host_but_not_out_of_tls() {
+    let other = Server::saying(vec![whole(200, "", "the file")]).unwrap();
+    let location = format!(
+        "location: {}/x\r\n",
+        other.url.replace("127.0.0.1", "localhost")
+    );
+    let server = Server::saying(vec![whole(302, &location, "")]).unwrap();
+    let url = Url::parse(&server.url).unwrap();
+    let answer = http(|_| ()).download(&url).await.unwrap();
+    assert_eq!(answer.body.read_up_to(100).await, b"the file");
+    let asked = other.requests().join("").to_lowercase();
+    assert!(asked.contains("accept-encoding: identity"), "{asked}");
+    let hop = |from: &str, to: &str| {
+        next_url(Follow::AnyHost, &Url::parse(from).unwrap(), to).map(|url| url.to_string())
+    };
+    assert!(hop("https://a/x", "https://b/y").is_ok());
+    assert!(hop("https://a/x", "http://b/y").is_err());
+    assert!(hop("https://a/x", "file:///etc/passwd").is_err());
+}
+
+#[tokio::test]
 async fn a_redirect_that_would_lose_the_body_or_leads_nowhere_is_refused() {
     for (status, headers) in [
         (303, "location: /x\r\n"),

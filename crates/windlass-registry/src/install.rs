@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use windlass_runtimes::agents::AgentSpec;
 use windlass_runtimes::install::{Install, platformed};
 
+use crate::acp_install::EntryLaunch;
 use crate::error::RegistryError;
 use crate::program::{Program, Search};
 use crate::python;
@@ -20,6 +21,34 @@ use crate::said::{ended_within, said};
 const NOTE: &str = "windlass-install.json";
 /// The Node that scripts get where the machine's is older than they want.
 const NODE: (&str, &str) = ("node", "22.23.3");
+
+/// The note of a whole install: what is here, and how an agent of the ACP registry is started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct InstallNote {
+    pub(crate) version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) launch: Option<EntryLaunch>,
+}
+
+impl InstallNote {
+    fn of(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            launch: None,
+        }
+    }
+
+    pub(crate) fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(folder.join(NOTE)).ok()?).ok()
+    }
+
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), RegistryError> {
+        let note = folder.join(NOTE);
+        let text =
+            serde_json::to_vec(self).map_err(|err| RegistryError::failed(err.to_string()))?;
+        std::fs::write(&note, text).map_err(at(&note))
+    }
+}
 
 /// Agents that were installed for us.
 pub struct Installed<'a> {
@@ -37,9 +66,7 @@ impl Installed<'_> {
 
     /// The version of what is installed under this name.
     pub fn version(&self, name: &str) -> Option<String> {
-        let note = std::fs::read(self.dir.join(name).join(NOTE)).ok()?;
-        let note: Value = serde_json::from_slice(&note).ok()?;
-        Some(note["version"].as_str()?.to_owned())
+        Some(InstallNote::read(&self.dir.join(name))?.version)
     }
 
     /// Where programs are looked for, with the Node of ours before others.
@@ -95,7 +122,8 @@ impl Installed<'_> {
                 ..
             } => {
                 self.node(node, say)?;
-                self.npm(known.name, &platformed(package), version, say)?;
+                let (_lock, folder) = self.npm(known.name, &platformed(package), version, say)?;
+                InstallNote::of(version).write(&folder)?;
             }
             Install::Pip {
                 packages,
@@ -104,7 +132,8 @@ impl Installed<'_> {
                 python,
                 ..
             } => {
-                self.pip(known.name, packages, version, (pins, python), say)?;
+                let (_lock, folder) = self.pip(known.name, packages, (pins, python), say)?;
+                InstallNote::of(version).write(&folder)?;
             }
         }
         self.program(known).ok_or_else(|| {
@@ -131,7 +160,11 @@ impl Installed<'_> {
     }
 
     /// A Node that is new enough: the machine's, or one of ours.
-    fn node(&self, wanted: Option<u32>, say: &dyn Fn(&str)) -> Result<(), RegistryError> {
+    pub(crate) fn node(
+        &self,
+        wanted: Option<u32>,
+        say: &dyn Fn(&str),
+    ) -> Result<(), RegistryError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let enough = |search: &Search| {
             let node = search.find("node").ok()?;
@@ -140,16 +173,18 @@ impl Installed<'_> {
         if enough(&self.search()).is_some() {
             return Ok(());
         }
-        self.npm(NODE.0, NODE.0, NODE.1, say)
+        let (_lock, folder) = self.npm(NODE.0, NODE.0, NODE.1, say)?;
+        InstallNote::of(NODE.1).write(&folder)
     }
 
-    fn npm(
+    /// Fills the folder of an agent with a package of npm; the install is whole with its note.
+    pub(crate) fn npm(
         &self,
         name: &str,
         package: &str,
         version: &str,
         say: &dyn Fn(&str),
-    ) -> Result<(), RegistryError> {
+    ) -> Result<(File, PathBuf), RegistryError> {
         let search = self.search();
         let npm = search.find("npm").map_err(|_| {
             RegistryError::failed("npm is needed to install this agent, and was not found".to_owned()).hint(
@@ -157,7 +192,7 @@ impl Installed<'_> {
                  node`",
             )
         })?;
-        let (_lock, folder) = self.begin(name)?;
+        let (lock, folder) = self.begin(name)?;
         say(&format!(
             "installing {package} {version} into {}",
             folder.display()
@@ -187,24 +222,24 @@ impl Installed<'_> {
             &folder,
             &format!("npm could not install {package}@{version}"),
         )?;
-        finished(&folder, version)
+        Ok((lock, folder))
     }
 
-    fn pip(
+    /// Fills the folder of an agent with packages of PyPI; the install is whole with its note.
+    pub(crate) fn pip(
         &self,
         name: &str,
         packages: &[&str],
-        version: &str,
         (pins, range): (&str, (u32, u32)),
         say: &dyn Fn(&str),
-    ) -> Result<(), RegistryError> {
+    ) -> Result<(File, PathBuf), RegistryError> {
         let python = python::find(range).map_err(|why| {
             RegistryError::failed(format!("`{name}` cannot be installed: {why}")).hint(format!(
                 "install Python 3.{} with the system's package manager, pyenv or uv, and try again",
                 range.1
             ))
         })?;
-        let (_lock, folder) = self.begin(name)?;
+        let (lock, folder) = self.begin(name)?;
         say(&format!(
             "installing {} into {}",
             packages.join(" "),
@@ -236,11 +271,11 @@ impl Installed<'_> {
             &folder,
             &format!("pip could not install {}", packages.join(" ")),
         )?;
-        finished(&folder, version)
+        Ok((lock, folder))
     }
 
     /// An empty folder for an agent, which nobody else fills meanwhile.
-    fn begin(&self, name: &str) -> Result<(File, PathBuf), RegistryError> {
+    pub(crate) fn begin(&self, name: &str) -> Result<(File, PathBuf), RegistryError> {
         let folder = self.dir.join(name);
         std::fs::create_dir_all(self.dir).map_err(at(self.dir))?;
         let lock = self.lock(name)?;
@@ -305,12 +340,6 @@ fn cleared(folder: &Path) -> Result<(), RegistryError> {
     }
 }
 
-fn finished(folder: &Path, version: &str) -> Result<(), RegistryError> {
-    let note = folder.join(NOTE);
-    let text = json!({ "version": version }).to_string();
-    std::fs::write(&note, text).map_err(at(&note))
-}
-
 /// Runs a tool in the folder that it fills: where a person stands may be anybody's, and tools read settings and modules
 /// from there.
 fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), RegistryError> {
@@ -356,7 +385,9 @@ mod tests {
         std::fs::create_dir_all(program.parent().unwrap()).unwrap();
         std::fs::write(&program, "").unwrap();
         assert_eq!(installed.program(codex), None);
-        finished(&dir.path().join("codex"), "0.166.0").unwrap();
+        InstallNote::of("0.166.0")
+            .write(&dir.path().join("codex"))
+            .unwrap();
         assert_eq!(installed.program(codex), Some(program));
         assert_eq!(installed.version("codex").as_deref(), Some("0.166.0"));
         assert!(installed.remove("codex").unwrap());

@@ -1,14 +1,16 @@
 //! The agent registry: which agents there are, where their programs are on this machine and in which version, how they are
 //! installed, whether they work, and which one fits what a run needs.
 //!
-//! A row for each agent is in [`windlass_runtimes::agents`]; [`own`] makes such rows of the settings. [`install`] installs
-//! and finds programs, [`program`] says what they need to run, [`version`](Standing::look_closer) which version is here,
+//! A row for each agent is in [`windlass_runtimes::agents`]; [`own`] makes such rows of the settings. [`acp_registry`] reads
+//! the registry of ACP agents. [`install`] installs and finds programs, [`program`] says what they need to run, [`version`](Standing::look_closer) which version is here,
 //! [`probe`] rehearses a run, [`choose`] picks one for `auto`, and [`adapter`] makes the adapter.
 //!
 //! Unlike `windlass-runtimes` it looks at the machine: it opens files and starts installers. It never talks to an agent
 //! itself.
 
 mod abilities;
+mod acp_install;
+pub mod acp_registry;
 mod adapter;
 mod choice;
 mod error;
@@ -20,9 +22,12 @@ pub mod program;
 mod python;
 mod said;
 mod standing;
+mod unpack;
 mod version;
 
 pub use abilities::{abilities, does};
+pub use acp_install::RegistryAgent;
+pub use acp_registry::{AcpEntry, AcpRegistry};
 pub use adapter::{AgentSetup, adapter};
 pub use choice::{Choice, Need, WhyNot, asked_by, choose, needs_of};
 pub use error::{RegistryError, RegistryErrorKind};

@@ -1,10 +1,13 @@
 //! What the settings say of an agent that is not ours: some of it is for whoever starts it, the rest is for its adapter,
 //! which refuses what it cannot honour. What would be passed over is an error here.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value as Json};
 use windlass_host::config::{Layers, Value, nearest};
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec};
 
+use crate::acp_registry::id_of;
 use crate::error::RegistryError;
 use crate::own;
 
@@ -22,6 +25,14 @@ pub struct Given {
     pub masked_dirs: Vec<String>,
     /// Instruction files of a project that it reads by itself, beside those of its row.
     pub instruction_files: Vec<String>,
+    /// Vendors that are tried for its model, in the place of those of its row.
+    pub vendors: Option<Vec<String>>,
+    /// How it asks its model, in the place of what its row says.
+    pub wires: Option<Vec<String>>,
+    /// Whether it has to be told its model, in the place of what its row says.
+    pub needs_model: Option<bool>,
+    /// Hosts that it has to reach with its own login, beside those of its row.
+    pub login_hosts: Vec<String>,
     /// Everything else, for its adapter.
     pub options: Map<String, Json>,
 }
@@ -43,6 +54,24 @@ impl Given {
         Ok(Self::of(all))
     }
 
+    /// Adds variables; those of the settings win.
+    pub fn add_env(&mut self, env: &BTreeMap<String, String>) {
+        if env.is_empty() {
+            return;
+        }
+        let table = self
+            .options
+            .entry("env")
+            .or_insert_with(|| Json::Object(Map::new()));
+        if let Json::Object(table) = table {
+            for (name, value) in env {
+                table
+                    .entry(name)
+                    .or_insert_with(|| Json::from(value.as_str()));
+            }
+        }
+    }
+
     fn of(mut options: Map<String, Json>) -> Self {
         let mut text = |key: &str| {
             options
@@ -55,13 +84,18 @@ impl Given {
             text("metering"),
             text("login_file"),
         );
-        let mut texts = |key: &str| -> Vec<String> {
-            let value = options.remove(key);
-            let list = value.as_ref().and_then(Json::as_array);
-            let texts = list.into_iter().flatten().filter_map(Json::as_str);
-            texts.map(str::to_owned).collect()
+        let needs_model = options
+            .remove("needs_model")
+            .and_then(|value| value.as_bool());
+        let mut listed = |key: &str| -> Option<Vec<String>> {
+            let value = options.remove(key)?;
+            let texts = value.as_array()?.iter().filter_map(Json::as_str);
+            Some(texts.map(str::to_owned).collect())
         };
+        let (vendors, wires) = (listed("vendors"), listed("wires"));
+        let mut texts = |key: &str| listed(key).unwrap_or_default();
         let (masked_dirs, instruction_files) = (texts("masked_dirs"), texts("instruction_files"));
+        let login_hosts = texts("login_hosts");
         // Who it is was read already, and whoever makes the gate reads the mode.
         ["kind", "about", "approval"]
             .iter()
@@ -73,6 +107,10 @@ impl Given {
             login_file,
             masked_dirs,
             instruction_files,
+            vendors,
+            wires,
+            needs_model,
+            login_hosts,
             options,
         }
     }
@@ -130,7 +168,8 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
         else {
             continue;
         };
-        if known.contains(&name.trim_matches('"')) {
+        let name = name.trim_matches('"');
+        if known.contains(&name) || id_of(name).is_some() {
             continue;
         }
         let failure = RegistryError::usage(format!(

@@ -26,6 +26,7 @@ pub use self::judge::Step;
 use self::judge::{Evidence, Heard, Seen};
 use crate::abilities::abilities;
 use crate::error::RegistryError;
+use crate::install::Installed;
 use crate::own::{self, unknown};
 
 /// The file that the task is about.
@@ -189,17 +190,21 @@ impl<'a> Rehearsal<'a> {
     pub async fn probe(&mut self, name: &str) -> Result<Probed, RegistryError> {
         let own = own::all(self.layers)?;
         let of_own = || own.iter().find(|own| own.name == name).map(|own| own.known);
-        let (known, table) = match name.starts_with("acp:") {
-            true => (&ANY_ACP, ANY_ACP.name),
+        let known = match name.starts_with("acp:") {
+            true => &ANY_ACP,
             false => {
                 let known = agent_named(name).or_else(of_own);
-                (known.ok_or_else(|| unknown(name, &own))?, name)
+                known.ok_or_else(|| unknown(name, &own))?
             }
         };
+        let installed = Installed {
+            dir: &self.runtimes_dir,
+        };
+        let table = installed.settings_table(name);
         let task = Task::of(known);
         let stage = Stage::new()?;
         let server = Server::start(task.script(&stage.work(), &stage.marker))?;
-        self.configure(table, &stage)?;
+        self.configure(&table, &stage)?;
         let began = Instant::now();
         let deadline = if known.install.python().is_some() {
             MORE_PATIENCE

@@ -36,7 +36,7 @@ impl Program {
         python.then_some(named)
     }
 
-    fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+    pub(crate) fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
             if !self.shows.contains(&path) {
                 self.shows.push(path);
@@ -143,7 +143,7 @@ impl Search {
                 environment
             }
             (None, Some(at)) => parts[..=at].iter().collect(),
-            (None, None) => parent(file),
+            (None, None) => pyenv_version(file).unwrap_or_else(|| parent(file)),
         };
         self.show_folder(folder, file, program);
     }
@@ -269,6 +269,13 @@ fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
         });
         all.iter().rev().find_map(|version| has(version))
     })
+}
+
+/// The version of pyenv that a program belongs to: it needs the libraries beside its folder, wherever pyenv is.
+fn pyenv_version(file: &Path) -> Option<PathBuf> {
+    let version = file.parent()?.parent()?;
+    let is_one = version.parent()?.ends_with("versions") && holds(&version.join("lib"), "python");
+    is_one.then(|| version.to_owned())
 }
 
 /// What the first line of a script says that it is run by; a name alone where it leaves the search to `env`.
@@ -582,5 +589,24 @@ mod tests {
         expect("3.12.1");
         machine.file("home/.pyenv/version", "3.11.7\n3.9.18\n");
         expect("3.11.7");
+    }
+
+    #[test]
+    fn a_program_of_a_pyenv_outside_of_the_home_sees_its_python() {
+        let machine = Machine::new();
+        machine.file("opt/pyenv/shims/agent", "#!/usr/bin/env bash\n");
+        let version = "opt/pyenv/versions/3.12.1";
+        let python = machine.file(&format!("{version}/bin/python3.12"), "\u{7f}ELF");
+        machine.file(&format!("{version}/lib/python3.12/os.py"), "");
+        let script = format!("#!{}\n", python.display());
+        machine.file(&format!("{version}/bin/agent"), &script);
+        let search = Search {
+            folders: vec![machine.at("opt/pyenv/shims")],
+            own: Vec::new(),
+            home: Some(machine.at("home")),
+        };
+        let found = search.find("agent").unwrap();
+        assert_eq!(found.file, machine.at(&format!("{version}/bin/agent")));
+        assert!(found.shows.contains(&machine.at(version)), "{found:?}");
     }
 }

@@ -84,15 +84,16 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .unwrap_or_default();
     let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
-    for (place, bin) in [
-        (pyenv.join("versions"), "bin"),
-        (home.join(".local/share/uv/python"), "bin"),
-    ] {
+    // A pyenv elsewhere is known by its shims.
+    let shims = folders.iter().filter(|folder| folder.ends_with("shims"));
+    let shims = shims.filter_map(|shims| Some(shims.parent()?.join("versions")));
+    let places = [pyenv.join("versions"), home.join(".local/share/uv/python")];
+    for place in places.into_iter().chain(shims) {
         let versions = std::fs::read_dir(place)
             .into_iter()
             .flatten()
             .flatten()
-            .map(|entry| entry.path().join(bin));
+            .map(|entry| entry.path().join("bin"));
         let mut versions: Vec<PathBuf> = versions.collect();
         versions.sort();
         all.extend(

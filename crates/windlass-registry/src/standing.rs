@@ -80,6 +80,8 @@ impl Standing {
     pub async fn look_closer(&mut self, helper: Option<Helper>) {
         match &self.found {
             Found::BuiltIn => {}
+            // Known already, as for an agent of the ACP registry.
+            Found::At(_) if self.version.is_some() => {}
             Found::At(program) => {
                 self.version = version::lies_beside(&program.file, self.known.install.package());
                 if let (None, Some(helper)) = (&self.version, helper) {

@@ -41,9 +41,10 @@ pub struct Acp {
     model: Option<String>,
     options: AcpOptions,
     profile: Profile,
-    dialect: Dialect,
     /// Those of the profile with a person's on top.
     texts: StartTexts,
+    /// Words in braces with what they stand for, for the wire of its model.
+    words: Vec<(String, String)>,
     /// What its tools do that it says nothing of.
     kinds: Arc<HashMap<String, ToolKind>>,
 }
@@ -94,6 +95,7 @@ impl Acp {
             ));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
+        let words = words(profile, &options, dialect)?;
         let name = options.name.clone().unwrap_or_else(|| match spec.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
@@ -115,10 +117,18 @@ impl Acp {
             model,
             options,
             profile: *profile,
-            dialect,
             texts,
+            words,
             kinds,
         })
+    }
+
+    /// Words in braces with what they stand for.
+    fn words(&self) -> Vec<(&str, &str)> {
+        let words = self.words.iter();
+        words
+            .map(|(word, value)| (word.as_str(), value.as_str()))
+            .collect()
     }
 
     fn serves(&self) -> Serves {
@@ -217,6 +227,44 @@ fn with_own(profile: &[(&str, &str)], own: &Texts) -> Texts {
     owned(profile).into_iter().chain(own.clone()).collect()
 }
 
+/// Words in braces by its profile and, before those, by what a person says.
+fn words(
+    profile: &Profile,
+    options: &AcpOptions,
+    dialect: Dialect,
+) -> Result<Vec<(String, String)>, String> {
+    let mut words = Vec::new();
+    for (name, values) in &options.words {
+        let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        if !plain {
+            return Err(format!(
+                "`words` has `{}`; a word is of small letters and `_`",
+                clean(name)
+            ));
+        }
+        let mut chosen = None;
+        for value in values.split('|').map(str::trim) {
+            let wire = value.split_once('=');
+            let wire = wire.and_then(|(wire, value)| Some((Dialect::named(wire.trim())?, value)));
+            match wire {
+                Some((wire, value)) if wire == dialect => {
+                    chosen = Some(value.trim());
+                    break;
+                }
+                Some(_) => {}
+                None => chosen = chosen.or(Some(value)),
+            }
+        }
+        let chosen = chosen.ok_or_else(|| {
+            format!("`words.{name}` has no value for the wire of this model; one without a wire is for all others")
+        })?;
+        words.push((format!("{{{name}}}"), chosen.to_owned()));
+    }
+    let known = profile.words_for(dialect).into_iter();
+    words.extend(known.map(|(word, value)| (word.to_owned(), value.to_owned())));
+    Ok(words)
+}
+
 /// What the tools of an agent do by its profile, and by what a person says of them.
 fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
@@ -231,4 +279,55 @@ fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, Tool
         )),
     };
     known.chain(said).map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::agents::ANY_ACP;
+
+    /// What `{path}` stands for with these settings, for a model that speaks this dialect.
+    fn path_for(values: &str, dialect: Dialect) -> Result<String, String> {
+        let options = AcpOptions {
+            command: Some("toy".to_owned()),
+            words: BTreeMap::from([("path".to_owned(), values.to_owned())]),
+            ..AcpOptions::default()
+        };
+        let acp = Acp::new(&ANY_ACP, options, dialect)?;
+        let words = acp.words().into_iter();
+        let mut path = words.filter(|(word, _)| *word == "{path}");
+        Ok(path
+            .next()
+            .map_or_else(String::new, |(_, value)| value.to_owned()))
+    }
+
+    #[test]
+    fn a_word_of_the_settings_has_a_value_for_each_wire() {
+        let values = "anthropic=/v1 | gemini=/v1beta | /chat=1";
+        let check = |dialect, expect: &str| {
+            assert_eq!(path_for(values, dialect).as_deref(), Ok(expect));
+        };
+        check(Dialect::Anthropic, "/v1");
+        check(Dialect::Gemini, "/v1beta");
+        check(Dialect::OpenAiChat, "/chat=1");
+        check(Dialect::OpenAiResponses, "/chat=1");
+        let none = path_for("anthropic=/v1", Dialect::Gemini);
+        assert!(none.is_err_and(|why| why.contains("no value for the wire")));
+    }
+    #[test]
+    fn the_settings_say_whether_it_uses_mcp_servers() {
+        let made = |mcp: Option<bool>| {
+            let servers = serde_json::json!({ "docs": { "command": "docs" } });
+            let options =
+                serde_json::json!({ "command": "toy", "mcp": mcp, "mcp_servers": servers });
+            let options = serde_json::from_value(options).map_err(|err| err.to_string())?;
+            let acp = Acp::new(&ANY_ACP, options, Dialect::Anthropic)?;
+            Ok::<bool, String>(acp.capabilities().has(Capability::Mcp))
+        };
+        assert_eq!(made(None), Ok(true));
+        assert_eq!(made(Some(true)), Ok(true));
+        assert!(made(Some(false)).is_err_and(|why| why.contains("no MCP server")));
+    }
 }

@@ -1,5 +1,6 @@
-//! Claude Code as a runtime: `claude -p` with JSON lines both ways. Every call is judged by our gate through a hook, our
-//! tools are offered in the same pipe, and each turn is a process of its own that goes on with the conversation.
+//! Claude Code as a runtime: `claude -p` with JSON lines both ways. Every call is judged by our gate through a hook, and our
+//! tools are offered in the same pipe. One process takes all prompts of a run; one that ended is started again, and resumes
+//! the conversation.
 
 mod calls;
 mod dialogue;
@@ -81,6 +82,10 @@ impl Adapter for ClaudeCode {
     fn features(&self) -> Features {
         let more = [Feature::HostTools, Feature::ReportsCost];
         Features::of(CONVERSES.into_iter().chain(more))
+    }
+
+    fn stays(&self) -> bool {
+        true
     }
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {

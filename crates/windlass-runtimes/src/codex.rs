@@ -1,5 +1,6 @@
-//! Codex as a runtime: `codex app-server` with JSON-RPC both ways. Every command and patch is judged by our gate, our tools
-//! are offered as its dynamic ones, and each turn is a process of its own that goes on with the conversation.
+//! Codex as a runtime: `codex app-server` with JSON-RPC both ways. Every command and patch is judged by our gate, and our
+//! tools are offered as its dynamic ones. One process takes all prompts of a run; one that ended is started again, and
+//! resumes the conversation.
 
 mod dialogue;
 mod ended;
@@ -70,6 +71,10 @@ impl Adapter for Codex {
 
     fn features(&self) -> Features {
         Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
+    }
+
+    fn stays(&self) -> bool {
+        true
     }
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {

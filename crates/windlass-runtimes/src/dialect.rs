@@ -12,3 +12,16 @@ pub enum Dialect {
     /// Gemini.
     Gemini,
 }
+
+impl Dialect {
+    /// The wire of that name, as the settings have it.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "anthropic" => Self::Anthropic,
+            "chat" => Self::OpenAiChat,
+            "responses" => Self::OpenAiResponses,
+            "gemini" => Self::Gemini,
+            _ => return None,
+        })
+    }
+}

@@ -40,6 +40,11 @@ pub trait Dialogue: Send {
         false
     }
 
+    /// Whether the program can be kept, because it takes another prompt now.
+    fn takes_another(&self) -> bool {
+        false
+    }
+
     /// The warning about a conversation that the program forgot.
     fn forgot_warning(&self) -> String {
         format!(

@@ -25,6 +25,8 @@ pub(crate) struct Conversation<D> {
     services: ClientServices,
     /// Unread lines that were warned about.
     warned: u64,
+    /// The program was told that nothing more comes.
+    over: bool,
 }
 
 impl<D: Dialogue> Conversation<D> {
@@ -34,6 +36,7 @@ impl<D: Dialogue> Conversation<D> {
             peer,
             services: ClientServices::default(),
             warned: 0,
+            over: false,
         }
     }
 
@@ -52,7 +55,10 @@ impl<D: Dialogue> Conversation<D> {
         drop(turn);
         let ended = self.with_complaint(ended).await;
         self.services.close(attempt.job.processes.as_ref()).await;
-        if self.dialogue.ends_with_input() {
+        // One that answered before it read everything is no longer in step.
+        self.over = self.dialogue.ends_with_input()
+            || (self.dialogue.takes_another() && !self.peer.is_flushed());
+        if self.over {
             // It writes down what it remembers before it exits.
             let grace = if cancelled {
                 CANCEL_GRACE / 4
@@ -126,7 +132,7 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
     match running.turn(attempt, prompt.to_owned()).await? {
         Ended::Answered(answer) => {
             if answer.end == End::Done {
-                attempt.keep(running);
+                attempt.keep_running(running);
             }
             Ok(answer)
         }
@@ -134,9 +140,10 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
     }
 }
 
-/// One prompt to a program that is started for each: in the conversation `resume` or, where the program forgot it, in a new
-/// one that is told what was said before. `start` starts the program, for a conversation to resume and a prompt.
-pub(crate) async fn one_turn<'a, D: Dialogue>(
+/// One prompt to the program that was kept, or to one that is started: in the conversation `resume` or, where the program
+/// forgot it, in a new one that is told what was said before. `start` starts the program, for a conversation to resume and
+/// a prompt. It is kept where it takes another prompt.
+pub(crate) async fn one_turn<'a, D: Dialogue + 'static>(
     attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,
     prompt: &str,
@@ -144,12 +151,21 @@ pub(crate) async fn one_turn<'a, D: Dialogue>(
 ) -> Result<Answer, RuntimeError> {
     let (mut resume, mut prompt) = (resume, prompt.to_owned());
     for anew in [false, true] {
-        let mut conversation = match start(resume.take(), prompt.clone()).await {
+        let started = match attempt.take_kept() {
+            Some(kept) => Ok(kept),
+            None => start(resume.take(), prompt.clone()).await,
+        };
+        let mut conversation: Conversation<D> = match started {
             Ok(conversation) => conversation,
             Err(why) => return Ok(broken(why)),
         };
         match conversation.turn(attempt, prompt.clone()).await? {
-            Ended::Answered(answer) => return Ok(answer),
+            Ended::Answered(answer) => {
+                if conversation.dialogue.takes_another() && !conversation.over {
+                    attempt.keep_running(conversation);
+                }
+                return Ok(answer);
+            }
             Ended::Forgotten if anew => break,
             Ended::Forgotten => {}
         }

@@ -159,6 +159,12 @@ impl Peer {
         }
     }
 
+    /// Whether all that was said to it is written.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The end of what it complained about.
     #[must_use]
     pub fn complaint(&self) -> String {

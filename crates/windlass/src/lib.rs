@@ -3,6 +3,7 @@
 //! Nothing here prints, changes the process or reads the environment by itself: the caller passes an [`Environment`] and
 //! receives remarks through [`Notices`].
 
+mod acp_agents;
 pub mod cassette;
 pub mod contract;
 mod environment;
@@ -51,9 +52,11 @@ pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 /// assert_eq!(needs_of(&[], Some(RunMode::Patch)).len(), 1);
 /// ```
 pub mod agents {
+    pub use crate::acp_agents::{install_from_registry, registry};
+    pub use windlass_registry::acp_registry::{named_id, registry_name};
     pub use windlass_registry::{
-        Choice, Found, Installed, Need, RegistryError, Rehearsal, Standing, abilities, choose,
-        does, needs_of, own, unknown,
+        AcpEntry, AcpRegistry, Choice, Found, Installed, Need, RegistryAgent, RegistryError,
+        Rehearsal, Standing, abilities, choose, does, needs_of, own, unknown,
     };
     pub use windlass_runtimes::agents::{AGENTS, AgentSpec};
 }

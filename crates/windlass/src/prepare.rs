@@ -210,13 +210,13 @@ impl Prepared {
     /// Remarks about the settings and the model, for a person.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let plan = self.plan.as_ref();
-        let unknown = plan.and_then(|plan| plan.warning(&self.settings));
+        let plan = self.plan.iter();
+        let of_plan = plan.flat_map(|plan| plan.warnings(&self.settings, self.root.root()));
         self.settings
             .warnings
             .iter()
             .cloned()
-            .chain(unknown)
+            .chain(of_plan)
             .collect()
     }
 

@@ -12,16 +12,19 @@ use windlass_core::terms::MeteringKind;
 use windlass_host::sandbox::{HostRule, NetPolicy};
 use windlass_host::secret::Credentials;
 use windlass_providers::models::default_model;
+use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
+use windlass_registry::acp_registry::{named_id, registry_name};
 use windlass_registry::options::{self, Given};
 use windlass_registry::{
-    AgentSetup, Choice, Installed, Program, abilities, asked_by, choose, needs_of, own, plain_name,
-    unknown,
+    AgentSetup, Choice, Installed, Program, RegistryAgent, abilities, asked_by, choose, needs_of,
+    own, plain_name, unknown,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 
 pub use self::ground::Ground;
 
+use crate::acp_agents;
 use crate::cassette::Tape;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
@@ -84,7 +87,13 @@ impl RuntimePlan {
     /// The runtime of that name.
     fn named(name: &str, agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(command) = name.strip_prefix("acp:") {
-            return foreign(&ANY_ACP, Whose::Command(command), agent, settings);
+            let dir = settings.places.runtimes_dir();
+            let listed = named_id(name).and_then(|id| Installed { dir: &dir }.registry_agent(id));
+            let whose = match &listed {
+                Some(listed) => Whose::Registry(listed),
+                None => Whose::Command(command),
+            };
+            return foreign(&ANY_ACP, whose, agent, settings);
         }
         let own = own::all(&settings.layers)?;
         if let Some(own) = own.iter().find(|own| own.name == name) {
@@ -132,10 +141,15 @@ impl RuntimePlan {
     }
 
     /// What a person should know before it starts: a model that nobody has heard of, settings that do not reach it.
-    pub fn warning(&self, settings: &Settings) -> Option<String> {
+    pub fn warnings(&self, settings: &Settings, root: &Path) -> Vec<String> {
         match self {
-            Self::Ours(_, plan) => plan.unknown_model(),
-            Self::Foreign(plan) => unheard(plan, settings),
+            Self::Ours(_, plan) => plan.unknown_model().into_iter().collect(),
+            Self::Foreign(plan) => {
+                let unheard = unheard(plan, settings).into_iter();
+                unheard
+                    .chain(hidden_folders(plan, settings, root))
+                    .collect()
+            }
         }
     }
 
@@ -180,6 +194,33 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
     })
 }
 
+/// Folders in the agent's own `PATH` that its sandbox does not show.
+fn hidden_folders(plan: &ForeignPlan, settings: &Settings, root: &Path) -> Vec<String> {
+    let (setup, table) = (&plan.setup, &plan.setup.settings);
+    let path = setup
+        .options
+        .get("env")
+        .and_then(|env| env.get("PATH")?.as_str());
+    let folders = std::env::split_paths(path.unwrap_or_default());
+    let hidden = |folder: &PathBuf| {
+        let shown = setup
+            .program
+            .shows
+            .iter()
+            .any(|place| folder.starts_with(place));
+        let hides = || crate::sandboxing::hidden_program(settings, root, folder);
+        folder.is_absolute() && !shown && hides().is_ok_and(|hidden| hidden.is_some())
+    };
+    let warn = |folder: PathBuf| {
+        let folder = folder.display();
+        format!(
+            "`runtimes.{table}.env.PATH` names {folder}, which the sandbox hides: programs in it are not found; show it with \
+             `sandbox.read = [\"{folder}\"]`"
+        )
+    };
+    folders.filter(hidden).map(warn).collect()
+}
+
 /// By which name an agent was asked for.
 #[derive(Clone, Copy)]
 enum Whose<'a> {
@@ -189,14 +230,17 @@ enum Whose<'a> {
     Own(&'a str),
     /// Its command.
     Command(&'a str),
+    /// Its id in the ACP registry.
+    Registry(&'a RegistryAgent),
 }
 
-impl<'a> Whose<'a> {
+impl Whose<'_> {
     /// The table of the settings that is the agent's.
-    fn table(self, known: &'static AgentSpec) -> &'a str {
+    fn table(self, known: &'static AgentSpec) -> String {
         match self {
-            Self::Known | Self::Command(_) => known.name,
-            Self::Own(name) => name,
+            Self::Known | Self::Command(_) => known.name.to_owned(),
+            Self::Own(name) => name.to_owned(),
+            Self::Registry(listed) => registry_name(&listed.id),
         }
     }
 }
@@ -213,11 +257,14 @@ fn foreign(
         )
         .hint("leave --script out, or use the built-in agent"));
     }
-    let table = whose.table(known);
+    let table = &whose.table(known);
     let mut given = Given::read(table, &settings.layers)?;
+    if let Whose::Registry(listed) = whose {
+        given.add_env(&listed.env);
+    }
     let (program, words) = find_program(known, whose, given.command.take(), settings)?;
     let name = match whose {
-        Whose::Known | Whose::Own(_) => table.to_owned(),
+        Whose::Known | Whose::Own(_) | Whose::Registry(_) => table.clone(),
         Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
@@ -227,14 +274,15 @@ fn foreign(
         .metering
         .or_else(|| given.metering.take()?.parse().ok());
     let metering = metering_plan(known, table, login, metering, settings)?;
+    let asking = Asking::of(known, table, &given)?;
     let (mut upstream, mut login_file, mut hosts) = (None, None, Vec::new());
     if login {
         let file = given.login_file.as_deref();
         login_file = Some(find_login(known, table, file, &settings.environment)?);
-        hosts = login_hosts(known)?;
+        hosts = login_hosts(known, &given.login_hosts)?;
     } else {
-        let served = find_upstream(known, table, vendor, agent, settings)?;
-        if known.needs_model && model.is_none() {
+        let served = find_upstream(&asking, table, vendor, agent, settings)?;
+        if asking.needs_model && model.is_none() {
             let usual = default_model(served.vendor);
             model = Some(
                 usual
@@ -253,7 +301,7 @@ fn foreign(
         setup: AgentSetup {
             known,
             name,
-            settings: table.to_owned(),
+            settings: table.clone(),
             program,
             words,
             model,
@@ -269,8 +317,65 @@ fn foreign(
     })))
 }
 
+/// How an agent asks its model: as its row says, with the settings on top.
+struct Asking<'a> {
+    known: &'static AgentSpec,
+    protocols: Vec<Protocol>,
+    vendors: Vec<&'a str>,
+    needs_model: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn of(known: &'static AgentSpec, table: &str, given: &'a Given) -> Result<Self, Error> {
+        let mut protocols = known.protocols.to_vec();
+        if let Some(wires) = &given.wires {
+            protocols.clear();
+            for wire in wires {
+                protocols.extend(wire_protocols(wire).ok_or_else(|| {
+                    Error::usage(format!(
+                        "`runtimes.{table}.wires` has `{wire}`, which is no wire"
+                    ))
+                    .hint("the wires are anthropic, responses, chat and gemini")
+                })?);
+            }
+        }
+        let vendors = match &given.vendors {
+            Some(own) => own.iter().map(String::as_str).collect(),
+            None => known.vendors.to_vec(),
+        };
+        let unknown = |id: &&&str| windlass_providers::vendor(id).is_none();
+        if let Some(id) = vendors.iter().find(unknown) {
+            return Err(Error::usage(format!(
+                "`runtimes.{table}.vendors` has `{id}`, which is no vendor"
+            ))
+            .hint("docs/vendors.md lists them"));
+        }
+        Ok(Self {
+            known,
+            protocols,
+            vendors,
+            needs_model: given.needs_model.unwrap_or(known.needs_model),
+        })
+    }
+}
+
+/// The protocols of a wire, as the settings name it.
+fn wire_protocols(wire: &str) -> Option<&'static [Protocol]> {
+    Some(match wire {
+        "anthropic" => &[
+            Protocol::AnthropicMessages,
+            Protocol::BedrockAnthropic,
+            Protocol::VertexAnthropic,
+        ],
+        "responses" => &[Protocol::OpenAiResponses],
+        "chat" => &[Protocol::OpenAiChat],
+        "gemini" => &[Protocol::Gemini],
+        _ => return None,
+    })
+}
+
 fn find_upstream(
-    known: &AgentSpec,
+    asking: &Asking<'_>,
     name: &str,
     named: Option<&'static Vendor>,
     agent: &AgentFlags,
@@ -283,13 +388,13 @@ fn find_upstream(
     };
     let vendor = match named {
         Some(vendor) => vendor,
-        None => known
+        None => asking
             .vendors
             .iter()
             .filter_map(|id| windlass_providers::vendor(id))
             .find(has_key)
             .ok_or_else(|| {
-                let keys: Vec<&str> = known
+                let keys: Vec<&str> = asking
                     .vendors
                     .iter()
                     .filter_map(|id| windlass_providers::vendor(id)?.key_env)
@@ -301,13 +406,13 @@ fn find_upstream(
                         keys.join(" or ")
                     ),
                 )
-                .hint(no_key_hint(known, keys.first().unwrap_or(&"KEY")))
+                .hint(no_key_hint(asking.known, keys.first().unwrap_or(&"KEY")))
             })?,
     };
-    if !known.protocols.contains(&vendor.protocol) {
+    if !asking.protocols.contains(&vendor.protocol) {
         let fit: Vec<&str> = VENDORS
             .iter()
-            .filter(|vendor| known.protocols.contains(&vendor.protocol))
+            .filter(|vendor| asking.protocols.contains(&vendor.protocol))
             .map(|vendor| vendor.id)
             .collect();
         return Err(Error::usage(format!(
@@ -426,8 +531,12 @@ fn find_login(
 }
 
 /// The hosts that a sign-in needs, as rules of the network.
-fn login_hosts(known: &AgentSpec) -> Result<Vec<HostRule>, Error> {
-    let hosts = known.login.map_or(&[][..], |login| login.hosts);
+fn login_hosts(known: &AgentSpec, own: &[String]) -> Result<Vec<HostRule>, Error> {
+    let hosts = known.login.map_or(&[][..], |login| login.hosts).iter();
+    let hosts: Vec<&str> = hosts
+        .copied()
+        .chain(own.iter().map(String::as_str))
+        .collect();
     if hosts.is_empty() {
         return Ok(Vec::new());
     }
@@ -447,16 +556,33 @@ fn find_program(
     configured: Option<String>,
     settings: &Settings,
 ) -> Result<(Program, Vec<String>), Error> {
+    let dir = settings.places.runtimes_dir();
+    let installed = Installed { dir: &dir };
     let command = match whose {
         Whose::Command(command) => command,
         Whose::Known | Whose::Own(_) => "",
+        Whose::Registry(listed) => {
+            let program = match configured {
+                Some(command) => installed.find(known, Some(&command))?,
+                None => installed.find_registry_agent(listed)?,
+            };
+            return Ok((program, listed.args.clone()));
+        }
     };
     let mut words = command.split_whitespace().map(str::to_owned);
     let named = words.next().or(configured);
     if let (Whose::Own(name), None) = (whose, &named) {
         return Err(own::no_command(name).into());
     }
-    let dir = settings.places.runtimes_dir();
-    let program = Installed { dir: &dir }.find(known, named.as_deref())?;
+    let program = installed.find(known, named.as_deref()).map_err(|why| {
+        // A word that is no program here may be an agent that is not installed yet.
+        let listed = acp_agents::registry(settings).is_ok_and(|all| all.find(command).is_ok());
+        match listed {
+            true => Error::usage(format!("`acp:{command}` is not installed")).hint(format!(
+                "install it from the ACP registry with `windlass runtimes install acp:{command}`"
+            )),
+            false => Error::from(why),
+        }
+    })?;
     Ok((program, words.collect()))
 }

@@ -48,6 +48,7 @@ use windlass_core::provider::Sampling;
 use windlass_host::config::{Layers, Origin, Setting, Value, managed_files};
 
 use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+use windlass_registry::Installed;
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -480,12 +481,9 @@ impl Settings {
             .chosen
             .as_deref()
             .or_else(|| self.layers.text("runtime"))?;
-        let name = if runtime.starts_with("acp:") {
-            "acp"
-        } else {
-            runtime
-        };
-        self.layers.get(&Self::named("runtimes", name, key))
+        let dir = self.places.runtimes_dir();
+        let table = Installed { dir: &dir }.settings_table(runtime);
+        self.layers.get(&Self::named("runtimes", &table, key))
     }
 
     /// Rules and mode: all rules of all levels, the project's only where they tighten.

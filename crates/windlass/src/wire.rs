@@ -479,7 +479,7 @@ fn setup_failure(err: SetupError) -> Error {
     }
 }
 
-fn http(settings: &Settings) -> Result<Http, Error> {
+pub(crate) fn http(settings: &Settings) -> Result<Http, Error> {
     Http::new(&http_options(settings)?).map_err(|err| Error::usage(err.to_string()))
 }
 

@@ -34,6 +34,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         Some(RuntimesCommand::Install { names, .. }) => return install::install(names, &settings),
         Some(RuntimesCommand::Remove { names }) => return install::remove(names, &settings),
+        None if args.registry => return install::list_registry(&settings, args.json),
         None => {}
     }
     let agent = AgentFlags {
@@ -72,6 +73,10 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         text.push_str(&format!(
             "{:<INDENT$}any agent that speaks the Agent Client Protocol\n",
             "acp:COMMAND"
+        ));
+        text.push_str(&format!(
+            "{:<INDENT$}an agent of the ACP registry (`windlass runtimes --registry`)\n",
+            "acp:ID"
         ));
         text.push_str(&format!(
             "{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n",

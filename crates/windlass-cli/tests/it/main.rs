@@ -1,6 +1,7 @@
 //! The real binary, in a home and a workspace of its own, on scripted models.
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
+mod acp_registry;
 mod answers;
 mod attacks;
 mod cassette;

@@ -470,3 +470,43 @@ fn settings_name_folders_that_steer_an_agent_and_files_that_it_reads() {
         );
     }
 }
+
+#[test]
+fn state_that_an_agent_leaves_in_its_masked_directories_does_not_land() {
+    let program = "mkdir -p .own-agent && echo state > .own-agent/history\n\
+                   cat .own-agent/kept 2>/dev/null || echo hidden > seen.txt\n\
+                   echo two > a.txt\necho all is well";
+    let place = with_program(program, "masked_dirs = [\".own-agent\"]");
+    place.write(".own-agent/kept", "mine\n");
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(place.read("a.txt"), "two\n");
+    assert_eq!(place.read("seen.txt"), "hidden\n");
+    let state = place.work().join(".own-agent/history");
+    assert!(!state.exists(), "the state landed");
+    assert_eq!(place.read(".own-agent/kept"), "mine\n");
+}
+
+#[test]
+fn a_folder_of_its_path_that_the_sandbox_hides_is_said() {
+    let place = with_program("echo two > a.txt\necho all is well", "");
+    let tools = place.home().join("tools");
+    std::fs::create_dir_all(&tools).unwrap();
+    let tools = tools.display().to_string();
+    let set =
+        |key: &str, value: &str| assert_eq!(place.run(&["config", "set", key, value]).code, 0);
+    set("runtimes.own.env.PATH", &format!("{tools}:/usr/bin:/bin"));
+    let output = run(&place, &[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let grant = format!("sandbox.read = [\"{tools}\"]");
+    assert!(output.err.contains(&grant), "{}", output.err);
+    assert_eq!(
+        output.err.matches("sandbox hides").count(),
+        1,
+        "{}",
+        output.err
+    );
+    set("sandbox.read", &tools);
+    let output = run(&place, &[]);
+    assert!(!output.err.contains("sandbox hides"), "{}", output.err);
+}

@@ -30,15 +30,7 @@ pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         Bare::Acp => acp_command(runtime, place, server),
         Bare::No => return Err(format!("there is no bare form of `{runtime}` here")),
     };
-    command
-        .current_dir(place.work())
-        .env("HOME", place.at("home"))
-        .env("LANG", "C.UTF-8")
-        .env("TERM", "dumb");
-    command.env(
-        "PATH",
-        std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
-    );
+    of_place(&mut command, place);
     let watch = Watch {
         deadline: DEADLINE,
         interrupt: None,
@@ -59,6 +51,19 @@ pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         format!("`{runtime}` alone was not done after {DEADLINE:?}")
     })?;
     Ok(ran)
+}
+
+/// Lets a command run in a place, with its home and this machine's programs.
+pub(super) fn of_place(command: &mut Command, place: &Place) {
+    command
+        .current_dir(place.work())
+        .env("HOME", place.at("home"))
+        .env("LANG", "C.UTF-8")
+        .env("TERM", "dumb");
+    command.env(
+        "PATH",
+        std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+    );
 }
 
 /// Lines both ways.
@@ -138,14 +143,14 @@ impl Talk<'_> {
 }
 
 /// A file in the agent's home.
-fn put(place: &Place, path: &str, text: &str) -> Result<(), String> {
+pub(super) fn put(place: &Place, path: &str, text: &str) -> Result<(), String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     std::fs::create_dir_all(place.at(folder)).map_err(|err| format!("{folder}: {err}"))?;
     place.write(path, text)
 }
 
 /// The model without its vendor.
-fn model(runtime: &Runtime) -> Option<&str> {
+pub(super) fn model(runtime: &Runtime) -> Option<&str> {
     runtime
         .model
         .as_deref()
@@ -234,14 +239,19 @@ fn claude(talk: &mut Talk<'_>) -> Result<(), String> {
     }
 }
 
-fn codex_command(place: &Place, server: &Server) -> Result<Command, String> {
+/// Puts the settings of Codex into its home.
+pub(super) fn codex_config(place: &Place, server: &Server) -> Result<(), String> {
     let url = json!(format!("{}/v1", server.url));
     let text = format!(
         "check_for_update_on_startup = false\nmodel_provider = \"kit\"\n\n[analytics]\nenabled = false\n\n\
          [model_providers.kit]\nname = \"kit\"\nbase_url = {url}\nwire_api = \"responses\"\nenv_key = \"KIT_KEY\"\n\
          requires_openai_auth = false\nrequest_max_retries = 1\nstream_max_retries = 1\nsupports_websockets = false\n"
     );
-    put(place, "home/.codex/config.toml", &text)?;
+    put(place, "home/.codex/config.toml", &text)
+}
+
+fn codex_command(place: &Place, server: &Server) -> Result<Command, String> {
+    codex_config(place, server)?;
     let mut command = Command::new("codex");
     command
         .env_clear()

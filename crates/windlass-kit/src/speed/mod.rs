@@ -2,6 +2,7 @@
 //! the same scripted model; and how soon an interrupt ends a run. It judges nothing; whoever reads the table does.
 
 mod bare;
+mod one_shot;
 mod table;
 
 pub use table::table;
@@ -22,6 +23,18 @@ pub struct Speed {
     pub steps: usize,
     /// How often each is run, after one run each that is not counted.
     pub times: usize,
+    /// What windlass is compared with.
+    pub floor: Floor,
+}
+
+/// The agent without windlass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Floor {
+    /// The same protocol, driven by a loop that says yes.
+    #[default]
+    Protocol,
+    /// Its own command for one prompt, with approvals off.
+    OneShot,
 }
 
 /// What one run took.
@@ -67,10 +80,13 @@ impl Speed {
         for at in 0..=self.times {
             // Who comes first changes, so that neither always finds what the other left warm.
             let pair = if at % 2 == 0 {
-                let bare = bare(runtime, self.steps)?;
+                let bare = bare(runtime, self.steps, self.floor)?;
                 (self.through(runtime)?, bare)
             } else {
-                (self.through(runtime)?, bare(runtime, self.steps)?)
+                (
+                    self.through(runtime)?,
+                    bare(runtime, self.steps, self.floor)?,
+                )
             };
             if at > 0 {
                 tell(&pair);
@@ -135,10 +151,13 @@ impl Speed {
 ///
 /// # Errors
 /// Where it does not come to its end with all its steps.
-pub fn bare(runtime: &Runtime, steps: usize) -> Result<Sample, String> {
+pub fn bare(runtime: &Runtime, steps: usize, floor: Floor) -> Result<Sample, String> {
     let (place, server) = stage(steps)?;
     let before = children_cpu();
-    let ran = bare::run(runtime, &place, &server)?;
+    let ran = match floor {
+        Floor::Protocol => bare::run(runtime, &place, &server)?,
+        Floor::OneShot => one_shot::run(runtime, &place, &server)?,
+    };
     sample(
         ran.took,
         children_cpu().saturating_sub(before),

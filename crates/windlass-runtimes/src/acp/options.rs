@@ -56,6 +56,11 @@ pub struct AcpOptions {
     /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. Absent: as
     /// its profile has it.
     pub keeps_directory: Option<bool>,
+    /// What it calls itself, in the place of what it says: so that what is known of an agent of that name applies to it.
+    pub calls_itself: Option<String>,
+    /// Further words in braces, by their names: a value for each wire of the model, as `anthropic=/v1 | gemini=/v1beta |
+    /// /v1`. One without a wire is for all others.
+    pub words: BTreeMap<String, String>,
     /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
     pub kinds: BTreeMap<String, String>,
     /// Files and folders of its home that steer it, and are gone before each start. Beside those of its profile.

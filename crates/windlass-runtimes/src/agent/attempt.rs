@@ -125,8 +125,8 @@ pub struct AgentAttempt<'a> {
 
 #[derive(Default)]
 struct State {
-    /// It continues with the program of the iteration before.
-    continued: bool,
+    /// What was said and whether something was done before the next prompt to a program that was kept.
+    at_keeping: Option<(usize, bool)>,
     began: bool,
     said: usize,
     session: Option<String>,
@@ -181,6 +181,18 @@ impl<'a> AgentAttempt<'a> {
         *self.kept.lock() = Some(Box::new(what));
     }
 
+    /// Keeps a program that takes the next prompt.
+    pub(crate) fn keep_running(&self, conversation: impl Any + Send) {
+        self.keep(conversation);
+        self.expect_more();
+    }
+
+    /// Notes how much was said before the next prompt to a program that was kept.
+    fn expect_more(&self) {
+        let mut state = self.state.lock();
+        state.at_keeping = Some((state.said, state.worked));
+    }
+
     /// Takes what was kept.
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
@@ -194,16 +206,16 @@ impl<'a> AgentAttempt<'a> {
         session: Option<String>,
     ) -> Result<(), RuntimeError> {
         *self.kept.lock() = Some(conversation);
-        self.state.lock().continued = true;
+        self.expect_more();
         self.began(session.as_deref()).await
     }
 
-    /// Whether a program that continues from the iteration before ended without a word. True at most once.
+    /// Whether a program that was kept ended without a word on this prompt. True at most once for each.
     pub(super) fn ended_at_once(&self, answer: &Answer) -> bool {
         let mut state = self.state.lock();
-        let continued = std::mem::take(&mut state.continued);
-        let silent = state.said == 0 && !state.worked;
-        continued && silent && matches!(answer.end, End::Broken(_)) && !self.cancel.is_cancelled()
+        let now = (state.said, state.worked);
+        let broken = matches!(answer.end, End::Broken(_)) && !self.cancel.is_cancelled();
+        broken && state.at_keeping.take() == Some(now)
     }
 
     /// Takes the program and its conversation, for the next iteration.

@@ -24,13 +24,17 @@ const HOOK: &str = "windlass";
 /// Seconds that a call may wait for its verdict: a person may be asked.
 const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
 
-/// One turn with Claude Code.
+/// A conversation with one process of Claude Code.
 #[derive(Default)]
 pub(super) struct ClaudeDialogue {
     tools: Vec<ToolSpec>,
     resumed: bool,
     /// The prompt, until it was said.
     prompt: Option<String>,
+    /// It took our hook.
+    greeted: bool,
+    /// It is done with its prompt, and waits for the next.
+    done: bool,
     model: Option<String>,
     spoke: bool,
     cancelled: bool,
@@ -109,6 +113,11 @@ impl ClaudeDialogue {
             )));
             return;
         }
+        self.greeted = true;
+        self.say(out);
+    }
+
+    fn say(&mut self, out: &mut Outputs) {
         if let Some(text) = self.prompt.take().filter(|_| !self.cancelled) {
             let message = json!({ "role": "user", "content": text });
             out.send(json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" }));
@@ -121,6 +130,7 @@ impl ClaudeDialogue {
             out.push(Output::Spent(more));
         }
         let answer = answer(line, self.cancelled);
+        self.done = answer.end == End::Done;
         out.end(match &answer {
             Answer {
                 end: End::Broken(how),
@@ -198,7 +208,11 @@ impl Dialogue for ClaudeDialogue {
         match input {
             Input::Prompt(prompt) => {
                 self.prompt = Some(prompt);
-                out.send(hello(!self.tools.is_empty()));
+                (self.done, self.spoke) = (false, false);
+                match self.greeted {
+                    true => self.say(out),
+                    false => out.send(hello(!self.tools.is_empty())),
+                }
             }
             Input::Line(line) => self.line(&line, out),
             Input::Judged(ticket, verdict) => out.send(verdict_on(&ticket, &verdict)),
@@ -227,7 +241,11 @@ impl Dialogue for ClaudeDialogue {
     }
 
     fn ends_with_input(&self) -> bool {
-        true
+        !self.done
+    }
+
+    fn takes_another(&self) -> bool {
+        self.done
     }
 
     fn liken(&self, call: &ToolCall) -> Likeness {
@@ -361,5 +379,28 @@ mod tests {
             "end Done: Done. The fake model says hello.",
         ];
         assert_eq!(facts, expect);
+    }
+    #[test]
+    fn the_next_prompt_goes_to_the_same_process_without_another_greeting() {
+        let result = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"done"}}"#;
+        let first = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
+{"dir":"<","msg":{"type":"control_response","response":{"subtype":"success","request_id":"windlass-1"}}}
+{"dir":">","msg":{"type":"user","message":{"role":"user","content":"one"}}}"#;
+        let second =
+            r#"{"dir":">","msg":{"type":"user","message":{"role":"user","content":"two"}}}"#;
+        let mut claude = ClaudeDialogue::new(Vec::new(), false);
+        assert_eq!(
+            play(&mut claude, "one", &format!("{first}\n{result}")),
+            ["end Done: done"]
+        );
+        assert!(claude.takes_another() && !claude.ends_with_input());
+        assert_eq!(
+            play(&mut claude, "two", &format!("{second}\n{result}")),
+            ["end Done: done"]
+        );
+        // One that did not end well is not asked again.
+        let failed = r#"{"dir":"<","msg":{"type":"result","subtype":"error_during_execution","is_error":true}}"#;
+        play(&mut claude, "two", &format!("{second}\n{failed}"));
+        assert!(!claude.takes_another() && claude.ends_with_input());
     }
 }

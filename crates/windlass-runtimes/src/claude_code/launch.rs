@@ -133,6 +133,8 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
     set("DISABLE_AUTOUPDATER", "1");
     set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
     set("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1");
+    // It is stopped after its answer, and may never run again: what it remembers is on disk by then.
+    set("CLAUDE_CODE_EAGER_FLUSH", "1");
     // An answer while work goes on behind it would not be the end of the work.
     set("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1");
     if let Some(tokens) = options.thinking_tokens {

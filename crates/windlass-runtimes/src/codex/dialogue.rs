@@ -1,4 +1,4 @@
-//! The app server of Codex: hello, a conversation begun or resumed, one turn in it. What its notices mean, and how its
+//! The app server of Codex: hello, a conversation begun or resumed, turns in it. What its notices mean, and how its
 //! requests are answered.
 
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(super) struct CodexSetup {
     pub(super) root: String,
 }
 
-/// One turn with Codex.
+/// A conversation with one process of Codex.
 #[derive(Default)]
 pub(super) struct CodexDialogue {
     setup: CodexSetup,
@@ -60,6 +60,8 @@ pub(super) struct CodexDialogue {
     meter: Meter,
     warnings: u32,
     cancelled: bool,
+    /// It is done with its prompt, and waits for the next.
+    done: bool,
 }
 
 impl CodexDialogue {
@@ -81,6 +83,7 @@ impl CodexDialogue {
     }
 
     fn over(&mut self, end: End, out: &mut Outputs) {
+        self.done = end == End::Done;
         out.end(Ended::with(std::mem::take(&mut self.text), end));
     }
 
@@ -123,13 +126,10 @@ impl CodexDialogue {
                     return self.over(End::Broken(why), out);
                 };
                 out.push(Output::Began(Some(thread.clone())));
+                self.thread = Some(thread.clone());
                 if !self.cancelled {
-                    let mut params = self.setup.turn.take();
-                    params["threadId"] = json!(thread);
-                    params["input"] = json!([{ "type": "text", "text": self.prompt }]);
-                    self.ask("turn/start", &params, out);
+                    self.start_turn(&thread, out);
                 }
-                self.thread = Some(thread);
             }
             "turn/start" => {
                 self.turn = id("turn");
@@ -139,6 +139,21 @@ impl CodexDialogue {
             }
             _ => {}
         }
+    }
+
+    fn start_turn(&mut self, thread: &str, out: &mut Outputs) {
+        let mut params = self.setup.turn.clone();
+        params["threadId"] = json!(thread);
+        params["input"] = json!([{ "type": "text", "text": std::mem::take(&mut self.prompt) }]);
+        self.ask("turn/start", &params, out);
+    }
+
+    /// Forgets the turn before.
+    fn next_turn(&mut self) {
+        (self.turn, self.unsaid, self.error) = (None, None, None);
+        (self.retries, self.warnings, self.done) = (0, 0, false);
+        self.calls.clear();
+        self.text.clear();
     }
 
     fn stop_turn(&mut self, out: &mut Outputs) {
@@ -415,6 +430,10 @@ impl Dialogue for CodexDialogue {
         match input {
             Input::Prompt(prompt) => {
                 self.prompt = prompt;
+                self.next_turn();
+                if let Some(thread) = self.thread.clone() {
+                    return self.start_turn(&thread, out);
+                }
                 let client = json!({ "name": "windlass", "title": "Windlass", "version": env!("CARGO_PKG_VERSION") });
                 let params =
                     json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } });
@@ -455,7 +474,11 @@ impl Dialogue for CodexDialogue {
     }
 
     fn ends_with_input(&self) -> bool {
-        true
+        !self.done
+    }
+
+    fn takes_another(&self) -> bool {
+        self.done
     }
 
     fn liken(&self, call: &ToolCall) -> Likeness {
@@ -519,5 +542,28 @@ mod tests {
         let facts = play(&mut dialogue, "work", recording);
         let began = "began Some(\"01a1dccb-53ba-7570-be40-82efc663d892\")";
         assert_eq!(facts, [began, "end Cancelled: "]);
+    }
+    #[test]
+    fn the_next_prompt_is_a_turn_of_the_same_conversation() {
+        let turn = |id: u32, text: &str| {
+            format!(
+                r#"{{"dir":">","msg":{{"id":{id},"method":"turn/start","params":{{"threadId":"t1","input":[{{"text":"{text}"}}]}}}}}}
+{{"dir":"<","msg":{{"id":{id},"result":{{"turn":{{"id":"u{id}"}}}}}}}}
+{{"dir":"<","msg":{{"method":"turn/completed","params":{{"threadId":"t1","turn":{{"id":"u{id}","status":"completed"}}}}}}}}"#
+            )
+        };
+        let hello = r#"{"dir":">","msg":{"id":1,"method":"initialize"}}
+{"dir":"<","msg":{"id":1,"result":{}}}
+{"dir":">","msg":{"method":"initialized"}}
+{"dir":">","msg":{"id":2,"method":"thread/start"}}
+{"dir":"<","msg":{"id":2,"result":{"thread":{"id":"t1"}}}}"#;
+        let mut codex = CodexDialogue::new(CodexSetup {
+            turn: json!({ "effort": "low" }),
+            ..CodexSetup::default()
+        });
+        let facts = play(&mut codex, "one", &format!("{hello}\n{}", turn(3, "one")));
+        assert_eq!(facts, ["began Some(\"t1\")", "end Done: "]);
+        assert!(codex.takes_another() && !codex.ends_with_input());
+        assert_eq!(play(&mut codex, "two", &turn(4, "two")), ["end Done: "]);
     }
 }

@@ -579,7 +579,7 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
     assert_eq!(heard[0], "session/new null []");
 }
 
-/// An agent whose conversations stay in their directory, with one to resume.
+/// An agent whose conversations stay in their directory, with one to resume: by its row, and by the settings.
 async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
     static KEEPS: AgentSpec = AgentSpec {
         acp: Profile {
@@ -588,10 +588,23 @@ async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
         },
         ..ANY_ACP
     };
-    let stage = Stage {
-        resume: Some(format!("toy:{id}")),
+    let by_row = Stage {
         spec: &KEEPS,
         ..Stage::default()
+    };
+    let by_settings = with(AcpOptions {
+        keeps_directory: Some(true),
+        ..AcpOptions::default()
+    });
+    for stage in [by_row, by_settings] {
+        check_resume_of(stage, id, asked, warned).await;
+    }
+}
+
+async fn check_resume_of(stage: Stage, id: &str, asked: &[&str], warned: &str) {
+    let stage = Stage {
+        resume: Some(format!("toy:{id}")),
+        ..stage
     };
     let can = json!({ "sessionCapabilities": { "list": {}, "resume": {} } });
     let (stop, heard, warnings) = begin(

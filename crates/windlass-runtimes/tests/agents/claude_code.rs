@@ -400,20 +400,29 @@ fn a_repair_goes_on_in_the_same_conversation() {
         .unwrap();
     let bad = DONE.replace("Done.", "no json");
     let good = DONE.replace("Done.", "{\\\"answer\\\":1}");
-    let plays = vec![
+    let again = r#"{"dir":">","msg":{"type":"user"}}"#;
+    let same = vec![(recording(&format!("{HELLO}{bad}\n{again}\n{good}")), 0)];
+    // One that ended after its answer is started again.
+    let ended = vec![
         (recording(&format!("{HELLO}{bad}")), 0),
         (recording(&format!("{HELLO}{good}")), 0),
     ];
-    let mut stage = Stage::scripted(plays);
-    wants_answer(&mut stage);
-    assert_eq!(
-        runtime.block_on(run(&stage)),
-        Stop::Answered {
-            output: json!({"answer": 1})
+    for plays in [same, ended] {
+        let starts = plays.len();
+        let mut stage = Stage::scripted(plays);
+        wants_answer(&mut stage);
+        assert_eq!(
+            runtime.block_on(run(&stage)),
+            Stop::Answered {
+                output: json!({"answer": 1})
+            }
+        );
+        let launches = stage.launches.lock();
+        assert_eq!(launches.len(), starts);
+        if let Some(second) = launches.get(1) {
+            assert_eq!(after(&second.argv, "--resume").as_deref(), Some("s1"));
         }
-    );
-    let launches = stage.launches.lock();
-    assert_eq!(after(&launches[1].argv, "--resume").as_deref(), Some("s1"));
+    }
 }
 
 #[test]

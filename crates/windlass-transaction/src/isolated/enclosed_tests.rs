@@ -471,6 +471,43 @@ async fn what_it_leaves_behind_ends_with_it() {
 }
 
 #[tokio::test]
+async fn frozen_with_its_run_it_does_nothing_until_it_is_resumed() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let lab = Lab::new("off");
+    let run = lab.open().await;
+    let place = run.enclose().await;
+    // A child of it writes all the time, and is stopped with it.
+    let text = "(while :; do echo x >> ticks; done) & \
+                while read -r line; do echo \"heard $line\"; done; kill $!";
+    let Inmate {
+        mut stdin,
+        stdout,
+        stderr,
+        mut life,
+    } = place.start(script(text)).await.unwrap();
+    let mut lines = BufReader::new(stdout).lines();
+    stdin.write_all(b"one\n").await.unwrap();
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "heard one");
+
+    run.0.freeze().await.unwrap();
+    stdin.write_all(b"two\n").await.unwrap();
+    // Commands of the run work meanwhile, and see a file that does not grow.
+    let look = "test -s ticks; a=$(stat -c %s ticks); for n in 1 2 3 4 5 6 7 8 9; do cat ticks > /dev/null; done; \
+                test \"$(stat -c %s ticks)\" = \"$a\" && echo same";
+    assert_eq!(run.sh(look).await, (FINE, "same\n".to_owned()));
+
+    assert!(place.resume());
+    let heard = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+    assert_eq!(heard.unwrap().unwrap().unwrap(), "heard two");
+    drop((stdin, stderr));
+    let ended = tokio::time::timeout(PATIENCE, life.wait()).await;
+    assert_eq!(ended.unwrap().unwrap(), FINE);
+    assert!(!place.resume(), "nothing is left to resume");
+}
+
+#[tokio::test]
 async fn dropped_or_with_its_run_it_is_gone_at_once() {
     if lacks(Need::Overlay) {
         return;

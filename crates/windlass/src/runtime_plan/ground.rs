@@ -17,8 +17,9 @@ use std::cell::OnceCell;
 
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
+use windlass_registry::acp_registry::named_id;
 use windlass_registry::{Found, Installed, Standing, Why, abilities, own};
-use windlass_runtimes::agents::{AGENTS, AgentSpec};
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentSpec};
 
 use super::{ForeignPlan, RuntimePlan};
 use crate::environment::Environment;
@@ -63,11 +64,21 @@ impl<'a> Ground<'a> {
         let known = AGENTS
             .iter()
             .map(|known| self.standing(known.name, known.about, known));
+        let dir = self.settings.places.runtimes_dir();
+        let listed = Installed { dir: &dir }.registry_agents();
+        let listed = listed.iter().map(|agent| {
+            let about = format!("{}, from the ACP registry", agent.name);
+            Standing {
+                version: Some(agent.version.clone()),
+                ..self.standing(&format!("acp:{}", agent.id), &about, &ANY_ACP)
+            }
+        });
         Ok(known
             .chain(
                 own.iter()
                     .map(|own| self.standing(&own.name, &own.about, own.known)),
             )
+            .chain(listed)
             .collect())
     }
 
@@ -94,7 +105,12 @@ impl<'a> Ground<'a> {
             .layers
             .text(&Settings::named("runtimes", name, "command"));
         let dir = self.settings.places.runtimes_dir();
-        let found = Installed { dir: &dir }.find(known, configured);
+        let installed = Installed { dir: &dir };
+        let listed = named_id(name).and_then(|id| installed.registry_agent(id));
+        let found = match &listed {
+            Some(agent) => installed.find_registry_agent(agent),
+            None => installed.find(known, configured),
+        };
         found.map_or(Found::Nowhere, Found::At)
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
 use windlass_registry::options::Given;
 use windlass_registry::{AgentSetup, Program, adapter};
-use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec};
+use windlass_runtimes::acp::profile::Profile;
+use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec, Login};
 
 use crate::settings::KEYS;
 
@@ -28,6 +29,7 @@ fn sample(path: &str, kind: ValueKind) -> Value {
         _ if path == "agents" => Value::Text(
             r#"[{"name":"reviewer","description":"Reviews.","instructions":"Review what was done."}]"#.to_owned(),
         ),
+        _ if path == "calls_itself" => Value::Text("goose".to_owned()),
         _ if path == "mcp_servers" => Value::Text(r#"{"docs":{"command":"docs"}}"#.to_owned()),
         _ => Value::Text("high".to_owned()),
     }
@@ -98,6 +100,8 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
     for key in of_runtimes {
         let name = if key.name.contains(".fields.") {
             ".text"
+        } else if key.name.contains(".words.") {
+            ".name"
         } else {
             ".NAME"
         };
@@ -150,5 +154,56 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
             .map(|known| known.name)
             .collect();
         assert_eq!(honoured, says, "{}", key.name);
+    }
+}
+
+/// The settings that say what a field of a built-in row says; a field that is added has to be named here.
+#[test]
+fn a_row_of_the_settings_can_say_what_a_built_in_row_says() {
+    let AgentSpec {
+        // The name is that of the table.
+        name: _,
+        kind: _,
+        program: _,
+        protocols: _,
+        vendors: _,
+        instruction_files: _,
+        masked_dirs: _,
+        needs_model: _,
+        // A user installs an agent of their own; one of the ACP registry says how in its entry.
+        install: _,
+        login: _,
+        // No protocol of an agent of the settings has a field for these: a text with `{model}` or an option of its own.
+        sampling_options: _,
+        about: _,
+        acp,
+    } = &ANY_ACP;
+    let Profile {
+        calls_itself: _,
+        command: _,
+        env: _,
+        point_at: _,
+        home_files: _,
+        words: _,
+        auth_method: _,
+        session_meta: _,
+        mode: _,
+        fs: _,
+        terminal: _,
+        mcp: _,
+        asks: _,
+        reports_cost: _,
+        turn_usage: _,
+        kinds: _,
+        keeps_directory: _,
+        steered_by: _,
+    } = acp;
+    let Login { file: _, hosts: _ } = ANY_ACP.login.unwrap();
+    let keys = "kind command wires vendors instruction_files masked_dirs needs_model login_file login_hosts about \
+                calls_itself args env.* point_at.* home_files.* words.* auth_method session_meta mode fs terminal mcp asks \
+                reports_cost turn_usage kinds.* keeps_directory steered_by";
+    for key in keys.split_whitespace() {
+        let key = format!("runtimes.*.{key}");
+        assert!(KEYS.iter().any(|known| known.name == key), "{key}");
     }
 }

@@ -28,6 +28,8 @@ macro_rules! keys {
 /// Every key there is.
 pub const KEYS: &[Key] = keys! {
     "runtime": Text, "Who works: a name of `windlass runtimes`, acp:COMMAND, or auto; native without it.";
+    "acp_registry": Text,
+        "A file in the format of the ACP registry that agents are installed from; a copy of the public one without it.";
     "runtime_order": Texts,
         "Runtimes that `auto` may choose, the best first; native, the tested ones and the rest without it.";
     "runtime_fallback": Boolean, "Step down from the work to a patch to an answer where the runtime cannot do more.";
@@ -113,6 +115,15 @@ pub const KEYS: &[Key] = keys! {
     "runtimes.*.masked_dirs": Texts,
         "Directories of a project with code or settings for the agent: they are empty in its copy.";
     "runtimes.*.instruction_files": Texts, "Instruction files that the agent reads by itself: it is not told them again.";
+    "runtimes.*.vendors": Texts, "Vendors that are tried for its model when none is named, in this order.";
+    "runtimes.*.wires": Texts,
+        "How it can ask its model: anthropic, responses, chat and gemini; an agent of your own can by all without it.";
+    "runtimes.*.needs_model": Boolean, "Whether it has to be told its model; the vendor's usual one where none is named.";
+    "runtimes.*.login_hosts": Texts, "Hosts that it has to reach with its own login.";
+    "runtimes.*.calls_itself": Text,
+        "ACP: the name of an agent that windlass knows and that it is like, in the place of the name that it says.";
+    "runtimes.*.words.*": Text,
+        "ACP: a further word in braces for its texts: its value by the wire of the model, as `anthropic=/v1 | /v2`.";
     "runtimes.*.mcp": Boolean, "ACP: whether it uses MCP servers that it is given.";
     "runtimes.*.keeps_directory": Boolean,
         "ACP: whether its conversations stay in the directory in which they began.";

@@ -1,20 +1,32 @@
-//! `runtimes install` and `runtimes remove`: agents that are here for windlass alone.
+//! `runtimes install`, `runtimes remove` and `runtimes --registry`: agents that are here for windlass alone.
 
 use std::process::ExitCode;
 
-use windlass::agents::Installed;
-use windlass::agents::{AGENTS, AgentSpec};
+use serde_json::json;
+use windlass::agents::{
+    AGENTS, AgentSpec, Installed, install_from_registry, named_id, registry, registry_name,
+};
 use windlass::settings::nearest;
 
+use super::block_on;
 use crate::exit;
 use crate::failure::Failure;
 use crate::out::say;
+use crate::safe::{json_line, one_line};
 use windlass::settings::Settings;
+
+/// An agent to install or to remove.
+enum Wanted<'a> {
+    /// One of the table.
+    Known(&'static AgentSpec),
+    /// One of the ACP registry, by its id.
+    Listed(&'a str),
+}
 
 /// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
 pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
-    let wanted: Vec<&AgentSpec> = match names {
-        [] => installable().collect(),
+    let wanted: Vec<Wanted<'_>> = match names {
+        [] => installable().map(Wanted::Known).collect(),
         names => names
             .iter()
             .map(|name| named(name))
@@ -23,31 +35,35 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let (mut text, mut failures) = (String::new(), Vec::new());
-    for known in wanted {
-        match installed.install(known, &|line| say!("{line}")) {
-            Ok(program) => {
-                let version = known.install.version().unwrap_or_default();
-                text.push_str(&format!(
-                    "{:<16} {version:<9} {}\n",
-                    known.name,
-                    program.display()
-                ));
+    for one in wanted {
+        let done: Result<_, Failure> = match one {
+            Wanted::Known(known) => installed
+                .install(known, &|line| say!("{line}"))
+                .map(|program| {
+                    let version = known.install.version().unwrap_or_default();
+                    (known.name.to_owned(), version.to_owned(), program)
+                })
+                .map_err(Failure::from),
+            Wanted::Listed(id) => block_on(async {
+                let say = |line: &str| say!("{}", one_line(line));
+                let (version, program) = install_from_registry(id, settings, &say).await?;
+                Ok((format!("acp:{id}"), version, program))
+            }),
+        };
+        match done {
+            Ok((name, version, program)) => {
+                let program = program.display();
+                text.push_str(&format!("{name:<16} {version:<9} {program}\n"));
             }
             Err(failure) => failures.push(failure),
         }
     }
     let printed = exit::printed(&text);
-    match failures.len() {
-        0 => Ok(printed),
-        1 => Err(failures.remove(0).into()),
-        _ => {
-            let last = failures.pop();
-            failures
-                .iter()
-                .for_each(|failure| say!("error: {}", failure.message()));
-            last.map_or(Ok(printed), |failure| Err(failure.into()))
-        }
-    }
+    let last = failures.pop();
+    failures
+        .iter()
+        .for_each(|failure| say!("error: {}", failure.message()));
+    last.map_or(Ok(printed), Err)
 }
 
 pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
@@ -55,14 +71,47 @@ pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, 
     let installed = Installed { dir: &dir };
     let mut text = String::new();
     for name in names {
-        let known = named(name)?;
-        let was = installed.remove(known.name)?;
-        let what = if was {
-            "removed"
-        } else {
-            "was not installed by windlass"
+        let folder = match named(name)? {
+            Wanted::Known(known) => known.name.to_owned(),
+            Wanted::Listed(id) => registry_name(id),
         };
-        text.push_str(&format!("{:<16} {what}\n", known.name));
+        let what = match installed.remove(&folder)? {
+            true => "removed",
+            false => "was not installed by windlass",
+        };
+        text.push_str(&format!("{name:<16} {what}\n"));
+    }
+    Ok(exit::printed(&text))
+}
+
+/// Lists the agents of the ACP registry: their ids, versions, how they come, and what is installed.
+pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+    let dir = settings.places.runtimes_dir();
+    let installed = Installed { dir: &dir };
+    let mut text = String::new();
+    for agent in &registry(settings)?.agents {
+        let here = installed.registry_agent(&agent.id).map(|here| here.version);
+        let (source, built_in) = (agent.source_word(), agent.built_in().map(|spec| spec.name));
+        if json {
+            text.push_str(&json_line(&json!({
+                "id": agent.id,
+                "name": agent.name,
+                "version": agent.version,
+                "source": source,
+                "installed": here,
+                "built_in": built_in,
+            })));
+            continue;
+        }
+        let source = source.unwrap_or("not for this machine");
+        let mut words = format!("{} {} ({source})", agent.name, agent.version);
+        if let Some(here) = here {
+            words.push_str(&format!("; {here} is installed"));
+        }
+        if let Some(name) = built_in {
+            words.push_str(&format!("; use `{name}`, which windlass knows better"));
+        }
+        text.push_str(&super::headed(&format!("acp:{}", agent.id), &words));
     }
     Ok(exit::printed(&text))
 }
@@ -73,9 +122,12 @@ fn installable() -> impl Iterator<Item = &'static AgentSpec> {
         .filter(|known| known.install.version().is_some())
 }
 
-fn named(name: &str) -> Result<&'static AgentSpec, Failure> {
+fn named(name: &str) -> Result<Wanted<'_>, Failure> {
+    if let Some(id) = named_id(name) {
+        return Ok(Wanted::Listed(id));
+    }
     if let Some(known) = installable().find(|known| known.name == name) {
-        return Ok(known);
+        return Ok(Wanted::Known(known));
     }
     if AGENTS.iter().any(|known| known.name == name) {
         return Err(Failure::usage(format!("`{name}` is built in"))
@@ -86,7 +138,7 @@ fn named(name: &str) -> Result<&'static AgentSpec, Failure> {
     Err(match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(
-            "those that can: {}; others you install yourself",
+            "those that can: {}, and acp:ID for those of the ACP registry; others you install yourself",
             all.join(", ")
         )),
     })

@@ -100,11 +100,10 @@ impl AcpDialogue {
                 hello.protocol_version
             ));
         }
-        self.agent = hello
-            .agent_info
-            .as_ref()
-            .map(|agent| clip(&clean(&agent.name), 80).into_owned())
-            .unwrap_or_default();
+        let said = hello.agent_info.as_ref();
+        let said = said.map(|agent| clip(&clean(&agent.name), 80).into_owned());
+        let known_as = self.setup.options.calls_itself.clone();
+        self.agent = known_as.or(said).unwrap_or_default();
         let wanted = self.setup.options.auth_method.as_deref();
         let method = wanted.or(self.setup.profile.auth_method);
         let known = hello

@@ -1,0 +1,50 @@
+//! Agents of the ACP registry under these settings: which registry is read, and how an agent of it is installed.
+
+use std::path::{Path, PathBuf};
+
+use windlass_registry::{AcpRegistry, Installed, acp_registry};
+
+use crate::error::Error;
+use crate::settings::Settings;
+use crate::wire;
+
+/// The registry that the settings name, else the copy that is part of the program.
+///
+/// ```
+/// use windlass::agents::registry;
+/// use windlass::settings::Settings;
+///
+/// let dir = tempfile::tempdir()?;
+/// let registry = registry(&Settings::none(dir.path()))?;
+/// assert!(registry.find("cline").is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn registry(settings: &Settings) -> Result<AcpRegistry, Error> {
+    let Some(path) = settings.layers.text("acp_registry") else {
+        return Ok(AcpRegistry::shipped()?);
+    };
+    let text = wire::read_text(Path::new(path), acp_registry::MAX_BYTES, "acp_registry")?;
+    Ok(AcpRegistry::read(&text)?)
+}
+
+/// Installs the agent of this id, and gives its version and its program. Says what it does as it goes.
+pub async fn install_from_registry(
+    id: &str,
+    settings: &Settings,
+    say: &dyn Fn(&str),
+) -> Result<(String, PathBuf), Error> {
+    let registry = registry(settings)?;
+    let entry = registry.find(id)?;
+    if let Some(built_in) = entry.built_in() {
+        say(&format!(
+            "`{0}` is the same agent with everything that windlass knows of it; `windlass runtimes install {0}` installs it",
+            built_in.name
+        ));
+    }
+    let dir = settings.places.runtimes_dir();
+    let http = wire::http(settings)?;
+    let program = Installed { dir: &dir }
+        .install_entry(entry, &http, say)
+        .await?;
+    Ok((entry.version.clone(), program))
+}
