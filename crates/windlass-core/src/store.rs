@@ -15,6 +15,7 @@ use futures_core::Stream;
 use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::id::SessionId;
+use crate::session_state::SessionState;
 use crate::{BoxFuture, BoxStream};
 
 /// Where sessions are kept.
@@ -148,6 +149,8 @@ pub struct SessionHead {
     pub title: String,
     /// How many durable events it has.
     pub events: u64,
+    /// Its state.
+    pub state: SessionState,
 }
 
 /// Why the store failed.
