@@ -68,8 +68,11 @@ impl SandboxPlan {
         plan: &TreePlan,
         agent: Option<&Path>,
     ) -> Spec {
-        // A thousand files are looked at there, while this thread looks at other places.
-        let system = std::thread::Builder::new().spawn(system_secrets);
+        // For every user but root the kernel refuses these by itself. It is a walk over a thousand files, which runs
+        // while this thread looks at other places.
+        let walk = || unreadable_by_others(Path::new("/etc"));
+        let is_root = rustix::process::geteuid().is_root();
+        let walking = is_root.then(|| std::thread::Builder::new().spawn(walk));
         let home = self.real_home();
         let mut shown = self.shown(home.as_deref(), env);
         let agent = self.agent.as_ref().zip(agent);
@@ -96,8 +99,11 @@ impl SandboxPlan {
         } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
             layers.push(Layer { at, upper, work });
         }
-        let system = system.ok().and_then(|thread| thread.join().ok());
-        let system = system.unwrap_or_else(system_secrets);
+        let mut secrets = found.secrets;
+        if let Some(thread) = walking {
+            let walked = thread.ok().and_then(|thread| thread.join().ok());
+            secrets.extend(walked.unwrap_or_else(walk));
+        }
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal = boxes.join(format!(
@@ -118,7 +124,7 @@ impl SandboxPlan {
                 home.as_deref(),
                 shown.read.iter().chain(&shown.caches),
                 &write,
-                [system, found.secrets].concat(),
+                secrets,
             ),
             home,
             read: shown.read.into_iter().collect(),
@@ -329,14 +335,6 @@ fn host_keys() -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .filter(|path| path.to_string_lossy().ends_with("_key"))
         .collect()
-}
-
-/// Secrets of the machine that the kernel does not keep from commands.
-fn system_secrets() -> Vec<PathBuf> {
-    match rustix::process::geteuid().is_root() {
-        true => unreadable_by_others(Path::new("/etc")),
-        false => Vec::new(),
-    }
 }
 
 /// Entries looked at below `/etc`.

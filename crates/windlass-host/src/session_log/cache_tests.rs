@@ -256,6 +256,14 @@ async fn a_second_list_and_a_second_search_read_no_log() {
     assert_eq!(all(f.log.clone()).await, first);
 }
 
+#[test]
+fn many_sessions_are_looked_at_in_threads_and_none_is_lost() {
+    for count in [0, 1, 999, 1_000, 1_001, 5_003] {
+        let names: Vec<usize> = (0..count).collect();
+        assert_eq!(listing::in_threads(&names, |part| part.to_vec()), names);
+    }
+}
+
 #[tokio::test]
 async fn two_processes_may_save_at_once() {
     let f = Fixture::written(3).await;

@@ -234,7 +234,10 @@ fn decode(id: &SessionId, bytes: &[u8]) -> Option<(SessionHead, bool)> {
 }
 
 /// Calls `look` with parts of `names`, in threads where there are many.
-fn in_threads<N: Sync, F: Send>(names: &[N], look: impl Fn(&[N]) -> Vec<F> + Sync) -> Vec<F> {
+pub(super) fn in_threads<N: Sync, F: Send>(
+    names: &[N],
+    look: impl Fn(&[N]) -> Vec<F> + Sync,
+) -> Vec<F> {
     if names.len() < MANY_SESSIONS {
         return look(names);
     }
