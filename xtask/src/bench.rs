@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the release build measured beside its floors in the same minutes on the same machine, as a
+//! `cargo xtask bench`: the shipped build measured beside its floors in the same minutes on the same machine, as a
 //! Markdown table. It needs no network and leaves nothing behind.
 
 mod broker;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         !options.write || agents::installed_already()?.is_some(),
         "--write is for a whole measurement, with the agents of others: install them with `cargo xtask agents`"
     );
-    eprintln!("==> building the release");
+    eprintln!("==> building what is shipped");
     let packages = [
         "-p",
         "windlass-cli",
@@ -108,15 +108,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "-p",
         "windlass-kit",
     ];
-    let built = cargo::command(["build", "--release", "--locked"])
+    let built = cargo::command(["build", "--profile", "dist", "--locked"])
         .args(packages)
         .current_dir(&root)
         .status()
         .context("cargo could not be started")?;
-    ensure!(
-        built.success(),
-        "the release could not be built (see above)"
-    );
+    ensure!(built.success(), "it could not be built (see above)");
     let lab = Lab::open(options.quick)?;
     let mut rows = Vec::new();
     for group in GROUPS.iter().filter(|group| {

@@ -49,7 +49,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
         takes: "[--write] [--quick] [--only NAME]",
-        about: "measures the release build beside its floors; --write updates docs/performance.md",
+        about: "measures the shipped build beside its floors; --write updates docs/performance.md",
         run: bench::run,
     },
     Command {
@@ -144,7 +144,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "size",
         takes: "[--binary PATH | --lines]",
-        about: "prints the size of the release binary by section and by crate, and the lines of product code by crate; \
+        about: "prints the size of the shipped binary by section and by crate, and the lines of product code by crate; \
                 --binary: of a built binary with symbols; --lines: the lines alone",
         run: size::run,
     },

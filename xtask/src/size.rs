@@ -1,5 +1,5 @@
-//! `cargo xtask size`: how large the release binary is, by section and by crate, and how many lines of product code each
-//! crate has. It builds the release with symbols, which is the release but for the step that strips them.
+//! `cargo xtask size`: how large the shipped binary is, by section and by crate, and how many lines of product code each
+//! crate has. It builds the profile `size`, which is `dist` but for the step that strips them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use crate::{cargo, lines};
 
-/// The target of the release binary, in bytes.
+/// The target of the shipped binary, in bytes.
 const TARGET: u64 = 40_000_000;
 /// Smaller crates are summed up in one row.
 const SMALLEST_ROW: u64 = 100_000;
-/// A release has no sections that begin so: symbols, and what the standard library says to debuggers.
+/// The shipped binary has no sections that begin so: symbols, and what the standard library says to debuggers.
 const STRIPPED: &[&str] = &[".symtab", ".strtab", ".debug_"];
 
 /// Prints both tables. `--binary PATH` measures a built binary with symbols; `--lines` builds nothing.
@@ -62,7 +62,7 @@ fn print_binary(path: &Path) -> Result<()> {
 /// The sizes of one binary, in bytes.
 #[derive(Debug, Default)]
 struct Sizes {
-    /// The whole file, as a release has it.
+    /// The whole file, as it is shipped.
     file: u64,
     sections: BTreeMap<String, u64>,
     crates: BTreeMap<String, u64>,
@@ -123,7 +123,7 @@ impl Sizes {
         let percent = |size: u64| size as f64 * 100.0 / self.file.max(1) as f64;
         let mb = |size: u64| size as f64 / 1e6;
         let mut out = format!(
-            "{:.1} MB as a release, the target is {:.0} MB",
+            "{:.1} MB as it is shipped, the target is {:.0} MB",
             mb(self.file),
             mb(TARGET)
         );

@@ -1,7 +1,8 @@
 //! What a long session costs on disk. `make` writes one and prints, for each thousand events, the milliseconds of
 //! appending them and of a plain write of the same bytes. `resume` folds it and prints the milliseconds of that and of
 //! finding the line ends of the same bytes; `list` prints those of listing. `save` saves a snapshot and `load` resumes with
-//! it. `read`, `tail` and `load` print nothing: the kernel accounts their time and memory.
+//! it. `many` writes many short sessions, and `stat` looks at the log of each. `read`, `tail`, `load` and `stat` print
+//! nothing: the kernel accounts their time and memory.
 
 #![allow(clippy::print_stdout)]
 
@@ -14,7 +15,9 @@ use anyhow::{Result, bail, ensure};
 use futures_util::StreamExt as _;
 use windlass_bench::flags::Flags;
 use windlass_bench::story::Story;
+use windlass_core::event::EventKind;
 use windlass_core::id::SessionId;
+use windlass_core::message::Message;
 use windlass_core::store::{OpenLog, SessionStore as _};
 use windlass_engine::load_history;
 use windlass_host::session_log::SessionLog;
@@ -24,8 +27,18 @@ const BATCH: u64 = 1_000;
 /// Events at the end that somebody wants to see.
 const LAST: u64 = 100;
 
+/// Events of a short session.
+const SHORT: u64 = 10;
+
 fn main() -> Result<()> {
-    let flags = Flags::from_env(&["--what", "--dir", "--events", "--bytes", "--times"])?;
+    let flags = Flags::from_env(&[
+        "--what",
+        "--dir",
+        "--events",
+        "--bytes",
+        "--times",
+        "--sessions",
+    ])?;
     let dir: PathBuf = flags.need::<String>("--dir")?.into();
     let place = Place {
         log: SessionLog::new(dir.join("sessions")),
@@ -51,6 +64,8 @@ fn main() -> Result<()> {
             println!("{}", ms(runtime.block_on(place.list())?));
             Ok(())
         }),
+        "many" => runtime.block_on(place.many(flags.need("--sessions")?)),
+        "stat" => place.stat(),
         "save" => runtime.block_on(place.save()),
         "load" => runtime.block_on(place.load()),
         "read" => runtime.block_on(place.read()),
@@ -95,6 +110,37 @@ impl Place {
         writer.sync().await?;
         drop(plain);
         Ok(std::fs::remove_file(self.dir.join("plain.jsonl"))?)
+    }
+
+    /// Short sessions, each with a text of its own.
+    async fn many(&self, sessions: u64) -> Result<()> {
+        for session in 0..sessions {
+            let id: SessionId = format!("20261115-031445-{session:06}").parse()?;
+            let story = Story::new(id.clone());
+            let mut writer = self.log.open_writer(&id, OpenLog::New).await?.writer;
+            for seq in 1..=SHORT {
+                let mut event = match seq {
+                    SHORT => story.end(seq),
+                    _ => story.event(seq),
+                };
+                if let EventKind::RunStarted { prompt, .. } = &mut event.kind {
+                    *prompt = Message::user(&format!("fix the parser of case {session:06}"));
+                }
+                writer
+                    .append(&event, &serde_json::to_string(&event)?)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The least that a list of all sessions has to do.
+    fn stat(&self) -> Result<()> {
+        for entry in std::fs::read_dir(self.dir.join("sessions"))? {
+            let log = entry?.path().join("events.jsonl");
+            ensure!(log.symlink_metadata().is_ok() || log.to_string_lossy().contains("/."));
+        }
+        Ok(())
     }
 
     async fn resume(&self, events: u64) -> Result<Duration> {

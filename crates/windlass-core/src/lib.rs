@@ -4,7 +4,8 @@
 //! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
 //! [`context`] what of it a model still gets when it no longer fits.
 //! [`runtime`] owns an agent loop, [`provider`] serves a model, [`run`] decides the next step
-//! of a run, [`turn`] the next step of our own loop. [`queue`] has the prompts that wait, [`overview`] a session in brief.
+//! of a run, [`turn`] the next step of our own loop. [`queue`] has the prompts that wait, [`overview`] a session in brief,
+//! [`session_state`] its state in a word, and [`search_text`] what a search looks at.
 //! [`tool`] is what a model may call ([`typed_tool`] makes one from arguments, effect and body), [`gate`] judges it, [`ask`] is the question to a person.
 //! [`redact`] takes the secrets out of what is logged.
 //! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
@@ -35,6 +36,8 @@ pub mod redact;
 pub mod reply;
 pub mod run;
 pub mod runtime;
+pub mod search_text;
+pub mod session_state;
 pub mod settlement;
 pub mod setup;
 pub mod shell;

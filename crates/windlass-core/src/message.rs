@@ -245,6 +245,13 @@ impl Message {
         all
     }
 
+    /// Whether it has text other than white space.
+    #[must_use]
+    pub fn has_text(&self) -> bool {
+        let is_text = |part: &Part| matches!(part, Part::Text { text } if !text.trim().is_empty());
+        self.parts.iter().any(is_text)
+    }
+
     /// The beginning of its text: all of it when it is no longer than so many bytes, and a little more than that at most.
     #[must_use]
     pub fn text_start(&self, most: usize) -> String {

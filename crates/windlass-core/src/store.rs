@@ -15,6 +15,7 @@ use futures_core::Stream;
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
 use crate::id::SessionId;
+use crate::session_state::SessionState;
 use crate::{BoxFuture, BoxStream};
 
 /// Where sessions are kept.
@@ -175,6 +176,8 @@ pub struct SessionHead {
     pub title: String,
     /// How many durable events it has.
     pub events: u64,
+    /// Its state.
+    pub state: SessionState,
 }
 
 /// Why the store failed.

@@ -165,7 +165,7 @@ impl Turn {
             State::Run
         } else if reply.truncated {
             State::Ask
-        } else if reply.message.text().trim().is_empty() && self.empty_ends < MAX_EMPTY {
+        } else if !reply.message.has_text() && self.empty_ends < MAX_EMPTY {
             self.empty_ends += 1;
             self.nudge = Some(
                 if self.last_failed {

@@ -2,17 +2,22 @@
 //! A line that was not written whole is set aside and told; any other damage is an error that leaves the file
 //! as it is. Paths are only ever built from ids that core has checked.
 
+mod cache;
 mod disk;
 mod events;
 mod index;
 mod lease;
 mod lines;
+mod listing;
 mod salvage;
 mod snapshot;
 mod tail;
+mod text_filter;
+mod text_search;
 mod writer;
 
 pub use self::salvage::Salvaged;
+pub use self::text_search::TextSearch;
 
 use std::fs::File;
 use std::io;
@@ -21,8 +26,7 @@ use std::path::{Path, PathBuf};
 use futures_util::{StreamExt, stream};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use windlass_core::clock::Timestamp;
-use windlass_core::event::{Event, EventKind, VERSION};
+use windlass_core::event::{Event, VERSION};
 use windlass_core::id::SessionId;
 use windlass_core::store::{
     OpenLog, OpenedLog, SessionHead, SessionStore, Skimmed, Snapshot, StoreError, StoreErrorKind,
@@ -30,9 +34,9 @@ use windlass_core::store::{
 use windlass_core::workspace::{FileError, FileErrorKind};
 use windlass_core::{BoxFuture, BoxStream};
 
+use self::cache::Cache;
 use self::disk::Disk;
 use self::events::Events;
-use self::lines::Lines;
 use self::writer::Writer;
 use crate::artifact::ArtifactDir;
 use crate::workspace::open_regular_itself;
@@ -40,15 +44,10 @@ use crate::workspace::open_regular_itself;
 const LOG: &str = "events.jsonl";
 /// The longest line that is written or read: an event with an image in it is large.
 const MAX_LINE: usize = 64 * 1024 * 1024;
-/// How much of a log is looked at for its title, and how much where that was not enough.
-const HEAD_BYTES: u64 = 64 * 1024;
-const LONG_HEAD_BYTES: u64 = 4 << 20;
 /// What to do where nothing may be written.
 const MAKE_WRITABLE: &str = "make it writable, or set XDG_DATA_HOME to a directory that is";
 /// How many times a name for what is set aside is tried.
 const NAME_TRIES: u32 = 1000;
-/// The longest title, in characters.
-const TITLE_CHARS: usize = 120;
 /// Reading gives others a turn after this many events.
 const READ_TURN: usize = 256;
 
@@ -83,9 +82,8 @@ impl SessionLog {
 
     /// The sessions whose id begins like this, last written first.
     pub fn ids_starting_with(&self, text: &str) -> Result<Vec<SessionId>, StoreError> {
-        let mut ids = self.sessions()?;
-        ids.retain(|id| id.as_str().starts_with(text));
-        Ok(ids)
+        let found = self.find(text)?.into_iter();
+        Ok(found.map(|session| session.id).collect())
     }
 
     fn home(&self, session: &SessionId) -> PathBuf {
@@ -127,6 +125,8 @@ impl SessionLog {
         open_log(&path, session)?;
         let lease = lease::take(&self.disk, &home, session)?;
         let (file, size) = open_log(&path, session)?;
+        // A list must not take the session for idle: the times of its log change before anything is written.
+        let _ = self.disk.touch(&file);
         let found = tail::inspect(&file, size, &path, session)?;
         let log = self
             .disk
@@ -169,61 +169,12 @@ impl SessionLog {
             }
             done => done,
         }
-        .map_err(|err| failed("delete", &home, &err))
-    }
-
-    /// The sessions, last written first. What is no session is passed over.
-    fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let entries = match std::fs::read_dir(&self.dir) {
-            Ok(entries) => entries,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(err) => return Err(failed("list", &self.dir, &err)),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|err| failed("list", &self.dir, &err))?;
-            let id = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<SessionId>().ok());
-            let Some(id) = id else { continue };
-            // A session whose log is missing or empty was never really begun.
-            if let Ok(about) = std::fs::symlink_metadata(self.log_path(&id))
-                && about.is_file()
-                && about.len() > 0
-            {
-                found.push((about.modified().unwrap_or(std::time::UNIX_EPOCH), id));
-            }
+        .map_err(|err| failed("delete", &home, &err))?;
+        // Its title and its text are not left in the caches.
+        for name in [listing::CACHE, text_search::CACHE] {
+            Cache::open(&self.disk, &self.dir, name).remove(session);
         }
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(found.into_iter().map(|(_, id)| id).collect())
-    }
-
-    /// What a list shows, from the beginning and the end of the log alone.
-    fn head(&self, session: &SessionId) -> Result<SessionHead, StoreError> {
-        let path = self.log_path(session);
-        let (file, len) = open_log(&path, session)?;
-        let last = tail::inspect(&file, len, &path, session)?.last;
-        let mut begin = Beginning::read(file, &path, HEAD_BYTES)?;
-        if begin.title.is_none() && len > HEAD_BYTES {
-            // The first prompt is a long one.
-            begin = Beginning::read(open_log(&path, session)?.0, &path, LONG_HEAD_BYTES)?;
-        }
-        let Beginning {
-            opened,
-            workspace,
-            title,
-        } = begin;
-        let epoch = Timestamp::from_millis(0);
-        let opened = opened.or(last.map(|last| last.at)).unwrap_or(epoch);
-        Ok(SessionHead {
-            id: session.clone(),
-            opened,
-            last: last.map_or(opened, |last| last.at),
-            workspace,
-            title: first_line(&title.unwrap_or_default()),
-            events: last.map_or(0, |last| last.seq),
-        })
+        Ok(())
     }
 }
 
@@ -284,12 +235,17 @@ impl SessionStore for SessionLog {
     }
 
     fn snapshot<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Option<Snapshot>> {
-        Box::pin(async move { snapshot::load(&self.log_path(session)) })
+        // It reads all of the log, which may be long.
+        let path = self.log_path(session);
+        Box::pin(async move {
+            let loaded = tokio::task::spawn_blocking(move || snapshot::load(&path)).await;
+            loaded.ok().flatten()
+        })
     }
 
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>> {
-        match self.sessions() {
-            Ok(sessions) => Box::pin(stream::iter(sessions.into_iter().map(|id| self.head(&id)))),
+        match self.heads() {
+            Ok(heads) => Box::pin(stream::iter(heads)),
             Err(err) => Box::pin(stream::iter([Err(err)])),
         }
     }
@@ -310,37 +266,6 @@ impl SessionStore for SessionLog {
                 .share(&self.artifacts(to))
                 .map_err(store_error)
         })
-    }
-}
-
-/// What the first lines of a log say.
-#[derive(Default)]
-struct Beginning {
-    opened: Option<Timestamp>,
-    workspace: String,
-    title: Option<String>,
-}
-
-impl Beginning {
-    fn read(file: File, path: &Path, most: u64) -> Result<Self, StoreError> {
-        let mut lines = Lines::new(file, path.to_owned(), Some(most));
-        let mut begin = Self::default();
-        while begin.title.is_none() {
-            let Some(line) = lines.next()? else { break };
-            // What is wrong inside a line is for reading it in full to say.
-            let Ok(event) = serde_json::from_slice::<Event>(line) else {
-                continue;
-            };
-            begin.opened.get_or_insert(event.at);
-            match event.kind {
-                EventKind::SessionOpened { workspace, .. } => begin.workspace = workspace,
-                EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => {
-                    begin.title = Some(prompt.text());
-                }
-                _ => {}
-            }
-        }
-        Ok(begin)
     }
 }
 
@@ -367,16 +292,6 @@ fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
         Err(Errno::NOENT) => Err(not_found(session)),
         Err(errno) => Err(failed("open", home, &errno.into())),
     }
-}
-
-fn first_line(text: &str) -> String {
-    text.trim()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(TITLE_CHARS)
-        .collect()
 }
 
 fn not_found(session: &SessionId) -> StoreError {

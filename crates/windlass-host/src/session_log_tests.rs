@@ -6,14 +6,22 @@ use std::os::unix::fs::PermissionsExt;
 
 use futures_util::StreamExt;
 use proptest::prelude::*;
-use windlass_core::event::Order;
+use windlass_core::clock::Timestamp;
+use windlass_core::event::{EventKind, Order};
 use windlass_core::flags::SavedFlags;
 use windlass_core::id::TraceId;
 use windlass_core::message::Message;
+use windlass_core::search_text::{fold_case, visit_texts};
+use windlass_core::session_state::SessionState;
 use windlass_core::store::LogWriter;
 
+use super::events::Events;
+use super::lines::Lines;
+use super::listing::TITLE_CHARS;
 use super::*;
 
+#[path = "session_log/cache_tests.rs"]
+mod cache;
 #[path = "session_log/fault_tests.rs"]
 mod faults;
 #[path = "session_log/index_tests.rs"]
@@ -516,6 +524,7 @@ async fn a_list_shows_beginnings_and_ends_with_the_last_written_first() {
         workspace: "/w".into(),
         title: "make it pass".into(),
         events: 5,
+        state: SessionState::Interrupted,
     };
     assert_eq!(heads[1], expect);
     let long = format!("make it pass {}", "x".repeat(300_000));

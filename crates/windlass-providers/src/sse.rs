@@ -16,6 +16,34 @@ pub struct SseDecoder {
     data: Vec<u8>,
     name: Vec<u8>,
     has_data: bool,
+    repeated: Repeated,
+}
+
+/// What stood before the data of the last event. An event that begins with the same bytes has the same name, and its data
+/// reaches to the end of the line: the deltas of a long answer are read without looking at their lines one by one.
+#[derive(Debug, Default)]
+struct Repeated {
+    before: Vec<u8>,
+    name: String,
+}
+
+/// The longest bytes that are kept for it.
+const MAX_BEFORE: usize = 256;
+
+impl Repeated {
+    /// The data of an event that begins like the last one, and what follows the event.
+    fn strip<'a>(&self, rest: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        if self.before.is_empty() {
+            return None;
+        }
+        let after = rest.strip_prefix(&self.before[..])?;
+        // One space after the colon does not belong to the data.
+        if self.before.ends_with(b":") && after.starts_with(b" ") {
+            return None;
+        }
+        let (data, end) = after.split_at(memchr::memchr2(b'\n', b'\r', after)?);
+        Some((data, end.strip_prefix(b"\n\n")?))
+    }
 }
 
 impl Default for SseDecoder {
@@ -39,6 +67,7 @@ impl SseDecoder {
             data: Vec::new(),
             name: Vec::new(),
             has_data: false,
+            repeated: Repeated::default(),
         }
     }
 
@@ -52,9 +81,23 @@ impl SseDecoder {
     ) -> Result<(), E> {
         let mut rest = bytes;
         let mut held = Borrowed::default();
-        while let Some(line) = self.lines.next(&mut rest)? {
+        // Where the event begins, if it does in these bytes.
+        let mut event = None;
+        loop {
+            if self.is_between_events(&held) {
+                self.push_repeated(&mut rest, &mut on_event)?;
+                event = Some(rest);
+            }
+            let Some(line) = self.lines.next(&mut rest)? else {
+                break;
+            };
             match line {
-                Cow::Borrowed(line) => self.line(line, &mut held, &mut on_event)?,
+                Cow::Borrowed(line) => {
+                    if let (b"", Some(event)) = (line, event) {
+                        self.learn(&event[..event.len() - rest.len()], &held);
+                    }
+                    self.line(line, &mut held, &mut on_event)?;
+                }
                 // What a collected line says is copied, because the line is gone after it.
                 Cow::Owned(line) => {
                     self.keep(&std::mem::take(&mut held));
@@ -66,6 +109,54 @@ impl SseDecoder {
         }
         self.keep(&held);
         Ok(())
+    }
+
+    /// Whether nothing is known of the event that comes next.
+    fn is_between_events(&self, held: &Borrowed<'_>) -> bool {
+        let is_empty = !self.has_data && self.name.is_empty() && held.name.is_none();
+        is_empty && self.lines.is_at_line_start()
+    }
+
+    /// Hands over events that begin like the last one.
+    fn push_repeated<E: From<FramingError>>(
+        &mut self,
+        rest: &mut &[u8],
+        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some((data, after)) = self.repeated.strip(rest) {
+            // A long line is left to those who refuse one.
+            if rest.len() - after.len() > self.max_event.min(self.lines.limit()) {
+                break;
+            }
+            *rest = after;
+            on_event(Event {
+                name: Cow::Borrowed(&self.repeated.name),
+                data: text(data),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what stands before the data of a whole event that ends with it.
+    fn learn(&mut self, event: &[u8], held: &Borrowed<'_>) {
+        self.repeated.before.clear();
+        let Some(data) = held.data else { return };
+        let before = (event.len()).checked_sub(data.len() + 2);
+        let before = before.and_then(|before| event.split_at_checked(before));
+        let Some((before, _)) = before.filter(|(before, end)| {
+            // The data itself, and not the same bytes of another line.
+            let is_data = std::ptr::eq(end.as_ptr(), data.as_ptr());
+            is_data && before.len() <= MAX_BEFORE && end.ends_with(b"\n\n")
+        }) else {
+            return;
+        };
+        let name = held.name.unwrap_or_default();
+        if let Ok(name) = std::str::from_utf8(name) {
+            let name = if name.is_empty() { "message" } else { name };
+            self.repeated.name.clear();
+            self.repeated.name.push_str(name);
+            self.repeated.before.extend_from_slice(before);
+        }
     }
 
     /// The stream is over. Hands over an event whose closing blank line never came, and forgets the stream.
@@ -287,6 +378,29 @@ mod tests {
             &[("message", "a"), ("message", "[DONE]")],
         );
         check(b"data: a\n", &[("message", "a")]);
+    }
+
+    #[test]
+    fn an_event_that_begins_like_the_last_one_is_read_as_any_other() {
+        let x = |data| ("x", data);
+        check(
+            b"event: x\ndata: a\n\nevent: x\ndata: b\n\nevent: x\ndata:  c\n\nevent: x\ndata: \n\n",
+            &[x("a"), x("b"), x(" c"), x("")],
+        );
+        check(
+            b"event: x\ndata: a\n\nevent: x\ndata: b\ndata: c\n\nevent: x\ndata: d\r\n\r\nevent: y\ndata: e\n\n",
+            &[x("a"), x("b\nc"), x("d"), ("y", "e")],
+        );
+        let message = |data| ("message", data);
+        check(
+            b"data:a\n\ndata: b\n\ndata:c\nevent: x\n\ndata:d\n\n",
+            &[message("a"), message("b"), x("c"), message("d")],
+        );
+        // The same bytes at the end of another line are no data.
+        check(
+            b"data: ab\n:zzab\n\ndata: ab\n:zzcd\n\n",
+            &[message("ab"), message("ab")],
+        );
     }
 
     #[test]

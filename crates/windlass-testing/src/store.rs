@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::id::SessionId;
+use windlass_core::session_state::StateFold;
 use windlass_core::store::{
     LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
 };
@@ -149,6 +150,8 @@ impl SessionStore for MemoryStore {
             });
             let (opened, last, count) = (first.at, last.at, events.len() as u64);
             let workspace = workspace.clone();
+            let mut state = StateFold::default();
+            events.iter().for_each(|event| state.add(event));
             Some(Ok(SessionHead {
                 id,
                 opened,
@@ -156,6 +159,7 @@ impl SessionStore for MemoryStore {
                 workspace,
                 title: title.unwrap_or_default(),
                 events: count,
+                state: state.state(),
             }))
         });
         futures_util::stream::iter(heads.collect::<Vec<_>>()).boxed()

@@ -57,7 +57,7 @@ impl Lab {
         }
         Ok(Self {
             dir,
-            programs: target.join("release"),
+            programs: target.join("dist"),
             quick,
         })
     }

@@ -24,7 +24,7 @@ pub(crate) fn describe(measured_in: &Path) -> Result<String> {
     let rustc = said("rustc", &["--version"])?;
     let date = said("date", &["-u", "+%Y-%m-%d"])?;
     Ok(format!(
-        "Measured {date} on {cpu}, {cores} cores, {kernel}, file system {fs}, {rustc}, release profile."
+        "Measured {date} on {cpu}, {cores} cores, {kernel}, file system {fs}, {rustc}, dist profile."
     ))
 }
 

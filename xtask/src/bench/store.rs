@@ -1,5 +1,5 @@
 //! Long sessions on disk: appending beside a plain write of the same bytes, resuming beside a plain search for line ends,
-//! listing, and a log of a gibibyte. The logs are made once and go with the lab.
+//! listing, a log of a gibibyte, and many short sessions. The logs are made once and go with the lab.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,6 +12,7 @@ use super::report::{Row, Target, Unit};
 use super::rows::{cpu, rss, wall};
 
 const EVENTS: &str = "100000";
+const SESSIONS: &str = "20000";
 const GIBIBYTE: &str = "1073741824";
 
 /// Appending, resuming and listing 100,000 events, and a log of a gibibyte.
@@ -37,6 +38,7 @@ pub(crate) fn rows(lab: &Lab) -> Result<Vec<Row>> {
     let list = Row::new("listing it", Unit::Ms, column(&listed, 0)?).target(Target::Below(10.0));
     let mut rows = vec![append, resume.target(Target::Below(300.0)), list];
     rows.extend(giant(lab)?);
+    rows.extend(many(lab)?);
     Ok(rows)
 }
 
@@ -67,6 +69,53 @@ fn giant(lab: &Lab) -> Result<Vec<Row>> {
         Row::new("reading all of it", Unit::Ms, wall(&read)?),
         Row::new("peak memory for that", Unit::Mb, rss(&read)?).target(Target::Below(25.0)),
     ])
+}
+
+/// Lists and searches of many short sessions, with the cache that the first list and the first search wrote.
+fn many(lab: &Lab) -> Result<Vec<Row>> {
+    // The data directory of the program under test.
+    let many = Store::open(lab, "windlass")?;
+    many.figures(&["--what", "many", "--sessions", SESSIONS])?;
+    let ours = |args: &[&str]| {
+        let mut command = lab.program("windlass");
+        command.env("XDG_DATA_HOME", lab.dir()).arg("sessions");
+        command.args(args);
+        command
+    };
+    let list = || ours(&["list", "-n", SESSIONS]);
+    // The hit is in one session, of the middle.
+    let search = || ours(&["search", "parser of case 010000"]);
+    let first_list = lab.once(&mut list())?;
+    let first_search = lab.once(&mut search())?;
+    let stat = || many.command(&["--what", "stat"]);
+    let times = lab.times(20);
+    let mut rows = vec![
+        Row::new(
+            "listing 20,000 sessions without a cache",
+            Unit::Ms,
+            wall(&[first_list])?,
+        ),
+        Row::new(
+            "searching them without a cache",
+            Unit::Ms,
+            wall(&[first_search])?,
+        ),
+    ];
+    for (name, sample) in [
+        ("listing 20,000 sessions", lab.alternate(times, list, stat)?),
+        ("searching them", lab.alternate(times, search, stat)?),
+    ] {
+        let (ours, floor) = sample;
+        rows.push(
+            Row::new(name, Unit::Ms, wall(&ours)?)
+                .floor("looking at the log of each", wall(&floor)?)
+                .target(Target::Below(50.0)),
+        );
+        rows.push(
+            Row::new("peak memory for it", Unit::Mb, rss(&ours)?).target(Target::Below(40.0)),
+        );
+    }
+    Ok(rows)
 }
 
 /// One directory of sessions.

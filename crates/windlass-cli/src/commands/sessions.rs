@@ -39,7 +39,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
             let id = find_session(&args.session)?;
             block_on(show::run(&store, &id, &args))
         }
-        SessionsCommand::Search(args) => block_on(search::run(&store, &args)),
+        SessionsCommand::Search(args) => search::run(&store, &args),
         SessionsCommand::Export {
             session,
             format,

@@ -98,6 +98,8 @@ impl Place {
             Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
             Err(_) => Vec::new(),
         };
+        // The caches of lists are no session.
+        all.retain(|path| !path.ends_with(".cache"));
         all.sort();
         all
     }

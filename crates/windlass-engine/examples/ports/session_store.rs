@@ -12,6 +12,7 @@ use windlass_core::id::SessionId;
 use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
+use windlass_core::session_state::StateFold;
 use windlass_core::store::{
     LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
 };
@@ -120,6 +121,8 @@ impl SessionStore for Map {
                 return None;
             };
             let (workspace, title, count) = (workspace.clone(), String::new(), events.len() as u64);
+            let mut state = StateFold::default();
+            events.iter().for_each(|event| state.add(event));
             Some(Ok(SessionHead {
                 id,
                 opened: first.at,
@@ -127,6 +130,7 @@ impl SessionStore for Map {
                 workspace,
                 title,
                 events: count,
+                state: state.state(),
             }))
         });
         futures_util::stream::iter(heads.collect::<Vec<_>>()).boxed()

@@ -68,6 +68,11 @@ impl SandboxPlan {
         plan: &TreePlan,
         agent: Option<&Path>,
     ) -> Spec {
+        // For every user but root the kernel refuses these by itself. It is a walk over a thousand files, which runs
+        // while this thread looks at other places.
+        let walk = || unreadable_by_others(Path::new("/etc"));
+        let is_root = rustix::process::geteuid().is_root();
+        let walking = is_root.then(|| std::thread::Builder::new().spawn(walk));
         let home = self.real_home();
         let mut shown = self.shown(home.as_deref(), env);
         let agent = self.agent.as_ref().zip(agent);
@@ -94,6 +99,11 @@ impl SandboxPlan {
         } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
             layers.push(Layer { at, upper, work });
         }
+        let mut secrets = found.secrets;
+        if let Some(thread) = walking {
+            let walked = thread.ok().and_then(|thread| thread.join().ok());
+            secrets.extend(walked.unwrap_or_else(walk));
+        }
         let boxes = self.data_dir.join("boxes");
         // Two sandboxes in one workspace share the list of placeholders, whoever started them.
         let journal = boxes.join(format!(
@@ -114,7 +124,7 @@ impl SandboxPlan {
                 home.as_deref(),
                 shown.read.iter().chain(&shown.caches),
                 &write,
-                found.secrets,
+                secrets,
             ),
             home,
             read: shown.read.into_iter().collect(),
@@ -187,10 +197,6 @@ impl SandboxPlan {
         };
         let mut hide: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         hide.extend(host_keys());
-        // For every other user the kernel refuses these by itself.
-        if rustix::process::geteuid().is_root() {
-            hide.extend(unreadable_by_others(Path::new("/etc")));
-        }
         hide.extend(
             home.into_iter()
                 .flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))),
@@ -340,13 +346,14 @@ fn unreadable_by_others(base: &Path) -> Vec<PathBuf> {
     while let Some(dir) = open.pop() {
         for entry in crate::private::entries(&dir, left) {
             left = left.saturating_sub(1);
+            // Most entries of `/etc` are symlinks, which the directory itself says.
+            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                continue;
+            }
             let Ok(meta) = entry.metadata() else {
                 continue;
             };
             let needed = if meta.is_dir() { 0o005 } else { 0o004 };
-            if meta.is_symlink() {
-                continue;
-            }
             if meta.mode() & needed != needed {
                 found.push(entry.path());
             } else if meta.is_dir() {

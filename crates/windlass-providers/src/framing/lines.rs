@@ -73,6 +73,16 @@ impl LineSplitter {
         Ok(Some(line))
     }
 
+    /// Whether the next byte is the first one of a line, of a stream that has had lines.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        self.started && self.partial.is_empty() && !self.skip_line_feed && self.failed.is_none()
+    }
+
+    /// The longest line.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Remembers the failure and frees what was collected.
     pub(crate) fn fail(&mut self, error: FramingError) -> FramingError {
         self.failed = Some(error.clone());

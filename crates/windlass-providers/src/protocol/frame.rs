@@ -55,10 +55,32 @@ impl Frame {
         {
             return Some(Cow::Borrowed(text));
         }
+        if let Some(text) = unescape(text) {
+            return Some(Cow::Owned(text));
+        }
         // With its quotes it must be exactly one JSON string.
         let quoted = data.get(self.before.len() - 1..data.len() - self.after.len() + 1)?;
         serde_json::from_str::<Text<'a>>(quoted).ok()?.0
     }
+}
+
+/// The text of a JSON string with nothing but the short escapes; `None` when a parser has to look at it.
+fn unescape(mut text: &str) -> Option<String> {
+    let mut plain = String::with_capacity(text.len());
+    while let Some(at) = text.find(|c: char| matches!(c, '"' | '\\') || c < ' ') {
+        plain.push_str(&text[..at]);
+        let mut rest = text[at..].chars();
+        plain.push(match (rest.next()?, rest.next()?) {
+            ('\\', c @ ('"' | '\\' | '/')) => c,
+            ('\\', 'n') => '\n',
+            ('\\', 't') => '\t',
+            ('\\', 'r') => '\r',
+            _ => return None,
+        });
+        text = rest.as_str();
+    }
+    plain.push_str(text);
+    Some(plain)
 }
 
 #[cfg(test)]

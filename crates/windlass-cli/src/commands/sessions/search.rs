@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use futures_util::StreamExt;
-use serde_json::{Value, json};
-use windlass::core::event::{Event, EventKind};
+use serde_json::json;
+use windlass::core::event::Event;
 use windlass::core::id::SessionId;
-use windlass::core::message::{Message, Origin, Part, Role};
-use windlass::core::store::SessionStore;
+use windlass::core::search_text::{fold_case, visit_texts};
 use windlass::machine::SessionLog;
 
 use crate::args::SearchArgs;
@@ -19,31 +17,19 @@ use crate::{exit, out};
 /// Characters shown on each side of a hit.
 const AROUND: usize = 80;
 
-pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Failure> {
     let needle = Needle::new(&args.text, args.case);
     if needle.chars.is_empty() {
         return Err(Failure::usage("there is nothing to find").hint("name the words to look for"));
     }
-    let (mut found, mut sessions) = (0, 0);
-    let mut heads = store.list();
-    'sessions: while let Some(head) = heads.next().await {
-        let head = match head {
-            Ok(head) => head,
-            Err(err) => {
-                say!("warning: passed over: {}", message(&err.to_string()));
-                continue;
-            }
-        };
-        sessions += 1;
-        let mut events = store.read(&head.id, 1);
-        while let Some(event) = events.next().await {
+    let mut search = store.search(&args.text)?;
+    let mut found = 0;
+    'sessions: while let Some(id) = search.next_session() {
+        while let Some(event) = search.next_event() {
             let event = match event {
                 Ok(event) => event,
                 Err(err) => {
-                    say!(
-                        "warning: the rest is passed over: {}",
-                        message(&err.to_string())
-                    );
+                    say!("warning: passed over: {}", message(&err.to_string()));
                     break;
                 }
             };
@@ -52,7 +38,7 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
                     break 'sessions;
                 }
                 found += 1;
-                tell(&head.id, &event, who, &line, args.json);
+                tell(&id, &event, who, &line, args.json);
             }
         }
     }
@@ -62,7 +48,7 @@ pub(super) async fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCod
             args.limit
         );
     } else if found == 0 && !args.json {
-        say!("nothing found in {sessions} sessions");
+        say!("nothing found in {} sessions", search.sessions());
     }
     // As with other programs that search: nothing found is not a success.
     Ok(exit::of(found > 0))
@@ -92,46 +78,8 @@ fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
                 .map(|line| (who, line)),
         );
     };
-    match &event.kind {
-        EventKind::RunStarted { prompt, .. } | EventKind::Queued { prompt, .. } => {
-            look_at(prompt, &mut look)
-        }
-        EventKind::Said { message, .. } => look_at(message, &mut look),
-        EventKind::CallFinished { result, .. } => look("result", &result.text),
-        _ => {}
-    }
+    visit_texts(&event.kind, &mut look);
     found
-}
-
-fn look_at(message: &Message, look: &mut impl FnMut(&'static str, &str)) {
-    let who = match (message.role, message.origin) {
-        (_, Origin::Engine) => "engine",
-        (Role::Assistant, _) => "model",
-        _ => "person",
-    };
-    for part in &message.parts {
-        match part {
-            Part::Text { text } => look(who, text),
-            Part::Reasoning { text, .. } => look("thought", text),
-            Part::Call(call) => {
-                look("call", &call.name);
-                texts(&call.args, &mut |text| look("call", text));
-                call.malformed.iter().for_each(|raw| look("call", raw));
-            }
-            Part::Result(result) => look("result", &result.text),
-            Part::Image { .. } => {}
-        }
-    }
-}
-
-/// All texts in a value.
-fn texts(value: &Value, look: &mut impl FnMut(&str)) {
-    match value {
-        Value::String(text) => look(text),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, look)),
-        Value::Object(map) => map.values().for_each(|item| texts(item, look)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// What is looked for.
@@ -178,11 +126,7 @@ impl Needle {
 
     /// One character for one, so that places in the folded line are places in the line.
     fn fold(&self, c: char) -> char {
-        if self.case {
-            c
-        } else {
-            c.to_lowercase().next().unwrap_or(c)
-        }
+        if self.case { c } else { fold_case(c) }
     }
 
     /// The piece of a line around the first place that holds it.
