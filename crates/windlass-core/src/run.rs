@@ -53,6 +53,8 @@ use crate::validator::{Evidence, Finding};
 pub const MAX_STALE: u32 = 3;
 /// Broken rules that are named in the outcome.
 const MAX_BROKEN: usize = 20;
+/// Paths without room on the disk that are remembered.
+const MAX_UNWRITTEN: usize = 1_000;
 /// Earlier tries whose findings are remembered.
 const MAX_TRIES: usize = 20;
 
@@ -215,6 +217,8 @@ pub struct Run {
     ending: Option<Outcome>,
     /// Rules that calls broke which nothing judged before they ran.
     broken_rules: BTreeSet<String>,
+    /// Paths that the disk of the workspace had no room for and that no later call wrote.
+    unwritten: BTreeSet<String>,
 }
 
 impl Run {
@@ -245,6 +249,7 @@ impl Run {
             output: None,
             ending: None,
             broken_rules: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
         }
     }
 
@@ -288,6 +293,9 @@ impl Run {
                 "a call that the agent ran without asking",
                 rules,
             ));
+        }
+        if !self.unwritten.is_empty() {
+            return Step::End(no_room(&self.unwritten));
         }
         if !here.judges || self.landed {
             return Step::Keep;
@@ -446,6 +454,13 @@ impl Run {
             EventKind::RuleBroken { rule, .. } if self.broken_rules.len() < MAX_BROKEN => {
                 self.broken_rules.insert(rule.clone());
             }
+            EventKind::NotWritten { paths, .. } => {
+                let room = MAX_UNWRITTEN.saturating_sub(self.unwritten.len());
+                self.unwritten.extend(paths.iter().take(room).cloned());
+            }
+            EventKind::FileChanged { change, .. } => {
+                self.unwritten.remove(&change.path);
+            }
             EventKind::RunEnding { outcome } => self.ending = Some(outcome.clone()),
             _ => {}
         }
@@ -584,6 +599,17 @@ pub fn rules_broken<'a>(what: &str, rules: impl IntoIterator<Item = &'a str>) ->
         rules.join(", ")
     );
     Outcome::failed(FailReason::Policy, detail)
+}
+
+/// The end of a run in place whose changes are not all on the disk.
+fn no_room(paths: &BTreeSet<String>) -> Outcome {
+    let names: Vec<String> = paths.iter().cloned().collect();
+    let detail = format!(
+        "the disk of the workspace is full, and these changes are not written: {}; free some space, then resume the \
+         session",
+        paths_in_words(&names)
+    );
+    Outcome::failed(FailReason::Store, detail)
 }
 
 #[cfg(test)]
