@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::prompts::paths_in_words;
 use self::prompts::{listed, retry_prompt};
-use crate::ask::{About, Answer, LandingAsk};
+use crate::ask::{About, Answer, AnsweredBy, LandingAsk};
 use crate::event::{Event, EventKind};
 use crate::flags::SavedFlags;
 use crate::id::{AskId, RunId};
@@ -169,6 +169,8 @@ pub struct Here {
     pub requires_changes: bool,
     /// Somebody is here who can answer.
     pub attended: bool,
+    /// The approval mode lets no call change anything.
+    pub read_only: bool,
     /// It only lands a kept run, of which nothing but commits may be left.
     pub only_lands: bool,
     /// Iterations the budget allows.
@@ -217,6 +219,12 @@ pub struct Run {
     ending: Option<Outcome>,
     /// Rules that calls broke which nothing judged before they ran.
     broken_rules: BTreeSet<String>,
+    /// A call was begun.
+    called: bool,
+    /// A person answered an ask, also later and from elsewhere.
+    was_attended: bool,
+    /// The rule by which the last call was denied.
+    denied: Option<String>,
     /// Paths that the disk of the workspace had no room for and that no later call wrote.
     unwritten: BTreeSet<String>,
 }
@@ -249,6 +257,9 @@ impl Run {
             output: None,
             ending: None,
             broken_rules: BTreeSet::new(),
+            called: false,
+            was_attended: false,
+            denied: None,
             unwritten: BTreeSet::new(),
         }
     }
@@ -296,6 +307,11 @@ impl Run {
         }
         if !self.unwritten.is_empty() {
             return Step::End(no_room(&self.unwritten));
+        }
+        if let Some(rule) = &self.denied
+            && !(self.called || self.was_attended || here.attended || here.read_only)
+        {
+            return Step::End(all_denied(rule));
         }
         if !here.judges || self.landed {
             return Step::Keep;
@@ -442,7 +458,8 @@ impl Run {
                     self.landing_ask = Some((ask.id.clone(), about.clone()));
                 }
             }
-            EventKind::Answered { ask, answer, .. } => {
+            EventKind::Answered { ask, answer, by } => {
+                self.was_attended |= *by == AnsweredBy::Person;
                 if let Some((_, about)) = self.landing_ask.take_if(|(id, _)| id == ask) {
                     self.landing_answer = Some((about, answer.clone()));
                 }
@@ -454,6 +471,8 @@ impl Run {
             EventKind::RuleBroken { rule, .. } if self.broken_rules.len() < MAX_BROKEN => {
                 self.broken_rules.insert(rule.clone());
             }
+            EventKind::CallStarted { .. } => self.called = true,
+            EventKind::Denied { rule, .. } => self.denied = Some(rule.clone()),
             EventKind::NotWritten { paths, .. } => {
                 let room = MAX_UNWRITTEN.saturating_sub(self.unwritten.len());
                 self.unwritten.extend(paths.iter().take(room).cloned());
@@ -597,6 +616,15 @@ pub fn rules_broken<'a>(what: &str, rules: impl IntoIterator<Item = &'a str>) ->
     let detail = format!(
         "{what} is not allowed by {}; nothing landed, look at the kept copy and land it yourself if it may stay",
         rules.join(", ")
+    );
+    Outcome::failed(FailReason::Policy, detail)
+}
+
+/// The end of a run that nobody watches and that was not let do anything.
+fn all_denied(rule: &str) -> Outcome {
+    let detail = format!(
+        "every call of the agent was denied, the last one by {rule}; allow what it needs by a rule or --approval, or \
+         run it where a person can answer"
     );
     Outcome::failed(FailReason::Policy, detail)
 }

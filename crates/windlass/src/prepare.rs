@@ -261,13 +261,11 @@ impl Prepared {
         let redactor = || wire::redactor(&settings);
         let mut validators = contract::validators(&settings, contract, &root, redactor, isolated)?;
         validators.extend(request.validators.iter().cloned());
-        // Nothing of an isolated run reaches the tree before it was judged, so that calls in it run freely.
-        let default_mode = if isolated { Mode::Auto } else { Mode::Ask };
         let wired = wire::engine(
             &settings,
             &agent,
             root.clone(),
-            default_mode,
+            default_mode(isolated),
             tools,
             validators,
         )?;
@@ -333,6 +331,15 @@ fn check_isolation(
         );
     }
     Ok(())
+}
+
+/// The approval mode where nothing else says one. Nothing of an isolated run reaches the tree before it was judged, so
+/// that calls in it run freely.
+pub(crate) fn default_mode(isolated: bool) -> Mode {
+    match isolated {
+        true => Mode::Auto,
+        false => Mode::Ask,
+    }
 }
 
 /// How runs of a session are to be done.

@@ -107,6 +107,11 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
             output.err
         );
     }
+    let (shown, expected) = (
+        stable(&output.err),
+        stable(transcript(README, "› read_file")),
+    );
+    assert!(shown.contains(&expected), "the README shows\n{expected}");
     let kinds: Vec<String> = place
         .log()
         .iter()
@@ -120,6 +125,54 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
         kinds.ends_with(&["run_finished", "undone", "redone"].map(str::to_owned)),
         "{kinds:?}"
     );
+}
+
+const README: &str = include_str!("../../../../README.md");
+
+/// The block of a document that begins with these words.
+fn transcript<'t>(document: &'t str, begins: &str) -> &'t str {
+    let blocks = document.split("```text\n").skip(1);
+    let mut blocks = blocks.filter_map(|rest| Some(rest.split_once("```")?.0));
+    blocks.find(|block| block.starts_with(begins)).unwrap()
+}
+
+/// A transcript without what differs from run to run.
+fn stable(text: &str) -> String {
+    let lines = text.lines().map(|line| match line {
+        line if line.starts_with("completed · ") => line.rsplit_once(" · ").unwrap().0,
+        line if line.starts_with("  session ") => "  session",
+        line => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_readme_shows_the_reason_that_is_asked_with() {
+    let place = Place::new();
+    let args = ["policy", "explain", "--json", "--in-place", "bash"];
+    let explained = place.run(&[&args[..], &["cargo test -p parser"]].concat());
+    let explained: serde_json::Value = serde_json::from_str(&explained.out).unwrap();
+    let decision = &explained["decision"];
+    let (reason, rule) = (&decision["reason"], &decision["rule"]);
+    let because = format!(
+        "  because: {} ({})\n",
+        reason.as_str().unwrap(),
+        rule.as_str().unwrap()
+    );
+    let shown = transcript(README, "approve?");
+    assert!(shown.contains(&because), "{because}");
+}
+
+#[test]
+fn without_a_command_it_shows_the_first_steps() {
+    let place = Place::new();
+    let output = place.run(&[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("windlass demo"), "{}", output.out);
+    assert!(output.out.lines().count() < 12, "{}", output.out);
+    let wrong = place.run(&["sesions"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("'sessions'"), "{}", wrong.err);
 }
 
 #[test]
