@@ -5,9 +5,10 @@ mod landing;
 mod reports;
 mod sessions;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use windlass::core::gate::Mode;
 use windlass::core::terms::SandboxLevel;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
@@ -23,18 +24,14 @@ pub(crate) use self::sessions::{
 
 /// Run any coding agent under one contract that is enforced.
 #[derive(Debug, Parser)]
-#[command(
-    name = "windlass",
-    version,
-    arg_required_else_help = true,
-    max_term_width = 100
-)]
+#[command(name = "windlass", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Append log lines for developers to this file (filter: `WINDLASS_LOG`)
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+    /// None where nothing was typed.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,7 +40,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with the agent, in place, prompt by prompt
     Chat(ChatArgs),
-    /// Go on with a session in place, or with a kept run on its copy: what is open first, then a prompt or a chat
+    /// Continue a session or a kept run: what is open first, then a prompt or a chat
     Resume(ResumeArgs),
     /// Answer what a run waits for, and let it go on; without an id, list what waits
     Answer(AnswerArgs),
@@ -91,7 +88,7 @@ pub(crate) enum Command {
     },
     /// List vendors and models
     Models(ModelsArgs),
-    /// List who can work: the built-in agent and others, whether they are here, and what they can do
+    /// List agents, whether they are installed, and what they can do
     Runtimes(RuntimesArgs),
     /// Show and test what calls may do
     #[command(subcommand)]
@@ -196,36 +193,30 @@ pub(crate) struct RunArgs {
     /// Start from this plan: the name of a kept one, `last`, or a file
     #[arg(long, value_name = "PLAN")]
     pub(crate) plan: Option<String>,
-    #[command(flatten)]
-    pub(crate) agent: AgentFlags,
-    #[command(flatten)]
-    pub(crate) limits: LimitFlags,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
     /// Work on the tree itself, not on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
     /// Work on a copy that lands when the checks pass; this is the default
     #[arg(long)]
     pub(crate) isolated: bool,
-    #[command(flatten)]
-    pub(crate) contract: ContractFlags,
     /// Go on with the newest session of this workspace
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub(crate) go_on: bool,
     /// Go on with this session
     #[arg(short, long, value_name = "SESSION")]
     pub(crate) resume: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
+    #[command(flatten)]
+    pub(crate) contract: ContractFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
     /// Go on with the newest session of this workspace
     #[arg(short = 'c', long = "continue")]
     pub(crate) go_on: bool,
@@ -233,7 +224,13 @@ pub(crate) struct ChatArgs {
     #[arg(long)]
     pub(crate) isolated: bool,
     #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+    #[command(flatten)]
     pub(crate) contract: ContractFlags,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -258,9 +255,9 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
-    pub(crate) contract: ContractFlags,
-    #[command(flatten)]
     pub(crate) agent: AgentFlags,
+    #[command(flatten)]
+    pub(crate) contract: ContractFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
     #[command(flatten)]
@@ -300,6 +297,7 @@ pub(crate) struct ForkArgs {
 }
 
 #[derive(Debug, Args, Default, Clone)]
+#[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// What standard output gets
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -348,14 +346,14 @@ fn pace(text: &str) -> Result<std::time::Duration, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
     /// Keep the folder the demo worked in
     #[arg(long)]
     pub(crate) keep: bool,
     /// Pause after each step, in seconds [default: 0.5 at a terminal, 0 otherwise]
     #[arg(long, value_name = "SECONDS", value_parser = pace)]
     pub(crate) pace: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -376,7 +374,7 @@ pub(crate) struct SandboxArgs {
         allow_hyphen_values = true,
         value_name = "COMMAND"
     )]
-    pub(crate) command: Vec<std::ffi::OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -446,15 +444,15 @@ pub(crate) struct ExplainArgs {
         value_name = "CALL"
     )]
     pub(crate) words: Vec<String>,
-    /// Judge in this mode: plan, ask, edit or auto
+    /// Judge in this mode: plan, ask, edit or auto [default: the one that `run` would use here]
     #[arg(long, value_name = "MODE")]
     pub(crate) approval: Option<Mode>,
     /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: as for `run`]
     #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
     pub(crate) sandbox: Option<SandboxLevel>,
-    /// As if it worked on a private copy
+    /// As for `run --in-place`, and not on a private copy
     #[arg(long)]
-    pub(crate) isolated: bool,
+    pub(crate) in_place: bool,
     /// Work in this directory
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
@@ -535,16 +533,100 @@ pub(crate) enum TrustCommand {
     },
 }
 
+/// The commands of the help, by the group in which a user looks for them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Work", &["run", "chat", "resume", "answer"]),
+    (
+        "Changes",
+        &["status", "diff", "land", "discard", "undo", "redo"],
+    ),
+    (
+        "Sessions",
+        &["sessions", "fork", "replay", "context", "stats"],
+    ),
+    (
+        "Set-up",
+        &[
+            "doctor", "models", "runtimes", "config", "trust", "policy", "tools", "prompt",
+            "diagram",
+        ],
+    ),
+    ("Other", &["demo", "sandbox", "completion", "debug", "help"]),
+];
+
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    Cli::try_parse()
+    Cli::from_arg_matches(&command().try_get_matches_from(typed(std::env::args_os()))?)
+}
+
+/// The words that were typed, with `-p` for a task of which only the answer is printed.
+fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if words
+        .get(1)
+        .is_some_and(|word| word == "-p" || word == "--print")
+    {
+        words.splice(1..2, ["run", "--quiet"].map(OsString::from));
+    }
+    words
+}
+
+/// The commands, with a help that lists them by group.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let about = |name: &str| match command.find_subcommand(name) {
+        Some(known) => known.get_about().map(ToString::to_string),
+        None => Some("Print this message or the help of a command".to_owned()),
+    };
+    let mut listed = String::new();
+    for (group, names) in GROUPS {
+        listed.push_str(&format!("{group}:\n"));
+        for name in names {
+            let about = about(name).unwrap_or_default();
+            listed.push_str(&format!("  {name:<11} {about}\n"));
+        }
+        listed.push('\n');
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n       windlass -p PROMPT    the same as `run --quiet`\n\n\
+         {listed}Options:\n{{options}}"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_commands_fit_together() {
-        super::Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let command = command();
+        let known = command.get_subcommands().map(clap::Command::get_name);
+        let mut known: Vec<&str> = known.chain(["help"]).collect();
+        let mut listed: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        known.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    #[test]
+    fn print_is_a_quiet_run_and_only_in_front() {
+        let check = |given: &[&str], expect: &[&str]| {
+            let words = given.iter().map(OsString::from);
+            assert_eq!(typed(words), expect);
+        };
+        check(
+            &["windlass", "-p", "-m", "x", "fix it"],
+            &["windlass", "run", "--quiet", "-m", "x", "fix it"],
+        );
+        check(&["windlass", "--print"], &["windlass", "run", "--quiet"]);
+        check(&["windlass", "run", "-p"], &["windlass", "run", "-p"]);
     }
 }

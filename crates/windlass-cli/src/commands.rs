@@ -29,15 +29,32 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
-use crate::args::{Cli, Command, DebugCommand};
+use crate::args::{self, Cli, Command, DebugCommand};
 use crate::exit;
 use crate::failure::Failure;
 
+/// The screen of `windlass` without a command.
+const FIRST_STEPS: &str = concat!(
+    "windlass ",
+    env!("CARGO_PKG_VERSION"),
+    r#": run any coding agent under one contract that is enforced
+
+  windlass demo                    watch it work: no key, no network
+  windlass doctor                  check this machine's setup
+  windlass run "fix the test"      do one task on a copy, and land it when the checks pass
+  windlass chat                    work with the agent in your tree, prompt by prompt
+  windlass resume                  continue the newest session
+
+`windlass --help` lists all commands
+"#
+);
+
 pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    let Some(command) = cli.command else {
+        return Ok(exit::printed(FIRST_STEPS));
+    };
     kept::recover();
-    match cli.command {
+    match command {
         Command::Run(args) => work::run(&args),
         Command::Chat(args) => work::chat(&args),
         Command::Resume(args) => work::resume(&args),
@@ -70,7 +87,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "windlass", &mut script);
+            clap_complete::generate(shell, &mut args::command(), "windlass", &mut script);
             Ok(exit::printed(&String::from_utf8_lossy(&script)))
         }
     }

@@ -354,7 +354,7 @@ impl InteractiveSession {
                 None => (line, Delivery::Steer),
             },
         };
-        match model::attach(text.to_owned(), &self.root) {
+        match model::attach(text.to_owned(), &self.root, &crate::process::notices()) {
             Ok(prompt) => drop(self.session.queue(prompt, when).await?),
             Err(error) => Failure::from(error).print(),
         }

@@ -199,6 +199,13 @@ pub enum EventKind {
         /// The rule.
         rule: String,
     },
+    /// The disk of the workspace had no room for changes of a call. A run in which they are not written later fails.
+    NotWritten {
+        /// The call.
+        call: CallId,
+        /// The first paths of them.
+        paths: Vec<String>,
+    },
     /// Live: a call shows what it is doing.
     CallProgress {
         /// Which.
@@ -650,6 +657,7 @@ impl EventKind {
             | Self::Redone { .. }
             | Self::ModelSwitched { .. }
             | Self::Forked { .. }
+            | Self::NotWritten { .. }
             | Self::SessionClosed {} => {}
         }
     }

@@ -312,6 +312,26 @@ impl PermissionGate {
         })
     }
 
+    /// Whether the files that a call would write may be read without a question.
+    #[must_use]
+    pub fn may_read(&self, proposal: &Proposal<'_>) -> bool {
+        let written = proposal.touches.iter().filter_map(|touch| match touch {
+            Touch::Write { path, inside, .. } => Some(Touch::Read {
+                path: path.clone(),
+                inside: *inside,
+            }),
+            _ => None,
+        });
+        let touches: Vec<Touch> = written.collect();
+        let reading = Proposal {
+            tool: "read_file",
+            effect: Effect::Read,
+            touches: &touches,
+            place: proposal.place,
+        };
+        self.judge(&reading).verdict == Verdict::Allow
+    }
+
     /// Whether a rule takes the tool away before the model sees it.
     #[must_use]
     pub fn hides(&self, tool: &str) -> bool {

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::prompts::paths_in_words;
 use self::prompts::{listed, retry_prompt};
-use crate::ask::{About, Answer, LandingAsk};
+use crate::ask::{About, Answer, AnsweredBy, LandingAsk};
 use crate::event::{Event, EventKind};
 use crate::flags::SavedFlags;
 use crate::id::{AskId, RunId};
@@ -53,6 +53,8 @@ use crate::validator::{Evidence, Finding};
 pub const MAX_STALE: u32 = 3;
 /// Broken rules that are named in the outcome.
 const MAX_BROKEN: usize = 20;
+/// Paths without room on the disk that are remembered.
+const MAX_UNWRITTEN: usize = 1_000;
 /// Earlier tries whose findings are remembered.
 const MAX_TRIES: usize = 20;
 
@@ -167,6 +169,8 @@ pub struct Here {
     pub requires_changes: bool,
     /// Somebody is here who can answer.
     pub attended: bool,
+    /// The approval mode lets no call change anything.
+    pub read_only: bool,
     /// It only lands a kept run, of which nothing but commits may be left.
     pub only_lands: bool,
     /// Iterations the budget allows.
@@ -215,6 +219,14 @@ pub struct Run {
     ending: Option<Outcome>,
     /// Rules that calls broke which nothing judged before they ran.
     broken_rules: BTreeSet<String>,
+    /// A call was begun.
+    called: bool,
+    /// A person answered an ask, also later and from elsewhere.
+    was_attended: bool,
+    /// The rule by which the last call was denied.
+    denied: Option<String>,
+    /// Paths that the disk of the workspace had no room for and that no later call wrote.
+    unwritten: BTreeSet<String>,
 }
 
 impl Run {
@@ -245,6 +257,10 @@ impl Run {
             output: None,
             ending: None,
             broken_rules: BTreeSet::new(),
+            called: false,
+            was_attended: false,
+            denied: None,
+            unwritten: BTreeSet::new(),
         }
     }
 
@@ -288,6 +304,14 @@ impl Run {
                 "a call that the agent ran without asking",
                 rules,
             ));
+        }
+        if !self.unwritten.is_empty() {
+            return Step::End(no_room(&self.unwritten));
+        }
+        if let Some(rule) = &self.denied
+            && !(self.called || self.was_attended || here.attended || here.read_only)
+        {
+            return Step::End(all_denied(rule));
         }
         if !here.judges || self.landed {
             return Step::Keep;
@@ -434,7 +458,8 @@ impl Run {
                     self.landing_ask = Some((ask.id.clone(), about.clone()));
                 }
             }
-            EventKind::Answered { ask, answer, .. } => {
+            EventKind::Answered { ask, answer, by } => {
+                self.was_attended |= *by == AnsweredBy::Person;
                 if let Some((_, about)) = self.landing_ask.take_if(|(id, _)| id == ask) {
                     self.landing_answer = Some((about, answer.clone()));
                 }
@@ -445,6 +470,15 @@ impl Run {
             }
             EventKind::RuleBroken { rule, .. } if self.broken_rules.len() < MAX_BROKEN => {
                 self.broken_rules.insert(rule.clone());
+            }
+            EventKind::CallStarted { .. } => self.called = true,
+            EventKind::Denied { rule, .. } => self.denied = Some(rule.clone()),
+            EventKind::NotWritten { paths, .. } => {
+                let room = MAX_UNWRITTEN.saturating_sub(self.unwritten.len());
+                self.unwritten.extend(paths.iter().take(room).cloned());
+            }
+            EventKind::FileChanged { change, .. } => {
+                self.unwritten.remove(&change.path);
             }
             EventKind::RunEnding { outcome } => self.ending = Some(outcome.clone()),
             _ => {}
@@ -584,6 +618,26 @@ pub fn rules_broken<'a>(what: &str, rules: impl IntoIterator<Item = &'a str>) ->
         rules.join(", ")
     );
     Outcome::failed(FailReason::Policy, detail)
+}
+
+/// The end of a run that nobody watches and that was not let do anything.
+fn all_denied(rule: &str) -> Outcome {
+    let detail = format!(
+        "every call of the agent was denied, the last one by {rule}; allow what it needs by a rule or --approval, or \
+         run it where a person can answer"
+    );
+    Outcome::failed(FailReason::Policy, detail)
+}
+
+/// The end of a run in place whose changes are not all on the disk.
+fn no_room(paths: &BTreeSet<String>) -> Outcome {
+    let names: Vec<String> = paths.iter().cloned().collect();
+    let detail = format!(
+        "the disk of the workspace is full, and these changes are not written: {}; free some space, then resume the \
+         session",
+        paths_in_words(&names)
+    );
+    Outcome::failed(FailReason::Store, detail)
 }
 
 #[cfg(test)]

@@ -487,3 +487,90 @@ fn a_call_that_broke_a_rule_ends_the_run_before_anything_lands() {
     assert_eq!(reason, FailReason::Policy);
     assert!(detail.contains("user rule bash(curl *)"), "{detail}");
 }
+
+#[test]
+fn a_path_without_room_on_the_disk_fails_the_run_unless_a_later_call_writes_it() {
+    let call = crate::id::CallId("c1".to_owned());
+    let paths = vec!["a.txt".to_owned(), "b.txt".to_owned()];
+    let not_written = EventKind::NotWritten {
+        call: call.clone(),
+        paths,
+    };
+    let changed = |path: &str| EventKind::FileChanged {
+        call: call.clone(),
+        change: crate::workspace::FileChange {
+            path: path.to_owned(),
+            change: crate::workspace::Change::Modified,
+            added: None,
+            removed: None,
+            diff: None,
+        },
+        swap: None,
+    };
+    let next = |events: &[EventKind]| {
+        let log = [&events[..], &tried()].concat();
+        folded(&log).next(&here(Place::Open))
+    };
+    let partly = [changed("b.txt"), not_written.clone(), changed("a.txt")];
+    let Step::End(Outcome::Failed { reason, detail, .. }) = next(&partly) else {
+        panic!("{:?}", next(&partly));
+    };
+    assert_eq!(reason, FailReason::Store);
+    assert!(detail.contains("not written: b.txt;"), "{detail}");
+    let later = [not_written, changed("a.txt"), changed("b.txt")];
+    assert_eq!(next(&later), next(&[]));
+}
+
+#[test]
+fn a_run_whose_calls_were_all_denied_fails_where_nobody_watches() {
+    let call = crate::id::CallId("c1".to_owned());
+    let denied = EventKind::Denied {
+        call: call.clone(),
+        rule: "mode ask".to_owned(),
+        reason: "nobody is there".to_owned(),
+    };
+    let started = EventKind::CallStarted {
+        call: crate::message::ToolCall {
+            id: call,
+            name: "read_file".to_owned(),
+            args: serde_json::Value::Null,
+            malformed: None,
+        },
+        verdict: None,
+        rule: String::new(),
+    };
+    let next = |events: &[EventKind], here: Here| {
+        let log = [events, &tried()].concat();
+        folded(&log).next(&here)
+    };
+    let unwatched = || Here {
+        attended: false,
+        ..here(Place::Open)
+    };
+    let Step::End(Outcome::Failed { reason, detail, .. }) = next(&[denied.clone()], unwatched())
+    else {
+        panic!("{:?}", next(&[denied.clone()], unwatched()));
+    };
+    assert_eq!(reason, FailReason::Policy);
+    assert!(detail.contains("the last one by mode ask"), "{detail}");
+    let watched = Here {
+        attended: true,
+        ..unwatched()
+    };
+    let plan = Here {
+        read_only: true,
+        ..unwatched()
+    };
+    for (events, here) in [
+        (vec![denied.clone()], watched),
+        (vec![denied.clone()], plan),
+        (vec![started, denied.clone()], unwatched()),
+        (
+            vec![answered(Answer::No { note: None }), denied],
+            unwatched(),
+        ),
+    ] {
+        let next = next(&events, here);
+        assert!(!matches!(next, Step::End(_)), "{next:?}");
+    }
+}

@@ -177,9 +177,10 @@ pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
     /// What this call would touch, resolved but untouched. Judged before `run`.
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
-    /// What would change, to be shown with an approval; `None` when there is nothing to show.
-    fn preview(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
-        None
+    /// What would change, to be shown with an approval; `None` when there is nothing to show. A call that cannot work
+    /// fails here, and no person is asked about it.
+    fn preview(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        Ok(None)
     }
     /// Whether a call that was begun, and whose process died, was done: by looking at what is there, and only where that
     /// leaves no doubt. `None` otherwise.

@@ -266,6 +266,8 @@ pub struct CallChanges {
     pub lost: Vec<(String, String)>,
     /// Texts for the user, each with the code of its warning.
     pub warnings: Vec<(&'static str, String)>,
+    /// Source files for which the disk of the workspace has no room.
+    pub not_written: Vec<String>,
     /// No space is left for what undo needs. The run ends when the call is logged.
     pub full: Option<String>,
 }

@@ -68,8 +68,12 @@ pub trait TypedTool: Send + Sync + 'static {
     /// See [`Tool::touches`].
     fn touches(&self, args: Self::Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
     /// See [`Tool::preview`].
-    fn preview(&self, _args: Self::Args, _ctx: &ToolCtx<'_>) -> Option<String> {
-        None
+    fn preview(
+        &self,
+        _args: Self::Args,
+        _ctx: &ToolCtx<'_>,
+    ) -> Result<Option<String>, ToolFailure> {
+        Ok(None)
     }
     /// See [`Tool::happened`].
     fn happened(&self, _args: Self::Args, _ctx: &ToolCtx<'_>) -> Option<Happened> {
@@ -105,8 +109,8 @@ impl<T: TypedTool> Tool for Typed<T> {
         self.tool.touches(parse(args.clone())?, ctx)
     }
 
-    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<String> {
-        self.tool.preview(parse(args.clone()).ok()?, ctx)
+    fn preview(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        self.tool.preview(parse(args.clone())?, ctx)
     }
 
     fn happened(&self, args: &Value, ctx: &ToolCtx<'_>) -> Option<Happened> {

@@ -278,19 +278,24 @@ impl Executor {
         call: &CallId,
         described: Vec<FileChange>,
     ) -> Result<Option<String>, StoreError> {
-        let (found, full) = match snapshots {
+        let found = match snapshots {
             Some(snapshots) => self.found(snapshots.as_ref(), call).await?,
-            None => (Vec::new(), None),
+            None => CallChanges::default(),
         };
-        for (change, swap) in matched(described, found) {
+        for (change, swap) in matched(described, found.files) {
             let call = call.clone();
             let changed = EventKind::FileChanged { call, change, swap };
             self.outlet.emit(changed).await?;
         }
+        if !found.not_written.is_empty() {
+            let (call, paths) = (call.clone(), found.not_written);
+            let not_written = EventKind::NotWritten { call, paths };
+            self.outlet.emit(not_written).await?;
+        }
         if let Some(snapshots) = snapshots {
             snapshots.logged(call);
         }
-        Ok(full)
+        Ok(found.full)
     }
 
     /// The changes of the call, by content. Warns of those that cannot be undone or merged.
@@ -298,24 +303,18 @@ impl Executor {
         &self,
         snapshots: &dyn Snapshots,
         call: &CallId,
-    ) -> Result<(Vec<(FileChange, Swap)>, Option<String>), StoreError> {
-        let changes = match snapshots.end(call).await {
+    ) -> Result<CallChanges, StoreError> {
+        let mut changes = match snapshots.end(call).await {
             Ok(changes) => changes,
             Err(err) => CallChanges {
                 lost: vec![("its changes".to_owned(), err.message)],
                 ..CallChanges::default()
             },
         };
-        let CallChanges {
-            files,
-            lost,
-            warnings,
-            full,
-        } = changes;
-        for (code, text) in warnings {
+        for (code, text) in std::mem::take(&mut changes.warnings) {
             self.outlet.emit(EventKind::warned(code, text)).await?;
         }
-        for (what, why) in lost.into_iter().take(MAX_LOST) {
+        for (what, why) in changes.lost.drain(..).take(MAX_LOST) {
             let text = format!("{what} cannot be undone: {why}");
             // What every command of a run does is told with the first.
             if !self.told_lost.lock().insert(text.clone()) {
@@ -324,7 +323,7 @@ impl Executor {
             let warned = EventKind::warned("not_undoable", text);
             self.outlet.emit(warned).await?;
         }
-        Ok((files, full))
+        Ok(changes)
     }
 
     /// Warns of keys in changed files.

@@ -21,6 +21,8 @@ pub struct Offer {
     pub landlock: Result<(), String>,
     /// The version of Landlock; 0 is none.
     pub landlock_version: u32,
+    /// The kernel limits the memory of all commands together. Otherwise their memory is only watched.
+    pub limits_memory: bool,
 }
 
 /// Tries every tier by running a program that does nothing in `folder`. Private directories are made in `scratch` and
@@ -34,6 +36,7 @@ pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
         broker: attempt(Tier::Broker),
         landlock: attempt(Tier::Landlock),
         landlock_version: landlock_version(),
+        limits_memory: crate::inside::limits_memory(),
     }
 }
 

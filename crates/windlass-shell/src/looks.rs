@@ -132,6 +132,8 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "sed" => scripts::sed(args),
         "awk" | "gawk" | "mawk" => scripts::awk(args),
         "tar" => tar(args),
+        // Without operands it lists what is mounted.
+        "mount" if args.iter().all(|word| word.known && word.text == "-l") => Seen::nothing(),
         "git" => git::look(args),
         // A program of jq can take in others, from any place.
         "jq" if args

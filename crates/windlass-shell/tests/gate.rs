@@ -685,6 +685,14 @@ fn searches_over_what_is_found_and_loops_that_count_only_look() {
         "for f in a b; do echo $f; stat ${f}; done",
         "passwd --help",
         "cargo --version",
+        "mount",
+        "mount -l",
+        "mount | head",
+        "mount | grep ext4",
+        "git -C . status",
+        "git -C sub log -1",
+        "git worktree list",
+        "head -c 4 /dev/urandom",
     ] {
         check_in(&ask, held, &format!("bash {line}"), "allow: mode ask");
     }
@@ -701,6 +709,12 @@ fn searches_over_what_is_found_and_loops_that_count_only_look() {
         "for f in *.txt; do wc -l \"$f\" > out; done",
         "passwd --help root",
         "passwd",
+        "mount -a",
+        "mount /mnt",
+        "mount -l /dev/sda1 /mnt",
+        "mount $WHAT",
+        "git -C . clean -f",
+        "git worktree add ../x",
     ] {
         let touches = touches(line);
         let got = ask.judge(&Proposal {

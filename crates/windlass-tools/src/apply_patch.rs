@@ -42,10 +42,9 @@ impl TypedTool for ApplyPatch {
         Ok(touches.concat())
     }
 
-    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        Some(change::preview(
-            &plan(ctx.files.as_ref(), &args).ok()?.changes,
-        ))
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        let plan = plan(ctx.files.as_ref(), &args)?;
+        Ok(Some(change::preview(&plan.changes)))
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

@@ -56,9 +56,9 @@ impl TypedTool for EditFile {
         writes(ctx, &args.path)
     }
 
-    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        let (change, _) = plan(ctx.files.as_ref(), &args, None).ok()?;
-        Some(change::preview(&[change]))
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        let (change, _) = plan(ctx.files.as_ref(), &args, None)?;
+        Ok(Some(change::preview(&[change])))
     }
 
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {

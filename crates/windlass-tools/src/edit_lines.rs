@@ -58,9 +58,9 @@ impl TypedTool for EditLines {
         writes(ctx, &args.path)
     }
 
-    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        let change = plan(ctx.files.as_ref(), &args).ok()?;
-        Some(change::preview(&[change]))
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        let change = plan(ctx.files.as_ref(), &args)?;
+        Ok(Some(change::preview(&[change])))
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

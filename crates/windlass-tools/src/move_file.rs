@@ -38,6 +38,11 @@ impl TypedTool for MoveFile {
         Ok(touches)
     }
 
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        check(ctx.files.as_ref(), &args)?;
+        Ok(Some(format!("move {} to {}\n", args.from, args.to)))
+    }
+
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let there = |path: &str| match ctx.files.stat(path) {
             Ok(_) => Some(true),
@@ -62,7 +67,8 @@ impl TypedTool for MoveFile {
     }
 }
 
-fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+/// Refuses a move that cannot work, before anything is moved.
+fn check(files: &dyn Files, args: &Args) -> Result<(), ToolFailure> {
     let stat = files
         .stat(&args.from)
         .map_err(|err| failure(files, &args.from, err))?;
@@ -80,13 +86,25 @@ fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, Too
             args.to.trim_end_matches('/')
         )));
     }
+    if !args.overwrite && files.stat(&args.to).is_ok() {
+        return Err(exists(args));
+    }
+    Ok(())
+}
+
+fn exists(args: &Args) -> ToolFailure {
+    ToolFailure::invalid(format!(
+        "{} exists already; choose another name or set overwrite",
+        args.to
+    ))
+}
+
+fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+    check(files, args)?;
     files
         .rename(&args.from, &args.to, args.overwrite)
         .map_err(|err| match err.kind {
-            FileErrorKind::Exists => ToolFailure::invalid(format!(
-                "{} exists already; choose another name or set overwrite",
-                args.to
-            )),
+            FileErrorKind::Exists => exists(args),
             _ => failure(files, &args.from, err),
         })?;
     seen.forget(files, &args.from);

@@ -110,8 +110,8 @@ impl Tool for Program {
         Ok(vec![execute(self.line.clone())])
     }
 
-    fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Option<String> {
-        Some(format!("{args:#}"))
+    fn preview(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        Ok(Some(format!("{args:#}")))
     }
 
     fn run<'a>(

@@ -59,8 +59,8 @@ impl TypedTool for Python {
         Ok(vec![execute(args.line()?)])
     }
 
-    fn preview(&self, args: Args, _ctx: &ToolCtx<'_>) -> Option<String> {
-        Some(args.code)
+    fn preview(&self, args: Args, _ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        Ok(Some(args.code))
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {

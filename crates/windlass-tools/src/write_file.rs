@@ -35,8 +35,9 @@ impl TypedTool for WriteFile {
         writes(ctx, &args.path)
     }
 
-    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<String> {
-        Some(change::preview(&[plan(ctx.files.as_ref(), args).ok()?]))
+    fn preview(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
+        let change = plan(ctx.files.as_ref(), args)?;
+        Ok(Some(change::preview(&[change])))
     }
 
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {

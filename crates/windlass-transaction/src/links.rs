@@ -45,12 +45,28 @@ pub(crate) fn leads(
             "it is a symlink to credentials or to a folder above the workspace ({target}); remove it"
         ));
     }
-    match is_system_path(&name) {
+    let is_virtual_env = is_interpreter(&path_of(path)) && is_interpreter(&end);
+    match is_system_path(&name) || is_virtual_env {
         true => Leads::Freely,
         false => Leads::Ask(format!(
             "it is a symlink that leads out of the workspace ({target})"
         )),
     }
+}
+
+/// Whether a path is named as the interpreter of a Python installation: a virtual environment has symlinks from one to
+/// the other, often to one below the home.
+fn is_interpreter(path: &Path) -> bool {
+    let name = |path: &Path| {
+        path.file_name()
+            .and_then(|name| Some(name.to_str()?.to_owned()))
+    };
+    let folder = path.parent().and_then(name);
+    let named = name(path).is_some_and(|name| {
+        let version = name.strip_prefix("python");
+        version.is_some_and(|text| text.bytes().all(|byte| b"0123456789.".contains(&byte)))
+    });
+    named && folder.as_deref() == Some("bin")
 }
 
 /// Where a symlink leads; nothing for more links than the system would follow.
@@ -127,6 +143,18 @@ mod tests {
         check("notes", "round/x", "freely");
         check("notes", "/proc/self/root", "never");
         check("notes", "other/../../../proc/self/cwd/x", "never");
+    }
+
+    #[test]
+    fn a_virtual_environment_may_use_a_python_of_the_home() {
+        let python = "/home/p/.pyenv/versions/3.11.4/bin/python3.11";
+        check("env/bin/python3", python, "freely");
+        check("env/bin/python", "/home/p/conda/bin/python3", "freely");
+        check("env/bin/notes", python, "ask");
+        check("env/bin/python", "/home/p/.bashrc", "ask");
+        check("env/bin/python", "/home/p/notes/python3", "ask");
+        check("env/bin/python", "/home/p/bin/python-evil", "ask");
+        check("env/bin/python", "/home/p/.ssh/bin/python", "never");
     }
 
     #[test]

@@ -44,9 +44,14 @@ use windlass_core::workspace::REDACTED;
 
 use crate::error::Error;
 
+/// The heading of flags about what calls may do.
+#[cfg(feature = "clap")]
+const PERMISSIONS: &str = "Permissions";
+
 /// Who works, where, and how freely.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Agent and model"))]
 #[serde(default)]
 pub struct AgentFlags {
     /// How to work: plan, review, implement, verify, or a profile of the settings
@@ -85,7 +90,7 @@ pub struct AgentFlags {
     pub metering: Option<MeteringKind>,
     /// Start an agent whose calls cannot be judged one by one, although rules or the approval mode ask for it. Calls and
     /// changes are compared with the rules afterwards, and a run that breaks one does not land
-    #[cfg_attr(feature = "clap", arg(long))]
+    #[cfg_attr(feature = "clap", arg(long, help_heading = PERMISSIONS))]
     pub accept_ungated: bool,
     /// Step down from the work to a patch to an answer, where the runtime cannot do more
     #[cfg_attr(feature = "clap", arg(long))]
@@ -94,16 +99,22 @@ pub struct AgentFlags {
     #[cfg_attr(feature = "clap", arg(short = 'C', long, value_name = "DIR"))]
     pub cd: Option<PathBuf>,
     /// How freely calls run: plan, ask, edit or auto
-    #[cfg_attr(feature = "clap", arg(long, value_name = "MODE"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "MODE", help_heading = PERMISSIONS)
+    )]
     pub approval: Option<Mode>,
     /// Answer yes to what a flag may answer; what needs a person still asks
-    #[cfg_attr(feature = "clap", arg(short, long))]
+    #[cfg_attr(feature = "clap", arg(short, long, help_heading = PERMISSIONS))]
     pub yes: bool,
     /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
-    #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>()))]
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>(), help_heading = PERMISSIONS))]
     pub sandbox: Option<SandboxLevel>,
     /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: loopback]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "WHAT", help_heading = PERMISSIONS)
+    )]
     pub net: Option<String>,
     /// How hard to think: low, medium, high, or what the model knows
     #[cfg_attr(feature = "clap", arg(long, value_name = "LEVEL"))]
@@ -112,13 +123,14 @@ pub struct AgentFlags {
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEMA"))]
     pub json_schema: Option<String>,
     /// When nobody is there to answer: pause (exit code 5) or deny
-    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = one_of::<AskPolicy>()))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = one_of::<AskPolicy>(), help_heading = PERMISSIONS))]
     pub on_ask: Option<AskPolicy>,
 }
 
 /// What a run may spend. A number, or `unlimited`.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Limits"))]
 #[serde(default)]
 pub struct LimitFlags {
     /// Most money, in US dollars [default: 10]

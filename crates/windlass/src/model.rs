@@ -4,7 +4,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use windlass::Environment;
+//! use windlass::{Environment, Notices};
 //! use windlass::flags::AgentFlags;
 //! use windlass::model::{
 //!     GivenModel, ModelPlan, VENDORS, attach, base_url, configured_base_url, named, open_workspace, prompt,
@@ -28,8 +28,9 @@
 //! assert!(matches!(ModelPlan::of(&agent, &settings)?, ModelPlan::Given(_)));
 //!
 //! let root = open_workspace(Some(dir.path()), &Environment::empty())?;
-//! assert!(prompt("  ".into(), &root).is_err());
-//! assert!(attach("read @notes.txt now".into(), &root)?.text().contains("buy milk"));
+//! let notices = Notices::default();
+//! assert!(prompt("  ".into(), &root, &notices).is_err());
+//! assert!(attach("read @notes.txt now".into(), &root, &notices)?.text().contains("buy milk"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -54,10 +55,13 @@ use crate::cassette::{self, Tape};
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
 use crate::flags::AgentFlags;
+use crate::notices::Notices;
 use crate::settings::Settings;
 
 /// The longest prompt from standard input or an attached file.
 const MAX_TEXT: u64 = 4 << 20;
+/// Words that are named because they are no files.
+const MAX_NAMED: usize = 5;
 /// The largest attached picture.
 const MAX_IMAGE: u64 = 10 << 20;
 
@@ -183,8 +187,12 @@ pub fn named(
     text: Option<&str>,
     settings: &Settings,
 ) -> Result<(Option<&'static Vendor>, Option<String>), Error> {
-    let (named, model) = split_model(text)?;
-    match (settings.layers.text("provider"), named) {
+    let (named, model) = split_model(text);
+    let provider = settings.layers.text("provider");
+    if let (None, None, None, Some(model)) = (named, provider, &agent.base_url, &model) {
+        refuse_unknown_vendor(model)?;
+    }
+    match (provider, named) {
         (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
         (Some(id), Some(named)) if id != named.id => Err(Error::usage(format!(
             "the model names `{}` and --provider says `{id}`",
@@ -215,19 +223,32 @@ pub fn configured_base_url(vendor: &Vendor, settings: &Settings) -> Option<Strin
 }
 
 /// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
-fn split_model(text: Option<&str>) -> Result<(Option<&'static Vendor>, Option<String>), Error> {
-    let Some(text) = text else {
-        return Ok((None, None));
-    };
-    match text.split_once('/') {
-        Some((first, rest)) if vendor(first).is_some() => {
-            Ok((vendor(first), Some(rest.to_owned())))
-        }
-        Some((first, _)) if nearest(first, VENDORS.iter().map(|v| v.id)).is_some() => {
-            known_vendor(first).map(|v| (Some(v), None))
-        }
-        _ => Ok((None, Some(text.to_owned()))),
+fn split_model(text: Option<&str>) -> (Option<&'static Vendor>, Option<String>) {
+    let parts = text.and_then(|text| text.split_once('/'));
+    match parts.and_then(|(first, rest)| Some((vendor(first)?, rest))) {
+        Some((vendor, rest)) => (Some(vendor), Some(rest.to_owned())),
+        None => (None, text.map(str::to_owned)),
     }
+}
+
+/// Refuses `foo/bar` where `foo` is no vendor and nothing else says who serves it: another vendor would be asked for it.
+fn refuse_unknown_vendor(model: &str) -> Result<(), Error> {
+    let Some((first, _)) = model.split_once('/') else {
+        return Ok(());
+    };
+    let is_served = |v: &Vendor| models::lookup(v.id, model).is_some();
+    if VENDORS.iter().any(is_served) {
+        return Ok(());
+    }
+    let ids = || VENDORS.iter().map(|v| v.id);
+    let hint = match nearest(first, ids()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "put the vendor that serves `{model}` before it, as in `-m openrouter/{model}`, or name it with --provider: {}",
+            ids().collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(Error::usage(format!("there is no vendor `{first}`")).hint(hint))
 }
 
 fn known_vendor(id: &str) -> Result<&'static Vendor, Error> {
@@ -294,18 +315,18 @@ pub fn open_workspace(dir: Option<&Path>, environment: &Environment) -> Result<R
     Root::open_workspace(&top, &unfit).map_err(wrong)
 }
 
-/// The prompt from the words and the files named `@path`.
-pub fn prompt(text: String, root: &Root) -> Result<Message, Error> {
+/// The prompt from the words and the files named `@path`; see [`attach`].
+pub fn prompt(text: String, root: &Root, notices: &Notices) -> Result<Message, Error> {
     if text.trim().is_empty() {
         return Err(Error::usage("there is no prompt")
             .hint("give one, for example: windlass run \"fix the failing test\""));
     }
-    attach(text, root)
+    attach(text, root, notices)
 }
 
-/// Adds the files a prompt names as `@path`. A word that is no file of the workspace stays a word.
-pub fn attach(text: String, root: &Root) -> Result<Message, Error> {
-    let mut files = Vec::new();
+/// Adds the files a prompt names as `@path`. A word that is no file of the workspace stays a word, with a warning.
+pub fn attach(text: String, root: &Root, notices: &Notices) -> Result<Message, Error> {
+    let (mut files, mut no_files) = (Vec::new(), Vec::new());
     for word in text.split_whitespace() {
         let Some(path) = word
             .strip_prefix('@')
@@ -316,7 +337,10 @@ pub fn attach(text: String, root: &Root) -> Result<Message, Error> {
         if path.is_empty() || files.iter().any(|(known, _)| known == path) {
             continue;
         }
-        let Ok(stat) = root.stat(path) else { continue };
+        let Ok(stat) = root.stat(path) else {
+            no_files.push(word);
+            continue;
+        };
         // By its name, and by what a link of that name leads to.
         let leads_to = root
             .resolve(path)
@@ -333,7 +357,12 @@ pub fn attach(text: String, root: &Root) -> Result<Message, Error> {
         if stat.kind == windlass_core::workspace::FileKind::File {
             let part = attachment(path, root)?;
             files.push((path.to_owned(), part));
+        } else {
+            no_files.push(word);
         }
+    }
+    if !no_files.is_empty() {
+        notices.warn(&not_attached(&no_files));
     }
     let mut parts = vec![Part::Text { text }];
     parts.extend(files.into_iter().map(|(_, part)| part));
@@ -342,6 +371,25 @@ pub fn attach(text: String, root: &Root) -> Result<Message, Error> {
         origin: Origin::Person,
         parts,
     })
+}
+
+/// The warning about words that look like files and are none.
+fn not_attached(words: &[&str]) -> String {
+    let shown: Vec<String> = words
+        .iter()
+        .take(MAX_NAMED)
+        .map(|word| format!("`{word}`"))
+        .collect();
+    let more = match words.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (is, file) = match words.len() {
+        1 => ("is", "a file"),
+        _ => ("are", "files"),
+    };
+    let shown = shown.join(", ");
+    format!("{shown}{more} {is} not {file} of the workspace and {is} not attached")
 }
 
 fn attachment(path: &str, root: &Root) -> Result<Part, Error> {
@@ -385,24 +433,27 @@ mod tests {
     fn attached_files_follow_the_words_and_secrets_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.txt"), "inside").unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
         std::fs::write(dir.path().join(".env"), "KEY=1").unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let message = attach(
-            "look at @a.txt, and mail me@example.org @nothing".into(),
-            &root,
-        )
-        .unwrap();
+        let warned = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = Arc::clone(&warned);
+        let notices = Notices::new(move |notice| heard.lock().unwrap().push(format!("{notice:?}")));
+        let attach = |text: &str| attach(text.to_owned(), &root, &notices);
+        let message = attach("look at @a.txt, and mail me@example.org @nothing @d").unwrap();
+        let text = "`@nothing`, `@d` are not files of the workspace and are not attached";
+        assert_eq!(*warned.lock().unwrap(), [format!("Warning({text:?})")]);
         assert_eq!(message.parts.len(), 2);
         assert!(
             message
                 .text()
                 .contains("<file path=\"a.txt\">\ninside\n</file>")
         );
-        assert!(attach("see @.env".into(), &root).is_err());
+        assert!(attach("see @.env").is_err());
         std::os::unix::fs::symlink(".env", dir.path().join("notes.txt")).unwrap();
-        assert!(attach("see @notes.txt".into(), &root).is_err());
+        assert!(attach("see @notes.txt").is_err());
         std::fs::write(dir.path().join("b.png"), "foob").unwrap();
-        let message = attach("see @b.png".into(), &root).unwrap();
+        let message = attach("see @b.png").unwrap();
         let picture = Part::Image {
             media_type: "image/png".into(),
             data: "Zm9vYg==".into(),
@@ -412,17 +463,43 @@ mod tests {
 
     #[test]
     fn a_model_names_its_vendor_before_the_first_slash() {
-        let (vendor, model) = split_model(Some("openrouter/meta/llama")).unwrap();
-        assert_eq!(
-            (vendor.map(|v| v.id), model.as_deref()),
-            (Some("openrouter"), Some("meta/llama"))
+        let dir = tempfile::tempdir().unwrap();
+        let check =
+            |text: &str, provider: Option<&str>, expect: Result<(Option<&str>, &str), &str>| {
+                let agent = AgentFlags {
+                    model: Some(text.to_owned()),
+                    provider: provider.map(str::to_owned),
+                    ..AgentFlags::default()
+                };
+                let mut settings = Settings::none(dir.path());
+                settings
+                    .add_flags(&agent, &crate::flags::LimitFlags::default())
+                    .unwrap();
+                match (named(&agent, Some(text), &settings), expect) {
+                    (Ok((vendor, model)), Ok(expect)) => {
+                        let found = (vendor.map(|v| v.id), model.as_deref().unwrap());
+                        assert_eq!(found, expect, "{text}");
+                    }
+                    (Err(error), Err(says)) => {
+                        let all = error.text();
+                        assert!(all.contains(says), "{text}: {all}");
+                    }
+                    (found, _) => panic!("{text}: {found:?}"),
+                }
+            };
+        check("gpt-5", None, Ok((None, "gpt-5")));
+        check(
+            "openrouter/meta/llama",
+            None,
+            Ok((Some("openrouter"), "meta/llama")),
         );
-        let (vendor, model) = split_model(Some("meta-llama/Llama-4")).unwrap();
-        assert_eq!(
-            (vendor.is_none(), model.as_deref()),
-            (true, Some("meta-llama/Llama-4"))
+        check("foo/bar", None, Err("there is no vendor `foo`"));
+        check("foo/bar", None, Err("-m openrouter/foo/bar"));
+        check("antropic/x", None, Err("did you mean `anthropic`?"));
+        check(
+            "foo/bar",
+            Some("openrouter"),
+            Ok((Some("openrouter"), "foo/bar")),
         );
-        let text = split_model(Some("antropic/x")).err().unwrap().text();
-        assert!(text.contains("did you mean `anthropic`"), "{text}");
     }
 }

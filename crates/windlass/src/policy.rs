@@ -12,7 +12,7 @@
 //! let settings = Settings::none(&dir.path().join(".data"));
 //! let eval = PolicyEval::new(Root::open(dir.path())?, settings)?;
 //! let place = Place { isolation: Isolation::InPlace, sandboxed: eval.sandboxed, has_jobs: false };
-//! let (gate, tool) = (eval.gate()?, eval.tool("bash")?);
+//! let (gate, tool) = (eval.gate(place.isolation)?, eval.tool("bash")?);
 //! let judged: JudgedCall = eval.judge(&gate, tool.as_ref(), &json!({ "command": "make" }), place);
 //! assert_eq!(judged.decision.verdict, Verdict::Ask);
 //! assert!(eval.tool("bahs").is_err());
@@ -25,6 +25,7 @@ use serde_json::Value;
 use windlass_core::ask::{Answer, Question};
 use windlass_core::gate::{Decision, Mode, PermissionGate, Place, Proposal, Stage, Verdict};
 use windlass_core::message::ErrorCategory;
+use windlass_core::terms::Isolation;
 use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};
@@ -77,9 +78,10 @@ impl PolicyEval {
         })
     }
 
-    /// The gate of the settings.
-    pub fn gate(&self) -> Result<PermissionGate, Error> {
-        self.settings.gate(Mode::Ask, &self.names())
+    /// The gate of a run that works at this place.
+    pub fn gate(&self, isolation: Isolation) -> Result<PermissionGate, Error> {
+        self.settings
+            .gate(Mode::usual(isolation.is_isolated()), &self.names())
     }
 
     /// The tool of this name.

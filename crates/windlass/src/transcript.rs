@@ -45,6 +45,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::host_name;
 use windlass_core::id::CallId;
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::run::paths_in_words;
 use windlass_core::terms::Terms;
 use windlass_core::validator::{Judgement, Report};
 use windlass_core::workspace::FileChange;
@@ -332,6 +333,13 @@ impl Transcript {
                 line(Actor::Policy, title)
                     .seen(Live, Warning)
                     .did("found a broken rule", json!({ "call": call, "rule": rule }))
+                    .of(call)
+            }
+            EventKind::NotWritten { call, paths } => {
+                let title = format!("the disk is full; not written: {}", paths_in_words(paths));
+                line(Actor::Engine, title)
+                    .seen(Live, Warning)
+                    .did("could not write", json!({ "call": call, "paths": paths }))
                     .of(call)
             }
             EventKind::CallProgress { id, text } => line(Actor::Model, "works".to_owned())

@@ -39,13 +39,13 @@ pub(crate) struct DiffArgs {
 pub(crate) struct LandArgs {
     /// Which kept run; the newest of this workspace without it
     pub(crate) name: Option<String>,
+    /// Work in this directory
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cd: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) contract: ContractFlags,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// Work in this directory
-    #[arg(short = 'C', long, value_name = "DIR")]
-    pub(crate) cd: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

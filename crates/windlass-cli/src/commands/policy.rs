@@ -34,13 +34,14 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let eval = open(args.cd.as_deref(), args.sandbox)?;
-    let mut gate = eval.gate()?;
-    gate.mode = args.approval.unwrap_or(gate.mode);
+    // As `run` works when nothing else is said.
     let place = Place {
-        isolation: Isolation::from_flag(args.isolated),
+        isolation: Isolation::from_flag(!args.in_place),
         sandboxed: eval.sandboxed,
         has_jobs: false,
     };
+    let mut gate = eval.gate(place.isolation)?;
+    gate.mode = args.approval.unwrap_or(gate.mode);
     let tool = eval.tool(&args.tool)?;
     let given = if args.words == ["-"] {
         standard_input()?
@@ -54,9 +55,9 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
         place,
     );
     let text = if args.json {
-        format!("{}\n", as_json(&judged, place))
+        format!("{}\n", as_json(&judged, gate.mode, place))
     } else {
-        as_text(&judged, place)
+        as_text(&judged, gate.mode, place)
     };
     Ok(exit::printed(&text))
 }
@@ -104,7 +105,7 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
         return Err(wrong("it has no [[case]]".into()));
     }
     let eval = open(args.cd.as_deref(), None)?;
-    let mut gate = eval.gate()?;
+    let mut gate = eval.gate(Isolation::InPlace)?;
     let Rules { allow, ask, deny } = &table.rules;
     for (verdict, texts) in [
         (Verdict::Allow, allow),
@@ -183,13 +184,16 @@ fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, 
     Ok(PolicyEval::new(root, settings)?)
 }
 
-fn capability(place: Place) -> &'static str {
-    match (place.isolation.is_isolated(), place.sandboxed) {
-        (false, false) => "in place, with no kernel sandbox",
-        (false, true) => "in place, in a kernel sandbox",
-        (true, false) => "on a private copy, with no kernel sandbox",
-        (true, true) => "on a private copy, in a kernel sandbox",
-    }
+fn capability(mode: Mode, place: Place) -> String {
+    let (tree, flag) = match place.isolation.is_isolated() {
+        true => ("on a private copy", ""),
+        false => ("in place", " --in-place"),
+    };
+    let sandbox = match place.sandboxed {
+        true => "in a kernel sandbox",
+        false => "with no kernel sandbox",
+    };
+    format!("as `windlass run{flag}`: mode {mode}, {tree}, {sandbox}")
 }
 
 /// The arguments of a call: JSON, or the command or path alone.
@@ -263,7 +267,7 @@ fn touched(touch: &Touch) -> String {
     }
 }
 
-fn as_text(judged: &JudgedCall, place: Place) -> String {
+fn as_text(judged: &JudgedCall, mode: Mode, place: Place) -> String {
     let mut text = String::new();
     let line = |name: &str, says: &str| {
         format!(
@@ -283,7 +287,7 @@ fn as_text(judged: &JudgedCall, place: Place) -> String {
                 .map(touched)
                 .collect::<Vec<_>>()
                 .join("\n"),
-            None if stage.name == "capability" => capability(place).to_owned(),
+            None if stage.name == "capability" => capability(mode, place),
             None => "-".to_owned(),
         };
         text.push_str(&line(stage.name, &says));
@@ -297,7 +301,7 @@ fn as_text(judged: &JudgedCall, place: Place) -> String {
     text
 }
 
-fn as_json(judged: &JudgedCall, place: Place) -> Value {
+fn as_json(judged: &JudgedCall, mode: Mode, place: Place) -> Value {
     let decision = |says: &Decision| json!({ "verdict": says.verdict, "rule": says.rule, "reason": says.reason });
     let stages: Vec<Value> = judged
         .stages
@@ -307,7 +311,8 @@ fn as_json(judged: &JudgedCall, place: Place) -> Value {
     json!({
         "stages": stages,
         "touches": judged.touches,
-        "capability": capability(place),
+        "mode": mode.to_string(),
+        "capability": capability(mode, place),
         "decision": decision(&judged.decision),
     })
 }

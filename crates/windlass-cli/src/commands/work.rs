@@ -46,10 +46,10 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let ready = prepare(&flags)?;
     let words = crate::typed::words(&args.prompt)?;
     let prompt = match &args.plan {
-        None => model::prompt(words, &ready.root)?,
+        None => model::prompt(words, &ready.root, &ready.settings.notices)?,
         Some(given) => {
             let said = (!words.trim().is_empty())
-                .then(|| model::prompt(words, &ready.root))
+                .then(|| model::prompt(words, &ready.root, &ready.settings.notices))
                 .transpose()?;
             saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
         }
@@ -163,7 +163,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         (true, true) => Some(Message::user(GO_ON)),
         // Nothing is said, so that what waits is done.
         (false, true) if !glance.queue.all().is_empty() => None,
-        _ => Some(model::prompt(words, &ready.root)?),
+        _ => Some(model::prompt(words, &ready.root, &ready.settings.notices)?),
     };
     block_on(what_waits(ready, request, &args.output, room, prompt))
 }
@@ -357,7 +357,7 @@ async fn talk(
             }
             _ => {}
         }
-        let prompt = match model::attach(text, &interactive.root) {
+        let prompt = match model::attach(text, &interactive.root, &crate::process::notices()) {
             Ok(prompt) => prompt,
             Err(failure) => {
                 Failure::from(failure).print();

@@ -105,8 +105,21 @@ fn whole_call(approval: &Approval) -> String {
         _ if !commands.is_empty() => commands,
         // What would change is shown below; the paths are among what it touches.
         Some(_) => String::new(),
-        None => marked_block(&format!("{:#}", approval.call.args)),
+        None => arguments(&approval.call.args),
     }
+}
+
+/// The arguments of a call that has nothing else to show, by name: texts as they are, so that they can be read.
+fn arguments(args: &serde_json::Value) -> String {
+    let Some(args) = args.as_object() else {
+        return marked_block(&format!("{args:#}"));
+    };
+    let named = args.iter().map(|(name, value)| match value.as_str() {
+        Some(text) if text.contains('\n') => format!("{name}:\n{}", text.trim_end_matches('\n')),
+        Some(text) => format!("{name}: {text}"),
+        None => format!("{name}: {value}"),
+    });
+    marked_block(&named.collect::<Vec<_>>().join("\n"))
 }
 
 fn runs(touch: &Touch) -> bool {
@@ -218,6 +231,42 @@ mod tests {
             assert_eq!(understand(&ask, vague), None, "{vague}");
         }
         assert_eq!(understand(&approval(None), "a"), None);
+    }
+
+    #[test]
+    fn the_readme_shows_a_question_as_it_is_asked() {
+        let readme = include_str!("../../../../README.md");
+        let mut ask = approval(Some("bash(cargo test *)"));
+        let About::Approval(about) = &mut ask.about else {
+            panic!("an approval")
+        };
+        about.reason = "this mode asks before anything but looking".to_owned();
+        about.touches = vec![Touch::Execute {
+            command: "cargo test -p parser".to_owned(),
+            script: None,
+        }];
+        let shown = question(&ask);
+        assert!(
+            readme.contains(&format!("```text\n{shown}\n```")),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn an_edit_without_a_diff_is_shown_as_text() {
+        let mut ask = approval(None);
+        let About::Approval(about) = &mut ask.about else {
+            panic!("an approval")
+        };
+        about.call.args = serde_json::json!({ "path": "a.txt", "new": "one\ntwo\n", "all": true });
+        let shown = question(&ask);
+        for text in [
+            "  │ path: a.txt\n",
+            "  │ new:\n  │ one\n  │ two\n",
+            "  │ all: true\n",
+        ] {
+            assert!(shown.contains(text), "{shown}");
+        }
     }
 
     #[test]

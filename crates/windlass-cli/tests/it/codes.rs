@@ -34,12 +34,71 @@ fn code_1_is_failed() {
 }
 
 #[test]
+fn code_1_is_a_run_that_was_let_do_nothing() {
+    let script = "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"n\", content = \"n\" } }]\n\
+                  [[step]]\ntext = \"I could not.\"\n";
+    check(script, &["--on-ask", "deny"], 1, "failed (policy)");
+    check(
+        script,
+        &["--on-ask", "deny", "--approval", "edit"],
+        0,
+        "completed",
+    );
+    // A plan changes nothing, and words are its result.
+    check(
+        script,
+        &["--on-ask", "deny", "--approval", "plan"],
+        0,
+        "completed",
+    );
+}
+
+#[test]
+fn an_edit_that_cannot_apply_is_not_asked_about() {
+    let edit = |old: &str| {
+        format!(
+            "[[step]]\ncalls = [{{ name = \"edit_file\", args = {{ path = \"a.txt\", old = \"{old}\", new = \"b\" }} }}]\n\
+             [[step]]\ntext = \"done\"\n"
+        )
+    };
+    let place = Place::new();
+    place.write("a.txt", "a\n");
+    let output = place.play(&edit("missing"), &["--on-ask", "pause"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(place.log().iter().all(|event| event["kind"] != "asked"));
+    let output = place.play(&edit("a"), &["--on-ask", "pause"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    assert_eq!(place.read("a.txt"), "a\n");
+}
+
+#[test]
+fn a_name_that_is_no_file_is_told() {
+    let place = Place::new();
+    let script = place.script(HELLO);
+    let args = [
+        "run",
+        "--in-place",
+        "--script",
+        &script,
+        "look at @missing.rs",
+    ];
+    let output = place.run(&args);
+    assert_eq!(output.code, 0, "{}", output.err);
+    let says = "warning: `@missing.rs` is not a file of the workspace and is not attached";
+    assert!(output.err.contains(says), "{}", output.err);
+}
+
+#[test]
 fn code_2_is_wrong_usage_or_configuration() {
     let place = Place::new();
     for (args, says) in [
         (
             &["run", "--in-place", "-m", "antropic/x", "go"][..],
             "did you mean `anthropic`?",
+        ),
+        (
+            &["run", "--in-place", "-m", "foo/bar", "go"],
+            "there is no vendor `foo`",
         ),
         (&["run", "--in-plac", "go"], "--in-place"),
         (&["rum"], "run"),
@@ -167,12 +226,12 @@ fn code_5_is_an_ask_that_found_nobody() {
         "the run stays open"
     );
 
-    // Where CI is set, nobody is asked: the call is denied and the run goes on.
+    // Where CI is set, nobody is asked: the call is denied, and a run of which nothing was let through fails.
     let place = Place::new();
     let script = place.script(script);
     let mut command = place.command(&["run", "--in-place", "--script", &script, "go"]);
     command.env("CI", "true");
-    assert_eq!(place.run_with(command, "").code, 0);
+    assert_eq!(place.run_with(command, "").code, 1);
     assert!(!place.work().join("made").exists());
 }
 

@@ -122,6 +122,36 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
     );
 }
 
+const COMMANDS: &str = include_str!("../../../../docs/commands.md");
+
+#[test]
+fn the_docs_show_the_reason_that_is_asked_with() {
+    let place = Place::new();
+    let args = ["policy", "explain", "--json", "--in-place", "bash"];
+    let explained = place.run(&[&args[..], &["cargo test -p parser"]].concat());
+    let explained: serde_json::Value = serde_json::from_str(&explained.out).unwrap();
+    let decision = &explained["decision"];
+    let (reason, rule) = (&decision["reason"], &decision["rule"]);
+    let because = format!(
+        "  because: {} ({})\n",
+        reason.as_str().unwrap(),
+        rule.as_str().unwrap()
+    );
+    assert!(COMMANDS.contains(&because), "{because}");
+}
+
+#[test]
+fn without_a_command_it_shows_the_first_steps() {
+    let place = Place::new();
+    let output = place.run(&[]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.out.contains("windlass demo"), "{}", output.out);
+    assert!(output.out.lines().count() < 12, "{}", output.out);
+    let wrong = place.run(&["sesions"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("'sessions'"), "{}", wrong.err);
+}
+
 #[test]
 fn every_vendor_and_every_setting_is_documented() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");

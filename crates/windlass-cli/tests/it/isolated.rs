@@ -250,6 +250,22 @@ fn a_kept_run_lands_by_order_or_is_thrown_away() {
 }
 
 #[test]
+fn a_kept_run_that_is_the_same_as_the_tree_says_that_nothing_is_to_land() {
+    let place = project();
+    let script = format!("{}{DONE}{DONE}", write_step("value.txt", "fine\\n"));
+    run(&place, &script, CHECK);
+    place.write("value.txt", "fine\n");
+    let landed = place.run(&["land"]);
+    assert_eq!(landed.code, 0, "{}", landed.err);
+    assert!(
+        landed.err.contains("there is nothing to land"),
+        "{}",
+        landed.err
+    );
+    assert!(place.run(&["status"]).out.contains("no kept runs"));
+}
+
+#[test]
 fn commits_of_a_run_are_not_lost_although_no_file_differs() {
     let place = project();
     for (key, value) in [("user.name", "n"), ("user.email", "e")] {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use windlass_needs::{Need, lacks};
+use windlass_needs::{Need, lacks, not_run};
 
 use crate::place::Place;
 
@@ -114,7 +114,11 @@ fn tree(dir: &Path, below: &Path, all: &mut BTreeMap<Vec<u8>, String>) {
                 continue;
             }
             kind if kind.is_symlink() => format!("{:?}", std::fs::read_link(dir.join(&path))),
-            _ => format!("{:o} {:?}", about.mode(), std::fs::read(dir.join(&path))),
+            _ => {
+                let bytes = std::fs::read(dir.join(&path));
+                let (owner, group) = (about.uid(), about.gid());
+                format!("{:o} {owner}:{group} {bytes:?}", about.mode())
+            }
         };
         all.insert(path.into_os_string().into_encoded_bytes(), text);
     }
@@ -170,4 +174,23 @@ fn odd_trees_are_changed_and_undone_in_place() {
 #[test]
 fn odd_trees_are_changed_and_undone_by_isolated_runs() {
     ROWS.iter().for_each(|row| check("--isolated", *row));
+}
+
+#[test]
+fn files_of_another_owner_stay_theirs() {
+    let place = Place::new();
+    place.write("f", "");
+    if std::os::unix::fs::chown(place.work().join("f"), Some(1234), Some(1235)).is_err() {
+        return not_run("needs the right to give files to another owner");
+    }
+    if lacks(Need::CommandLayers) {
+        return;
+    }
+    let row = (
+        "files of another owner",
+        "chown 1234:1235 f d/one; chmod 600 d/one",
+        "echo x >> f; echo y >> d/one; echo z > d/new; mv g h",
+    );
+    check("--in-place", row);
+    check("--isolated", row);
 }

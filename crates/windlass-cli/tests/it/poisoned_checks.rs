@@ -105,6 +105,77 @@ fn no_check_passes_because_of_what_the_run_left_outside_the_sources() {
 }
 
 #[test]
+fn nothing_beside_the_sources_carries_a_verdict() {
+    let uses_value = "test \"$(cat value.txt)\" = good";
+    for (poison, validate) in [
+        // A build output that is ignored.
+        (
+            "mkdir -p out; echo good > out/value",
+            "grep -q good out/value",
+        ),
+        // Places of the user that programs read on their own.
+        (
+            "d=$(python3 -c 'import site; print(site.getusersitepackages())'); mkdir -p $d; \
+             echo 'open(\"value.txt\", \"w\").write(\"good\\n\")' > $d/usercustomize.py",
+            "python3 -c 'assert open(\"value.txt\").read() == \"good\\n\"'",
+        ),
+        (
+            "mkdir -p ~/.local/bin; printf '#!/bin/sh\\n' > ~/.local/bin/lint; chmod +x ~/.local/bin/lint",
+            "test -x ~/.local/bin/lint",
+        ),
+        (
+            "mkdir -p ~/.cache/pip; echo good > ~/.cache/pip/value",
+            "grep -q good ~/.cache/pip/value",
+        ),
+        // The repository, of which only commits are taken over.
+        ("git config alias.lint '!true'", "git lint"),
+        (
+            "python3 -c 'import os; p = os.path.join(\".g\" + \"it\", \"hooks\", \"pre-commit\"); \
+             open(p, \"w\").write(\"#!/bin/sh\\n\"); os.chmod(p, 0o755)'",
+            "git hook run pre-commit",
+        ),
+        ("git branch poison", "git rev-parse -q --verify poison"),
+        // Memory and processes that outlive a command.
+        ("echo good > /dev/shm/value", "grep -q good /dev/shm/value"),
+        (
+            "nohup sh -c 'sleep 300; echo good > value.txt' > /dev/null 2>&1 &",
+            uses_value,
+        ),
+    ] {
+        check(&[], poison, validate, "exit code");
+    }
+}
+
+#[test]
+fn sources_that_steer_a_check_are_named_as_judges() {
+    for name in [
+        "conftest.py",
+        "tests/conftest.py",
+        "pytest.ini",
+        "setup.cfg",
+        "tox.ini",
+        ".coveragerc",
+        "package.json",
+        "Makefile",
+        "rules.mk",
+        "unittest.py",
+        "pytest.py",
+        "sitecustomize.py",
+        "test_value.py",
+        "build.rs",
+        "jest.config.js",
+    ] {
+        let place = project(&[("Makefile", "include rules.mk\n"), ("rules.mk", "\n")]);
+        let line = format!("mkdir -p tests; echo >> {name}");
+        let output = run(&place, &line, &["--validate", "true", "--strict-judge"]);
+        assert_eq!(output.code, 3, "{name}: {} {}", output.out, output.err);
+        let result: Value = serde_json::from_str(&output.out).unwrap();
+        let judges = result["judge_changed"].as_array().unwrap();
+        assert!(judges.contains(&name.into()), "{name}: {judges:?}");
+    }
+}
+
+#[test]
 fn ignored_files_count_when_a_person_says_so() {
     let lint = &[("node_modules/.bin/lint", "grep -q good value.txt\n")][..];
     let place = project(lint);

@@ -35,7 +35,7 @@ fn every_stage_of_a_call_is_shown() {
     assert!(
         shown
             .out
-            .contains("decision         allow: the command only looks (mode ask)"),
+            .contains("decision         allow: the command only looks (mode auto)"),
         "{}",
         shown.out
     );
@@ -97,7 +97,7 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
     check(
         "bash",
         "{\"command\": \"ls\"}",
-        "decision         allow: the command only looks (mode ask)",
+        "decision         allow: the command only looks (mode auto)",
     );
     check("bash", "{ ls; }", "{ ls; }");
     check("bash", "{\"comand\": \"ls\"}", "tool validation  deny: ");

@@ -66,7 +66,9 @@ fn privileged(simple: &Simple) -> Option<Decision> {
 fn only_tells(simple: &Simple) -> bool {
     let args = simple.args();
     let asks = |word: &Word| ASKS.contains(&word.text);
-    (simple.name() == "mount" && args.is_empty()) || (!args.is_empty() && args.iter().all(asks))
+    let lists = |word: &Word| word.text == "-l";
+    (simple.name() == "mount" && args.iter().all(lists))
+        || (!args.is_empty() && args.iter().all(asks))
 }
 
 fn persistent(simple: &Simple) -> Option<Decision> {

@@ -82,7 +82,7 @@ fn expected(binary: &Path, template: &Template, phase: Phase) -> Result<Expected
     let place = match phase {
         Phase::Run(place) | Phase::Undo(place) | Phase::Redo(place) => place,
     };
-    let mut ran = run_task(&here, place, None)?;
+    let mut ran = task::run(&here, place, None)?;
     ensure!(
         ran.code == Some(0),
         "the run alone failed: {}{}",
@@ -109,18 +109,11 @@ fn expected(binary: &Path, template: &Template, phase: Phase) -> Result<Expected
     })
 }
 
-fn run_task(here: &Place, place: Where, blow: Option<Blow>) -> Result<Ran> {
-    let flag = format!("--{}", place.word());
-    let mut args = vec!["run", "Do it.", &flag, "--script", "../script.toml"];
-    args.extend(task::OPTIONS);
-    here.run(args, blow)
-}
-
 /// Everything before the command that is killed.
 fn prepare(here: &Place, phase: Phase) -> Result<()> {
     std::fs::write(here.base().join("script.toml"), task::script())?;
     if let Phase::Undo(place) | Phase::Redo(place) = phase {
-        run_task(here, place, None)?;
+        task::run(here, place, None)?;
     }
     if matches!(phase, Phase::Redo(_)) {
         here.run(UNDO, None)?;
@@ -130,7 +123,7 @@ fn prepare(here: &Place, phase: Phase) -> Result<()> {
 
 fn strike(here: &Place, phase: Phase, blow: Option<Blow>) -> Result<Ran> {
     match phase {
-        Phase::Run(place) => run_task(here, place, blow),
+        Phase::Run(place) => task::run(here, place, blow),
         Phase::Undo(_) => here.run(UNDO, blow),
         Phase::Redo(_) => here.run(REDO, blow),
     }

@@ -1,7 +1,11 @@
 //! The project and the scripted task of a campaign: commands that change many files at once, edits, moves and deletions.
 
+use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::Where;
+use crate::place::{Place, Ran};
+use crate::supervise::Blow;
 use crate::work::inline;
 
 /// Files in the folder that commands rewrite.
@@ -51,6 +55,14 @@ pub(super) fn script() -> String {
         )));
     }
     text(&steps)
+}
+
+/// Runs the task, whose script is beside the project.
+pub(super) fn run(here: &Place, place: Where, blow: Option<Blow>) -> Result<Ran> {
+    let flag = format!("--{}", place.word());
+    let mut args = vec!["run", "Do it.", &flag, "--script", "../script.toml"];
+    args.extend(OPTIONS);
+    here.run(args, blow)
 }
 
 /// One run of many: a file of its own, and a line in a file that all share.

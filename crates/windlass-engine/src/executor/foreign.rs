@@ -71,7 +71,7 @@ impl Executor {
         };
         let earlier = self.earlier.approval_like(call);
         let decision = &meaning.decision;
-        let approved = self.approve(call, &proposal, decision, earlier, &|| None, &still);
+        let approved = self.approve(call, &proposal, decision, earlier, None, &still);
         let rule = match approved.await? {
             Ok(rule) => rule,
             Err((category, text)) => return refuse(category, text).await,

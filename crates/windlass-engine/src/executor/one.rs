@@ -33,6 +33,10 @@ const MARKED: &str = "the arguments hold words that stand for a hidden secret; w
 /// Notes a session may keep, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
+/// The reason where the model may not know more.
+const UNFIT: &str =
+    "it cannot be done as it is given, so that nobody was asked; read the file first";
+
 /// What came of running a call.
 pub(super) struct Done {
     pub(super) result: ToolResult,
@@ -81,17 +85,23 @@ impl Executor {
         }
         let decision = self.gate.lock().judge(&proposal);
         let ctx = self.ctx(&voice);
-        let preview = || {
-            guarded(|| Ok(tool.preview(&call.args, &ctx)))
-                .ok()
-                .flatten()
-        };
         let still = |approval: &Approval| {
             let touches = guarded(|| tool.touches(&call.args, &ctx));
             approval.call == call && touches.is_ok_and(|touches| self.is_still(&touches, approval))
         };
         let earlier = self.earlier.approval(&call.id);
-        let approved = self.approve(&call, &proposal, &decision, earlier, &preview, &still);
+        let preview = match earlier.is_none() && self.asks(&decision) {
+            true => guarded(|| tool.preview(&call.args, &ctx)),
+            false => Ok(None),
+        };
+        let preview = match preview {
+            Ok(preview) => preview,
+            Err(failure) => {
+                let (category, text) = (failure.category, self.why_unfit(&proposal, failure));
+                return self.refused(&call, category, &text).await;
+            }
+        };
+        let approved = self.approve(&call, &proposal, &decision, earlier, preview, &still);
         let rule = match approved.await? {
             Ok(rule) => rule,
             Err((category, text)) => return self.refused(&call, category, &text).await,
@@ -247,7 +257,7 @@ impl Executor {
         proposal: &Proposal<'_>,
         decision: &Decision,
         earlier: Option<(Answer, Approval)>,
-        preview: &(dyn Fn() -> Option<String> + Sync),
+        preview: Option<String>,
         still: &(dyn Fn(&Approval) -> bool + Sync),
     ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
         let asked = self.ask_to_approve(call, proposal, decision, earlier, preview, still);
@@ -269,7 +279,7 @@ impl Executor {
         proposal: &Proposal<'_>,
         decision: &Decision,
         earlier: Option<(Answer, Approval)>,
-        preview: &(dyn Fn() -> Option<String> + Sync),
+        preview: Option<String>,
         still: &(dyn Fn(&Approval) -> bool + Sync),
     ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
         // A person's no to exactly this call counts before any rule, mode or flag that would let it run by now.
@@ -301,7 +311,7 @@ impl Executor {
                     found: found(self.files.as_ref(), touches),
                     rule: decision.rule.clone(),
                     reason: decision.reason.clone(),
-                    preview: preview(),
+                    preview,
                     always: always.clone(),
                 };
                 let about = About::Approval(Box::new(approval.clone()));
@@ -334,6 +344,24 @@ impl Executor {
             ),
         };
         Ok(Err((ErrorCategory::Denied, why)))
+    }
+
+    /// Whether a person has to answer before the call runs.
+    fn asks(&self, decision: &Decision) -> bool {
+        match decision.verdict {
+            Verdict::Ask => !self.yes,
+            Verdict::Person => true,
+            Verdict::Allow | Verdict::Deny => false,
+        }
+    }
+
+    /// The reason why a call is not put to a person: it cannot work. It may tell what is in files, so the model gets it
+    /// only where it may read those without a question.
+    fn why_unfit(&self, proposal: &Proposal<'_>, failure: ToolFailure) -> String {
+        if self.gate.lock().may_read(proposal) {
+            return failure.text;
+        }
+        UNFIT.to_owned()
     }
 
     /// Whether a call would touch what was approved, on the files it was asked about.

@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use windlass_core::ask::{Answer, AnsweredBy, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::flags::SavedFlags;
-use windlass_core::gate::PermissionGate;
+use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
@@ -116,6 +116,7 @@ impl Driver {
         let here = Here {
             requires_changes: run.contract.require_changes,
             attended: run.attended,
+            read_only: run.gate.lock().mode == Mode::Plan,
             only_lands: run.contract.ordered,
             max_iterations: run.outlet.books.budget().iterations,
             ..Here::default()

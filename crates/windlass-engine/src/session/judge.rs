@@ -18,6 +18,8 @@ use super::land;
 
 /// How often the chain runs again because a validator mended something.
 const MAX_FIXES: usize = 3;
+/// Broken rules that a person is told of who lands a kept run.
+const MAX_BROKEN: usize = 20;
 
 /// Judges what would land as the person's tree is now, and logs the result.
 pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Result<(), StepError> {
@@ -60,7 +62,7 @@ impl Judge<'_> {
             return Ok((Judged::NothingChanged, first));
         }
         self.log_untold(&first).await?;
-        self.refuse_broken_rules(&first)?;
+        self.match_rules(&first).await?;
         self.catch_up().await?;
         let changes = transaction.changes().await?;
         if nothing(&changes) {
@@ -123,11 +125,13 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Ends the run where deny or ask rules are about changed files of an agent whose calls nothing judged.
-    fn refuse_broken_rules(&self, changes: &Changes) -> Result<(), StepError> {
+    /// Compares changes with the rules that were not in force while an agent worked: one that breaks a rule ends the run.
+    /// A person who lands a kept run has decided about it, and is told which rules its changes break.
+    async fn match_rules(&self, changes: &Changes) -> Result<(), StepError> {
+        let ordered = self.run.contract.ordered;
         let mut terms = self.transaction.terms();
         self.run.parts.runtime.terms(&mut terms);
-        if terms.gate == GateKind::PerCall || self.run.contract.ordered {
+        if terms.gate == GateKind::PerCall && !ordered {
             return Ok(());
         }
         let place = Place {
@@ -135,13 +139,19 @@ impl Judge<'_> {
             sandboxed: terms.tier.confines(),
             has_jobs: false,
         };
-        let gate = self.run.gate.lock();
-        for change in &changes.files {
-            if let Some(decision) = gate.rule_about_change(&change.path, &change.change, place) {
-                let what = format!("the change of {}", change.path);
-                let ended = rules_broken(&what, [decision.rule.as_str()]);
-                return Err(StepError::Ends(ended));
+        let broken = |change: &FileChange| {
+            let gate = self.run.gate.lock();
+            let decision = gate.rule_about_change(&change.path, &change.change, place)?;
+            Some((change.path.clone(), decision.rule))
+        };
+        let broken: Vec<_> = changes.files.iter().filter_map(broken).collect();
+        for (path, rule) in broken.iter().take(MAX_BROKEN) {
+            if !ordered {
+                let what = format!("the change of {path}");
+                return Err(StepError::Ends(rules_broken(&what, [rule.as_str()])));
             }
+            let text = format!("{rule} is about {path}, which lands because you order it");
+            self.run.warn("rule_overridden", text).await?;
         }
         Ok(())
     }

@@ -167,6 +167,10 @@ async fn land_commits(
     let landed = transaction.land(&landing).await?;
     if landed.refname.is_some() {
         log_landed(run, landed, tree_hash).await?;
+    } else if run.contract.ordered {
+        let text =
+            "there is nothing to land: the copy has the same files as your tree, and is removed";
+        run.warn("nothing_to_land", text.to_owned()).await?;
     }
     run.tell_notes(transaction).await?;
     Ok(true)

@@ -140,7 +140,7 @@ scenarios!(
     a_read_a_write_and_the_end,
     refused_write_is_told_to_the_model,
     always_is_asked_once,
-    nobody_to_ask_is_a_denial_and_the_run_goes_on,
+    nobody_to_ask_is_a_denial,
     the_floor_holds_under_yes,
     plan_mode_only_looks,
     a_question_of_the_model,

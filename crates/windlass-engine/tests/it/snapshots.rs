@@ -21,6 +21,7 @@ use crate::lab::Lab;
 struct OneFileEach {
     store: MemoryStore,
     full: Option<String>,
+    not_written: Vec<String>,
     session: Mutex<Option<SessionId>>,
     /// The number of changes in the log when each call was reported as logged.
     logged: Mutex<Vec<usize>>,
@@ -61,6 +62,7 @@ impl Snapshots for OneFileEach {
             files: vec![(change, swap)],
             lost: Vec::new(),
             warnings: vec![("not_merged", format!("{} was not merged", call.0))],
+            not_written: self.not_written.clone(),
             full: self.full.clone(),
         })))
     }
@@ -134,7 +136,7 @@ impl Transaction for InPlaceView {
     }
 }
 
-async fn ran(full: Option<&str>) -> (crate::lab::Ran, Arc<OneFileEach>) {
+async fn ran(full: Option<&str>, not_written: &[&str]) -> (crate::lab::Ran, Arc<OneFileEach>) {
     let lab = Lab::new(vec![
         call("1", "write", &json!({"path": "a"})),
         call("2", "write", &json!({"path": "b"})),
@@ -143,6 +145,7 @@ async fn ran(full: Option<&str>) -> (crate::lab::Ran, Arc<OneFileEach>) {
     let calls = Arc::new(OneFileEach {
         store: lab.store.clone(),
         full: full.map(str::to_owned),
+        not_written: not_written.iter().map(ToString::to_string).collect(),
         session: Mutex::default(),
         logged: Mutex::default(),
     });
@@ -167,7 +170,7 @@ async fn ran(full: Option<&str>) -> (crate::lab::Ran, Arc<OneFileEach>) {
 
 #[tokio::test]
 async fn changes_are_in_the_log_when_their_record_goes() {
-    let (ran, calls) = ran(None).await;
+    let (ran, calls) = ran(None, &[]).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let counted = ran.events.iter().filter_map(|event| match &event.kind {
         EventKind::FileChanged { change, swap, .. } if swap.is_some() => {
@@ -194,7 +197,7 @@ async fn changes_are_in_the_log_when_their_record_goes() {
 
 #[tokio::test]
 async fn a_store_without_space_ends_the_run_after_the_call_is_logged() {
-    let (ran, calls) = ran(Some("no space is left")).await;
+    let (ran, calls) = ran(Some("no space is left"), &[]).await;
     let Outcome::Failed { reason, detail, .. } = ran.outcome() else {
         panic!("{:?}", ran.outcome());
     };
@@ -202,4 +205,15 @@ async fn a_store_without_space_ends_the_run_after_the_call_is_logged() {
     assert!(detail.contains("no space is left"), "{detail}");
     assert_eq!(ran.results().len(), 1, "the second call is not run");
     assert_eq!(*calls.logged.lock(), [1]);
+}
+
+#[tokio::test]
+async fn a_workspace_without_room_fails_the_run_after_its_last_step() {
+    let (ran, _) = ran(None, &["large.bin"]).await;
+    let Outcome::Failed { reason, detail, .. } = ran.outcome() else {
+        panic!("{:?}", ran.outcome());
+    };
+    assert_eq!(*reason, FailReason::Store);
+    assert!(detail.contains("large.bin"), "{detail}");
+    assert_eq!(ran.results().len(), 2, "the model may go on");
 }

@@ -10,7 +10,16 @@ const TREE: &str = "/sys/fs/cgroup";
 const MOST_TASKS: u32 = 8192;
 
 /// The group. It goes when it is dropped.
-pub(crate) struct Group(PathBuf);
+pub(crate) struct Group {
+    folder: PathBuf,
+    limits_memory: bool,
+}
+
+/// Whether the kernel limits the memory of all commands together here. Otherwise it limits each process, and a command
+/// that holds more in all is ended when it is next looked at.
+pub(crate) fn limits_memory() -> bool {
+    Group::make(&Limits::default()).is_some_and(|group| group.limits_memory)
+}
 
 impl Group {
     /// Makes one beside or below the group of this process, wherever limits can be set.
@@ -20,10 +29,13 @@ impl Group {
             let own = folder.join(format!("windlass-{}", std::process::id()));
             std::fs::create_dir(&own).ok()?;
             // Dropped, it is gone again.
-            let group = Self(own);
-            let memory = group.write("memory.max", &limits.memory.to_string());
+            let mut group = Self {
+                folder: own,
+                limits_memory: false,
+            };
+            group.limits_memory = group.write("memory.max", &limits.memory.to_string());
             let tasks = group.write("pids.max", &MOST_TASKS.to_string());
-            (memory || tasks).then_some(group)
+            (group.limits_memory || tasks).then_some(group)
         })
     }
 
@@ -35,7 +47,7 @@ impl Group {
     fn write(&self, file: &str, text: &str) -> bool {
         // A control file is never made: one that is not there is not handed on.
         let mut options = std::fs::File::options();
-        let file = options.write(true).open(self.0.join(file));
+        let file = options.write(true).open(self.folder.join(file));
         file.is_ok_and(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()).is_ok())
     }
 }
@@ -43,7 +55,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // It can only go when nobody is in it; what is left of it is empty and does nothing.
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 

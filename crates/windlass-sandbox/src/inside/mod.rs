@@ -19,6 +19,7 @@ pub(crate) mod sys;
 mod view;
 
 pub(crate) use command::{PAUSE_ALL, RESUME_ALL};
+pub(crate) use group::limits_memory;
 pub use private::shares_memory;
 pub(crate) use supervise::supervise;
 

@@ -440,6 +440,13 @@ impl OpenRun {
                     told.words("windlass.rule", rule),
                 ],
             ),
+            EventKind::NotWritten { call, paths } => (
+                "windlass.not_written",
+                vec![
+                    Some(("gen_ai.tool.call.id", call.0.as_str().into())),
+                    Some(("windlass.files", (paths.len() as u64).into())),
+                ],
+            ),
             EventKind::Landed { landed, .. } => (
                 "windlass.landed",
                 vec![Some(("windlass.files", (landed.files.len() as u64).into()))],

@@ -514,12 +514,58 @@ fn a_preview_shows_the_diff_and_writes_nothing() {
     ] {
         let preview = bench.tools.get(tool).unwrap().preview(&args, &ctx);
         assert_eq!(
-            preview.as_deref(),
+            preview.unwrap().as_deref(),
             Some("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n"),
             "{tool}"
         );
     }
     assert_eq!(bench.get("a.txt"), b"a\n");
+}
+
+#[test]
+fn a_change_that_cannot_be_made_has_no_preview_but_its_failure() {
+    let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
+    let ctx = bench.ctx();
+    for (tool, args, says) in [
+        (
+            "edit_file",
+            json!({"path": "a.txt", "old": "x", "new": "b"}),
+            "a.txt",
+        ),
+        (
+            "edit_file",
+            json!({"path": "c.txt", "old": "x", "new": "b"}),
+            "c.txt",
+        ),
+        (
+            "write_file",
+            json!({"path": "a.txt", "content": "a\n"}),
+            "already",
+        ),
+        ("delete_file", json!({"path": "c.txt"}), "c.txt"),
+        (
+            "move_file",
+            json!({"from": "c.txt", "to": "d.txt"}),
+            "c.txt",
+        ),
+        (
+            "move_file",
+            json!({"from": "a.txt", "to": "b.txt"}),
+            "b.txt",
+        ),
+        (
+            "apply_patch",
+            json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+b\n"}),
+            "a.txt",
+        ),
+    ] {
+        let preview = bench.tools.get(tool).unwrap().preview(&args, &ctx);
+        let failure = preview.unwrap_err().text;
+        assert!(failure.contains(says), "{tool}: {failure}");
+    }
+    let moved = json!({"from": "a.txt", "to": "c.txt"});
+    let preview = bench.tools.get("move_file").unwrap().preview(&moved, &ctx);
+    assert_eq!(preview.unwrap().as_deref(), Some("move a.txt to c.txt\n"));
 }
 
 /// Moved, a link leads elsewhere: what was judged as one file would be written as another.

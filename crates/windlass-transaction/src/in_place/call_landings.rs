@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ const OVER_CAP: &str = "undo_over_cap";
 const NOT_MERGED: &str = "not_merged";
 /// The most paths of one call that are named because they cannot be undone.
 const MAX_LOST: usize = 200;
+/// The most paths of one call that are named because the disk has no room for them. A landing is all or nothing, so the
+/// first ones stand for all.
+const MAX_NOT_WRITTEN: usize = 200;
 
 /// The stores of a workspace that undo needs.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ struct CallRecord {
     landed: Stretches,
     lost: BTreeMap<String, String>,
     warnings: Vec<(&'static str, String)>,
+    not_written: BTreeSet<String>,
     full: Option<String>,
 }
 
@@ -92,6 +96,7 @@ impl CallRecord {
                 .collect(),
             lost: self.lost.into_iter().collect(),
             warnings: self.warnings,
+            not_written: self.not_written.into_iter().collect(),
             full: self.full,
         }
     }
@@ -192,6 +197,8 @@ impl CallLandings {
                     && let Some(changes) = state.record(&call)
                 {
                     swaps.iter().for_each(|swap| changes.landed.add(swap));
+                    let is_written = |path: &str| swaps.iter().any(|swap| swap.path == path);
+                    changes.not_written.retain(|path| !is_written(path));
                     if let Some(over_cap) = over_cap.filter(|_| !told) {
                         changes.warnings.push((OVER_CAP, over_cap.to_string()));
                     }
@@ -210,8 +217,13 @@ impl CallLandings {
                         (full && self.contents().is_disk_full(), err)
                     }
                 };
-                if ends_run && let Some(changes) = call.and_then(|call| state.record(&call)) {
-                    changes.full = Some(err.message.clone());
+                if let Some(changes) = call.and_then(|call| state.record(&call)) {
+                    if ends_run {
+                        changes.full = Some(err.message.clone());
+                    } else if err.kind == FileErrorKind::Full {
+                        let paths = swaps.iter().map(|swap| swap.path.clone());
+                        changes.not_written.extend(paths.take(MAX_NOT_WRITTEN));
+                    }
                 }
                 Err(err)
             }

@@ -47,6 +47,7 @@ pub(super) struct SandboxReport {
     broker: Result<(), String>,
     landlock: Result<(), String>,
     landlock_version: u32,
+    limits_memory: bool,
     wanted: WantedTier,
     /// Why there are no namespaces, as far as the kernel's settings tell.
     cause: Option<Cause>,
@@ -64,6 +65,7 @@ impl SandboxReport {
             broker,
             landlock,
             landlock_version,
+            limits_memory,
         } = windlass::sandboxing::offer(folder, &settings.environment)?;
         let cause = if namespaces.is_err() {
             KernelFacts::read().cause(&helper.program)
@@ -75,6 +77,7 @@ impl SandboxReport {
             broker,
             landlock,
             landlock_version,
+            limits_memory,
             wanted,
             cause,
         })
@@ -181,6 +184,13 @@ impl SandboxReport {
             )
             .with_more(lines(Tier::Landlock).collect()),
         ];
+        if let Some(memory) = self.memory() {
+            findings.push(Finding::new(
+                Group::Sandbox,
+                "memory",
+                Ok(memory.to_owned()),
+            ));
+        }
         if self.wanted.off {
             let why =
                 "`sandbox.level = \"full\"` turns it off: commands run with all of your rights"
@@ -188,6 +198,22 @@ impl SandboxReport {
             findings.insert(0, Finding::new(Group::Sandbox, "sandbox", Err(why)));
         }
         findings
+    }
+
+    /// The way in which the memory of commands is held, where a sandbox holds them.
+    fn memory(&self) -> Option<&'static str> {
+        Some(match (self.tier()?, self.limits_memory) {
+            (_, true) => {
+                "limited: the kernel holds all commands of a run together to `sandbox.memory_mb`"
+            }
+            (Tier::Namespaces | Tier::Broker, false) => {
+                "only watched: no control group can be made here, so a command that takes more than \
+                 `sandbox.memory_mb` is ended a moment later"
+            }
+            (Tier::Landlock, false) => {
+                "limited for each process alone: no control group can be made here"
+            }
+        })
     }
 
     pub(super) fn json(&self) -> Value {
@@ -199,6 +225,7 @@ impl SandboxReport {
             "broker": tier(&self.broker),
             "landlock": tier(&self.landlock),
             "landlock_version": self.landlock_version,
+            "memory": self.memory(),
             "not_held": self.tier().map_or_else(Vec::new, |tier| not_held(tier, true)),
             "cause": self.cause.as_ref().map(|cause| &cause.long),
         })
@@ -218,6 +245,7 @@ impl SandboxReport {
             broker: result(broker),
             landlock: Ok(()),
             landlock_version: 7,
+            limits_memory: false,
             wanted: WantedTier::default(),
             cause: None,
         }
@@ -323,6 +351,23 @@ mod tests {
             wanted,
             ..SandboxReport::for_test(namespaces, broker)
         }
+    }
+
+    #[test]
+    fn it_says_where_memory_is_only_watched() {
+        let check = |namespaces: bool, limits_memory: bool, begins: &str| {
+            let report = SandboxReport {
+                limits_memory,
+                ..SandboxReport::for_test(namespaces, true)
+            };
+            let memory = report.memory().unwrap_or_default();
+            assert!(memory.starts_with(begins), "{memory}");
+            let findings = report.findings();
+            assert!(findings.iter().any(|finding| finding.what == "memory"));
+        };
+        check(true, true, "limited:");
+        check(true, false, "only watched:");
+        check(false, false, "only watched:");
     }
 
     #[test]
