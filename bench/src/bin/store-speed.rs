@@ -124,7 +124,7 @@ impl Place {
                     _ => story.event(seq),
                 };
                 if let EventKind::RunStarted { prompt, .. } = &mut event.kind {
-                    *prompt = Message::user(&format!("fix the parser of case {session:06}"));
+                    *prompt = Message::user(format!("fix the parser of case {session:06}"));
                 }
                 writer
                     .append(&event, &serde_json::to_string(&event)?)
