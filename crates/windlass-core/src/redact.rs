@@ -125,8 +125,10 @@ impl Clean<'_> {
     }
 
     pub(crate) fn landing(&self, landing: &mut LandingAsk) {
-        let paths = landing.paths.iter_mut();
-        paths.for_each(|(path, _)| self.text(path));
+        let paths = landing.paths.iter_mut().map(|(path, _)| path);
+        paths
+            .chain(&mut landing.failing)
+            .for_each(|text| self.text(text));
     }
 }
 
@@ -136,6 +138,7 @@ mod tests {
     use super::*;
     use crate::budget::Spent;
     use crate::outcome::{Outcome, RunSummary};
+    use crate::run::Judged;
     use crate::validator::{Evidence, Judgement, Proof, Report};
 
     struct KeyRedactor(&'static str);
@@ -186,9 +189,20 @@ mod tests {
             report,
             tree_hash: None,
         };
+        let landing = LandingAsk {
+            paths: Vec::new(),
+            failing: vec![name()],
+            tree_hash: None,
+        };
+        let judged = EventKind::Judged {
+            result: Judged::Passed { ask: Some(landing) },
+            tree_hash: None,
+            judge_changed: Vec::new(),
+        };
         for mut kind in [
             EventKind::ValidationStarted { validator: name() },
             validated,
+            judged,
             finished,
         ] {
             clean_event(&KeyRedactor("s3cr3t"), &mut kind);
