@@ -1,33 +1,34 @@
-//! What the server was asked, kept for whoever judges a run. Bounded: a flood is counted, not stored.
+//! Requests that the server received, recorded for checks after a run. The record is bounded: beyond the limit,
+//! requests are only counted.
 
 use std::time::Instant;
 
-/// The most requests that are kept.
+/// Maximum number of recorded requests.
 pub(crate) const MOST: usize = 2000;
-/// The most of a body that is kept.
+/// Maximum recorded bytes of a body.
 pub(crate) const MOST_BODY: usize = 1 << 20;
 
-/// One request.
+/// One recorded request.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// When it was read.
+    /// The time when it was read.
     pub at: Instant,
-    /// Its method.
+    /// The HTTP method.
     pub method: String,
-    /// Its path, with the query.
+    /// The path with the query.
     pub path: String,
-    /// The key it carried, in whichever way the wire carries one.
+    /// The API key, from any of the places where vendors expect it.
     pub key: Option<String>,
-    /// How long the body was.
+    /// The length of the body in bytes.
     pub bytes: usize,
     /// The beginning of the body.
     pub body: String,
-    /// Names of the tools it offered.
+    /// The names of the offered tools.
     pub tools: Vec<String>,
-    /// Whether it was part of the work: not a side question, not a list of models.
+    /// True if it belonged to the work, unlike a side question or a list of models.
     pub work: bool,
-    /// The status it was answered with.
+    /// The status of the response.
     pub status: u16,
-    /// What the script wanted and this agent has no tool for.
+    /// A move of the script for which this agent offers no tool.
     pub unmapped: Option<String>,
 }
