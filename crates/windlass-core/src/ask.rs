@@ -16,7 +16,7 @@
 //!     run_ms: 0,
 //! };
 //! assert!(ask.fits(&Answer::Text { text: "tea".into() }));
-//! assert!(!ask.fits(&Answer::Always), "no rule answers a question for good");
+//! assert!(!ask.fits(&Answer::Always), "no rule can answer a question");
 //! ```
 
 use schemars::JsonSchema;
@@ -149,7 +149,8 @@ pub enum AnsweredBy {
     Person,
     /// The setting for asks that no person can answer.
     Policy,
-    /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.
+    /// The engine, because the ask was cancelled, abandoned or expired. Unknown values of later versions also map to
+    /// this one.
     #[serde(other)]
     Engine,
 }

@@ -196,9 +196,9 @@ impl Price {
 /// The spending of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Spent {
-    /// Iterations of the runtime, including the current one.
+    /// Number of iterations so far.
     pub iterations: u32,
-    /// Model calls, including the current one.
+    /// Number of model calls so far.
     pub steps: u32,
     /// Tokens of all model calls.
     pub usage: Usage,

@@ -82,9 +82,9 @@ impl Launch {
 pub struct Inmate {
     /// Its standard input. Dropping it closes the pipe.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Its standard output, unbuffered.
+    /// The standard output of the process.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// Its standard error, unbuffered.
+    /// The standard error of the process.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// The handle to wait for the process tree or to end it.
     pub life: Box<dyn Life>,

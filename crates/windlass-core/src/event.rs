@@ -287,7 +287,7 @@ pub enum EventKind {
         error: ProviderErrorKind,
         /// The wait before the retry, in milliseconds.
         ms: u64,
-        /// The number of the retry, counted from 1.
+        /// The number of the attempt that follows; the first retry is attempt 2.
         attempt: u32,
     },
     /// A model call was charged to the budget.

@@ -339,7 +339,7 @@ impl History {
         self.run.as_ref()
     }
 
-    /// Whether the open run waits for a person. If it does not, it was interrupted.
+    /// Whether the open run waits for a person. If it does not, and no process runs it, it was interrupted.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.run.is_some() && !self.asks.is_empty()

@@ -48,7 +48,7 @@ pub enum Outcome {
         /// The limit that was exceeded.
         limit: Limit,
     },
-    /// The run failed, so nothing landed.
+    /// The run failed for this reason.
     Failed {
         /// The category of the failure.
         reason: FailReason,

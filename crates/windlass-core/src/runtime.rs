@@ -205,7 +205,7 @@ pub enum Stop {
         /// A description of the failure and what to do about it.
         detail: String,
     },
-    /// The provider failed, after all retries.
+    /// The provider failed with this error.
     Provider(ProviderError),
     /// The user or the host process cancelled it.
     Cancelled,

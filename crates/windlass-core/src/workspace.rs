@@ -5,7 +5,7 @@
 //! use windlass_core::workspace::{FileError, FileErrorKind};
 //!
 //! let err = FileError::changed("src/lib.rs");
-//! assert_eq!(err.kind, FileErrorKind::Changed, "somebody else wrote it since it was read");
+//! assert_eq!(err.kind, FileErrorKind::Changed, "another program wrote it since it was read");
 //! ```
 
 use std::path::Path;
@@ -101,9 +101,9 @@ pub struct Resolved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// A regular file with content.
+    /// It is a regular file.
     File,
-    /// A directory of other files.
+    /// It is a directory.
     Directory,
     /// A symlink (only if symlinks are not followed).
     Link,

@@ -23,7 +23,7 @@ pub enum Act {
     Wait,
     /// Closes the connection in order.
     Close,
-    /// Resets the connection.
+    /// Resets the connection with a TCP RST.
     Reset,
     /// Sends nothing more until the client disconnects.
     Hang,

@@ -8,12 +8,12 @@ pub(crate) const MOST: usize = 2000;
 /// Maximum recorded bytes of a body.
 pub(crate) const MOST_BODY: usize = 1 << 20;
 
-/// One recorded request.
+/// One request that the server recorded.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The time when it was read.
     pub at: Instant,
-    /// The HTTP method.
+    /// The HTTP method, such as `POST`.
     pub method: String,
     /// The path with the query.
     pub path: String,

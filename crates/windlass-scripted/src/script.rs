@@ -9,7 +9,7 @@ use serde_json::Value;
 pub enum Move {
     /// Run a command line.
     Shell(String),
-    /// Read a file.
+    /// Read the file at this path.
     Read(String),
     /// Create a file with this text.
     Write {
@@ -24,7 +24,7 @@ pub enum Move {
         path: String,
         /// The text to replace: one or more whole lines.
         old: String,
-        /// The replacement.
+        /// The text that replaces `old`.
         new: String,
     },
     /// Delete the file at this path.

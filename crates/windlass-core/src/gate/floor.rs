@@ -52,7 +52,7 @@ fn read(
         .iter()
         .any(|prefix| under(path, prefix))
     {
-        let reason = format!("`{path}` is no file: it is a device or shows a process");
+        let reason = format!("`{path}` is not a file: it is a device or shows a process");
         let rule = "floor: devices and processes";
         return Some(Decision::new(Verdict::Deny, rule, reason));
     }
@@ -71,8 +71,9 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
     protected(path, place)
 }
 
-/// Judges a write by a command. Outside the workspace, credentials and shell start-up files are denied as usual;
-/// temporary files need a person's approval. If there is a sandbox, it confines all other writes.
+/// Judges a write by a command. Outside the workspace, credentials, git internals and shell start-up files are judged
+/// as usual. If there is a sandbox, it confines all other writes. Without one, temporary files need a person's approval
+/// and the rest is denied.
 fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
     if inside {
         return write(path, inside, place, exposed).or_else(|| instructions(path));
