@@ -1,4 +1,5 @@
-//! A question to a person: an approval of a call, or the model's own. One object, whichever surface answers it.
+//! A question to a person: the approval of a call or a landing, or a question that the model asks. Every surface
+//! (terminal, HTTP, editor) answers the same object.
 //!
 //! ```
 //! use windlass_core::ask::{About, Answer, Ask, Question};
@@ -15,7 +16,7 @@
 //!     run_ms: 0,
 //! };
 //! assert!(ask.fits(&Answer::Text { text: "tea".into() }));
-//! assert!(!ask.fits(&Answer::Always), "no rule answers a question for good");
+//! assert!(!ask.fits(&Answer::Always), "no rule can answer a question");
 //! ```
 
 use schemars::JsonSchema;
@@ -30,35 +31,35 @@ use crate::tool::Touch;
 /// A question to a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ask {
-    /// Its id; an answer names it.
+    /// The id that an answer has to name.
     pub id: AskId,
-    /// What is asked.
+    /// The subject of the question.
     pub about: About,
-    /// The call it belongs to, where it belongs to one.
+    /// The tool call that waits for the answer; absent for a question that belongs to no call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// Who may answer: only a live human answer to this exact call counts; no rule, mode or `--yes` answers it.
+    /// True if only a live human answer to this exact call is accepted: no rule, mode or `--yes` answers it.
     #[serde(default)]
     pub person: bool,
-    /// From then on an answer comes too late; absent when it may come at any time.
+    /// The time from which an answer is rejected as too late; absent if there is no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// How long somebody who is there is waited for, in milliseconds; absent when nobody was there.
+    /// The timeout for a connected person, in milliseconds; absent if no person was connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_ms: Option<u64>,
-    /// How long the run had taken until then, in milliseconds: it goes on from there.
+    /// The active time of the run when it asked, in milliseconds. A resumed run counts on from this value.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub run_ms: u64,
 }
 
-/// Times of zero are not written.
+/// Serde's `skip_serializing_if`: leaves a time of zero out of the log.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(ms: &u64) -> bool {
     *ms == 0
 }
 
 impl Ask {
-    /// Whether an answer of this form can be one to it.
+    /// Whether an answer of this form is valid for this ask.
     #[must_use]
     pub fn fits(&self, answer: &Answer) -> bool {
         match (&self.about, answer) {
@@ -73,66 +74,67 @@ impl Ask {
         }
     }
 
-    /// Whether an answer at this time comes too late.
+    /// Whether the ask has expired at this time.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|end| end <= now)
     }
 }
 
-/// What is asked.
+/// The subject of an ask: an approval, a question of the model, or a landing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum About {
-    /// May this call run?
+    /// Asks whether a tool call may run.
     Approval(Box<Approval>),
-    /// The model wants to know something.
+    /// A question that the model asks the user.
     Question(Question),
-    /// May these changes land?
+    /// Asks whether the run's changes may land in the user's tree.
     Landing(LandingAsk),
 }
 
-/// Changes that wait for a person's yes before they reach the user's tree.
+/// Changes that need a person's approval before they land in the user's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LandingAsk {
-    /// Each path with the reason it is asked about.
+    /// Each path with the reason for asking.
     pub paths: Vec<(String, String)>,
-    /// Checks that fail and failed before the run, too.
+    /// Validators that fail now and also failed before the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<String>,
-    /// The hash of exactly what would land.
+    /// The hash of the tree that would land. The answer is valid for this tree only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree_hash: Option<String>,
 }
 
-/// A call that waits for a person's yes.
+/// A tool call that needs a person's approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Approval {
-    /// The exact call.
+    /// The call with its exact arguments.
     pub call: ToolCall,
-    /// What it would touch.
+    /// The files, commands and hosts that the call would touch.
     pub touches: Vec<Touch>,
-    /// What was at each path inside the workspace when it was asked: an answer counts for exactly that.
+    /// The content at each touched path inside the workspace when the question was asked. The answer is valid for
+    /// exactly that content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<(String, Image)>,
-    /// The rule that asks.
+    /// The rule that requires the approval.
     pub rule: String,
-    /// Why it is asked.
+    /// The reason for asking, in words for the person.
     pub reason: String,
-    /// What would change, where it can be shown.
+    /// A preview of the change, if the tool can make one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<String>,
-    /// The rule that "always" would add; absent when it may not be answered for good.
+    /// The rule that the answer "always" would add; absent if the call may only be approved once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub always: Option<String>,
 }
 
-/// The model's own question.
+/// A question that the model asks the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Question {
-    /// What it wants to know.
+    /// The wording of the question.
     pub text: String,
-    /// Answers it offers; any other text is fine too.
+    /// Suggested answers; any other text is accepted as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
@@ -147,42 +149,43 @@ pub enum AnsweredBy {
     Person,
     /// The setting for asks that no person can answer.
     Policy,
-    /// The engine, because the ask was cancelled, abandoned or expired. Also what a value of a later version reads as.
+    /// The engine, because the ask was cancelled, abandoned or expired. Unknown values of later versions also map to
+    /// this one.
     #[serde(other)]
     Engine,
 }
 
 impl AnsweredBy {
-    /// The word of it, as in the log.
+    /// The name of this origin, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 }
 
-/// What the person said.
+/// The answer to an ask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Answer {
-    /// This once.
+    /// Allow this one call or landing.
     Once,
-    /// This, and from now on whatever the offered rule matches.
+    /// Allow this call, and later every call that matches the offered rule.
     Always,
-    /// No.
+    /// Refuse the call or the landing.
     No {
-        /// Told to the model.
+        /// The reason, which is passed on to the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
-    /// Words, to a question of the model.
+    /// Free text in answer to a question of the model.
     Text {
-        /// The words.
+        /// The text that the person wrote.
         text: String,
     },
-    /// No answer came in time.
+    /// No answer came before the deadline.
     Expired,
-    /// No person is there to ask, and the policy is to continue without an answer.
+    /// No person is connected, and the policy is to continue without an answer.
     Unanswered,
-    /// It became pointless: cancelled, or a new prompt came.
+    /// The ask is obsolete: the run was cancelled, or a new prompt replaced it.
     Abandoned,
 }

@@ -1,5 +1,5 @@
-//! What a run may spend, what it has spent, and whether the next model call still fits (decision 7).
-//! Money is whole micro-USD. Nothing here knows a vendor or a clock.
+//! The limits of a run, its spending so far, and the check before each model call that the call still fits (decision
+//! 7). Money is counted in whole micro-USD. Nothing here knows a vendor or a clock.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,23 +15,24 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A call is not sent with less room for its answer than this (or than the model's own maximum, if that is smaller).
+/// Minimum output tokens of a model call: a call that could not get this many is not sent. For a model whose own
+/// maximum is smaller, that maximum applies.
 pub const LEAST_OUTPUT: u64 = 1_024;
 
-/// Limits of one run. `None` is unlimited, and has to be written out by whoever wants it.
+/// Limits of one run. `None` means unlimited; it is never a default and has to be set explicitly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
-    /// Tries of the runtime.
+    /// Maximum iterations of the runtime.
     pub iterations: Option<u32>,
-    /// Model calls.
+    /// Maximum number of model calls.
     pub steps: Option<u32>,
-    /// Tokens: input that was not served from a cache, plus output.
+    /// Maximum tokens: input that was not read from a cache, plus output.
     pub tokens: Option<u64>,
-    /// The same, where the upstream reports no caching (every step then counts the whole history again).
+    /// Maximum tokens for a vendor that reports no caching, where every step counts the whole history again.
     pub tokens_uncached: Option<u64>,
-    /// Micro-USD. Binds where a price is known.
+    /// Maximum cost in micro-USD. It applies only to models with a known price.
     pub cost_micros: Option<u64>,
-    /// Seconds, without the time spent waiting for a person.
+    /// Maximum active time in seconds, without the time spent waiting for a person.
     pub seconds: Option<u64>,
 }
 
@@ -49,7 +50,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// No limit at all.
+    /// A budget without any limit.
     pub const UNLIMITED: Self = Self {
         iterations: None,
         steps: None,
@@ -60,25 +61,25 @@ impl Budget {
     };
 }
 
-/// The limits there are.
+/// The kind of limit that a run reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum Limit {
-    /// Tries of the runtime.
+    /// The number of iterations of the runtime.
     Iterations,
-    /// Model calls.
+    /// The number of model calls.
     Steps,
-    /// Tokens.
+    /// The number of tokens, cache reads excluded.
     Tokens,
-    /// Money.
+    /// The cost in micro-USD.
     Cost,
-    /// Time.
+    /// The active time, without the time spent waiting for a person.
     Time,
 }
 
-/// Tokens of one model call, as reported or estimated.
+/// Token counts of one model call, reported by the vendor or estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Input that was neither read from nor written to a cache.
@@ -89,12 +90,12 @@ pub struct Usage {
     /// Input written to a cache.
     #[serde(default)]
     pub cache_write: u64,
-    /// Output, reasoning included.
+    /// Output tokens, reasoning included.
     pub output: u64,
 }
 
 impl Usage {
-    /// All input, however it was served.
+    /// All input tokens, cached or not.
     #[must_use]
     pub fn total_input(&self) -> u64 {
         self.input
@@ -102,7 +103,7 @@ impl Usage {
             .saturating_add(self.cache_write)
     }
 
-    /// What counts against the token limit.
+    /// The tokens that count against the token limit: everything except cache reads.
     #[must_use]
     pub fn counted(&self) -> u64 {
         self.input
@@ -110,16 +111,16 @@ impl Usage {
             .saturating_add(self.output)
     }
 
-    /// Whether any caching was reported.
+    /// Whether the vendor reported any cache reads or writes.
     #[must_use]
     pub fn cached(&self) -> bool {
         self.cache_read > 0 || self.cache_write > 0
     }
 
-    /// The tokens of a call whose count of the prompt includes what was read from a cache and written to it.
+    /// Token counts from a vendor whose prompt count includes cache reads and cache writes.
     #[must_use]
     pub fn of_prompt(prompt: u64, cache_read: u64, cache_write: u64, output: u64) -> Self {
-        // `u64::MAX` stands for a number that cannot be true, and makes the whole input one.
+        // Decoders use `u64::MAX` for a number that cannot be true. One such number makes the whole input implausible.
         let prompt = match cache_read.max(cache_write) {
             u64::MAX => u64::MAX,
             _ => prompt,
@@ -134,7 +135,7 @@ impl Usage {
         }
     }
 
-    /// The difference to an earlier sum.
+    /// The difference between this sum and an earlier one.
     #[must_use]
     pub fn since(&self, earlier: Usage) -> Self {
         Self {
@@ -145,7 +146,7 @@ impl Usage {
         }
     }
 
-    /// Adds another call's tokens.
+    /// Adds the tokens of another call.
     pub fn add(&mut self, other: Usage) {
         self.input = self.input.saturating_add(other.input);
         self.cache_read = self.cache_read.saturating_add(other.cache_read);
@@ -154,21 +155,21 @@ impl Usage {
     }
 }
 
-/// Micro-USD for a million tokens.
+/// Prices in micro-USD per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
-    /// Fresh input.
+    /// Price of input that was neither read from nor written to a cache.
     pub input: u64,
-    /// Input from a cache.
+    /// Price of input read from a cache.
     pub cache_read: u64,
-    /// Input written to a cache.
+    /// Price of input written to a cache.
     pub cache_write: u64,
-    /// Output.
+    /// Price of output, reasoning included.
     pub output: u64,
 }
 
 impl Price {
-    /// What a local or scripted model costs.
+    /// The price of a local or scripted model.
     pub const FREE: Self = Self {
         input: 0,
         cache_read: 0,
@@ -192,27 +193,27 @@ impl Price {
     }
 }
 
-/// What has been spent.
+/// The spending of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Spent {
-    /// Tries of the runtime.
+    /// Number of iterations so far.
     pub iterations: u32,
-    /// Model calls.
+    /// Number of model calls so far.
     pub steps: u32,
-    /// Tokens.
+    /// Tokens of all model calls.
     pub usage: Usage,
-    /// Micro-USD.
+    /// Cost of all priced calls, in micro-USD.
     pub cost_micros: u64,
-    /// Some of it is our own count, because the upstream reported none.
+    /// True if some token counts are estimates, because the vendor reported none.
     #[serde(default)]
     pub estimated: bool,
-    /// Some of it has no known price and is missing from the cost.
+    /// True if some calls have no known price and are missing from the cost.
     #[serde(default)]
     pub unpriced: bool,
 }
 
 impl Spent {
-    /// Books one model call.
+    /// Adds the usage of one finished model call.
     pub fn settle(&mut self, usage: Usage, price: Option<Price>, estimated: bool) {
         self.usage.add(usage);
         self.estimated |= estimated;
@@ -222,7 +223,7 @@ impl Spent {
         }
     }
 
-    /// Adds what another run has spent.
+    /// Adds the spending of another run.
     pub fn add(&mut self, other: &Spent) {
         self.iterations = self.iterations.saturating_add(other.iterations);
         self.steps = self.steps.saturating_add(other.steps);
@@ -234,7 +235,7 @@ impl Spent {
 }
 
 impl Budget {
-    /// The limit that has been reached, if any. `elapsed` is without the time spent waiting for a person.
+    /// The limit that has been reached, if any. `elapsed` excludes the time spent waiting for a person.
     #[must_use]
     pub fn exceeded(&self, spent: &Spent, elapsed: Duration) -> Option<Limit> {
         let (tokens, cost) = (spent.usage.counted(), spent.cost_micros);
@@ -250,13 +251,13 @@ impl Budget {
         if self.token_limit(spent).is_some_and(|max| tokens >= max) {
             return Some(Limit::Tokens);
         }
-        // A free model may go on at a cost limit of anything.
+        // A model without cost never reaches the cost limit, even if that limit is zero.
         self.cost_micros
             .is_some_and(|max| cost >= max && cost > 0)
             .then_some(Limit::Cost)
     }
 
-    /// The limit that was overrun, if any: not reached, but passed. `elapsed` is as in [`Budget::exceeded`].
+    /// The limit that has been passed, not only reached, if any. `elapsed` is as in [`Budget::exceeded`].
     #[must_use]
     pub fn overrun(&self, spent: &Spent, elapsed: Duration) -> Option<Limit> {
         let over = |max: Option<u64>, is: u64| max.is_some_and(|max| is > max);
@@ -275,9 +276,9 @@ impl Budget {
         over(self.steps.map(u64::from), spent.steps.into()).then_some(Limit::Steps)
     }
 
-    /// Reserves a model call: how many output tokens it may produce, or the limit it would cross.
+    /// Reserves a model call. Returns the output tokens that the call may produce, or the limit that it would exceed.
     ///
-    /// `input` is an upper bound of the tokens to be sent and `want` the most output that is useful.
+    /// `input` is an upper bound of the tokens to be sent. `want` is the maximum useful output.
     pub fn admit(
         &self,
         spent: &Spent,
@@ -322,7 +323,7 @@ impl Budget {
         Ok(room)
     }
 
-    /// Limits that crossed 80 % between the two, each to be warned about once.
+    /// The limits whose use crossed 80 % between the two values. Each one leads to one warning.
     #[must_use]
     pub fn warned(&self, before: &Spent, after: &Spent) -> Vec<Limit> {
         let crossed = |limit: Option<u64>, was: u64, is: u64| {
@@ -353,7 +354,7 @@ impl Budget {
     }
 
     fn token_limit(&self, spent: &Spent) -> Option<u64> {
-        // Nothing spent yet: nobody has reported anything, so the wider one would be a guess.
+        // Before the first report it is unknown whether the vendor caches, so the stricter limit applies.
         if spent.usage == Usage::default() || spent.usage.cached() {
             self.tokens
         } else {
@@ -362,20 +363,21 @@ impl Budget {
     }
 }
 
-/// Counts tokens from bytes, corrected by what the upstream reports.
+/// Estimates tokens from bytes. Each report of the vendor corrects the estimate.
 ///
-/// It errs high: it is used to refuse a call that would not fit, never to bill one that was reported.
+/// The estimate is too high rather than too low: it only serves to refuse a call that would not fit, and never replaces
+/// a reported count.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimator {
-    /// Tokens for a thousand bytes.
+    /// Tokens per thousand bytes.
     per_thousand: u64,
-    /// Tokens of every call that our bytes do not explain, such as a prompt that the server adds.
+    /// Tokens that every call has on top of ours, such as a prompt that the server adds.
     overhead: u64,
 }
 
 impl Default for Estimator {
     fn default() -> Self {
-        // 2.5 bytes a token: source code in most vendors' vocabularies takes 3 to 4.
+        // This is 2.5 bytes per token. Source code takes 3 to 4 bytes per token with most vendors.
         Self {
             per_thousand: 400,
             overhead: 0,
@@ -384,7 +386,7 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    /// An upper bound for that many bytes.
+    /// An upper bound for the tokens of this many bytes.
     #[must_use]
     pub fn tokens(&self, bytes: usize) -> u64 {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -392,14 +394,14 @@ impl Estimator {
         tokens.saturating_add(self.overhead)
     }
 
-    /// How many bytes stay within that many tokens.
+    /// The number of bytes that surely fit into this many tokens.
     #[must_use]
     pub fn bytes(&self, tokens: u64) -> usize {
         let tokens = tokens.saturating_sub(self.overhead);
         usize::try_from(tokens.saturating_mul(1_000) / self.per_thousand).unwrap_or(usize::MAX)
     }
 
-    /// Learns from a reported call, keeping a margin of an eighth.
+    /// Adjusts the rate to a reported call, with a margin of one eighth.
     pub fn correct(&mut self, bytes: usize, reported: u64) {
         let sent = u64::try_from(bytes).unwrap_or(u64::MAX);
         if sent == 0 || reported == 0 {
@@ -407,7 +409,8 @@ impl Estimator {
         }
         let expect = reported.saturating_add(reported.div_ceil(8));
         let seen = expect.saturating_mul(1_000).div_ceil(sent);
-        // A small request says nothing about the rate, and no text has more tokens than bytes: then the server added some.
+        // A small request says nothing about the rate. A rate above one token per byte is impossible, so in that case
+        // the server added tokens of its own.
         if sent >= 1_000 && seen <= 1_000 {
             self.per_thousand = seen.max(100);
         }

@@ -1,5 +1,5 @@
-//! Time as a value and as a port, so that a test never waits.
-//! Nothing here looks at a clock; `host` does, and tests bring their own.
+//! Time as a value and as a port, so that a test never waits. Nothing here reads a clock: the `host` crate does, and
+//! tests bring their own implementation.
 //!
 //! ```
 //! use windlass_core::clock::Timestamp;
@@ -18,12 +18,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::BoxFuture;
 
-/// A moment, in whole milliseconds, written as RFC 3339 in UTC.
+/// A point in time in whole milliseconds, written as RFC 3339 in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since 1970; out-of-range values are clamped.
+    /// Converts milliseconds since 1970; out-of-range values are clamped.
     #[must_use]
     pub fn from_millis(millis: i64) -> Self {
         let min = jiff::Timestamp::MIN.as_millisecond();
@@ -31,13 +31,13 @@ impl Timestamp {
         Self(millis.clamp(min, max))
     }
 
-    /// Milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     #[must_use]
     pub fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// `20261115-031445`: sortable, for ids.
+    /// A sortable form for ids: `20261115-031445`.
     #[must_use]
     pub fn compact(self) -> String {
         let zoned = self.jiff().to_zoned(jiff::tz::TimeZone::UTC);
@@ -92,15 +92,15 @@ impl JsonSchema for Timestamp {
     }
 }
 
-/// The clock of this machine, and its source of chance (ids, jitter).
+/// The clock of this machine, and its source of randomness (for ids and jitter).
 pub trait Clock: Send + Sync {
-    /// The wall clock: shown to people, never subtracted.
+    /// The wall clock, for display only. Durations are differences of [`Clock::monotonic`].
     fn now(&self) -> Timestamp;
-    /// Time since some fixed moment; never goes back. Durations are differences of this.
+    /// The time since some fixed moment. It never goes back.
     fn monotonic(&self) -> Duration;
-    /// Returns after that long. Dropping the future ends the wait.
+    /// Completes after this duration. Dropping the future cancels the wait.
     fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()>;
-    /// 64 unpredictable bits.
+    /// Returns 64 unpredictable bits.
     fn entropy(&self) -> u64;
 }
 

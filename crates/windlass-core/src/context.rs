@@ -1,6 +1,6 @@
-//! What of a session's messages a model still gets when they no longer fit: what is shortened, what a summary stands
-//! for, what always stays. One [`Compaction`] says all of it, so that folding the log gives the same messages again.
-//! It asks no model and writes no log.
+//! Compaction: which messages of a session a model still gets when they no longer fit its window, which results are
+//! shortened, and which messages a summary replaces. A [`Compaction`] records the whole decision in the log, so that
+//! folding the log gives the same messages again. This module calls no model and writes no log.
 //!
 //! ```
 //! use windlass_core::context::{Compaction, compacted};
@@ -31,90 +31,92 @@ pub use self::summary::{Sections, TASK, transcript, write};
 use crate::history::Entry;
 use crate::message::{Message, Origin, Part, Role, ToolResult};
 
-/// Tokens of the window that are kept free at the least.
+/// Minimum tokens of the window that are kept free.
 const LEAST_RESERVE: u64 = 16_000;
-/// What a word about something that was left out weighs, in bytes.
+/// The estimated size of a note about omitted text, in bytes.
 const NOTE: usize = 160;
-/// The longest summary, in bytes.
+/// Maximum size of a summary, in bytes.
 pub const MAX_SUMMARY: usize = 24 << 10;
 
-/// Tokens of a window that are kept free for the answer and for what a step adds: 16,000 or a fifth, and never more
-/// than half.
+/// Tokens of a window that are kept free for the answer and for the results of a step: the larger of 16,000 and a
+/// fifth, but never more than half.
 #[must_use]
 pub fn reserve(window: u64) -> u64 {
     LEAST_RESERVE.max(window / 5).min(window / 2)
 }
 
-/// Which older messages made room, and how. Everything that is needed to do it again is in here.
+/// One compaction: which older messages were shortened or replaced by a summary. It has everything that is needed to
+/// apply it again.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Compaction {
-    /// The first event that stays as it was. Before it only a person's own words stay.
+    /// Sequence number of the first event whose message stays as it was. Of older messages, only those the user wrote
+    /// stay.
     pub kept_from: u64,
-    /// What stands for the rest; empty where nothing was left out.
+    /// The summary that replaces the omitted messages; empty if none was omitted.
     pub summary: String,
-    /// Older large results are shown by their beginning and end.
+    /// Shortening of older, large tool results to their beginning and end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shrunk: Option<Shrink>,
-    /// Older words of a person are shown by their beginning, because all of them would not fit.
+    /// Shortening of older messages of the user to their beginning, if all of them would not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clipped: Option<Clip>,
-    /// What the model no longer gets; the log still has it.
+    /// Content that the model no longer gets, by kind. The log still has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
-    /// Why.
+    /// The reason for the compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Cause>,
 }
 
-/// How results are shortened.
+/// The rule by which large tool results are shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shrink {
-    /// Those of steps before this event.
+    /// Only results before this event are shortened.
     pub before: u64,
-    /// Those that are longer than this, in bytes.
+    /// Only results longer than this are shortened, in bytes.
     pub over: u64,
-    /// So many bytes of their beginning stay, and half as many of their end.
+    /// Bytes of the beginning that stay. Half as many stay of the end.
     pub keep: u64,
 }
 
-/// How words of a person are shortened where all of them would not fit.
+/// The rule by which messages of the user are shortened if all of them would not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Clip {
-    /// Those before this event.
+    /// Only messages before this event are shortened.
     pub before: u64,
-    /// So many bytes of each stay; with none, the message is left out.
+    /// Bytes of each message that stay; with zero, the message is left out.
     pub keep: u64,
-    /// So many bytes of the first prompt stay.
+    /// Bytes of the first prompt that stay.
     pub first: u64,
 }
 
-/// One kind of thing that was left out.
+/// One kind of omitted content, with its count and size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
-    /// In words.
+    /// The kind, as text for people and models.
     pub what: String,
-    /// How many.
+    /// The number of omitted pieces.
     pub count: u64,
-    /// How many bytes of it.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
-/// Why room was made.
+/// The reason for a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The model's window was nearly full.
+    /// The model's context window was nearly full.
     Window,
-    /// The server said that the request is too long.
+    /// The model's server rejected a request as too long.
     Length,
-    /// A person wanted it.
+    /// The user asked for it.
     Person,
-    /// The log is larger than what is held in memory.
+    /// The log is larger than the limit for messages in memory.
     Memory,
 }
 
 impl Cause {
-    /// In words.
+    /// The reason in words for the user.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -126,18 +128,18 @@ impl Cause {
     }
 }
 
-/// A file of instructions that the model was given.
+/// An instruction file that the model was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Instruction {
-    /// Where it is.
+    /// The location of the file.
     pub path: String,
-    /// How long it is, in bytes.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Of its content.
+    /// Hash of the content.
     pub hash: String,
 }
 
-/// The messages after a compaction. `open` is the step whose calls still wait for results: it always stays.
+/// Applies a compaction to messages. `open` is the step whose calls still wait for results: that step always stays.
 #[must_use]
 pub fn compacted(entries: &[Entry], compaction: &Compaction, open: Option<u64>) -> Vec<Entry> {
     let from = open.map_or(compaction.kept_from, |open| compaction.kept_from.min(open));
@@ -165,7 +167,8 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction, open: Option<u64>) 
             dropped = true;
         }
     }
-    // A list must not begin with an answer, so where something is missing a word about it stands there in any case.
+    // The list must not begin with an answer of the model, so a note replaces the omitted messages even without a
+    // summary.
     if dropped || !compaction.summary.is_empty() {
         let text = if compaction.summary.is_empty() {
             NO_SUMMARY
@@ -183,7 +186,7 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction, open: Option<u64>) 
 
 const NO_SUMMARY: &str = "[Earlier messages of this session were left out to make room.]";
 
-/// Room made without asking anybody: what the log alone can say stands for what is left out.
+/// Compacts without a model: the summary is written from the log's own facts.
 #[must_use]
 pub fn by_the_log(entries: &[Entry], facts: &Facts, how: How, room: usize) -> Option<Compaction> {
     let Plan {
@@ -201,13 +204,13 @@ pub fn by_the_log(entries: &[Entry], facts: &Facts, how: How, room: usize) -> Op
     Some(compaction)
 }
 
-/// Whether a message is a person's own words.
+/// Whether a message was written by the user, rather than by the engine.
 #[must_use]
 pub fn is_words(entry: &Entry) -> bool {
     entry.role == Role::User && entry.origin == Origin::Person
 }
 
-/// A message of results with the large ones shortened; `None` when there is nothing to shorten.
+/// A message of tool results with the large ones shortened; `None` if nothing is to be shortened.
 fn shrunk(entry: &Entry, how: Shrink) -> Option<Entry> {
     if entry.role != Role::Tool || entry.seq() >= how.before {
         return None;
@@ -233,7 +236,8 @@ fn shrunk(entry: &Entry, how: Shrink) -> Option<Entry> {
     any.then(|| Entry::at(entry.seq(), message))
 }
 
-/// The beginning and the end of a long result, and where the rest is.
+/// The beginning and the end of a long result, with a note on how to get the rest. `None` if the result is short
+/// enough.
 fn stub(result: &ToolResult, how: Shrink) -> Option<String> {
     let text = &result.text;
     if text.len() as u64 <= how.over {
@@ -249,17 +253,18 @@ fn stub(result: &ToolResult, how: Shrink) -> Option<String> {
     let cut = text.len().saturating_sub(head.len() + tail.len());
     let stub =
         format!("{head}\n[... {cut} bytes of this older result were left out; {rest} ...]\n{tail}");
-    // Never twice, and never to something longer.
+    // A shortened result is not shortened again, and no result gets longer.
     (stub.len() < text.len()).then_some(stub)
 }
 
+/// The part of a message of the user that stays.
 enum Kept {
     Whole,
     Part(Entry),
     Nothing,
 }
 
-/// The beginning of a person's words.
+/// Shortens a message of the user to its beginning.
 fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
     if entry.seq() >= how.before {
         return Kept::Whole;
@@ -268,7 +273,8 @@ fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
     if keep == 0 {
         return Kept::Nothing;
     }
-    // With the word about it, what was shortened to this much is a little longer: it is not shortened twice.
+    // A message that was shortened to `keep` bytes is longer than that by the note about it. It must not be shortened
+    // again.
     if entry.bytes() <= keep.saturating_add(NOTE) {
         return Kept::Whole;
     }
@@ -285,7 +291,7 @@ fn clipped(entry: &Entry, how: Clip, first: bool) -> Kept {
                     });
                 }
             }
-            // A picture is whole or it is nothing.
+            // A picture cannot be shortened, so it is left out.
             Part::Image { data, .. } => cut += data.len(),
             other => parts.push(other.clone()),
         }

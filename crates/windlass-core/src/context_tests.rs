@@ -14,14 +14,14 @@ use crate::workspace::{Change, FileChange, ProcessEnd};
 
 /// A session that is written and folded at the same time.
 #[derive(Default)]
-struct Live {
+struct RecordedSession {
     log: Vec<Event>,
     history: History,
     calls: u32,
     open: Vec<ToolCall>,
 }
 
-impl Live {
+impl RecordedSession {
     fn emit(&mut self, kind: EventKind) {
         let session: SessionId = "s".parse().unwrap_or_else(|err| panic!("{err}"));
         let event = Event {
@@ -93,7 +93,7 @@ impl Live {
         self.emit(EventKind::CallFinished { result, ms: 0 });
     }
 
-    /// One step that is whole.
+    /// Appends one complete step.
     fn step(&mut self, result: String) {
         self.answer("I look", 1);
         self.begin();
@@ -166,7 +166,7 @@ fn the_reserve_is_a_fifth_but_neither_too_little_nor_more_than_half() {
 
 #[test]
 fn old_large_results_are_shortened_first_and_nothing_else_changes() {
-    let mut live = Live::default();
+    let mut live = RecordedSession::default();
     live.prompt("go".into());
     for n in 0..10 {
         live.step(format!("begin{n} {} end{n}", "x".repeat(8_000)));
@@ -198,8 +198,8 @@ fn old_large_results_are_shortened_first_and_nothing_else_changes() {
 }
 
 #[test]
-fn where_shortening_is_not_enough_a_summary_stands_for_the_oldest_steps() {
-    let mut live = Live::default();
+fn if_shortening_is_not_enough_a_summary_replaces_the_oldest_steps() {
+    let mut live = RecordedSession::default();
     live.prompt("first words".into());
     for n in 0..60 {
         live.step(format!("{n} {}", "x".repeat(1_500)));
@@ -252,7 +252,7 @@ fn where_shortening_is_not_enough_a_summary_stands_for_the_oldest_steps() {
         "{}",
         live.bytes()
     );
-    // The summary is replaced by the next one, and the facts of before are in it.
+    // The next summary replaces this one and includes the earlier facts.
     for n in 0..60 {
         live.step(format!("{n} {}", "y".repeat(1_500)));
     }
@@ -270,14 +270,14 @@ fn where_shortening_is_not_enough_a_summary_stands_for_the_oldest_steps() {
 
 #[test]
 fn the_last_steps_or_none_at_all_may_be_kept() {
-    let mut live = Live::default();
+    let mut live = RecordedSession::default();
     live.prompt("go".into());
     for n in 0..6 {
         live.step(format!("result {n}"));
     }
-    let mut other = Live {
+    let mut other = RecordedSession {
         history: History::default(),
-        ..Live::default()
+        ..RecordedSession::default()
     };
     for event in &live.log {
         other.emit(event.kind.clone());
@@ -309,8 +309,8 @@ fn the_last_steps_or_none_at_all_may_be_kept() {
 }
 
 #[test]
-fn words_of_a_person_that_do_not_fit_are_shortened_the_oldest_first() {
-    let mut live = Live::default();
+fn user_messages_that_do_not_fit_are_shortened_oldest_first() {
+    let mut live = RecordedSession::default();
     for n in 0..40 {
         live.prompt(format!("prompt {n} {}", "é".repeat(1_000)));
         live.step("ok".into());
@@ -348,8 +348,8 @@ fn words_of_a_person_that_do_not_fit_are_shortened_the_oldest_first() {
 }
 
 #[test]
-fn short_words_of_a_person_that_had_to_go_are_named_and_nobody_says_that_they_are_there() {
-    let mut live = Live::default();
+fn omitted_user_messages_are_listed_and_the_summary_does_not_claim_otherwise() {
+    let mut live = RecordedSession::default();
     for n in 0..400 {
         live.prompt(format!("short wish {n}"));
         live.step("x".repeat(100));
@@ -379,7 +379,7 @@ fn short_words_of_a_person_that_had_to_go_are_named_and_nobody_says_that_they_ar
 }
 
 #[test]
-fn what_an_earlier_summary_said_stays_where_no_model_writes_the_next() {
+fn a_summary_without_a_model_keeps_the_earlier_prose() {
     let facts = Facts {
         notes: "a note".into(),
         ..Facts::default()
@@ -420,11 +420,11 @@ fn what_an_earlier_summary_said_stays_where_no_model_writes_the_next() {
 
 #[test]
 fn a_list_never_begins_with_an_answer() {
-    let mut live = Live::default();
+    let mut live = RecordedSession::default();
     live.prompt("go".into());
     live.step("one".into());
     live.step("two".into());
-    // A line that leaves out even the first prompt, and says nothing in its place.
+    // This compaction omits even the first prompt and has no summary.
     let clipped = Some(Clip {
         before: 99,
         keep: 0,
@@ -443,7 +443,7 @@ fn a_list_never_begins_with_an_answer() {
 }
 
 #[test]
-fn a_stub_says_where_the_rest_is_and_cuts_no_character() {
+fn a_shortened_result_tells_how_to_get_the_rest_and_splits_no_character() {
     let artifact = Some(ArtifactRef {
         id: ArtifactId::nth(1, 2),
         bytes: 9,
@@ -524,7 +524,7 @@ fn a_models_summary_is_read_by_its_headings() {
 #[test]
 fn a_log_that_is_larger_than_memory_is_folded_within_a_bound() {
     let (most, mut held) = (200_000, 0);
-    let mut live = Live::default();
+    let mut live = RecordedSession::default();
     live.prompt("the first prompt".into());
     let mut history = History::default();
     for n in 0..2_000 {
@@ -541,7 +541,7 @@ fn a_log_that_is_larger_than_memory_is_folded_within_a_bound() {
     assert_eq!(entries[0].text(), "the first prompt");
     assert!(entries[1].is_summary());
     assert!(entries.len() > 50 && entries.last().is_some_and(|last| last.seq() > 5_000));
-    // Once it is in the log, the log says the same.
+    // Once the compaction is logged, folding the log gives the same messages.
     let (before, compaction) = (
         texts(&history),
         history.bounded().cloned().unwrap_or_default(),
@@ -561,7 +561,7 @@ fn texts(history: &History) -> Vec<Message> {
 
 #[test]
 fn the_same_compaction_twice_changes_nothing() {
-    let mut live = Live::default();
+    let mut live = RecordedSession::default();
     for n in 0..10 {
         live.prompt(format!("prompt {n} {}", "p".repeat(4_000)));
         live.step("r".repeat(5_000));
@@ -577,9 +577,9 @@ fn the_same_compaction_twice_changes_nothing() {
     assert_eq!(live.messages(), before);
 }
 
-/// What happens next in a random session.
+/// A random action in a session.
 #[derive(Debug, Clone)]
-enum Next {
+enum RandomAction {
     Prompt(usize),
     Answer(usize),
     Begin,
@@ -591,36 +591,36 @@ enum Next {
     Hostile(u64, bool, u64),
 }
 
-fn any_next() -> impl Strategy<Value = Next> {
+fn any_action() -> impl Strategy<Value = RandomAction> {
     prop_oneof![
-        2 => prop_oneof![4 => 1_usize..200, 1 => 200_usize..6_000].prop_map(Next::Prompt),
-        6 => (0_usize..4).prop_map(Next::Answer),
-        4 => Just(Next::Begin),
-        9 => prop_oneof![2 => 0_usize..100, 2 => 2_000_usize..9_000].prop_map(Next::Finish),
-        1 => Just(Next::Nudge),
-        1 => Just(Next::Steer),
-        1 => Just(Next::End),
-        2 => (0_u8..4, prop_oneof![Just(0_usize), 1_000_usize..40_000]).prop_map(|(how, room)| Next::Compact(how, room)),
-        1 => (0_u64..200, any::<bool>(), 0_u64..4_000).prop_map(|(from, said, keep)| Next::Hostile(from, said, keep)),
+        2 => prop_oneof![4 => 1_usize..200, 1 => 200_usize..6_000].prop_map(RandomAction::Prompt),
+        6 => (0_usize..4).prop_map(RandomAction::Answer),
+        4 => Just(RandomAction::Begin),
+        9 => prop_oneof![2 => 0_usize..100, 2 => 2_000_usize..9_000].prop_map(RandomAction::Finish),
+        1 => Just(RandomAction::Nudge),
+        1 => Just(RandomAction::Steer),
+        1 => Just(RandomAction::End),
+        2 => (0_u8..4, prop_oneof![Just(0_usize), 1_000_usize..40_000]).prop_map(|(how, room)| RandomAction::Compact(how, room)),
+        1 => (0_u64..200, any::<bool>(), 0_u64..4_000).prop_map(|(from, said, keep)| RandomAction::Hostile(from, said, keep)),
     ]
 }
 
-fn act(live: &mut Live, next: Next, n: usize) {
+fn act(live: &mut RecordedSession, next: RandomAction, n: usize) {
     match next {
-        Next::Prompt(len) => live.prompt(format!("prompt {n} {}", "p".repeat(len))),
-        Next::Answer(calls) => live.answer("hm", calls),
-        Next::Begin => live.begin(),
-        Next::Finish(len) => live.finish(format!("result {n} {}", "r".repeat(len))),
-        Next::Nudge => {
+        RandomAction::Prompt(len) => live.prompt(format!("prompt {n} {}", "p".repeat(len))),
+        RandomAction::Answer(calls) => live.answer("hm", calls),
+        RandomAction::Begin => live.begin(),
+        RandomAction::Finish(len) => live.finish(format!("result {n} {}", "r".repeat(len))),
+        RandomAction::Nudge => {
             live.open.clear();
             live.emit(EventKind::said(Message::internal("go on")));
         }
-        Next::Steer => {
+        RandomAction::Steer => {
             live.open.clear();
             live.emit(EventKind::said(Message::user(format!("steering {n}"))));
         }
-        Next::End => live.end(),
-        Next::Compact(how, room) => {
+        RandomAction::End => live.end(),
+        RandomAction::Compact(how, room) => {
             let how = match how {
                 0 => How::Fit(Cause::Window),
                 1 => How::Fit(Cause::Length),
@@ -629,8 +629,9 @@ fn act(live: &mut Live, next: Next, n: usize) {
             };
             live.compact(how, room);
         }
-        // A line that nobody would write, and that must do no harm either; a person's words are its own business.
-        Next::Hostile(kept_from, said, keep) => {
+        // The engine would not log such a compaction, but it must not cause an invalid list. It does not shorten
+        // messages of the user.
+        RandomAction::Hostile(kept_from, said, keep) => {
             let summary = if said { "s".into() } else { String::new() };
             let shrunk = Some(Shrink {
                 before: kept_from * 2,
@@ -649,8 +650,8 @@ fn act(live: &mut Live, next: Next, n: usize) {
     }
 }
 
-/// Every word of a person is there: whole, or shortened by a compaction that says so.
-fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
+/// Checks that each message of the user is present: whole, or shortened by a compaction that records it.
+fn words_are_there(live: &RecordedSession) -> Result<(), TestCaseError> {
     let entries = live.history.entries();
     let clips = live.log.iter().filter_map(|event| match &event.kind {
         EventKind::Compacted { compaction } => compaction
@@ -690,11 +691,11 @@ fn words_are_there(live: &Live) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Whatever happened, and however often room was made: what a model is sent is valid, begins with a person's or the
-    /// engine's words, holds what a person said, and is the same when the log is folded from the beginning.
+    /// For any actions and any number of compactions, the list for the model is valid, begins with a message in the
+    /// user's role, has all messages of the user, and is the same when the log is folded from the beginning.
     #[test]
-    fn no_list_is_ever_invalid_and_no_word_of_a_person_is_lost(nexts in proptest::collection::vec(any_next(), 1..120)) {
-        let mut live = Live::default();
+    fn every_list_is_valid_and_keeps_the_messages_of_the_user(nexts in proptest::collection::vec(any_action(), 1..120)) {
+        let mut live = RecordedSession::default();
         live.prompt("the first".into());
         let mut seen: Vec<Message> = Vec::new();
         for (n, next) in nexts.into_iter().enumerate() {

@@ -1,7 +1,9 @@
-//! The port to the place where an agent that is not ours runs: a sandbox around its whole process tree, a home made for
-//! it, and one address it can reach its model at. `host` makes it; nothing here opens or starts anything.
+//! The port to the enclosure of a foreign agent: a sandbox around its whole process tree, a home directory made for it,
+//! and one loopback port where it reaches its model. The `host` crate implements it; nothing here opens or starts
+//! anything.
 //!
-//! What is inside is never believed: its files, its exit code and its words are read as anybody's.
+//! Nothing that comes from inside the enclosure is trusted: its files, its exit status and its output are untrusted
+//! input.
 //!
 //! ```
 //! use windlass_core::enclosure::Launch;
@@ -21,53 +23,54 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::BoxFuture;
 use crate::workspace::{FileError, ProcessEnd, ProcessError};
 
-/// Bytes in and out, whatever carries them.
+/// A two-way byte stream of any kind, such as a socket.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// A foreign agent's place in one run. It works on the run's own tree, so that what it changes is what the run changed.
+/// The enclosure of a foreign agent in one run. The agent works on the run's own tree, so its file changes are the
+/// run's changes.
 pub trait Enclosure: Send + Sync {
-    /// Where its home is, as it sees it. It is the session's own and stays, so that the agent can go on with what it
-    /// remembers; nothing of the person's home is in it.
+    /// The agent's home directory, by the path that the agent sees. It belongs to the session and stays, so that the
+    /// agent can resume its conversation. It has nothing of the user's home in it.
     fn home(&self) -> &Path;
-    /// Puts a file into the home; a path is relative to it, and folders on the way are made.
+    /// Writes a file into the home. The path is relative to the home; missing directories are created.
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
-    /// Up to `max` bytes of a file of the home, which the agent may have written. Longer ones are an error.
+    /// Reads a file of the home, which the agent may have written. A file longer than `max` bytes is an error.
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError>;
-    /// Removes a file or a folder of the home with all that is in it; what is not there is removed already. For what an
-    /// agent may have left for itself to be steered by.
+    /// Removes a file or directory tree of the home, such as a settings file that the agent may have left to change its
+    /// own later behaviour. A missing path is no error.
     fn clear(&self, path: &str) -> Result<(), FileError>;
-    /// The port on its own loopback where somebody of ours listens; `None` where its network is the machine's, so that
-    /// nothing of what it sends could be counted.
+    /// The port on the enclosure's loopback where the model endpoint listens. `None` if the enclosure shares the
+    /// machine's network: then the agent's model calls cannot be counted.
     fn endpoint(&self) -> Option<u16>;
-    /// The next connection to that port. Never ends when there is no port.
+    /// Waits for the next connection to that port. Never completes if there is no port.
     fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>>;
-    /// Starts a program in the run's tree, with a clean environment and these variables in it. All of it is gone when
-    /// what is given back is dropped, or the run ends.
+    /// Starts a program in the run's tree, with a clean environment plus these variables. The whole process tree is
+    /// killed when the returned handle is dropped or the run ends.
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>>;
-    /// Hosts that it was not allowed to reach since somebody last asked.
+    /// Hosts that the enclosure refused to connect to since the previous call.
     fn take_refused(&self) -> Vec<String>;
-    /// Lets programs run again that were stopped for the checks. Whether any is left: where the copy was closed or
-    /// mounted anew meanwhile, or the programs ended, the agent has to be started again.
+    /// Continues the processes that were stopped while validators ran. Returns whether any are left. If not (the copy
+    /// was closed or mounted again meanwhile, or the processes ended), the agent has to be started again.
     fn resume(&self) -> bool {
         false
     }
 }
 
-/// What to start.
+/// A program to start in an enclosure.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
-    /// The program, by its path or its name, and its words.
+    /// The program, by path or name, and its arguments.
     pub argv: Vec<String>,
-    /// Variables beside the clean ones; they win.
+    /// Additional environment variables. They override the defaults.
     pub env: Vec<(String, String)>,
-    /// Directory inside the workspace; empty is the root.
+    /// Working directory relative to the workspace; empty means its root.
     pub workdir: String,
 }
 
 impl Launch {
-    /// A program with its words and variables, in the root of the workspace.
+    /// A program with its arguments and environment variables, started in the root of the workspace.
     #[must_use]
     pub fn new(argv: Vec<String>, env: Vec<(String, String)>) -> Self {
         let workdir = String::new();
@@ -75,24 +78,24 @@ impl Launch {
     }
 }
 
-/// A program that runs there.
+/// A process that runs in an enclosure.
 pub struct Inmate {
-    /// What it reads. Dropped, it reads the end.
+    /// Its standard input. Dropping it closes the pipe.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    /// What it says.
+    /// The standard output of the process.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// What it complains about.
+    /// The standard error of the process.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
-    /// Its life.
+    /// The handle to wait for the process tree or to end it.
     pub life: Box<dyn Life>,
 }
 
-/// The life of a process tree. Dropped, all of it is killed.
+/// A handle to a process tree. Dropping it kills the whole tree.
 pub trait Life: Send {
-    /// Waits until it is over, and everything it started is gone.
+    /// Waits until the process and everything it started has exited.
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>>;
-    /// Asks everything in it to end.
+    /// Asks all processes of the tree to exit.
     fn terminate(&self);
-    /// Ends everything in it.
+    /// Kills all processes of the tree.
     fn kill(&self);
 }

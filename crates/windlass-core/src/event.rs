@@ -1,5 +1,5 @@
-//! What happened, in the past tense: one versioned enum that feeds the log and every view of it.
-//! Facts are added here, never in a second enum; a change shows in the checked-in schema.
+//! Events, in the past tense: one versioned enum that feeds the log and every view of it. New facts are added here,
+//! never in a second enum; the checked-in schema makes every change visible.
 //!
 //! On the wire an event is `{"v","seq"|"after","n","at","session","run","trace","kind","data"}`.
 //!
@@ -37,41 +37,41 @@ use crate::terms::Terms;
 use crate::validator::Report;
 use crate::workspace::{FileChange, Landed, ProcessEnd};
 
-/// The version of the envelope and of every kind. A log with another one is refused untouched. New kinds and new optional
-/// fields do not change it.
+/// The format version of the envelope and of all kinds. A log of another version is rejected and left untouched. New
+/// kinds and new optional fields do not change the version.
 pub const VERSION: u16 = 2;
 
-/// One fact.
+/// One event of a session, with its envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Event {
-    /// The version it was written by.
+    /// The format version that the event was written with.
     pub v: u16,
-    /// Its place.
+    /// The position of the event in the session.
     #[serde(flatten)]
     pub order: Order,
-    /// When, by the wall clock; order is by `seq` alone.
+    /// The wall-clock time. Events are ordered by `seq`, not by this time.
     pub at: Timestamp,
-    /// Whose log.
+    /// The session that the event belongs to.
     pub session: SessionId,
-    /// In which run.
+    /// The run that the event belongs to; absent between runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Ties it to traces of other systems.
+    /// The trace id, which links the event to traces in other systems.
     pub trace: TraceId,
-    /// What.
+    /// The kind of event with its data.
     #[serde(flatten, serialize_with = "write_kind")]
     pub kind: EventKind,
 }
 
-/// The name of [`EventKind::Unknown`] itself, which no log has.
+/// The name of [`EventKind::Unknown`] itself, which never occurs in a log.
 const UNKNOWN: &str = "unknown";
 
 /// An event of a kind that this version does not know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UnknownEvent {
-    /// The name of the kind.
+    /// The name of the kind, as in the log.
     pub kind: String,
-    /// Everything it says.
+    /// The data of the event, unchanged.
     pub data: serde_json::Value,
 }
 
@@ -83,26 +83,27 @@ fn write_kind<S: Serializer>(kind: &EventKind, serializer: S) -> Result<S::Ok, S
     }
 }
 
-/// A fact's place. Durable ones are numbered without gaps; live ones hang on the durable one before them.
+/// The position of an event. Durable events are numbered without gaps; live events have a position relative to the last
+/// durable one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Order {
-    /// In the log.
+    /// The event is in the log.
     Durable {
-        /// From 1.
+        /// The sequence number, counted from 1.
         seq: u64,
     },
-    /// Shown and forgotten.
+    /// The event is shown, but not logged.
     Live {
-        /// The last durable one.
+        /// The sequence number of the last durable event.
         after: u64,
-        /// From 1 after that.
+        /// The position after that event, counted from 1.
         n: u32,
     },
 }
 
 impl Order {
-    /// The sequence number of a durable one.
+    /// The sequence number of a durable event.
     #[must_use]
     pub fn seq(self) -> Option<u64> {
         match self {
@@ -112,379 +113,380 @@ impl Order {
     }
 }
 
-/// What happened. Durable unless marked live.
+/// The kinds of events. An event is durable unless marked live.
 #[derive(
     Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantNames,
 )]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum EventKind {
-    /// The first line of every log.
+    /// The session was created. This is the first event of every log.
     SessionOpened {
-        /// The workspace's root.
+        /// The root of the workspace.
         workspace: String,
-        /// Who owns the loop.
+        /// The runtime that owns the agent loop.
         runtime: String,
-        /// The model, where it is known.
+        /// The model, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
-        /// The version of the program.
+        /// The version of the program that created the session.
         program: String,
     },
-    /// A prompt waits: for the next run, or for the next step of the one that is going.
+    /// A prompt was queued for the next run, or for the next step of the current run.
     Queued {
-        /// The prompt.
+        /// The prompt that waits in the queue.
         prompt: Message,
-        /// It is meant for the run that is going.
+        /// True if the prompt is meant for the current run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         steer: bool,
     },
-    /// A run began.
+    /// A run started working on a prompt.
     RunStarted {
-        /// What is asked.
+        /// The prompt of the run.
         prompt: Message,
-        /// The `queued` event that the prompt came from.
+        /// Sequence number of the `queued` event that the prompt came from.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued: Option<u64>,
-        /// The flags it was started with. A run that is resumed is resumed with them.
+        /// The command-line flags of the run. Resuming the run applies them again.
         #[serde(default, skip_serializing_if = "SavedFlags::is_empty")]
         flags: SavedFlags,
     },
-    /// What the run's isolation really is; stated before it starts.
+    /// The run's workspace was opened. The event states the isolation that is really in force, before the agent starts.
     TransactionOpened {
-        /// The terms.
+        /// The isolation and sandbox in force.
         #[serde(flatten)]
         terms: Terms,
-        /// The name of the copy, where there is one.
+        /// The name of the isolated copy, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    /// A try of the runtime began.
+    /// An iteration of the runtime started.
     IterationStarted {
-        /// From 1.
+        /// The iteration's number, counted from 1.
         iteration: u32,
-        /// The foreign agent's own session, where there is one.
+        /// The foreign agent's own session id, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         foreign_session: Option<String>,
     },
-    /// A committed assistant or injected message.
+    /// A message was committed: an answer of the model, or a message that the engine or a steering prompt added.
     Said {
-        /// The message.
+        /// The message with all its parts.
         message: Message,
-        /// The `queued` event that it came from: a prompt that steers the run.
+        /// Sequence number of the `queued` event, if the message is a prompt that steers the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued: Option<u64>,
     },
-    /// Live: more text, reasoning or arguments.
+    /// Live: a piece of streamed text, reasoning or arguments.
     Delta {
-        /// Of what.
+        /// The kind of content that the piece belongs to.
         of: DeltaOf,
-        /// The piece.
+        /// The text of the streamed piece.
         text: String,
     },
-    /// A call is about to run; logged before its effect, unless a foreign agent ran it without asking.
+    /// A tool call is about to run. This is logged before the call has any effect, except for calls that a foreign
+    /// agent ran without asking.
     CallStarted {
-        /// The call.
+        /// The call with its arguments.
         call: ToolCall,
-        /// How it was judged; absent when nothing judged it before it ran.
+        /// The verdict of the permission gate; absent if the call was not judged before it ran.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
-        /// The rule that let it run, or the reason why it was not judged.
+        /// The rule that allowed the call, or the reason why it was not judged.
         rule: String,
     },
-    /// A foreign agent ran a call without asking, and a deny or ask rule is about it. The run does not land.
+    /// A foreign agent ran a call without asking, although a deny or ask rule applies to it. The run does not land.
     RuleBroken {
-        /// The call.
+        /// The id of the call.
         call: CallId,
-        /// The rule.
+        /// The rule that applies.
         rule: String,
     },
-    /// The disk of the workspace had no room for changes of a call. A run in which they are not written later fails.
+    /// The disk of the workspace had no room for changes of a call. A run in which no later call writes them fails.
     NotWritten {
-        /// The call.
+        /// The id of the call.
         call: CallId,
-        /// The first paths of them.
+        /// The first of these paths.
         paths: Vec<String>,
     },
-    /// Live: a call shows what it is doing.
+    /// Live: a running call produced output.
     CallProgress {
-        /// Which.
+        /// The id of the call.
         id: CallId,
-        /// The newest output.
+        /// The most recent output.
         text: String,
     },
-    /// A call has its one result.
+    /// A call finished. Every call gets exactly one result.
     CallFinished {
-        /// The result.
+        /// The result of the call.
         result: ToolResult,
-        /// How long it took, in milliseconds.
+        /// Duration of the call in milliseconds.
         ms: u64,
     },
-    /// A file was changed by a call.
+    /// A call changed a file.
     FileChanged {
-        /// By which.
+        /// The id of the call.
         call: CallId,
-        /// How.
+        /// The change, with line counts and diff.
         #[serde(flatten)]
         change: FileChange,
-        /// What was there and what is there now, by content, where it can be taken back.
+        /// The content before and after, by hash; present if the change can be undone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         swap: Option<Swap>,
     },
-    /// A command began.
+    /// A call started a command.
     CommandStarted {
-        /// By which call.
+        /// The id of the call.
         call: CallId,
-        /// The command line.
+        /// The command line as it was run.
         command: String,
     },
-    /// A command ended.
+    /// A command exited or was ended.
     CommandFinished {
-        /// By which call.
+        /// The id of the call.
         call: CallId,
-        /// How.
+        /// The exit status of the command.
         end: ProcessEnd,
-        /// Bytes it wrote.
+        /// Bytes of output of the command.
         bytes: u64,
-        /// How long it took, in milliseconds.
+        /// Duration of the command in milliseconds.
         ms: u64,
     },
-    /// The sandbox refused a connection.
+    /// The sandbox refused a network connection.
     ConnectionRefused {
-        /// To whom.
+        /// The host that the command tried to reach.
         host: String,
-        /// By which rule.
+        /// The rule that refused the connection.
         rule: String,
     },
-    /// A person is asked.
+    /// The run asks a person a question or for an approval.
     Asked {
-        /// What.
+        /// The question with its id and deadline.
         ask: Ask,
     },
     /// An ask was answered.
     Answered {
-        /// Which.
+        /// The id of the ask.
         ask: AskId,
-        /// How.
+        /// The answer that was given.
         answer: Answer,
-        /// By whom.
+        /// The origin of the answer.
         by: AnsweredBy,
     },
-    /// A call was not run.
+    /// A call was denied and did not run.
     Denied {
-        /// Which.
+        /// The id of the call.
         call: CallId,
-        /// By which rule.
+        /// The rule that denied it.
         rule: String,
-        /// Why.
+        /// The reason, as the model is told.
         reason: String,
     },
-    /// The session's notes are now these.
+    /// The session's notes were replaced.
     Noted {
-        /// All of them.
+        /// The complete text of the notes.
         text: String,
     },
-    /// A model call is tried again later.
+    /// A model call failed and is retried after a wait.
     Waited {
-        /// Why, in the provider's words.
+        /// The error message of the provider.
         reason: String,
         /// The kind of the error.
         error: ProviderErrorKind,
-        /// How long, in milliseconds.
+        /// The wait before the retry, in milliseconds.
         ms: u64,
-        /// Which try follows.
+        /// The number of the attempt that follows; the first retry is attempt 2.
         attempt: u32,
     },
-    /// A model call was booked.
+    /// A model call was charged to the budget.
     Spent {
-        /// Of which model.
+        /// The name of the model.
         model: String,
-        /// This call.
+        /// The tokens of this call.
         call: Usage,
-        /// What this call cost, in micro-USD; absent when the price is unknown.
+        /// The cost of this call in micro-USD; absent if the price is unknown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_micros: Option<u64>,
-        /// It is our own count.
+        /// True if the tokens are an estimate, because the vendor reported none.
         #[serde(default)]
         estimated: bool,
-        /// The run so far.
+        /// The spending of the run so far.
         total: Spent,
     },
-    /// Four fifths of a limit are used.
+    /// The run has used 80 % of a limit.
     BudgetWarned {
-        /// Which.
+        /// The limit that is nearly used up.
         limit: Limit,
     },
-    /// A validator looks.
+    /// A validator started to check the tree.
     ValidationStarted {
-        /// Which.
+        /// The name of the validator.
         validator: String,
     },
-    /// A validator said what it found.
+    /// A validator reported its verdict.
     Validated {
-        /// Which.
+        /// The name of the validator.
         validator: String,
-        /// Whether its fail stops the landing.
+        /// True if a failure prevents the landing.
         blocking: bool,
-        /// What it found.
+        /// The verdict with its findings.
         report: Report,
-        /// The hash of the tree that would land; none in place.
+        /// The hash of the tree that would land; absent for a run in place.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tree_hash: Option<String>,
     },
-    /// A try of the runtime ended.
+    /// An iteration of the runtime ended.
     IterationFinished {
-        /// From 1.
+        /// The iteration's number, counted from 1.
         iteration: u32,
-        /// Why.
+        /// The reason why the iteration ended.
         stop: StopReason,
-        /// The answer, where one that fits a schema was asked for.
+        /// The structured answer, if the run has an output schema.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<serde_json::Value>,
     },
-    /// The changes of a try were judged.
+    /// The changes of an iteration were judged by all validators.
     Judged {
-        /// The result.
+        /// The combined result of all validators.
         #[serde(flatten)]
         result: Judged,
-        /// The hash of the tree that would land; none in place.
+        /// The hash of the tree that would land; absent for a run in place.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tree_hash: Option<String>,
         /// Tests, scripts and configs of validators that the run changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         judge_changed: Vec<String>,
     },
-    /// It is decided how the run ends. Its copy is kept next, then the run is finished.
+    /// The outcome of the run is decided. Next, its copy is kept if needed, and then the run is finished.
     RunEnding {
-        /// The outcome.
+        /// The outcome that the run will have.
         outcome: Outcome,
     },
-    /// A patch was proposed.
+    /// The model proposed a patch.
     PatchProposed {
-        /// What it says it does.
+        /// The model's description of the patch.
         summary: String,
-        /// The files it names.
+        /// The files that the patch names.
         files: Vec<String>,
     },
     /// A proposed patch was checked without being applied.
     PatchChecked {
-        /// What is wrong with it; empty when nothing is.
+        /// The problems that were found; empty if the patch applies.
         problems: Vec<String>,
     },
     /// A proposed patch was applied.
     PatchApplied {
-        /// To these files.
+        /// The files that were changed.
         files: Vec<String>,
     },
-    /// The changes reached the user's tree.
+    /// The changes landed in the user's tree.
     Landed {
-        /// What.
+        /// The files or the branch that the changes went to.
         #[serde(flatten)]
         landed: Landed,
-        /// The hash of exactly that.
+        /// The hash of the tree that landed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tree_hash: Option<String>,
     },
-    /// The copy was kept.
+    /// The isolated copy was kept.
     Kept {
-        /// Under this name.
+        /// The name of the kept run.
         name: String,
     },
-    /// The copy was thrown away.
+    /// An isolated copy was deleted.
     Discarded {
-        /// Its name.
+        /// The name of the copy.
         name: String,
     },
-    /// Changes were taken back.
+    /// Changes of a run or a call were undone.
     Undone {
-        /// The event that told of them.
+        /// Sequence number of the event that recorded the changes.
         of: u64,
-        /// Further such events.
+        /// Sequence numbers of further such events.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<u64>,
-        /// These files.
+        /// The paths of the restored files.
         files: Vec<String>,
-        /// Each by content, before and after.
+        /// The content of each file before and after the undo.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         swaps: Vec<Swap>,
     },
-    /// Changes that were taken back were made again.
+    /// Undone changes were made again.
     Redone {
-        /// The event that told of taking them back.
+        /// Sequence number of the `undone` event.
         of: u64,
-        /// These files.
+        /// The paths of the changed files.
         files: Vec<String>,
-        /// Each by content, before and after.
+        /// The content of each file before and after the redo.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         swaps: Vec<Swap>,
     },
-    /// Older messages made room. They stay in the log.
+    /// Older messages were compacted. The log still has them.
     Compacted {
-        /// Which, and how.
+        /// The messages that were shortened or replaced, and the summary.
         #[serde(flatten)]
         compaction: Compaction,
     },
-    /// What the model is told beside the messages: said once, and again when it is not what it was.
+    /// The instructions that the model gets in addition to the messages. Logged once, and again when they change.
     Instructed {
-        /// The instruction files, in the order they are told.
+        /// The instruction files, in the order in which the model gets them.
         files: Vec<Instruction>,
-        /// Facts of the moment the session was opened, as the model is told them in every run.
+        /// Facts about the workspace when the session was opened, which the model gets in every run.
         opening: String,
     },
-    /// Another model goes on.
+    /// The session switched to another model.
     ModelSwitched {
-        /// Until now.
+        /// The model before the switch.
         from: String,
-        /// From now on.
+        /// The model after the switch.
         to: String,
     },
-    /// Another runtime or model took over.
+    /// Another runtime or model took over after a failure.
     FailedOver {
-        /// Until now.
+        /// The runtime or model that failed.
         from: String,
-        /// From now on.
+        /// The runtime or model that took over.
         to: String,
-        /// Why.
+        /// The error that caused the failover.
         reason: String,
     },
-    /// This session began as a copy of another.
+    /// This session was created as a copy of another one.
     Forked {
-        /// Of this one.
+        /// The session that was copied.
         from: SessionId,
-        /// Up to this event.
+        /// Sequence number of the last copied event.
         at_seq: u64,
     },
-    /// Something a person should know; the run goes on.
+    /// A warning for the user; the run continues.
     Warned {
-        /// A stable word for programs.
+        /// A stable identifier of the warning, for programs.
         code: String,
-        /// What happened and what to do.
+        /// A description of the problem and what to do about it.
         text: String,
     },
-    /// The run ended: exactly one for each run.
+    /// The run ended. Every run has exactly one such event.
     RunFinished(RunSummary),
     /// The session was closed.
     SessionClosed {},
-    /// An event of a later version. It is kept and shown; nothing else is made of it.
+    /// An event of a later version. It is stored and shown, but otherwise ignored.
     #[serde(skip)]
     #[schemars(skip)]
     Unknown(UnknownEvent),
 }
 
-/// What a delta is a piece of.
+/// The kind of content that a delta belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaOf {
-    /// The answer.
+    /// The text of the answer.
     Text,
-    /// The reasoning.
+    /// The reasoning of the model.
     Reasoning,
-    /// The arguments of a call, by its place in the answer.
+    /// The arguments of a call, by the index of the call in the answer.
     Arguments(u32),
 }
 
 impl EventKind {
-    /// A message that was not queued.
+    /// A message that did not come from the queue.
     #[must_use]
     pub fn said(message: Message) -> Self {
         Self::Said {
@@ -493,14 +495,14 @@ impl EventKind {
         }
     }
 
-    /// Something a person should know.
+    /// A warning for the user.
     #[must_use]
     pub fn warned(code: &str, text: impl Into<String>) -> Self {
         let (code, text) = (code.to_owned(), text.into());
         Self::Warned { code, text }
     }
 
-    /// Changes that were taken back.
+    /// The event of an undo.
     #[must_use]
     pub fn undone(of: u64, also: Vec<u64>, swaps: Vec<Swap>) -> Self {
         Self::Undone {
@@ -511,7 +513,7 @@ impl EventKind {
         }
     }
 
-    /// Changes that were taken back and made again.
+    /// The event of a redo.
     #[must_use]
     pub fn redone(of: u64, swaps: Vec<Swap>) -> Self {
         Self::Redone {
@@ -536,7 +538,7 @@ impl EventKind {
         Self::VARIANTS.contains(&name) && name != UNKNOWN
     }
 
-    /// Whether it may happen outside of any run: to the user's tree, to a kept copy, or to who does the work.
+    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a failover or a warning.
     #[must_use]
     pub fn happens_between_runs(&self) -> bool {
         matches!(
@@ -550,7 +552,7 @@ impl EventKind {
         )
     }
 
-    /// Redacts every text of the event. A new kind says here which of its fields are text.
+    /// Redacts every text of the event. A new kind has to list its text fields here.
     pub(crate) fn redact(&mut self, clean: &Clean<'_>) {
         match self {
             Self::Queued {
@@ -639,7 +641,7 @@ impl EventKind {
             | Self::FailedOver { reason: text, .. }
             | Self::Warned { text, .. } => clean.text(text),
             Self::Unknown(event) => clean.value(&mut event.data),
-            // Numbers, names and paths; and live facts, which are cleaned as they are shown.
+            // These kinds have only numbers, names and paths. The text of live events is redacted where it is shown.
             Self::SessionOpened { .. }
             | Self::TransactionOpened { .. }
             | Self::IterationStarted { .. }

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-/// One line of each kind, as it stands in a log.
+/// One line of each kind, as in a log.
 const LINES: &str = include_str!("../tests/events.jsonl");
 
 #[test]
@@ -49,7 +49,7 @@ fn an_unknown_kind_is_kept_and_written_as_it_was() {
             assert_eq!(serde_json::to_string(&event).ok(), Some(line));
         }
     }
-    // Of a kind that is known, everything has to be in order.
+    // The data of a known kind has to be valid.
     let line = json!({"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{}});
     assert!(serde_json::from_value::<Event>(line).is_err());
 }
@@ -84,14 +84,14 @@ fn fields_may_come_in_any_order() {
 }
 
 #[test]
-fn what_nobody_wants_is_passed_and_still_checked() {
+fn events_of_unwanted_kinds_are_skipped_but_validated() {
     for line in LINES.lines() {
         let event: Event = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
         assert_eq!(
             read_line(line, |_| false).ok(),
             Some(Line::Skipped(event.order))
         );
-        // Whatever is cut off, it is not a whole line any more.
+        // A line that is cut off anywhere is invalid.
         for cut in (0..line.len()).filter(|cut| line.is_char_boundary(*cut)) {
             assert!(
                 read_line(&line[..cut], |_| false).is_err(),
@@ -125,7 +125,7 @@ fn check_line(line: &str, expect: &str) {
 }
 
 #[test]
-fn a_line_says_what_is_wrong_with_it() {
+fn an_invalid_line_gives_a_precise_error() {
     let rest = r#""at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{"text":"x"}"#;
     check_line(&format!(r#"{{"v":2,"seq":7,{rest}}}"#), "an event");
     check_line(
@@ -154,7 +154,7 @@ fn a_line_says_what_is_wrong_with_it() {
         "missing field `data`",
     );
     check_line("[]", "expected an event");
-    // A kind that stands anywhere else is not the kind of the event.
+    // A `kind` in a nested value is not the kind of the event.
     check_line(
         &format!(r#"{{"v":2,"x":{{"a":1,"kind":"said","data":{{}}}},"seq":7,{rest}}}"#),
         "an event",

@@ -1,4 +1,4 @@
-//! The flags that a run was started with, as the log keeps them.
+//! The command-line flags that a run was started with, as the log stores them.
 //!
 //! ```
 //! use windlass_core::flags::SavedFlags;
@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Flags by name, without the ones that were not given: a switch, a number, a text, or a list of texts. Values of a later
-/// version are kept as they are.
+/// Flags by name: a switch, a number, a text, or a list of texts. Flags that were not given are absent. Values that
+/// only a later version understands are kept unchanged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SavedFlags(BTreeMap<String, Value>);
@@ -28,17 +28,17 @@ impl SavedFlags {
         self.0.is_empty()
     }
 
-    /// Sets one flag.
+    /// Sets one flag, replacing its previous value.
     pub fn set(&mut self, name: impl Into<String>, value: Value) {
         self.0.insert(name.into(), value);
     }
 
-    /// Removes one flag. Says whether it was there.
+    /// Removes one flag. Returns whether it was set.
     pub fn unset(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()
     }
 
-    /// The value of one flag.
+    /// The value of one flag, if it was given.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
@@ -49,14 +49,14 @@ impl SavedFlags {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// These flags with others on top: where both have one, the other's value applies.
+    /// Merges two sets of flags. Where both have a flag, the value of `other` applies.
     #[must_use]
     pub fn overridden_by(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// The values, to be redacted.
+    /// Mutable access to the values, for redaction.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.0.values_mut()
     }

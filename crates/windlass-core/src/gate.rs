@@ -1,5 +1,6 @@
-//! Judges a call: verdict = the strictest of (rule, else mode) and the floor (decision 8).
-//! A struct and not a trait on purpose: rules and modes are data that anyone may supply, the order of judgement is not.
+//! The permission gate decides whether a call may run. Its verdict is the stricter of two: the rules (or, if no rule
+//! matches, the mode) and the safety floor (decision 8). The gate is a struct and not a trait on purpose: anyone may
+//! supply rules and modes as data, but the order of the judgement is fixed.
 //!
 //! ```
 //! use windlass_core::gate::{Bar, bar_at_landing};
@@ -35,7 +36,7 @@ pub use rule::{Rule, RuleError, keeps_back};
 pub use secrets::{is_credential, keeps_secret};
 pub use steering::{Steers, steering_names, steers};
 
-/// A table of names, with spaces between them.
+/// A table of names, separated by spaces.
 struct Words(&'static str);
 
 impl Words {
@@ -48,7 +49,7 @@ impl Words {
     }
 }
 
-/// What may happen with a call, strictest last.
+/// The decision about a call, strictest last.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -56,24 +57,24 @@ impl Words {
 #[derive(strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum Verdict {
-    /// It runs.
+    /// The call may run without an approval.
     Allow,
-    /// Somebody is asked; a flag may answer.
+    /// The call needs an approval, which a flag such as `--yes` may give.
     Ask,
-    /// A live person is asked about this exact call; nothing else answers.
+    /// The call needs the approval of a live person for exactly this call; no flag or rule can give it.
     Person,
-    /// It does not run.
+    /// The call does not run.
     Deny,
 }
 
-/// A verdict with the rule that gave it.
+/// A verdict with the rule that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What may happen.
+    /// The verdict on the call.
     pub verdict: Verdict,
-    /// Which rule says so.
+    /// The name of the deciding rule.
     pub rule: String,
-    /// Why, for the model and the person.
+    /// The reason, in words for the model and the user.
     pub reason: String,
 }
 
@@ -87,7 +88,7 @@ impl Decision {
     }
 }
 
-/// The first of the strictest.
+/// The strictest decision; the first one of equally strict ones.
 fn strictest(decisions: impl Iterator<Item = Decision>) -> Option<Decision> {
     decisions.reduce(|known, other| {
         if other.verdict > known.verdict {
@@ -98,45 +99,45 @@ fn strictest(decisions: impl Iterator<Item = Decision>) -> Option<Decision> {
     })
 }
 
-/// How freely calls run when no rule speaks.
+/// The approval mode: which calls run without an approval if no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum Mode {
-    /// Looks only.
+    /// Only reading is allowed.
     Plan,
-    /// Asks before anything but looking.
+    /// Everything except reading needs an approval.
     #[default]
     Ask,
-    /// Edits freely, asks before commands.
+    /// Edits run freely; commands need an approval.
     Edit,
-    /// Everything the sandbox holds.
+    /// Everything that the sandbox confines runs freely.
     Auto,
 }
 
 impl Mode {
-    /// The mode where neither a flag nor a setting says one. Nothing of an isolated run reaches the tree before it was
-    /// judged, so calls in it run freely.
+    /// The default mode if neither a flag nor a setting gives one. In an isolated run calls run freely, because its
+    /// changes are judged before they reach the user's tree.
     #[must_use]
     pub fn usual(isolated: bool) -> Self {
         if isolated { Self::Auto } else { Self::Ask }
     }
 }
 
-/// Where a rule comes from.
+/// The origin of a rule.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// An answer in this session.
+    /// An answer of the user in this session.
     Session,
-    /// The project's configuration.
+    /// The settings of the project.
     Project,
-    /// The user's.
+    /// The settings of the user.
     User,
-    /// The organisation's.
+    /// The settings of the organisation.
     Managed,
     /// The profile of the run.
     Profile,
@@ -160,40 +161,40 @@ impl FromStr for Mode {
 /// A call to be judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Proposal<'a> {
-    /// The tool's name.
+    /// The name of the tool.
     pub tool: &'a str,
-    /// The worst the tool can do.
+    /// The most severe effect that the tool can have.
     pub effect: Effect,
-    /// What this call would touch, resolved.
+    /// The files, commands and hosts that this call would touch, with resolved paths.
     pub touches: &'a [Touch],
-    /// Where it would happen.
+    /// The protection that is in force where the call would run.
     pub place: Place,
 }
 
-/// Where a call happens; the policy judges by what is really in force.
+/// The protection that is in force for a call. The gate trusts only what is really in force, not what was configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// On a private copy or not.
+    /// Whether the call runs on an isolated copy.
     pub isolation: Isolation,
-    /// In a kernel sandbox.
+    /// True if the call runs in a kernel sandbox.
     pub sandboxed: bool,
-    /// Background jobs of the run go on beside it.
+    /// True if background jobs of the run are still running.
     pub has_jobs: bool,
 }
 
-/// What commands can reach, as far as it is known before they run.
+/// The network access of commands, as far as it is known before they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
-    /// Something, which is found out when they try.
+    /// Some hosts are reachable. Which ones turns out when a command connects.
     #[default]
     Something,
-    /// Only each other.
+    /// Only a private loopback is reachable.
     Loopback,
-    /// Nothing.
+    /// There is no network.
     Nothing,
 }
 
-/// Rules and a mode.
+/// The permission gate: rules and a mode.
 ///
 /// ```
 /// use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
@@ -211,42 +212,42 @@ pub enum Reach {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct PermissionGate {
-    /// What happens when no rule speaks.
+    /// The mode that applies if no rule matches.
     pub mode: Mode,
-    /// All rules, whatever their level: the strictest that matches counts.
+    /// The rules of all levels. The strictest matching rule applies.
     pub rules: Vec<Rule>,
-    /// Credential paths that a person may allow, as globs; all others are denied.
+    /// Globs of credential paths that a person may approve; access to all others is denied.
     pub exposed: Vec<String>,
-    /// What commands in a sandbox can reach.
+    /// The network access of commands in the sandbox.
     pub reach: Reach,
 }
 
-/// One stage of a judgement.
+/// One stage of a judgement, for explanations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// Its name.
+    /// The name of the stage.
     pub name: &'static str,
-    /// What it says; `None` when it has nothing to say.
+    /// The decision of the stage; `None` if it does not apply to the call.
     pub says: Option<Decision>,
 }
 
-/// A judgement with every stage on the way to it.
+/// A judgement with the decisions of all its stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// In the order in which they are looked at.
+    /// The stages in the order of evaluation.
     pub stages: Vec<Stage>,
-    /// What comes of them.
+    /// The decision that follows from all stages.
     pub decision: Decision,
 }
 
 impl PermissionGate {
-    /// A rule may loosen the mode. Nothing loosens the floor.
+    /// Judges a call. A rule may loosen the mode. Nothing loosens the floor.
     #[must_use]
     pub fn judge(&self, proposal: &Proposal<'_>) -> Decision {
         self.explain(proposal).decision
     }
 
-    /// The same, with what every stage says.
+    /// Judges a call like [`PermissionGate::judge`] and returns the decision of every stage.
     #[must_use]
     pub fn explain(&self, proposal: &Proposal<'_>) -> Explained {
         let deny = self
@@ -277,14 +278,14 @@ impl PermissionGate {
         Explained { stages, decision }
     }
 
-    /// The deny or ask rule that is about a call, whatever the mode and the floor say.
+    /// The deny or ask rule that matches a call, regardless of the mode and the floor.
     #[must_use]
     pub fn restricting_rule(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         self.restricting(proposal, Verdict::Deny)
             .or_else(|| self.restricting(proposal, Verdict::Ask))
     }
 
-    /// The deny or ask rule that is about a changed file.
+    /// The deny or ask rule that matches a changed file.
     #[must_use]
     pub fn rule_about_change(&self, path: &str, change: &Change, place: Place) -> Option<Decision> {
         let write = |path: &str| Touch::Write {
@@ -332,13 +333,13 @@ impl PermissionGate {
         self.judge(&reading).verdict == Verdict::Allow
     }
 
-    /// Whether a rule takes the tool away before the model sees it.
+    /// Whether a deny rule removes the tool, so that the model is not offered it.
     #[must_use]
     pub fn hides(&self, tool: &str) -> bool {
         self.rules.iter().any(|rule| rule.removes(tool))
     }
 
-    /// Paths that no tool may read, as globs, in the order of the rules.
+    /// Globs of paths that no tool may read, in the order of the rules.
     #[must_use]
     pub fn hidden_paths(&self) -> Vec<String> {
         let rules = self
@@ -348,7 +349,8 @@ impl PermissionGate {
         rules.filter_map(|rule| rule.pattern.clone()).collect()
     }
 
-    /// The rule that "always" would add for this call, where one can be offered that allows no more than it says.
+    /// The rule that the answer "always" would add for this call; `None` if no rule can be offered that is narrow
+    /// enough.
     #[must_use]
     pub fn always_rule(proposal: &Proposal<'_>) -> Option<String> {
         let text = match proposal.touches {
@@ -365,7 +367,7 @@ impl PermissionGate {
                 format!("{}({})", proposal.tool, command::always_pattern(script)?)
             }
         };
-        // What is offered must be enough for the call that was asked about, else it is asked about again.
+        // The offered rule must allow the call itself, or the user would be asked about the same call again.
         let rule = Rule::parse(&text, Verdict::Allow, Level::Session).ok()?;
         let gate = Self {
             rules: vec![rule],
@@ -387,7 +389,7 @@ impl PermissionGate {
         Some(Decision::new(verdict, rule.named(), reason))
     }
 
-    /// Where rules forbid programs, a command that does not show what it runs is for a person.
+    /// If rules forbid certain programs, a command whose programs cannot be determined needs a person's approval.
     fn hidden_program(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         let rule = self.rules.iter().find(|rule| {
             rule.verdict == Verdict::Deny
@@ -408,7 +410,7 @@ impl PermissionGate {
             .then(|| Decision::new(Verdict::Person, rule.named(), reason))
     }
 
-    /// Publishing is for a person where the network lets it happen, unless a rule allows exactly that command.
+    /// If the network permits it, publishing needs a person's approval, unless a rule allows exactly that command.
     fn publishing(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         if proposal.place.sandboxed && self.reach != Reach::Something {
             return None;
@@ -432,10 +434,10 @@ impl PermissionGate {
         Some(Decision::new(Verdict::Person, "floor: publishing", reason))
     }
 
-    /// What the sandbox's network cannot reach need not be tried: the model is told what a person could grant.
+    /// Denies connections that the sandbox's network cannot make. The reason tells the model what the user could grant.
     fn unreachable(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         let local = |host: &str| host == "localhost" || host == "::1" || host.starts_with("127.");
-        // A private loopback has no listener unless the same line or a job of the run started one.
+        // On the private loopback nothing listens, unless the same command line or a background job started a server.
         let alone = !proposal.place.has_jobs && proposal.is_one_command();
         let host = proposal.touches.iter().find_map(|touch| match touch {
             Touch::Connect { host } if self.reach == Reach::Nothing || alone || !local(host) => {
@@ -461,7 +463,7 @@ impl PermissionGate {
         })
     }
 
-    /// The first of the rules that together allow all that a call touches.
+    /// The first of the rules that together allow everything a call touches; `None` if they do not cover all of it.
     fn allowing(&self, proposal: &Proposal<'_>) -> Option<Decision> {
         let rules = || {
             self.rules
@@ -479,7 +481,8 @@ impl PermissionGate {
         for touch in proposal.touches {
             let by_command = proposal.by_command();
             match touch {
-                // What a command reads is judged by the floor and the rules that forbid, what it reaches by its network.
+                // The floor and the restricting rules judge what a command reads. The sandbox's network limits what it
+                // reaches.
                 Touch::Read { .. } | Touch::Connect { .. } if by_command => {}
                 Touch::Execute { script, .. } => {
                     let script = script.as_deref().filter(|script| script.is_certain())?;
@@ -494,7 +497,8 @@ impl PermissionGate {
                         }
                     }
                 }
-                // A rule that allows a command allows what its words say that it writes; a redirection is no word.
+                // A rule that allows a command also allows writing the files that its arguments name. A redirection is
+                // not an argument.
                 Touch::Write {
                     path, inside: true, ..
                 } if by_command && proposal.names_target(path) => {}
@@ -507,13 +511,14 @@ impl PermissionGate {
         first.map(decision)
     }
 
-    /// Whether a command line changes nothing and reads nothing that is kept back.
+    /// Whether a command line only reads, and reads nothing that rules hide.
     fn only_looks(&self, proposal: &Proposal<'_>) -> bool {
         let kept_back = !self.hidden_paths().is_empty();
-        // The repository decides which programs these run, so without a sandbox they do more than read.
+        // The repository's configuration decides which programs these commands run. Without a sandbox they can do more
+        // than read.
         let by_project = |simple: &Simple| matches!(simple.name(), "git" | "cargo" | "rustc");
         let held = |simple: &Simple| proposal.place.sandboxed || !by_project(simple);
-        // What goes through whole folders meets credentials, which only the sandbox hides from it.
+        // A command that walks directories may read credentials. Only the sandbox hides those.
         let unseen = kept_back || !proposal.place.sandboxed;
         let free = |simple: &Simple| !(unseen && simple.walks) && held(simple);
         proposal.by_command()
@@ -562,14 +567,14 @@ impl PermissionGate {
 }
 
 impl Proposal<'_> {
-    /// Whether it is a command that would touch what it touches.
+    /// Whether the call runs a command.
     fn by_command(&self) -> bool {
         self.touches
             .iter()
             .any(|touch| matches!(touch, Touch::Execute { .. }))
     }
 
-    /// Whether it is a single command, which starts nothing beside itself.
+    /// Whether the call runs a single command, so that no other command of the line could have started a server.
     fn is_one_command(&self) -> bool {
         self.touches.iter().any(|touch| match touch {
             Touch::Execute { script, .. } => script
@@ -579,7 +584,7 @@ impl Proposal<'_> {
         })
     }
 
-    /// Whether a path is only written by commands that name it among their words.
+    /// Whether every command that writes this path names it among its arguments, rather than in a redirection.
     fn names_target(&self, path: &str) -> bool {
         let commands = || {
             self.touches
@@ -600,7 +605,7 @@ impl Proposal<'_> {
 }
 
 impl Touch {
-    /// What kind of effect it is.
+    /// The kind of effect that this touch has.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
@@ -611,7 +616,7 @@ impl Touch {
         }
     }
 
-    /// The command line taken apart, where it is one.
+    /// The parsed command line of an execution.
     #[must_use]
     pub fn script(&self) -> Option<&Script> {
         match self {

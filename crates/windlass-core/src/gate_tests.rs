@@ -1,6 +1,7 @@
 use super::*;
 
-/// `write path`, `read path`; the verdict and the rule it names. Command lines are tested where they are read.
+/// Judges `write path` or `read path` and compares the verdict and the rule. Command lines are tested in
+/// `windlass-shell`.
 #[track_caller]
 fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
     let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
@@ -52,7 +53,7 @@ fn check(mode: Mode, call: &str, expect: &str) {
     );
 }
 
-/// The gate at its loosest: auto, everything allowed by a managed rule.
+/// The most permissive gate: auto mode, and a managed rule that allows everything.
 fn loosest() -> PermissionGate {
     PermissionGate {
         mode: Mode::Auto,
@@ -125,7 +126,7 @@ fn nothing_loosens_the_floor() {
 }
 
 #[test]
-fn a_transaction_frees_what_can_be_thrown_away() {
+fn an_isolated_run_may_write_files_that_the_landing_checks() {
     let place = Place {
         isolation: Isolation::Isolated,
         sandboxed: true,
@@ -146,7 +147,7 @@ fn a_transaction_frees_what_can_be_thrown_away() {
 }
 
 #[test]
-fn the_floor_looks_at_each_command_inside_a_line() {
+fn the_floor_recognises_devices_and_disguised_names() {
     let table = [
         ("read /proc/42/environ", "deny: floor: credentials"),
         ("read /dev/zero", "deny: floor: devices and processes"),
@@ -168,7 +169,7 @@ fn the_floor_looks_at_each_command_inside_a_line() {
 }
 
 #[test]
-fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
+fn a_rule_about_a_directory_applies_to_everything_below_it() {
     let rule = |text, verdict| {
         Rule::parse(text, verdict, Level::User).unwrap_or_else(|err| panic!("{err}"))
     };
@@ -195,7 +196,7 @@ fn a_rule_about_a_directory_holds_for_all_that_is_in_it() {
 }
 
 #[test]
-fn everyday_files_and_commands_are_free() {
+fn ordinary_files_are_free() {
     for call in [
         "read .env.example",
         "read src/credentials.rs",
@@ -210,7 +211,7 @@ fn everyday_files_and_commands_are_free() {
 }
 
 #[test]
-fn the_strictest_matching_rule_counts_and_is_named() {
+fn the_strictest_matching_rule_applies_and_is_named() {
     let rule = |text, verdict, level| {
         Rule::parse(text, verdict, level).unwrap_or_else(|err| panic!("{err}"))
     };
@@ -237,7 +238,7 @@ fn the_strictest_matching_rule_counts_and_is_named() {
 }
 
 #[test]
-fn rules_that_cannot_be_read_say_how_to_write_them() {
+fn the_error_for_an_invalid_rule_shows_the_format() {
     for bad in ["", "bash(", "bash(x", "(x)", "a b(c)", "bash()"] {
         let err = Rule::parse(bad, Verdict::Allow, Level::User)
             .map(|_| ())
@@ -273,7 +274,7 @@ fn always_offers_exactly_the_file_that_was_asked_about() {
 }
 
 #[test]
-fn a_command_that_was_not_taken_apart_is_for_a_person() {
+fn an_unparsed_command_needs_a_person() {
     let touches = [Touch::Execute {
         command: "ls".into(),
         script: None,
@@ -300,7 +301,7 @@ fn a_command_that_was_not_taken_apart_is_for_a_person() {
 }
 
 #[test]
-fn what_a_rule_keeps_from_one_reader_it_keeps_from_all() {
+fn a_rule_about_reading_applies_to_every_tool() {
     let rule = Rule::parse("read_file(private/)", Verdict::Deny, Level::User).expect("a rule");
     let gate = PermissionGate {
         mode: Mode::Auto,
@@ -326,7 +327,7 @@ fn what_a_rule_keeps_from_one_reader_it_keeps_from_all() {
 }
 
 #[test]
-fn every_stage_says_what_it_says() {
+fn every_stage_reports_its_decision() {
     let rule = |text, verdict| Rule::parse(text, verdict, Level::User).expect("a rule");
     let gate = PermissionGate {
         mode: Mode::Ask,
@@ -363,7 +364,7 @@ fn every_stage_says_what_it_says() {
             .collect();
         format!("{} = {}", stages.join(" "), says(Some(explained.decision)))
     };
-    // Deny rules, ask rules, allow rules, floor, mode, capability = decision.
+    // The order is: deny rules, ask rules, allow rules, floor, mode, capability = decision.
     assert_eq!(shown("src/a.rs", true), "- - allow - ask - = allow");
     assert_eq!(shown("docs/a.md", true), "- ask allow - ask - = ask");
     assert_eq!(shown("docs/law.md", true), "deny ask allow - ask - = deny");
@@ -372,7 +373,7 @@ fn every_stage_says_what_it_says() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_not_tried() {
+fn connections_that_the_sandbox_blocks_are_denied_in_advance() {
     let judge = |reach: Reach, sandboxed: bool, host: &str| {
         let gate = PermissionGate {
             mode: Mode::Auto,
@@ -418,7 +419,7 @@ fn what_cannot_be_reached_is_not_tried() {
         judge(Reach::Something, true, "a.example").verdict,
         Verdict::Allow
     );
-    // Without a sandbox there is nothing that would stop it but the question.
+    // Without a sandbox nothing would block the connection, so the mode asks.
     assert_eq!(
         judge(Reach::Nothing, false, "a.example").verdict,
         Verdict::Ask
@@ -426,7 +427,7 @@ fn what_cannot_be_reached_is_not_tried() {
 }
 
 #[test]
-fn a_private_loopback_is_tried_where_something_can_listen() {
+fn the_private_loopback_is_allowed_if_something_may_listen() {
     let judge = |line: usize, has_jobs: bool| {
         let gate = PermissionGate {
             mode: Mode::Auto,
@@ -465,7 +466,7 @@ fn a_private_loopback_is_tried_where_something_can_listen() {
 }
 
 #[test]
-fn environment_names_with_secrets_are_kept_back() {
+fn environment_variables_with_secrets_are_withheld() {
     for secret in [
         "OPENAI_API_KEY",
         "GITHUB_TOKEN",
@@ -489,7 +490,7 @@ fn environment_names_with_secrets_are_kept_back() {
 }
 
 #[test]
-fn a_credential_path_that_the_configuration_names_is_for_a_person() {
+fn a_credential_path_from_the_settings_needs_a_person() {
     let gate = PermissionGate {
         exposed: vec!["test/*.pem".into()],
         ..loosest()
@@ -520,7 +521,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn auto_says_truly_why_it_asks() {
+fn auto_mode_gives_the_true_reason_for_asking() {
     let gate = PermissionGate {
         mode: Mode::Auto,
         reach: Reach::Something,
@@ -559,7 +560,7 @@ fn auto_says_truly_why_it_asks() {
 }
 
 #[test]
-fn rules_about_writing_are_about_changed_files() {
+fn rules_about_writing_apply_to_changed_files() {
     let check = |rule: &str, verdict: Verdict, change: &Change, expect: bool| {
         let rules = vec![Rule::parse(rule, verdict, Level::User).expect("a rule")];
         let gate = PermissionGate {

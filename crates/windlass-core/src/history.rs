@@ -1,6 +1,6 @@
-//! The fold of a session's durable events: messages for the model, open calls and asks, totals, notes, the phase.
-//! There is no second saved state: resuming is loading and folding. No message list it gives holds a call without
-//! its result.
+//! The fold of a session's durable events: messages for the model, open calls and asks, totals, notes, the phase. There
+//! is no second saved state: resuming a session means loading and folding its log. In every list of messages that the
+//! history returns, each call has its result.
 //!
 //! ```
 //! use windlass_core::event::Event;
@@ -36,26 +36,26 @@ use crate::queue::Queue;
 use crate::run::Run;
 use crate::workspace::FileChange;
 
-/// A call without, or not yet with all, results of its message.
+/// A tool call of a message whose calls do not all have results yet.
 #[derive(Debug, Clone)]
 pub struct OpenCall {
-    /// The call.
+    /// The call with its arguments.
     pub call: ToolCall,
-    /// It was begun.
+    /// True once the call has started.
     pub started: bool,
-    /// What is known of its effects, in words.
+    /// The known effects of the call so far, in words.
     pub known: Vec<String>,
-    /// What was asked about it and answered, in order: whoever goes on with it does not ask again.
+    /// Asks about the call that were answered, in order. A resumed run does not ask again.
     pub answered: Vec<(Ask, Answer)>,
-    /// The event of the message that asked for it.
+    /// Sequence number of the message that made the call.
     said: u64,
-    /// Its result, while others of its message have none.
+    /// The result, while other calls of the same message have none.
     result: Option<ToolResult>,
 }
 
-/// Messages that wait for results of an earlier one; with more of them its calls are closed without.
+/// Maximum messages that wait for results of an earlier one. Beyond it, the open calls are closed without results.
 const MAX_LATER: usize = 256;
-/// What is remembered of the effects of one call.
+/// Maximum number of remembered effects per call.
 const MAX_KNOWN: usize = 20;
 
 impl OpenCall {
@@ -70,7 +70,8 @@ impl OpenCall {
         }
     }
 
-    /// Its result, or one that says why it has none: what was never begun did not happen.
+    /// The result of the call. A call without one gets a result that gives the reason; a call that never started is
+    /// reported as not run.
     #[must_use]
     pub fn settle(self, why: &str) -> ToolResult {
         match self.result {
@@ -85,22 +86,22 @@ impl OpenCall {
     }
 }
 
-/// Everything a session's log says, folded. Serialized only as a snapshot, between runs: the skipped fields are empty
-/// then.
+/// The state of a session, folded from its log. It is only serialized as a snapshot between runs, when the skipped
+/// fields are empty.
 #[derive(Default, Serialize, Deserialize)]
 pub struct History {
     entries: Arc<Vec<Entry>>,
-    /// Calls of the last assistant message, in order, and of those that wait behind it.
+    /// Calls of the last assistant message, in order, followed by those of the messages in `later`.
     #[serde(skip)]
     open: Vec<OpenCall>,
-    /// The event of that message.
+    /// Sequence number of that message.
     open_seq: u64,
-    /// What was said while its calls were open.
+    /// Messages that arrived while its calls were open.
     #[serde(skip)]
     later: VecDeque<(u64, Message)>,
-    /// Bytes of all messages together.
+    /// The size of all messages in bytes.
     held: usize,
-    /// What they took when no room could be made.
+    /// The size of the messages when the last attempt to compact them gained nothing.
     stuck_at: usize,
     bounded: Option<Compaction>,
     facts: Facts,
@@ -123,7 +124,7 @@ pub struct History {
     ended: bool,
 }
 
-/// Kinds of events that change nothing in the fold but the last number.
+/// Kinds of events that change nothing in the fold except the last sequence number.
 const UNUSED: &[&str] = &[
     "connection_refused",
     "denied",
@@ -139,18 +140,18 @@ const UNUSED: &[&str] = &[
 ];
 
 impl History {
-    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    /// Whether events of a kind, by its name in the log, change anything other than the last sequence number.
     #[must_use]
     pub fn needs(kind: &str) -> bool {
         !UNUSED.contains(&kind)
     }
 
-    /// Takes one durable event of a kind that is not needed.
+    /// Records the sequence number of a durable event that [`History::needs`] excludes.
     pub fn pass(&mut self, seq: u64) {
         self.last_seq = seq;
     }
 
-    /// Takes one durable event. Live ones change nothing.
+    /// Applies one durable event. Live events are ignored.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
@@ -179,8 +180,8 @@ impl History {
                 self.run_files = ChangedFiles::default();
                 self.push(seq, prompt.clone());
             }
-            // A foreign agent may go on before it has all results: what it says waits, so that each call is followed by
-            // its own.
+            // A foreign agent may send its next message before all results have arrived. The message is held back, so
+            // that each call is followed by its own results.
             EventKind::Said { message, .. }
                 if message.role == Role::Assistant && self.may_wait() =>
             {
@@ -222,7 +223,7 @@ impl History {
             EventKind::Answered { ask, answer, .. } => self.answer(ask, answer),
             EventKind::Noted { text } => self.notes.clone_from(text),
             EventKind::Spent { total, .. } if self.run.is_some() => self.run_spent = *total,
-            // Between runs each call has books of its own.
+            // Between runs, the event's total is that of a single call.
             EventKind::Spent { total, .. } => self.total.add(total),
             EventKind::RunFinished(summary) => {
                 self.last_outcome = Some(summary.outcome.clone());
@@ -232,7 +233,7 @@ impl History {
                 self.run = None;
                 self.asks.clear();
             }
-            // What was asked there is answered there, and what a foreign agent remembers is at home there.
+            // The asks belong to the original session, and the foreign agent's session is bound to it.
             EventKind::Forked { .. } => {
                 self.asks.clear();
                 self.foreign_session = None;
@@ -246,7 +247,8 @@ impl History {
         }
     }
 
-    /// The messages, every call paired. Shared: drop it before the next `apply`, or the list is copied.
+    /// The messages, each call with its result. The list is shared: drop it before the next `apply`, or the list is
+    /// copied.
     #[must_use]
     pub fn entries(&self) -> Arc<Vec<Entry>> {
         self.entries.clone()
@@ -257,7 +259,7 @@ impl History {
         self.open.iter().filter(|open| open.result.is_none())
     }
 
-    /// The tools of calls that were begun and failed while others of their message have no result yet.
+    /// The tools of calls that started and failed, while other calls of the same message have no result yet.
     pub fn failed_in_step(&self) -> impl Iterator<Item = &str> {
         let failed = |open: &&OpenCall| {
             open.started && open.result.as_ref().is_some_and(|one| one.error.is_some())
@@ -268,7 +270,7 @@ impl History {
             .map(|open| open.call.name.as_str())
     }
 
-    /// What becomes of the calls that have no result when nothing more is done with them.
+    /// Results that close all open calls, with this reason.
     #[must_use]
     pub fn closing_results(&self, why: &str) -> Vec<ToolResult> {
         self.open_calls()
@@ -276,9 +278,10 @@ impl History {
             .collect()
     }
 
-    /// After a power cut: what was written last may be gone. One sync serves all calls of a step, so that those after the
-    /// first that was begun may have been begun as well. Not from the one on for which the run stopped to ask: nobody was
-    /// there to answer, and who answers later is logged for good before anything is done.
+    /// Accounts for a power failure, after which the last unsynced events may be lost. All calls of a step share one
+    /// sync of the log, so calls after the first one that started may have started as well. They are marked as started,
+    /// up to the call for which the run paused without a person connected: an answer is synced before it takes effect,
+    /// so that call and later ones cannot have started.
     pub fn doubt(&mut self) {
         let begun = self
             .open
@@ -300,25 +303,25 @@ impl History {
         }
     }
 
-    /// The foreign agent's session that a try of this session was last with.
+    /// The foreign agent's session of the most recent iteration that had one.
     #[must_use]
     pub fn foreign_session(&self) -> Option<&str> {
         self.foreign_session.as_deref()
     }
 
-    /// Prompts that wait.
+    /// Prompts that wait for a run.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Where the session works.
+    /// The root of the workspace.
     #[must_use]
     pub fn workspace(&self) -> &str {
         &self.workspace
     }
 
-    /// How the last ended run ended.
+    /// The outcome of the last finished run.
     #[must_use]
     pub fn last_outcome(&self) -> Option<&Outcome> {
         self.last_outcome.as_ref()
@@ -330,67 +333,68 @@ impl History {
         &self.asks
     }
 
-    /// The run that has not ended, if any.
+    /// The run that has not finished, if any.
     #[must_use]
     pub fn open_run(&self) -> Option<&Run> {
         self.run.as_ref()
     }
 
-    /// Whether that run waits for a person: then it can be gone on with. One that waits for nobody was broken off.
+    /// Whether the open run waits for a person. If it does not, and no process runs it, it was interrupted.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.run.is_some() && !self.asks.is_empty()
     }
 
-    /// The files that calls of the newest run changed, without diffs. The log does not have what commands changed in a copy.
+    /// The files that calls of the newest run changed, without diffs. Changes that commands made in an isolated copy
+    /// are not in the log.
     #[must_use]
     pub fn run_files(&self) -> Vec<FileChange> {
         self.run_files.list()
     }
 
-    /// What the open run has spent.
+    /// The spending of the open run.
     #[must_use]
     pub fn run_spent(&self) -> Spent {
         self.run_spent
     }
 
-    /// What all ended runs have spent.
+    /// The spending of all finished runs.
     #[must_use]
     pub fn total(&self) -> Spent {
         self.total
     }
 
-    /// How many runs were started.
+    /// The number of runs that were started.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// How many asks there were.
+    /// The number of asks so far.
     #[must_use]
     pub fn ask_count(&self) -> u64 {
         self.ask_count
     }
 
-    /// The last sequence number.
+    /// The sequence number of the last event.
     #[must_use]
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// The notes.
+    /// The notes that the model took in this session.
     #[must_use]
     pub fn notes(&self) -> &str {
         &self.notes
     }
 
-    /// The model in use.
+    /// The model in use, if it is known.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// What the session is doing.
+    /// The phase of the session.
     #[must_use]
     pub fn phase(&self) -> Phase {
         if self.ended {
@@ -415,7 +419,7 @@ impl History {
         }
     }
 
-    /// An ask is used up; the call it was about knows the answer.
+    /// Removes an ask and stores its answer with the call it is about.
     fn answer(&mut self, id: &AskId, answer: &Answer) {
         let Some(at) = self.asks.iter().position(|open| open.id == *id) else {
             return;
@@ -440,7 +444,7 @@ impl History {
     }
 
     fn settle(&mut self, result: &ToolResult) {
-        // The first result stands; one for a call nobody made changes nothing.
+        // The first result is final. A result for an unknown call is ignored.
         let Some(open) = self
             .open
             .iter_mut()
@@ -459,19 +463,20 @@ impl History {
         self.open.iter().filter(|open| open.said == self.open_seq)
     }
 
-    /// Whether what is said now may wait for results.
+    /// Whether a new message may be held back until the open calls have results.
     fn may_wait(&self) -> bool {
         self.open_calls().next().is_some() && self.later.len() < MAX_LATER
     }
 
-    /// Pairs what is open, in call order, and says so for the ones that have no result.
+    /// Closes all open calls, in call order; `why` is the reason for those without a result.
     fn close_open(&mut self, why: &str) {
         while !self.open.is_empty() || !self.later.is_empty() {
             self.close_front(why);
         }
     }
 
-    /// Pairs the calls of the last message, and says what waited behind it.
+    /// Closes the calls of the last message and appends the messages that were held back, up to the next one with
+    /// calls.
     fn close_front(&mut self, why: &str) {
         let front = self.open_seq;
         let (calls, rest): (Vec<_>, Vec<_>) =
@@ -503,22 +508,22 @@ impl History {
     }
 }
 
-/// Making room.
+/// Compaction of the messages.
 impl History {
-    /// What was done, by the log.
+    /// Facts about the work so far, computed from the log.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// About how many bytes the messages take.
+    /// The approximate size of the messages in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Makes room without asking anybody: what is to be logged, so that folding the log comes to the same; `None` when
-    /// nothing is gained. Not while calls are open.
+    /// Plans a compaction without a model. The caller logs the result, so that folding the log gives the same messages.
+    /// `None` while calls are open, or if it would gain too little.
     #[must_use]
     pub fn compaction(&self, how: How, room: usize) -> Option<Compaction> {
         if !self.open.is_empty() {
@@ -527,10 +532,10 @@ impl History {
         by_the_log(&self.entries, &self.facts, how, room)
     }
 
-    /// While a long log is folded: once the messages take more than `most` bytes, the oldest give way until they take
-    /// half of that. Nothing is logged here; see [`History::bounded`].
+    /// Limits memory while a long log is folded: once the messages exceed `most` bytes, compacts them to half of that.
+    /// Returns whether it did. Nothing is logged here; see [`History::bounded`].
     pub fn bound(&mut self, most: usize) -> bool {
-        // Where nothing could be gained, it is tried again only once there is a good deal more.
+        // After an attempt that gained nothing, wait until the messages have grown by an eighth.
         if self.held <= most.max(self.stuck_at + self.stuck_at / 8) {
             return false;
         }
@@ -544,7 +549,7 @@ impl History {
         true
     }
 
-    /// What [`History::bound`] did last. Whoever writes the log says so there once the fold is over; doing it again
+    /// The last compaction of [`History::bound`]. The writer of the log has to log it after the fold. Applying it again
     /// changes nothing.
     #[must_use]
     pub fn bounded(&self) -> Option<&Compaction> {
@@ -559,7 +564,7 @@ impl History {
     }
 }
 
-/// The first broken pairing in a list of messages, in words; `None` when every call has its result next to it.
+/// The first call without its result in a list of messages, in words; `None` if each call is followed by its result.
 #[must_use]
 pub fn unpaired(entries: &[Entry]) -> Option<String> {
     let mut waiting: Vec<&crate::id::CallId> = Vec::new();

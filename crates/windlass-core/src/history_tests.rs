@@ -108,7 +108,7 @@ fn results_are_one_message_in_call_order_however_they_finish() {
 }
 
 #[test]
-fn what_is_said_while_calls_are_open_waits_for_their_results() {
+fn messages_wait_for_the_results_of_open_calls() {
     let words = || EventKind::said(Message::assistant("meanwhile"));
     let shape = |history: &History| -> Vec<String> {
         let part = |part: &Part| match part {
@@ -192,7 +192,7 @@ fn the_phase_follows_the_log() {
 }
 
 #[test]
-fn appending_copies_nothing_while_nobody_holds_the_list() {
+fn appending_copies_nothing_unless_the_list_is_shared() {
     let mut history = fold(vec![started()]);
     let before = Arc::as_ptr(&history.entries());
     history.apply(&event(2, said(&[])));
@@ -212,15 +212,15 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
 }
 
 proptest! {
-    /// Whatever the order of events, what a model would be sent after the next prompt is paired.
+    /// For any order of events, the messages for the model after the next prompt are paired.
     #[test]
-    fn no_list_ever_holds_an_unpaired_call(kinds in proptest::collection::vec(any_kind(), 0..40)) {
+    fn no_list_ever_has_a_call_without_its_result(kinds in proptest::collection::vec(any_kind(), 0..40)) {
         let mut kinds = kinds;
         kinds.push(started());
         prop_assert_eq!(unpaired(&fold(kinds).entries()), None);
     }
 
-    /// The prefix is stable: more events never change a message that was already there.
+    /// The prefix is stable: later events never change a message that is already in the list.
     #[test]
     fn messages_are_only_ever_appended(kinds in proptest::collection::vec(any_kind(), 1..40)) {
         let mut history = History::default();
@@ -234,7 +234,7 @@ proptest! {
     }
 }
 
-/// Everything a history says, as text.
+/// The whole state of a history as text.
 fn in_full(history: &History) -> String {
     let open: Vec<_> = history.open.iter().map(|open| &open.call.id).collect();
     let asks = (history.asks.len(), history.ask_count(), history.phase());
@@ -267,7 +267,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_of_another_version_is_not_used() {
+fn a_snapshot_of_another_version_is_ignored() {
     let mut bytes = Vec::new();
     fold(vec![started(), ended()])
         .save(&mut bytes)
@@ -287,8 +287,8 @@ fn no_snapshot_is_taken_of_an_open_run() {
 }
 
 #[test]
-fn what_is_not_needed_changes_nothing() {
-    // In the middle of a run, where an event could matter.
+fn events_that_are_not_needed_change_nothing() {
+    // In the middle of a run, where most events would have an effect.
     let middle = || {
         let begun = EventKind::CallStarted {
             call: call(1),
@@ -337,13 +337,13 @@ fn what_is_not_needed_changes_nothing() {
 }
 
 #[test]
-fn a_value_is_as_long_as_it_is_written() {
+fn json_len_is_the_length_of_the_serialized_value() {
     let value = serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true], "é": {} });
     assert_eq!(json_len(&value), value.to_string().len());
 }
 
 #[test]
-fn a_fork_does_not_go_on_with_what_a_foreign_agent_remembers_elsewhere() {
+fn a_fork_does_not_resume_the_session_of_the_foreign_agent() {
     let began = EventKind::IterationStarted {
         iteration: 1,
         foreign_session: Some("codex:t1".into()),

@@ -1,6 +1,7 @@
-//! Names of hosts as people read them. A name can be written with letters that only look like others.
+//! Host names as people read them. Letters of other alphabets can make one name look like another.
 
-/// The name, and a remark where it is not of plain ASCII letters: then it may look like another host's.
+/// Returns the host name. A name that is not plain ASCII gets a note, because it may look like the name of another
+/// host.
 ///
 /// ```
 /// use windlass_core::host_name::in_words;
@@ -33,7 +34,7 @@ pub fn in_words(host: &str) -> String {
     host.to_owned()
 }
 
-/// Letters that are named.
+/// Maximum number of code points that the note lists.
 const MAX_NAMED: usize = 8;
 
 #[cfg(test)]

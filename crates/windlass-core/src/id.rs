@@ -1,5 +1,5 @@
-//! Identifiers as newtypes, so that a call is never mistaken for a session.
-//! An id that came from outside is checked here once; nothing else builds paths or keys from raw text.
+//! Identifiers as newtypes, so that a call id is never mistaken for a session id. An id from outside is checked once,
+//! here; no other code builds paths or keys from raw text.
 //!
 //! ```
 //! use windlass_core::id::{RunId, SessionId};
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Why a text is not an id.
+/// The error for a text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{given}` is not a valid {what} id: use 1 to {max} of the characters a-z, A-Z, 0-9, `-`, `_` and `.`, starting with a letter or digit"
@@ -37,7 +37,7 @@ fn check(what: &'static str, text: &str, max: usize) -> Result<(), IdError> {
     if head && body && text.len() <= max && !text.contains("..") {
         return Ok(());
     }
-    // The text may be hostile and is echoed: keep it short and printable.
+    // The text may be hostile, and the message repeats it: keep it short and printable.
     let given: String = text
         .chars()
         .take(80)
@@ -53,7 +53,7 @@ macro_rules! safe_id {
         pub struct $name(String);
 
         impl $name {
-            /// The longest id there is.
+            /// Maximum length in bytes.
             pub const MAX: usize = 64;
             /// The id as text; safe as a single path component.
             #[must_use]
@@ -91,22 +91,23 @@ macro_rules! safe_id {
 }
 
 safe_id!(
-    /// One durable event log about one workspace.
+    /// The id of a session, which is one durable event log about one workspace.
     SessionId, "session");
 safe_id!(
-    /// One user prompt to its end, unique inside its session.
+    /// The id of a run, which is one user prompt to its end. It is unique inside its session.
     RunId, "run");
 safe_id!(
-    /// One question to a person.
+    /// The id of one question to a person.
     AskId, "ask");
 safe_id!(
-    /// One stored result that was too large to be said in full.
+    /// The id of a stored tool result that was too large for the message.
     ArtifactId, "artifact");
 safe_id!(
-    /// Ties the events of one run to the traces of other systems: 32 hexadecimal digits.
+    /// The id that links the events of one run to traces in other systems: 32 hexadecimal digits.
     TraceId, "trace");
 
-/// One tool call. The model or its vendor chose the text, so it is opaque: it is compared and echoed, never used as a path.
+/// The id of one tool call. The model or its vendor chose the text, so it is only compared and repeated, and never used
+/// as a path.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

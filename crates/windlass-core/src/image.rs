@@ -1,4 +1,5 @@
-//! What is at a path, by content: the words that landing, undo and the log share. Bytes are elsewhere, under their hash.
+//! The content at a path, as landing, undo and the log describe it. The bytes themselves are stored elsewhere, under
+//! their hash.
 //!
 //! ```
 //! use windlass_core::image::{Image, Swap};
@@ -11,43 +12,43 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Image {
-    /// Nothing.
+    /// There is nothing at the path.
     Absent,
-    /// A regular file.
+    /// There is a regular file at the path.
     File {
         /// The BLAKE3 hash of its bytes, in hexadecimal.
         hash: String,
-        /// How many bytes.
+        /// The size in bytes.
         size: u64,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
-    /// A symbolic link.
+    /// There is a symlink at the path.
     Link {
-        /// Where it points, as it is written.
+        /// The target as written in the link, not resolved.
         target: String,
     },
 }
 
 impl Image {
-    /// Whether there is something.
+    /// Whether there is a file or a link at the path.
     #[must_use]
     pub fn is_there(&self) -> bool {
         *self != Self::Absent
     }
 }
 
-/// One path that was one thing and becomes another.
+/// A replacement of the content at one path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Swap {
-    /// Relative to the root.
+    /// Path relative to the root of the tree.
     pub path: String,
-    /// What is there.
+    /// The content before the replacement.
     pub before: Image,
-    /// What comes in its place.
+    /// The content after the replacement.
     pub after: Image,
 }

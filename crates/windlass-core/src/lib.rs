@@ -1,18 +1,21 @@
-//! The words everyone shares, the ports, and every decision that needs no IO.
+//! The shared vocabulary, the ports (traits), and every decision that needs no IO.
 //!
-//! A tour, in the order of one run:
-//! [`message`] is what is said, [`event`] what happened, [`history`] the fold of the latter into the former,
-//! [`context`] what of it a model still gets when it no longer fits.
-//! [`runtime`] owns an agent loop, [`provider`] serves a model, [`run`] decides the next step
-//! of a run, [`turn`] the next step of our own loop. [`queue`] has the prompts that wait, [`overview`] a session in brief,
-//! [`session_state`] its state in a word, and [`search_text`] what a search looks at.
-//! [`tool`] is what a model may call ([`typed_tool`] makes one from arguments, effect and body), [`gate`] judges it, [`ask`] is the question to a person.
-//! [`redact`] takes the secrets out of what is logged.
-//! [`budget`] says when to stop. [`validator`] says whether it is done. [`image`] is what lands, by content.
-//! [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it; [`enclosure`] is the
-//! place of an agent that is not ours.
+//! A tour in the order of one run:
 //!
-//! Nothing in this crate reads a file, a clock or the environment, or starts anything.
+//! - [`message`] has what user, model and tools say; [`event`] has the facts of the log; [`history`] folds events into
+//!   messages; [`context`] compacts messages that no longer fit the model's window.
+//! - [`runtime`] is the port to an agent loop and [`provider`] the port to a model. [`run`] decides the next step of a
+//!   run, [`turn`] the next step of the native loop. [`queue`] holds the prompts that wait; [`overview`] is a session
+//!   in brief, [`session_state`] its state in a word, and [`search_text`] the text that a search looks at.
+//! - [`tool`] is the port to a tool ([`typed_tool`] builds one from an argument type, an effect and a body). [`gate`]
+//!   decides whether a call may run; [`ask`] is the question to a person. [`redact`] removes secrets from events before
+//!   they are logged.
+//! - [`budget`] decides when a run has to stop, [`validator`] whether its work is accepted. [`image`] describes by
+//!   content hash what lands.
+//! - [`store`], [`workspace`], [`transaction`], [`terms`] and [`clock`] are the machine as the engine sees it;
+//!   [`enclosure`] isolates a foreign agent.
+//!
+//! Nothing in this crate reads a file, a clock or the environment, or starts a process.
 
 pub mod ask;
 pub mod budget;
@@ -51,8 +54,8 @@ pub mod typed_tool;
 pub mod validator;
 pub mod workspace;
 
-/// A boxed future, because ports are used as trait objects.
+/// A boxed future. Ports are used as trait objects, so their methods cannot be `async fn`.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-/// A boxed stream, for the same reason.
+/// A boxed stream, for the same reason as [`BoxFuture`].
 pub type BoxStream<'a, T> = std::pin::Pin<Box<dyn futures_core::Stream<Item = T> + Send + 'a>>;
 pub use tokio_util::sync::CancellationToken;

@@ -1,5 +1,4 @@
-//! What is said between person, model and engine.
-//! Plain data; how a vendor writes it on the wire is the provider's business.
+//! Messages between user, model and engine, as plain data. Each provider converts them to its vendor's wire format.
 //!
 //! ```
 //! use windlass_core::message::{Message, Role};
@@ -14,89 +13,89 @@ use serde_json::Value;
 
 use crate::id::{ArtifactId, CallId};
 
-/// Who speaks. The system prompt is not a message: it belongs to the request.
+/// The role of a message. The system prompt is not a message: it is part of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The person, or the engine speaking in the person's place (see [`Origin`]).
+    /// The user, or the engine on the user's behalf (see [`Origin`]).
     User,
-    /// The model.
+    /// The model that answers.
     Assistant,
-    /// Results of the calls of the assistant message before it.
+    /// The results of the calls in the preceding assistant message.
     Tool,
 }
 
-/// Where a message came from.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// A person wrote it.
+    /// The user wrote it.
     #[default]
     Person,
     /// A model wrote it.
     Model,
-    /// The engine wrote it (a nudge, findings of a validator); views may hide it.
+    /// The engine wrote it (a reminder, findings of a validator); views may hide it.
     Engine,
 }
 
-/// One message.
+/// One message of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
-    /// Who speaks.
+    /// The role in the conversation with the model.
     pub role: Role,
-    /// Who wrote it.
+    /// The author, which may differ from the role.
     #[serde(default)]
     pub origin: Origin,
-    /// What is said, in order.
+    /// The content in order.
     pub parts: Vec<Part>,
 }
 
-/// A piece of a message.
+/// One part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum Part {
-    /// Words.
+    /// Text of the user, the model or the engine.
     Text {
-        /// The words.
+        /// The text, which may be Markdown.
         text: String,
     },
-    /// The model's reasoning, with whatever the vendor needs to see again, unchanged.
+    /// Reasoning of the model, with the state that the vendor needs back unchanged.
     Reasoning {
-        /// Readable reasoning; may be empty when the vendor shows none.
+        /// Readable reasoning; empty if the vendor shows none.
         text: String,
-        /// Signature or encrypted state; carried back byte for byte, never redacted.
+        /// A signature or encrypted state. It is sent back byte for byte and never redacted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<Value>,
     },
-    /// A picture.
+    /// A picture in the message.
     Image {
-        /// For example `image/png`.
+        /// The MIME type, such as `image/png`.
         media_type: String,
-        /// Base64.
+        /// The bytes in base64.
         data: String,
     },
-    /// The model asks for a tool.
+    /// A tool call by the model.
     Call(ToolCall),
-    /// What the tool answered.
+    /// The result of a tool call.
     Result(ToolResult),
 }
 
-/// One tool call as the model asked for it.
+/// One tool call as the model wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     /// The vendor's id of the call.
     pub id: CallId,
     /// The tool's name as the model wrote it.
     pub name: String,
-    /// The arguments; an empty object when they were not valid JSON.
+    /// The arguments; an empty object if they were not valid JSON.
     pub args: Value,
-    /// What the model wrote when it was not valid JSON. Such a call is answered, never run.
+    /// The raw arguments if they were not valid JSON. Such a call gets an error as its result and never runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malformed: Option<String>,
 }
 
 impl ToolCall {
-    /// A call with arguments that are JSON.
+    /// A call with valid arguments.
     #[must_use]
     pub fn new(id: impl Into<CallId>, name: impl Into<String>, args: Value) -> Self {
         Self {
@@ -109,7 +108,7 @@ impl ToolCall {
 }
 
 impl Part {
-    /// Reasoning that the vendor keeps nothing of.
+    /// Reasoning without vendor state.
     #[must_use]
     pub fn reasoning(text: impl Into<String>) -> Self {
         Self::Reasoning {
@@ -119,64 +118,64 @@ impl Part {
     }
 }
 
-/// What came of one call. Exactly one for each.
+/// The result of one call. Every call has exactly one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
-    /// The call it answers.
+    /// The id of the call.
     pub id: CallId,
-    /// The tool's name.
+    /// The name of the tool.
     pub name: String,
-    /// What the model reads.
+    /// The text that the model reads.
     pub text: String,
-    /// Set when it failed; the text then starts `Error [category]: `.
+    /// Set if the call failed; the text then starts with `Error [category]: `.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorCategory>,
-    /// Where the whole output is, when `text` is only a preview.
+    /// A reference to the whole output, if `text` is only a preview of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactRef>,
 }
 
-/// A stored large result.
+/// A reference to a stored result that was too large for the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArtifactRef {
-    /// Its id.
+    /// The id under which it is stored.
     pub id: ArtifactId,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// Kinds of failure a model is told about (spec 4.4).
+/// Categories of failed calls, as the model sees them (spec 4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ErrorCategory {
-    /// No tool of that name.
+    /// There is no tool of that name.
     UnknownTool,
-    /// The arguments do not fit the tool's schema.
+    /// The arguments do not match the tool's schema.
     InvalidArguments,
-    /// Policy forbids it.
+    /// A policy forbids the call.
     Blocked,
-    /// A person said no.
+    /// A person refused the call.
     Denied,
-    /// It took too long.
+    /// The call timed out.
     Timeout,
-    /// It failed while running, or exited non-zero.
+    /// The call failed while running, or its command exited with a non-zero status.
     Exception,
-    /// What it names is not there.
+    /// The named file or text does not exist.
     NotFound,
-    /// What it names is there more than once.
+    /// The named text occurs more than once.
     Ambiguous,
-    /// What it was based on has changed.
+    /// The file has changed since the model read it.
     Stale,
-    /// The sandbox stopped it.
+    /// The sandbox blocked the call.
     Sandbox,
-    /// It was stopped half way and may have happened.
+    /// The call was stopped part way and may have had an effect.
     Interrupted,
 }
 
 impl ErrorCategory {
-    /// The word in `Error [word]: `.
+    /// The category in the prefix `Error [category]: `.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
@@ -184,7 +183,7 @@ impl ErrorCategory {
 }
 
 impl Message {
-    /// A message of a model.
+    /// A message of the model with several parts.
     #[must_use]
     pub fn model(parts: Vec<Part>) -> Self {
         Self {
@@ -194,7 +193,7 @@ impl Message {
         }
     }
 
-    /// Words of a person.
+    /// A text message of the user.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self {
@@ -204,7 +203,7 @@ impl Message {
         }
     }
 
-    /// Words of the engine, in the person's place.
+    /// A text message of the engine, in the role of the user.
     #[must_use]
     pub fn internal(text: impl Into<String>) -> Self {
         Self {
@@ -213,7 +212,7 @@ impl Message {
         }
     }
 
-    /// Words of the model.
+    /// A text message of the model.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self {
@@ -223,7 +222,7 @@ impl Message {
         }
     }
 
-    /// Results, as one message.
+    /// A message with the results of all calls of a step.
     #[must_use]
     pub fn results(results: Vec<ToolResult>) -> Self {
         Self {
@@ -233,7 +232,7 @@ impl Message {
         }
     }
 
-    /// All text parts, joined.
+    /// All text parts, concatenated.
     #[must_use]
     pub fn text(&self) -> String {
         let mut all = String::new();
@@ -252,7 +251,7 @@ impl Message {
         self.parts.iter().any(is_text)
     }
 
-    /// The beginning of its text: all of it when it is no longer than so many bytes, and a little more than that at most.
+    /// The beginning of the text. It is longer than `most` bytes, but only slightly, if and only if the whole text is.
     #[must_use]
     pub fn text_start(&self, most: usize) -> String {
         let mut start = String::new();
@@ -268,7 +267,7 @@ impl Message {
         start
     }
 
-    /// The calls in it, in order.
+    /// The tool calls of the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::Call(call) => Some(call),
@@ -278,7 +277,7 @@ impl Message {
 }
 
 impl ToolResult {
-    /// A result without an error.
+    /// A result of a successful call.
     #[must_use]
     pub fn done(call: &ToolCall, text: impl Into<String>) -> Self {
         Self {
@@ -290,7 +289,7 @@ impl ToolResult {
         }
     }
 
-    /// A result that says it failed, in the form models are told to expect.
+    /// A failed result, in the format that models are told to expect.
     #[must_use]
     pub fn failed(call: &ToolCall, category: ErrorCategory, text: &str) -> Self {
         Self {
@@ -299,14 +298,14 @@ impl ToolResult {
         }
     }
 
-    /// The result of a call that was never begun.
+    /// The result of a call that never started.
     #[must_use]
     pub fn not_run(call: &ToolCall, why: &str) -> Self {
         let text = format!("not run, because {why}");
         Self::failed(call, ErrorCategory::Interrupted, &text)
     }
 
-    /// The result of a call that was stopped and may have happened.
+    /// The result of a call that was stopped and may have had an effect.
     #[must_use]
     pub fn interrupted(call: &ToolCall, why: &str) -> Self {
         let text = format!(

@@ -1,5 +1,5 @@
-//! How a run ended, and in which phase a session is (spec 4.2).
-//! Ends are values, not errors; exit codes and SDK words are views of them.
+//! Outcomes of runs, and phases of sessions (spec 4.2). Outcomes are values, not errors; exit codes and SDK states are
+//! derived from them.
 //!
 //! ```
 //! use windlass_core::outcome::{FailReason, Outcome};
@@ -16,72 +16,72 @@ use crate::provider::{ProviderError, ProviderErrorKind};
 use crate::validator::Evidence;
 use crate::workspace::FileChange;
 
-/// What a session is doing.
+/// The phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Nothing.
+    /// No run is active.
     #[default]
     Idle,
-    /// A model is being asked.
+    /// A model call is in progress.
     Running,
-    /// A call is running.
+    /// A tool call is running.
     WaitingForTool,
-    /// The model asked the person something.
+    /// The model asked the user a question.
     WaitingForInput,
-    /// A call waits for approval.
+    /// A call or a landing waits for approval.
     WaitingForConfirmation,
     /// The session was closed.
     Ended,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Outcome {
-    /// Done, and every blocking check passed.
+    /// The run finished and every blocking validator passed.
     Completed,
-    /// Done and passed, but a limit was overrun on the way.
+    /// The run finished and passed, but exceeded a limit on the way.
     CompletedWithLimitExceeded {
-        /// Which.
+        /// The limit that was exceeded.
         limit: Limit,
     },
-    /// Not done.
+    /// The run failed for this reason.
     Failed {
-        /// Why.
+        /// The category of the failure.
         reason: FailReason,
-        /// What happened and what to do next.
+        /// A description of the failure and what to do next.
         detail: String,
-        /// The kind of the provider's error, where that is the reason.
+        /// The kind of the provider's error, if that is the reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_error: Option<ProviderErrorKind>,
     },
-    /// The model, its vendor or a policy declined.
+    /// The model, its vendor or a policy refused.
     Refused {
-        /// On what ground.
+        /// The category of the refusal.
         category: RefusalCategory,
-        /// In whose words.
+        /// The explanation of the model, the vendor or the policy.
         detail: String,
     },
-    /// The next call would have crossed a limit.
+    /// The next call would have exceeded a limit.
     BudgetExceeded {
-        /// Which.
+        /// The limit that would have been exceeded.
         limit: Limit,
     },
-    /// The time was up.
+    /// The run reached its time limit.
     TimedOut,
-    /// The steps were used up.
+    /// The run reached its maximum number of steps.
     MaxSteps,
-    /// A person or the host ended it.
+    /// The user or the host process cancelled the run.
     Cancelled,
 }
 
-/// The end of a run: what the terminal event, the result of a run and the JSON output say.
+/// The result of a run, as in the terminal event, the library and the JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: Outcome,
     /// Changed files, without diffs.
     pub files: Vec<FileChange>,
@@ -98,16 +98,16 @@ pub struct RunSummary {
     /// The budget of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Budget>,
-    /// The name of the copy that was kept.
+    /// The name of the kept run, if its copy was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<String>,
-    /// The answer, where one that fits a schema was asked for.
+    /// The structured answer, if the run has an output schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<serde_json::Value>,
 }
 
 impl RunSummary {
-    /// A run that ended and neither changed nor spent anything.
+    /// The summary of a run that neither changed nor spent anything.
     #[must_use]
     pub fn new(outcome: Outcome) -> Self {
         Self {
@@ -124,83 +124,83 @@ impl RunSummary {
     }
 }
 
-/// Why an iteration ended.
+/// The reason why an iteration ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum StopReason {
-    /// The agent says it is done.
+    /// The agent reported that it is done.
     Done,
-    /// The model, its vendor or a policy declined.
+    /// The model, its vendor or a policy refused.
     Refused,
-    /// The next call would have crossed a limit.
+    /// The next call would have exceeded a limit.
     OverBudget,
-    /// The model could not be reached or answered nonsense.
+    /// The model could not be reached, or its answer was invalid.
     Provider,
-    /// A person or the host ended it.
+    /// The user or the host process cancelled it.
     Cancelled,
-    /// It waits for a person.
+    /// The run waits for a person.
     Paused,
-    /// The process ended in the middle.
+    /// The process ended during the iteration.
     Interrupted,
-    /// It failed. Also what a value of a later version reads as.
+    /// The iteration failed. Unknown values of later versions also map to this one.
     #[serde(other)]
     Failed,
 }
 
 impl StopReason {
-    /// The word of it, as in the log.
+    /// The name of the reason, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailReason {
     /// A blocking validator did not pass.
     Validation,
-    /// It was to change something and did not.
+    /// The run was expected to change files and did not.
     NoChanges,
-    /// The model could not be reached or answered nonsense.
+    /// The model could not be reached, or its answer was invalid.
     Provider,
-    /// The runtime failed.
+    /// The agent's runtime failed.
     Runtime,
-    /// Answers were cut off too often.
+    /// Answers were truncated too often.
     Truncation,
-    /// The same call gave the same result again and again.
+    /// The same call gave the same result too often.
     Repetition,
-    /// The answer never fitted its schema.
+    /// No answer matched the output schema.
     StructuredOutput,
-    /// The person changed the same files meanwhile.
+    /// The user changed the same files during the run.
     LandingConflict,
-    /// A policy forbids it.
+    /// A policy forbids the run or its landing.
     Policy,
-    /// The isolation asked for is not to be had.
+    /// The required isolation is not available.
     Isolation,
-    /// The log could not be written.
+    /// The session's log could not be written.
     Store,
-    /// The process died in the middle.
+    /// The process died during the run.
     Interrupted,
 }
 
-/// On what ground something was refused.
+/// The category of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCategory {
-    /// The model's or vendor's safety rules.
+    /// Safety rules of the model or its vendor.
     Safety,
-    /// A rule of the person or organisation.
+    /// A rule of the user or the organisation.
     Policy,
-    /// It cannot be done with what is there.
+    /// A required capability is missing.
     Capability,
 }
 
 impl Outcome {
-    /// A failure.
+    /// A failure without a provider error.
     #[must_use]
     pub fn failed(reason: FailReason, detail: impl Into<String>) -> Self {
         Self::Failed {
@@ -210,7 +210,7 @@ impl Outcome {
         }
     }
 
-    /// A failure of the provider.
+    /// A failure caused by the provider.
     #[must_use]
     pub fn provider_failed(err: &ProviderError) -> Self {
         let detail = format!("{}: {err}", err.kind.word());
@@ -221,7 +221,7 @@ impl Outcome {
         }
     }
 
-    /// The limit that was reached or overrun.
+    /// The limit that was reached or exceeded.
     #[must_use]
     pub fn exceeded(&self) -> Option<Limit> {
         match self {
@@ -234,13 +234,13 @@ impl Outcome {
         }
     }
 
-    /// The word of the outcome, as in the spec.
+    /// The name of the outcome, as in the spec.
     #[must_use]
     pub fn word(&self) -> &'static str {
         self.into()
     }
 
-    /// The five words of the SDK.
+    /// The outcome as one of the five states of the SDK.
     #[must_use]
     pub fn sdk_status(&self) -> &'static str {
         match self {

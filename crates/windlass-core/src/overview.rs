@@ -21,25 +21,25 @@ use crate::terms::Isolation;
 /// The state of a session, without its messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionOverview {
-    /// Where it works.
+    /// The root of the workspace.
     pub workspace: String,
     /// The flags of its last run.
     pub flags: SavedFlags,
-    /// Whether its last run worked on a copy.
+    /// Whether the last run worked on an isolated copy.
     pub isolation: Isolation,
-    /// The copy that its last run left.
+    /// The name of the kept run that the last run left.
     pub kept: Option<String>,
-    /// The run that has not ended.
+    /// The run that has not finished.
     pub open: Option<Run>,
     /// Asks that wait for an answer.
     pub asks: Vec<Ask>,
-    /// Prompts that wait.
+    /// Prompts that wait for a run.
     pub queue: Queue,
-    /// The last event.
+    /// The sequence number of the last event.
     pub last_seq: u64,
 }
 
-/// Kinds of events that change something in an overview.
+/// Kinds of events that change an overview.
 const USED: &[&str] = &[
     "session_opened",
     "run_started",
@@ -62,13 +62,13 @@ const USED: &[&str] = &[
 ];
 
 impl SessionOverview {
-    /// Whether events of a kind, by its name in the log, change anything here but the last number.
+    /// Whether events of a kind, by its name in the log, change anything other than the last sequence number.
     #[must_use]
     pub fn needs(kind: &str) -> bool {
         USED.contains(&kind)
     }
 
-    /// Takes one more event in.
+    /// Applies one event. Live events are ignored.
     pub fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overview_reads_every_kind_that_changes_it() {
+    fn every_kind_that_changes_the_overview_is_listed() {
         assert_eq!(USED.iter().find(|kind| !EventKind::is_known(kind)), None);
         let mut overview = SessionOverview::default();
         for line in include_str!("../tests/events.jsonl").lines() {

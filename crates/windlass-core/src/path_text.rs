@@ -1,6 +1,6 @@
-//! Paths as text, for events and journals that are JSON: a path is written as it is, but a name in it that is not UTF-8 is
-//! written as git writes such names: in double quotes, with an octal number for each byte that is not printable ASCII.
-//! Every path has exactly one text, and every text is the text of exactly one path.
+//! Paths as text, for events and journals in JSON. A path is written as it is, except that a name that is not UTF-8 is
+//! written like git does: in double quotes, with an octal escape for each byte that is not printable ASCII. The mapping
+//! is one-to-one: every path has exactly one text, and every text belongs to exactly one path.
 //!
 //! ```
 //! use windlass_core::path_text::{from_text, to_text};
@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-/// The text of a path.
+/// Encodes a path as text.
 #[must_use]
 pub fn to_text(path: &[u8]) -> String {
     if let Ok(text) = std::str::from_utf8(path)
@@ -24,7 +24,7 @@ pub fn to_text(path: &[u8]) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// The path of a text.
+/// Decodes the text of a path.
 #[must_use]
 pub fn from_text(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('"') {
@@ -39,7 +39,7 @@ pub fn from_text(text: &str) -> Cow<'_, [u8]> {
 
 fn name_to_text(name: &[u8]) -> String {
     match std::str::from_utf8(name) {
-        // A name that reads like a quoted one would be taken for it.
+        // A name that looks like a quoted one has to be quoted itself.
         Ok(text) if unquoted(text).is_none() => text.to_owned(),
         _ => quoted(name),
     }
@@ -58,7 +58,7 @@ fn quoted(name: &[u8]) -> String {
     text
 }
 
-/// The name that is quoted here; nothing where the text is a name itself. Only names that need it are quoted.
+/// The name inside the quotes; `None` if the text is not the quoted form of a name that needs quoting.
 fn unquoted(text: &str) -> Option<Vec<u8>> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut name = Vec::with_capacity(inner.len());
@@ -80,7 +80,7 @@ fn unquoted(text: &str) -> Option<Vec<u8>> {
             }
         };
     }
-    // One spelling for each name: what `quoted` would not write is a name itself.
+    // Each name has one spelling: a text that `quoted` would not produce is a literal name.
     let needed = match std::str::from_utf8(&name) {
         Ok(text) => unquoted(text).is_some(),
         Err(_) => true,

@@ -1,5 +1,5 @@
-//! The port to a model: a request goes in, a stream of chunks comes out.
-//! A non-streaming answer is a fold of the stream (see `reply`). No vendor is named here.
+//! The port to a model: a request goes in, a stream of chunks comes out. A non-streaming answer is a fold of the stream
+//! (see `reply`). No vendor is named here.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,88 +21,89 @@ use crate::history::Entry;
 use crate::tool::ToolSet;
 use crate::{BoxFuture, BoxStream};
 
-/// Gives access to models.
+/// Access to the models of one vendor.
 pub trait Provider: Send + Sync {
-    /// The vendor's id, as people type it.
+    /// The vendor's id, as users type it.
     fn name(&self) -> &str;
-    /// What is known about a model without asking anybody.
+    /// The facts about a model that are known without a request.
     fn facts(&self, model: &str) -> ModelFacts;
-    /// What the server itself says about a model, where that can be asked (a local server's window); what is known
-    /// without asking otherwise.
+    /// Asks the server about a model, where that is possible (a local server knows its context window). The default
+    /// returns the facts that are known without a request.
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
         let facts = self.facts(model);
         Box::pin(async move { Ok(facts) })
     }
-    /// Sends one request. The stream ends after [`Chunk::End`] or an error; dropping it ends the request.
-    /// Never retries: that is the engine's decision.
+    /// Sends one request. The stream ends after [`Chunk::End`] or an error; dropping it cancels the request. A provider
+    /// never retries: the engine decides about that.
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>>;
 }
 
-/// One request. Everything is borrowed: a step copies no history.
+/// One request. Everything is borrowed, so that a step copies no history.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The vendor's model name.
+    /// The vendor's name of the model.
     pub model: &'a str,
-    /// The system prompt; the same bytes from step to step.
+    /// The system prompt. Its bytes must not change between steps, so that the vendor can cache it.
     pub system: &'a str,
-    /// All messages so far; only ever appended to between compactions.
+    /// All messages so far. Between compactions, messages are only appended.
     pub history: &'a [Entry],
-    /// The tools on offer; the same from step to step.
+    /// The tools that the model may call. They do not change between steps.
     pub tools: &'a ToolSet,
-    /// The most output to produce.
+    /// Maximum output in tokens.
     pub max_output: u64,
-    /// Wishes that a vendor may or may not know.
+    /// Options that a vendor may ignore.
     pub options: &'a Sampling,
 }
 
-/// Wishes about how to answer. Absent means the vendor's default.
+/// Options for an answer. An absent option means the vendor's default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sampling {
-    /// 0 to 2.
+    /// The sampling temperature, from 0 to 2.
     pub temperature: Option<f64>,
-    /// `low`, `medium`, `high`, or what the vendor knows.
+    /// The reasoning effort: `low`, `medium`, `high`, or another level of the vendor.
     pub reasoning_effort: Option<String>,
-    /// Tokens the model may think.
+    /// Maximum tokens of reasoning.
     pub thinking_tokens: Option<u64>,
-    /// Texts that end the answer.
+    /// Stop sequences, which end the answer.
     pub stop: Vec<String>,
-    /// Whether and which tool to call.
+    /// Whether the model may or must call a tool.
     pub tool_choice: Option<ToolChoice>,
-    /// The JSON Schema the answer's text must fit. Each protocol asks for it in its own way; the engine checks it.
+    /// The JSON Schema for the text of the answer. Each protocol requests it in its own way; the engine checks the
+    /// answer.
     pub output_schema: Option<Value>,
 }
 
-/// Whether and which tool a model is to call.
+/// Whether a model may or must call a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides whether to call a tool.
     Auto,
-    /// None.
+    /// The model must not call a tool.
     None,
-    /// Any, but one.
+    /// The model must call some tool.
     Required,
-    /// This one.
+    /// The model must call this tool.
     Named(String),
 }
 
-/// What is known about a model.
+/// Facts about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFacts {
-    /// Tokens it can read and write together; unknown is `None`.
+    /// Maximum tokens of input and output together; `None` if unknown.
     pub context_window: Option<u64>,
-    /// The most it writes in one answer.
+    /// Maximum output tokens of one answer.
     pub max_output: u64,
-    /// What it costs; unknown is `None`, free is [`Price::FREE`].
+    /// The price; `None` if unknown, [`Price::FREE`] if the model costs nothing.
     pub price: Option<Price>,
-    /// It can call tools.
+    /// The model can call tools.
     pub tools: bool,
-    /// It calls them through JSON in its text, because it cannot otherwise.
+    /// The model calls tools through JSON in its text, because its vendor has no other way.
     pub json_actions: bool,
-    /// It can look at pictures.
+    /// The model accepts images as input.
     pub images: bool,
-    /// It can be held to a schema.
+    /// The vendor can enforce an output schema.
     pub structured_output: bool,
 }
 
@@ -120,61 +121,61 @@ impl Default for ModelFacts {
     }
 }
 
-/// A piece of an answer. Text pieces may be of any size.
+/// A piece of a streamed answer. Text pieces may have any size.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chunk {
-    /// Words.
+    /// A piece of the answer's text.
     Text(String),
-    /// Reasoning that may be shown.
+    /// A piece of the reasoning, which may be shown.
     Reasoning(String),
-    /// What belongs to the reasoning so far and must be sent back unchanged; ends that block of reasoning.
+    /// Vendor state of the preceding reasoning, which must be sent back unchanged. It ends that block of reasoning.
     ReasoningState(Value),
-    /// A call begins. `index` tells calls of one answer apart; ids may be missing or repeat.
+    /// A tool call begins. Only `index` distinguishes the calls of one answer; ids may be missing or repeated.
     CallStart {
-        /// Which call of this answer.
+        /// The index of the call in this answer.
         index: u32,
-        /// The vendor's id, or empty.
+        /// The vendor's id; empty if it gave none.
         id: String,
-        /// The tool's name.
+        /// The name of the tool.
         name: String,
     },
-    /// More of a call's arguments, as JSON text.
+    /// A piece of a call's arguments, as JSON text.
     CallArgs {
-        /// Which call of this answer.
+        /// The index of the call in this answer.
         index: u32,
-        /// The next piece.
+        /// The next piece of the JSON text.
         json: String,
     },
-    /// Tokens so far; the last one counts.
+    /// Token counts so far. The last report of a stream applies.
     Usage(Usage),
-    /// Something we do not know; shown as a warning, never fatal.
+    /// An element that we do not know. It leads to a warning and is never fatal.
     Unknown(String),
-    /// The answer is over.
+    /// The answer is complete.
     End(EndReason),
 }
 
-/// Why a model stopped.
+/// The reason why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// It was done; also the reading of a reason we do not know.
+    /// The model finished its answer. Unknown reasons also map to this one.
     Done,
-    /// It wants its calls run.
+    /// The model waits for the results of its calls.
     ToolCalls,
-    /// It reached the output limit.
+    /// The answer reached the output limit.
     Length,
-    /// It, or a filter of its vendor, declined.
+    /// The model or a filter of its vendor refused.
     Refused,
 }
 
-/// What went wrong between us and a model.
+/// An error between us and a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ProviderError {
-    /// What to match on.
+    /// The kind of error, for programs.
     pub kind: ProviderErrorKind,
-    /// For a person: what happened, without any key in it.
+    /// A description for the user. It never contains a key.
     pub message: String,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
 }
 
@@ -194,50 +195,50 @@ impl fmt::Display for ProviderError {
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ProviderErrorKind {
-    /// The key is missing, wrong or not allowed to do this.
+    /// The key is missing, invalid or has no permission for the request.
     Authentication,
-    /// Too many requests, or the quota is used up.
+    /// Too many requests, or the quota is exhausted.
     RateLimited {
-        /// When the upstream said to come back.
+        /// The wait that the server asked for.
         #[serde(skip)]
         retry_after: Option<Duration>,
     },
-    /// The request does not fit the model's window.
+    /// The request exceeds the model's context window.
     ContextLength,
-    /// No such model.
+    /// The vendor has no such model.
     ModelNotFound,
-    /// The upstream is down or overloaded.
+    /// The server is down or overloaded.
     Unavailable {
-        /// When the upstream said to come back.
+        /// The wait that the server asked for.
         #[serde(skip)]
         retry_after: Option<Duration>,
     },
-    /// The upstream did not accept the request.
+    /// The server rejected the request.
     InvalidRequest,
-    /// The upstream answered something that is not its protocol.
+    /// The server's response does not follow its protocol.
     InvalidResponse,
-    /// The upstream declined on its own grounds.
+    /// The vendor refused the request on policy grounds.
     Refused,
-    /// Connection, TLS or name resolution failed, or the stream was cut.
+    /// The connection, TLS or name resolution failed, or the stream was cut.
     Network {
-        /// It may work when it is tried again; a certificate that is not trusted will not be.
+        /// True if a retry may succeed. An untrusted certificate, for example, is permanent.
         #[serde(skip)]
         transient: bool,
-        /// The request had reached the upstream, which may bill an answer that did not arrive.
+        /// True if the request reached the server, which may bill an answer that did not arrive.
         #[serde(skip)]
         sent: bool,
     },
 }
 
 impl ProviderErrorKind {
-    /// The word of the kind, as in the spec.
+    /// The name of the kind, as in the spec.
     #[must_use]
     pub fn word(&self) -> &'static str {
         self.into()
     }
 
-    /// How often a call that failed this way is tried again, and the wait the upstream asked for. Not at all where it
-    /// asked for more than the longest wait: coming back earlier would only be told the same.
+    /// The maximum number of retries for this error, and the wait that the server asked for. If the server asked for
+    /// more than [`LONGEST_WAIT`], there is no retry, because an earlier one would fail the same way.
     #[must_use]
     pub fn retry(&self) -> (u32, Option<Duration>) {
         match self {
@@ -255,7 +256,7 @@ impl ProviderErrorKind {
             Self::Network {
                 transient: false, ..
             } => (0, None),
-            // Often a proxy's error page in the place of an answer: once more, then it is what it is.
+            // Often this is the error page of a proxy instead of an answer, so retry once.
             Self::InvalidResponse => (1, None),
             Self::Authentication
             | Self::ContextLength
@@ -266,15 +267,15 @@ impl ProviderErrorKind {
     }
 }
 
-/// The most a wait may take, whatever an upstream says.
+/// Maximum wait before a retry, regardless of what a server asks for.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// How long to wait before try `attempt` (counted from 1): what the upstream asked for, else doubling from half a
-/// second with jitter, and never more than [`LONGEST_WAIT`].
+/// The wait before retry `attempt` (counted from 1): the time the server asked for, or else half a second doubled for
+/// each retry, with jitter. It never exceeds [`LONGEST_WAIT`].
 #[must_use]
 pub fn backoff(attempt: u32, asked: Option<Duration>, entropy: u64) -> Duration {
     let base = Duration::from_millis(500).saturating_mul(1 << attempt.saturating_sub(1).min(10));
-    // Between a half and the whole of it, so that many clients do not come back together.
+    // Between half and all of it, so that many clients do not retry at the same moment.
     let jittered = base.mul_f64(0.5 + (entropy % 1_000) as f64 / 2_000.0);
     asked.unwrap_or(jittered).min(LONGEST_WAIT)
 }
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_beyond_the_longest_is_not_begun() {
+    fn there_is_no_retry_if_the_server_asks_for_too_long_a_wait() {
         let limited = |seconds| ProviderErrorKind::RateLimited {
             retry_after: Some(Duration::from_secs(seconds)),
         };

@@ -16,23 +16,23 @@ use crate::event::EventKind;
 use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
 
-/// A prompt that waits.
+/// A prompt that waits for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The event that told of it.
+    /// The sequence number of its `queued` event.
     pub seq: u64,
-    /// The prompt.
+    /// The message that the user sent.
     pub prompt: Message,
-    /// It is meant for the run that is going.
+    /// True if it is meant for the current run.
     pub steer: bool,
 }
 
-/// Prompts that wait, in the order they came.
+/// Prompts that wait for a run, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue(Vec<Waiting>);
 
 impl Queue {
-    /// Takes one more event in. Cancelling also clears the queue.
+    /// Applies one event. Cancelling also clears the queue.
     pub fn apply(&mut self, seq: u64, kind: &EventKind) {
         match kind {
             EventKind::Queued { prompt, steer } => {
@@ -63,13 +63,13 @@ impl Queue {
         }
     }
 
-    /// All prompts that wait.
+    /// All prompts that wait, oldest first.
     #[must_use]
     pub fn all(&self) -> &[Waiting] {
         &self.0
     }
 
-    /// All that is meant for the run that is going.
+    /// Prompts that are meant for the current run.
     #[must_use]
     pub fn steering(&self) -> Vec<Waiting> {
         self.0
@@ -79,7 +79,7 @@ impl Queue {
             .collect()
     }
 
-    /// The prompt of the next run. Prompts that were meant for a run that is over are included.
+    /// The prompt of the next run. A steering prompt whose run has ended also becomes the prompt of a run.
     #[must_use]
     pub fn first(&self) -> Option<&Waiting> {
         self.0.first()
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_leaves_the_queue_by_its_number_and_not_by_its_words() {
+    fn a_prompt_leaves_the_queue_by_its_sequence_number_and_not_by_its_text() {
         check(
             &[
                 queued("a", false),

@@ -1,5 +1,5 @@
-//! Redaction of whole events and messages: each text in them goes through a [`Redactor`]. State that a vendor must get
-//! back byte for byte is left alone. Every writer of a session log redacts before it writes.
+//! Redaction of whole events and messages: each text in them passes through a [`Redactor`]. State that a vendor must
+//! get back byte for byte stays unchanged. Every writer of a session log redacts before it writes.
 //!
 //! ```
 //! use std::borrow::Cow;
@@ -31,12 +31,12 @@ use crate::tool::Touch;
 use crate::validator::Finding;
 use crate::workspace::Redactor;
 
-/// Takes the secrets out of a fact before it is logged and shown.
+/// Redacts the secrets in an event before it is logged and shown.
 pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
     kind.redact(&Clean(redactor));
 }
 
-/// Takes the secrets out of a prompt.
+/// Redacts the secrets in a message.
 pub fn clean_message(redactor: &dyn Redactor, message: &mut Message) {
     Clean(redactor).message(message);
 }
@@ -85,7 +85,7 @@ impl Clean<'_> {
                 Part::Reasoning { text, opaque } => {
                     if let Cow::Owned(clean) = self.0.redact(text) {
                         *text = clean;
-                        // A signature of other words is worth nothing.
+                        // The signature belongs to the original text, so it is invalid now.
                         *opaque = None;
                     }
                 }
@@ -125,8 +125,10 @@ impl Clean<'_> {
     }
 
     pub(crate) fn landing(&self, landing: &mut LandingAsk) {
-        let paths = landing.paths.iter_mut();
-        paths.for_each(|(path, _)| self.text(path));
+        let paths = landing.paths.iter_mut().map(|(path, _)| path);
+        paths
+            .chain(&mut landing.failing)
+            .for_each(|text| self.text(text));
     }
 }
 
@@ -136,11 +138,12 @@ mod tests {
     use super::*;
     use crate::budget::Spent;
     use crate::outcome::{Outcome, RunSummary};
+    use crate::run::Judged;
     use crate::validator::{Evidence, Judgement, Proof, Report};
 
-    struct Hides(&'static str);
+    struct KeyRedactor(&'static str);
 
-    impl Redactor for Hides {
+    impl Redactor for KeyRedactor {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
             if text.contains(self.0) {
                 Cow::Owned(text.replace(self.0, "***"))
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_landing_rests_on_is_told_without_secrets() {
+    fn evidence_is_redacted() {
         let name = || "check --key s3cr3t".to_owned();
         let proof = Proof {
             command: Some(name()),
@@ -186,20 +189,31 @@ mod tests {
             report,
             tree_hash: None,
         };
+        let landing = LandingAsk {
+            paths: Vec::new(),
+            failing: vec![name()],
+            tree_hash: None,
+        };
+        let judged = EventKind::Judged {
+            result: Judged::Passed { ask: Some(landing) },
+            tree_hash: None,
+            judge_changed: Vec::new(),
+        };
         for mut kind in [
             EventKind::ValidationStarted { validator: name() },
             validated,
+            judged,
             finished,
         ] {
-            clean_event(&Hides("s3cr3t"), &mut kind);
+            clean_event(&KeyRedactor("s3cr3t"), &mut kind);
             let told = serde_json::to_string(&kind).unwrap();
             assert!(!told.contains("s3cr3t") && told.contains("***"), "{told}");
         }
     }
 
     #[test]
-    fn a_fact_is_cleaned_wherever_words_stand_and_opaque_state_is_not() {
-        let redactor = Hides("s3cr3t");
+    fn every_text_of_an_event_is_redacted_except_opaque_state() {
+        let redactor = KeyRedactor("s3cr3t");
         let call = ToolCall {
             id: crate::id::CallId("c".into()),
             name: "bash".into(),

@@ -1,6 +1,5 @@
-//! The fold of a stream of chunks into one answer.
-//! Half a tool call never leaves this file: arguments that do not parse at the end of a cut answer are dropped and
-//! the answer is marked truncated.
+//! Folds a stream of chunks into one answer. Half a tool call never leaves this file: arguments that do not parse at
+//! the end of a cut answer are dropped, and the answer is marked as truncated.
 //!
 //! ```
 //! use windlass_core::provider::{Chunk, EndReason};
@@ -22,26 +21,26 @@ use crate::message::{Message, Origin, Part, Role, ToolCall};
 use crate::provider::{Chunk, EndReason};
 use crate::settlement::OutputCount;
 
-/// The most calls one answer may hold; more are dropped and the answer counts as truncated.
+/// Maximum calls in one answer. More are dropped, and the answer is marked as truncated.
 pub const MAX_CALLS: usize = 128;
 
-/// A whole answer.
+/// A complete answer of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// What the model said, complete calls included.
+    /// The message, with complete calls only.
     pub message: Message,
-    /// Why it stopped.
+    /// The reason why the model stopped.
     pub end: EndReason,
-    /// Tokens as the upstream reported them.
+    /// Token counts that the vendor reported.
     pub usage: Option<Usage>,
-    /// The answer was cut: by the output limit, or inside a call.
+    /// True if the answer was cut by the output limit or inside a call.
     pub truncated: bool,
 }
 
-/// Collects chunks.
+/// Collects the chunks of an answer.
 #[derive(Debug, Default)]
 pub struct ReplyFold {
-    parts: Vec<Open>,
+    parts: Vec<OpenPart>,
     usage: Option<Usage>,
     end: Option<EndReason>,
     count: OutputCount,
@@ -49,7 +48,7 @@ pub struct ReplyFold {
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenPart {
     Text(String),
     Reasoning {
         text: String,
@@ -64,32 +63,32 @@ enum Open {
 }
 
 impl ReplyFold {
-    /// Takes one chunk.
+    /// Adds one chunk of the stream.
     pub fn push(&mut self, chunk: Chunk) {
         match chunk {
             Chunk::Text(text) => {
                 self.count.push(&text);
                 match self.parts.last_mut() {
-                    Some(Open::Text(open)) => open.push_str(&text),
-                    _ => self.parts.push(Open::Text(text)),
+                    Some(OpenPart::Text(open)) => open.push_str(&text),
+                    _ => self.parts.push(OpenPart::Text(text)),
                 }
             }
             Chunk::Reasoning(more) => {
                 self.count.push(&more);
                 match self.parts.last_mut() {
-                    Some(Open::Reasoning { text, opaque: None }) => text.push_str(&more),
-                    _ => self.parts.push(Open::Reasoning {
+                    Some(OpenPart::Reasoning { text, opaque: None }) => text.push_str(&more),
+                    _ => self.parts.push(OpenPart::Reasoning {
                         text: more,
                         opaque: None,
                     }),
                 }
             }
             Chunk::ReasoningState(state) => match self.parts.last_mut() {
-                Some(Open::Reasoning {
+                Some(OpenPart::Reasoning {
                     opaque: open @ None,
                     ..
                 }) => *open = Some(state),
-                _ => self.parts.push(Open::Reasoning {
+                _ => self.parts.push(OpenPart::Reasoning {
                     text: String::new(),
                     opaque: Some(state),
                 }),
@@ -103,32 +102,32 @@ impl ReplyFold {
             }
             Chunk::Usage(usage) => self.usage = Some(usage),
             Chunk::Unknown(_) => {}
-            // The first reason stands: a duplicate stop changes nothing.
+            // The first reason is final: a duplicate stop is ignored.
             Chunk::End(reason) => {
                 self.end.get_or_insert(reason);
             }
         }
     }
 
-    /// Text, reasoning and arguments received so far, in bytes.
+    /// Bytes of text, reasoning and arguments received so far.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.count.bytes()
     }
 
-    /// The same in tokens, by our own count.
+    /// Our own estimate of the output tokens received so far.
     #[must_use]
     pub fn count(&self) -> OutputCount {
         self.count
     }
 
-    /// Usage reported so far.
+    /// The token counts that the vendor reported so far.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         self.usage
     }
 
-    /// The whole answer. `fresh_id` names calls whose vendor gave no id, or one that is taken in this answer already.
+    /// Completes the answer. `fresh_id` creates ids for calls whose vendor gave none, or gave the same id twice.
     pub fn finish(self, mut fresh_id: impl FnMut() -> CallId) -> Reply {
         let end = self.end.unwrap_or(EndReason::Done);
         let mut truncated = end == EndReason::Length || self.dropped;
@@ -137,15 +136,18 @@ impl ReplyFold {
         let last = self.parts.len().saturating_sub(1);
         for (at, open) in self.parts.into_iter().enumerate() {
             match open {
-                Open::Text(text) if text.is_empty() => {}
-                Open::Text(text) => parts.push(Part::Text { text }),
-                Open::Reasoning { text, opaque } => parts.push(Part::Reasoning { text, opaque }),
-                // No tool has this name, and vendors refuse a history that holds it.
-                Open::Call { name, .. } if name.trim().is_empty() => truncated = true,
-                Open::Call { id, name, json, .. } => {
+                OpenPart::Text(text) if text.is_empty() => {}
+                OpenPart::Text(text) => parts.push(Part::Text { text }),
+                OpenPart::Reasoning { text, opaque } => {
+                    parts.push(Part::Reasoning { text, opaque })
+                }
+                // No tool has an empty name, and vendors reject a history that contains one.
+                OpenPart::Call { name, .. } if name.trim().is_empty() => truncated = true,
+                OpenPart::Call { id, name, json, .. } => {
                     let (args, malformed) = match parse_args(&json) {
                         Ok(args) => (args, None),
-                        // Cut off: at the limit, or where the text simply ends although the stop reason says otherwise.
+                        // The call was cut off, by the output limit or by the end of the stream, even if the stop
+                        // reason claims otherwise.
                         Err(err) if err.is_eof() || (end == EndReason::Length && at == last) => {
                             truncated = true;
                             continue;
@@ -183,20 +185,20 @@ impl ReplyFold {
         let calls = self
             .parts
             .iter()
-            .filter(|part| matches!(part, Open::Call { .. }))
+            .filter(|part| matches!(part, OpenPart::Call { .. }))
             .count();
         let known = self
             .parts
             .iter()
-            .any(|part| matches!(part, Open::Call { index: i, .. } if *i == index));
+            .any(|part| matches!(part, OpenPart::Call { index: i, .. } if *i == index));
         if known {
-            return; // a duplicate start: the call is assembled by its index, once
+            return; // A duplicate start: the call with this index exists already.
         }
         if calls >= MAX_CALLS {
             self.dropped = true;
             return;
         }
-        self.parts.push(Open::Call {
+        self.parts.push(OpenPart::Call {
             index,
             id,
             name,
@@ -206,13 +208,13 @@ impl ReplyFold {
 
     fn call_mut(&mut self, index: u32) -> Option<&mut String> {
         self.parts.iter_mut().rev().find_map(|part| match part {
-            Open::Call { index: i, json, .. } if *i == index => Some(json),
+            OpenPart::Call { index: i, json, .. } if *i == index => Some(json),
             _ => None,
         })
     }
 }
 
-/// No arguments at all are an empty object: several vendors send nothing, or `null`, for a tool without parameters.
+/// Missing arguments mean an empty object: several vendors send nothing, or `null`, for a tool without parameters.
 fn parse_args(json: &str) -> Result<Value, serde_json::Error> {
     if matches!(json.trim(), "" | "null") {
         return Ok(Value::Object(serde_json::Map::new()));
@@ -378,7 +380,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever a stream holds, in whatever order: ids are unique, and every call is whole or marked malformed.
+        /// For any chunks in any order, the ids are unique and every call is complete or marked as malformed.
         #[test]
         fn no_stream_gives_half_a_call_or_two_of_one_id(chunks in proptest::collection::vec(any_chunk(), 0..40)) {
             let reply = fold(chunks);

@@ -1,12 +1,12 @@
 //! One run as a state machine without IO.
 //!
-//! [`Run`] is the fold of the events of a run. [`Run::next`] says which [`Step`] comes next; the driver of the engine does
-//! it and logs an event, and the event moves the state. Resuming a run is folding its log and asking for the next step.
+//! [`Run`] is the fold of the events of a run. [`Run::next`] returns the next [`Step`]; the engine's driver performs it
+//! and logs an event, and the event changes the state. To resume a run, fold its log and ask for the next step.
 //!
-//! Every step is not started, started or done. A step that was started by a process that is gone is not repeated:
-//! [`Run::left_open`] ends the run instead. A run that waits for a person has nothing but an ask open, so that any
-//! process can resume it. The fold reads events alone. Facts that recovery observes (a landing's journal, a copy, a
-//! process that is gone) reach it as events that recovery appends before a run is folded.
+//! Every step is not started, started or done. If the process that started a step is gone, the step is not repeated:
+//! [`Run::left_open`] ends the run instead. A run that waits for a person has nothing open except an ask, so that any
+//! process can resume it. The fold reads only events. Facts that recovery observes (the journal of a landing, a copy, a
+//! dead process) reach it as events that recovery appends before the run is folded.
 //!
 //! | step | started | done | after a crash |
 //! |---|---|---|---|
@@ -49,188 +49,189 @@ use crate::outcome::{FailReason, Outcome, RunSummary};
 use crate::terms::Isolation;
 use crate::validator::{Evidence, Finding};
 
-/// Limit of judging one try again because files changed while the checks ran or while a person was asked.
+/// Maximum number of times that one iteration is judged again because files changed while validators ran or while a
+/// person was asked.
 pub const MAX_STALE: u32 = 3;
-/// Broken rules that are named in the outcome.
+/// Maximum number of broken rules that the outcome names.
 const MAX_BROKEN: usize = 20;
-/// Paths without room on the disk that are remembered.
+/// Maximum number of remembered paths that the disk had no room for.
 const MAX_UNWRITTEN: usize = 1_000;
-/// Earlier tries whose findings are remembered.
+/// Maximum number of earlier iterations whose findings are remembered.
 const MAX_TRIES: usize = 20;
 
 /// The progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Progress {
-    /// It has not begun.
+    /// The step has not started.
     #[default]
     NotStarted,
-    /// It began and has no result yet.
+    /// The step has started and has no result yet.
     Started,
-    /// It has its result.
+    /// The step has its result.
     Done,
 }
 
-/// A step of a run.
+/// The next step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Open the tree, or a copy: the one of this name, or a new one.
+    /// Open the workspace: in place, or a copy.
     Open {
-        /// The copy to go on with.
+        /// The name of the existing copy to resume with; `None` for a new one.
         copy: Option<String>,
     },
-    /// Let the runtime try.
+    /// Let the runtime work for one iteration.
     Iterate {
-        /// From 1.
+        /// The iteration's number, counted from 1.
         iteration: u32,
-        /// It began before the run waited for a person; its open calls are settled first.
+        /// True if the iteration started before the run paused for a person. Its open calls are settled first.
         started: bool,
     },
-    /// Judge the changes of the last try.
+    /// Judge the changes of the last iteration.
     Judge,
-    /// Tell the model what the checks found, for the next try.
+    /// Send the findings of the validators to the model, for the next iteration.
     Retry(Box<Message>),
-    /// Ask a person about files that other programs act on.
+    /// Ask a person about changed files that other programs act on.
     AskToLand(LandingAsk),
-    /// Land the changes that were judged.
+    /// Land the judged changes.
     Land {
-        /// The hash of exactly those.
+        /// The hash of the judged tree.
         tree_hash: Option<String>,
-        /// A person was asked meanwhile, so the tree may have changed since it was judged.
+        /// True if a person was asked meanwhile, so that the tree may have changed since it was judged.
         asked: bool,
     },
-    /// Log how the run ends; keeping and finishing follow.
+    /// Log the outcome of the run. `Keep` and `Finish` follow.
     End(Outcome),
     /// Keep the copy, if there is one, and close the transaction.
     Keep,
-    /// Log the summary.
+    /// Log the summary of the run.
     Finish(Outcome),
-    /// Nothing: a person has to answer.
+    /// Do nothing: the run waits for a person's answer.
     Wait,
 }
 
-/// The result of judging a try.
+/// The result of judging an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Judged {
-    /// Nothing blocks.
+    /// Nothing prevents the landing.
     Passed {
-        /// What a person has to allow before it lands.
+        /// The question that a person has to answer before the landing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ask: Option<LandingAsk>,
     },
     /// No file was changed.
     NothingChanged,
-    /// A validator blocks.
+    /// A validator prevents the landing.
     Blocked {
-        /// Which one.
+        /// The name of the validator.
         validator: String,
-        /// What it found.
+        /// The findings of the validator.
         findings: Vec<Finding>,
     },
-    /// These paths changed while it was judged or afterwards. It has to be judged again.
+    /// The tree changed during the judgement or after it, so it has to be judged again.
     Stale {
-        /// The paths.
+        /// The paths that changed meanwhile.
         paths: Vec<String>,
     },
 }
 
 impl Judged {
-    /// The word of it, as in the log.
+    /// The name of the result, as in the log.
     #[must_use]
     pub fn word(&self) -> &'static str {
         self.into()
     }
 }
 
-/// The transaction, in the process that asks for the next step.
+/// The state of the transaction in the process that asks for the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
-    /// Not opened yet.
+    /// The transaction was not opened yet.
     #[default]
     Unopened,
-    /// Open.
+    /// The transaction is open.
     Open,
-    /// Landed, kept or discarded.
+    /// The changes have landed, or the copy was kept or discarded.
     Closed,
 }
 
-/// Facts that the log does not have: the options of the run and the transaction of this process.
+/// Facts that are not in the log: the options of the run, and the transaction of this process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Here {
-    /// The transaction.
+    /// The state of the transaction.
     pub place: Place,
-    /// The run waits for a person who is not here.
+    /// True if the run waits for a person who is not connected.
     pub paused: bool,
-    /// There is something to judge: a copy, a validator or a rule about paths.
+    /// True if there is something to judge: a copy, a validator or a rule about paths.
     pub judges: bool,
-    /// A run that changes no file fails.
+    /// True if a run that changes no file has to fail.
     pub requires_changes: bool,
-    /// Somebody is here who can answer.
+    /// True if a person is connected who can answer.
     pub attended: bool,
-    /// The approval mode lets no call change anything.
+    /// True if the approval mode lets no call change anything.
     pub read_only: bool,
-    /// It only lands a kept run, of which nothing but commits may be left.
+    /// True if the run only lands a kept run, which may have nothing but commits left.
     pub only_lands: bool,
-    /// Iterations the budget allows.
+    /// Maximum iterations of the budget.
     pub max_iterations: Option<u32>,
 }
 
-/// A run that has not ended: the fold of its events.
+/// A run that has not finished, folded from its events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// Its id.
+    /// The id of the run.
     pub id: RunId,
-    /// The request.
+    /// The prompt of the user.
     pub prompt: Message,
-    /// The flags it was started with.
+    /// The flags that the run was started with.
     pub flags: SavedFlags,
-    /// In place until the log says otherwise.
+    /// The isolation, which is in place until the log says otherwise.
     pub isolation: Isolation,
-    /// The name of the copy.
+    /// The name of the isolated copy.
     pub copy: Option<String>,
-    /// The name under which the copy was kept.
+    /// The name of the kept run, once the copy was kept.
     pub kept: Option<String>,
-    /// The prompt of the current try, where that is not the request itself.
+    /// The prompt of the current iteration, if it is not the user's prompt.
     retry: Option<Box<Message>>,
-    /// The current try, from 1; 0 before the first.
+    /// The current iteration, counted from 1; 0 before the first one.
     pub iteration: u32,
     iterating: Progress,
     judging: Progress,
     judged: Option<Judged>,
-    /// Paths that the checks depend on and the run changed.
+    /// Paths that validators depend on and that the run changed.
     pub judge_changed: Vec<String>,
-    /// Verdicts on exactly the tree that was judged last.
+    /// Verdicts on the tree that was judged last.
     pub evidence: Vec<Evidence>,
     /// The hash of that tree.
     tree_hash: Option<String>,
     stale: u32,
-    /// The findings of earlier tries, one set for each.
+    /// The findings of earlier iterations, one set for each.
     findings: VecDeque<BTreeSet<String>>,
     landing_ask: Option<(AskId, LandingAsk)>,
     landing_answer: Option<(LandingAsk, Answer)>,
-    /// It has landed.
+    /// True if the changes have landed.
     pub landed: bool,
-    /// The agent said something.
+    /// True if the agent has produced some text.
     answered: bool,
-    /// The structured answer.
+    /// The structured answer, if the run has an output schema.
     pub output: Option<serde_json::Value>,
     ending: Option<Outcome>,
-    /// Rules that calls broke which nothing judged before they ran.
+    /// Rules that were broken by calls which nothing judged before they ran.
     broken_rules: BTreeSet<String>,
-    /// A call was begun.
+    /// True if a call has started.
     called: bool,
-    /// A person answered an ask, also later and from elsewhere.
+    /// True if a person answered an ask, also later and from another process.
     was_attended: bool,
     /// The rule by which the last call was denied.
     denied: Option<String>,
-    /// Paths that the disk of the workspace had no room for and that no later call wrote.
+    /// Paths that the disk of the workspace had no room for, and that no later call wrote.
     unwritten: BTreeSet<String>,
 }
 
 impl Run {
-    /// A run that just began.
+    /// A run that has just started.
     #[must_use]
     pub fn new(id: RunId, prompt: Message, flags: SavedFlags) -> Self {
         Self {
@@ -264,13 +265,13 @@ impl Run {
         }
     }
 
-    /// The prompt of the current try: the request, or the findings of the checks.
+    /// The prompt of the current iteration: the user's prompt, or the findings of the validators.
     #[must_use]
     pub fn request(&self) -> &Message {
         self.retry.as_deref().unwrap_or(&self.prompt)
     }
 
-    /// The step that comes next.
+    /// The next step of the run.
     #[must_use]
     pub fn next(&self, here: &Here) -> Step {
         let open = here.place == Place::Open;
@@ -340,7 +341,7 @@ impl Run {
         }
     }
 
-    /// Whether a run that changed no file has nothing else to show. An answer is a result, too.
+    /// Whether a run that changed no file also lacks any other result. An answer counts as a result.
     fn lacks_result(&self, here: &Here) -> bool {
         self.output.is_none() && (here.requires_changes || !self.answered)
     }
@@ -367,7 +368,7 @@ impl Run {
         }
     }
 
-    /// The next try, unless nothing improved or the iterations are used up.
+    /// The next iteration, unless nothing improved or the budget allows no more iterations.
     fn retry_or_end(&self, validator: &str, findings: &[Finding], max: Option<u32>) -> Step {
         let failed = |why: String| {
             let detail = format!("{why}:\n{}", listed(validator, findings));
@@ -391,7 +392,7 @@ impl Run {
         Step::Retry(Box::new(Message::internal(text)))
     }
 
-    /// Takes one more event in. Events of other runs change nothing but the name of a copy.
+    /// Applies one event. Events of other runs are ignored, except that they can discard this run's copy.
     pub fn apply(&mut self, event: &Event) {
         if let EventKind::Discarded { name } = &event.kind {
             self.copy.take_if(|copy| copy == name);
@@ -424,7 +425,7 @@ impl Run {
                 report,
                 tree_hash,
             } => {
-                // A fixer changed the tree: verdicts on the tree of before count for nothing.
+                // A validator with fixes changed the tree, so verdicts on the previous tree no longer apply.
                 self.evidence.retain(|one| one.tree_hash == *tree_hash);
                 self.evidence.push(Evidence {
                     validator: validator.clone(),
@@ -524,7 +525,7 @@ impl Run {
         }
     }
 
-    /// Whether the runtime began the current try and has not ended it.
+    /// Whether the runtime has started the current iteration and not finished it.
     #[must_use]
     pub fn is_iterating(&self) -> bool {
         self.iterating == Progress::Started
@@ -544,8 +545,8 @@ impl Run {
         }
     }
 
-    /// The summary of a run whose process is gone and which nobody resumes. What the process had started is not
-    /// repeated; recovery has logged a landing that it could finish.
+    /// The summary of a run whose process is gone and which is not resumed. Steps that the process had started are not
+    /// repeated. If recovery could finish a landing, it has logged that already.
     #[must_use]
     pub fn left_open(&self) -> RunSummary {
         let outcome = match &self.ending {
@@ -569,7 +570,7 @@ impl Run {
     }
 }
 
-/// Each finding in a line, to be compared with those of another try.
+/// Each finding as one line, to compare them with those of another iteration.
 fn lines(validator: &str, findings: &[Finding]) -> BTreeSet<String> {
     let line = |finding| format!("{validator}: {finding}");
     findings.iter().map(line).collect()
@@ -585,7 +586,7 @@ fn nothing_changed(required: bool) -> Outcome {
     Outcome::failed(FailReason::NoChanges, detail)
 }
 
-/// The end of a run that nobody watches and whose checks failed before it, too.
+/// The outcome of an unattended run whose validators already failed before it.
 fn failed_before(checks: &[String]) -> Outcome {
     let detail = format!(
         "these checks fail, and they failed before this run, too: {}; look at the kept copy and land it, or accept such \
@@ -595,7 +596,7 @@ fn failed_before(checks: &[String]) -> Outcome {
     Outcome::failed(FailReason::Validation, detail)
 }
 
-/// The end of a run whose changes a person did not let land.
+/// The outcome of a run whose landing no person approved.
 fn not_let_land(ask: &LandingAsk) -> Outcome {
     if ask.paths.is_empty() {
         return failed_before(&ask.failing);
@@ -609,7 +610,7 @@ fn not_let_land(ask: &LandingAsk) -> Outcome {
     Outcome::failed(FailReason::Policy, detail)
 }
 
-/// The end of a run in which something breaks rules and was not judged before it happened.
+/// The outcome of a run in which something broke rules and was not judged before it happened.
 #[must_use]
 pub fn rules_broken<'a>(what: &str, rules: impl IntoIterator<Item = &'a str>) -> Outcome {
     let rules: Vec<&str> = rules.into_iter().collect();

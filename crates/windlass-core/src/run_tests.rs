@@ -140,7 +140,7 @@ fn check(kinds: &[EventKind], expect: Step) {
     assert_eq!(folded(kinds).next(&here(Place::Open)), expect);
 }
 
-/// The words of the outcome that ends the run after these events.
+/// Checks the outcome that ends the run after these events.
 #[track_caller]
 fn check_end(kinds: &[EventKind], expect: &str) {
     match folded(kinds).next(&here(Place::Open)) {
@@ -261,7 +261,7 @@ fn a_person_is_asked_about_exactly_what_lands() {
         answered(Answer::Abandoned),
     ];
     check_end(&tried_and(&gone), "Cancelled");
-    // The tree changed meanwhile: the answer was about another one.
+    // The tree has changed since the question, so the answer no longer applies.
     let again = [yes.clone(), vec![stale()]].concat();
     check(&again, Step::Judge);
     let other = [again.clone(), vec![passed(Some(landing("h2")))]].concat();
@@ -360,7 +360,7 @@ fn events_of_other_runs_change_only_the_name_of_a_copy() {
     assert_eq!(run.copy, None);
 }
 
-/// Does a step as an obedient driver would, and logs the event that `choice` picks among its results.
+/// Performs a step like the engine's driver, and returns the events of the result that `choice` selects.
 fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
     match step {
         Step::Open { .. } => {
@@ -431,18 +431,18 @@ fn checks_that_a_process_which_is_gone_began_are_not_begun_again() {
 }
 
 proptest! {
-    /// Whatever the steps come to, a run ends or waits, and a process that resumes it from the log goes on with the step
-    /// that the first one would have done.
+    /// For any results of the steps, a run ends or waits. A process that resumes it from the log continues with the
+    /// step that the first process would have done next.
     #[test]
     fn every_run_ends_and_can_be_resumed_at_every_wait(choices in proptest::collection::vec(any::<u8>(), 400)) {
         let mut log: Vec<EventKind> = Vec::new();
-        // The same from the lines of the log.
+        // `read` is folded from the serialized lines of the log.
         let (mut live, mut read) = (run(), run());
         let mut here = Here { max_iterations: Some(6), judges: true, ..Here::default() };
         let mut finished = false;
         for choice in choices {
             let step = live.next(&here);
-            // The step changes the state, so that no step is done twice.
+            // Every step has to change the state, so that no step is done twice.
             let before = (live.clone(), here.clone());
             for kind in perform(&step, &mut here, choice) {
                 let event = event(1, kind.clone());
@@ -455,7 +455,7 @@ proptest! {
             match step {
                 Step::Finish(_) => { finished = true; break; }
                 Step::Wait => {
-                    // Another process: it knows the log alone.
+                    // This is another process, which knows only the log.
                     here = Here { max_iterations: Some(6), judges: true, ..Here::default() };
                     let open = live.landing_ask.as_ref().map(|_| answered(Answer::Once));
                     if let Some(kind) = open {

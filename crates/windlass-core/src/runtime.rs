@@ -1,5 +1,5 @@
-//! The port to an agent loop, ours or foreign, and what a run may demand of it.
-//! A runtime that cannot do the job fails here, by name, before the first token.
+//! The port to an agent loop, native or foreign, and the capabilities that a run requires of it. A runtime that lacks
+//! one fails here, before the first token, with an error that names what is missing.
 //!
 //! ```
 //! use windlass_core::runtime::{Capabilities, RunMode};
@@ -36,36 +36,37 @@ use crate::tool::{ToolSet, Toolbox};
 use crate::workspace::{Files, Processes};
 use crate::{BoxFuture, CancellationToken};
 
-/// Owns an agent loop.
+/// An agent loop.
 ///
-/// The port has nine methods; a runtime writes three of them. The others have defaults and say what differs.
+/// Of the nine methods, a runtime has to implement three; the others have defaults.
 pub trait Runtime: Send + Sync {
-    /// Its name, as people type it.
+    /// The name that users type.
     fn name(&self) -> &str;
-    /// The model it will ask, where it knows.
+    /// The model that it will use, if it knows.
     fn model(&self) -> Option<&str> {
         None
     }
-    /// What a session loses that was with this model until now, in words; empty when nothing.
+    /// The features that a session loses when it switches from this model, in words; empty if it loses none.
     fn loses_from(&self, _model: &str) -> Vec<String> {
         Vec::new()
     }
-    /// What it can do. A claim that is not kept is a defect.
+    /// The capabilities of the runtime. A claim that it does not fulfil is a defect.
     fn capabilities(&self) -> Capabilities;
-    /// How it can be held and steered, beside that.
+    /// Further features by which runtimes differ.
     fn features(&self) -> Features {
         Features::NONE
     }
-    /// Says in the terms of a run what is different with it: how its spending is known, how its calls are judged.
+    /// Adjusts the terms of a run to this runtime: the source of its spending figures, and when its calls are judged.
     fn terms(&self, _terms: &mut Terms) {}
-    /// Whether it says itself that a try began, because it then knows the foreign agent's session.
+    /// Whether the runtime itself logs the start of an iteration, because only then the foreign agent's session is
+    /// known.
     fn begins_itself(&self) -> bool {
         false
     }
-    /// One iteration. Facts go through the job's outlet; the answer says why it ended.
+    /// Runs one iteration. Events go through the job's outlet; the return value says why the iteration ended.
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
-    /// Makes room in the messages between two runs; false when nothing was to be gained. A runtime that has no model to
-    /// ask for a summary lets the log write it.
+    /// Compacts the messages between two runs; returns false if that would gain too little. The default is for runtimes
+    /// without a model to write the summary: it is written from the log.
     fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
             let history = job.outlet.history();
@@ -81,82 +82,82 @@ pub trait Runtime: Send + Sync {
     }
 }
 
-/// What making room between two runs needs.
+/// The arguments of a compaction between two runs.
 pub struct MakeRoom<'a> {
-    /// How much is to give way.
+    /// The goal of the compaction.
     pub how: How,
-    /// Facts out.
+    /// The way to log events.
     pub outlet: &'a dyn Outlet,
-    /// What a summary may cost.
+    /// The budget for writing the summary.
     pub account: &'a dyn Account,
-    /// The tools that are on offer in runs: they take room, too.
+    /// The tools that runs offer, because they take part of the window, too.
     pub tools: &'a ToolSet,
-    /// Ends it.
+    /// Cancels the compaction and its model call.
     pub cancel: CancellationToken,
 }
 
-/// One iteration's work: everything a runtime needs, without knowing engine or host.
+/// The work of one iteration: everything that a runtime needs, so that it does not depend on engine or host.
 #[derive(Clone)]
 pub struct Job<'a> {
-    /// What to do; already in the history.
+    /// The prompt, which is already in the history.
     pub prompt: &'a Message,
-    /// Which try this is, from 1.
+    /// The iteration's number, counted from 1.
     pub iteration: u32,
-    /// Calls of the last message that were asked for and never settled: the try goes on with them.
+    /// Calls of the last message that have no result yet. The iteration resumes with them.
     pub pending: Vec<ToolCall>,
-    /// The foreign agent's session that this session was last with, as it was said when that try began.
+    /// The foreign agent's session of the previous iteration, as that iteration logged it.
     pub foreign_session: Option<String>,
-    /// Facts out, questions out.
+    /// The way to log events and to ask a person.
     pub outlet: &'a dyn Outlet,
-    /// Our tools, judged and logged.
+    /// Our own tools. Calls are judged and logged.
     pub toolbox: &'a dyn Toolbox,
-    /// What may be spent.
+    /// The budget of the run.
     pub account: &'a dyn Account,
-    /// Files of this run's workspace.
+    /// The files of this run's workspace.
     pub files: &'a Arc<dyn Files>,
-    /// Processes of this run.
+    /// The processes of this run.
     pub processes: &'a Arc<dyn Processes>,
-    /// Ends it.
+    /// Cancels the iteration and its calls.
     pub cancel: CancellationToken,
 }
 
-/// How a runtime talks back.
+/// The engine's interface for a runtime.
 pub trait Outlet: Send + Sync {
-    /// Logs a durable fact, then shows it. Returns its sequence number.
+    /// Logs a durable event, then shows it. Returns its sequence number.
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>>;
-    /// Shows a live fact (a delta, progress). Never blocks; may be dropped when nobody keeps up.
+    /// Shows a live event (a delta, progress). Never blocks; the event may be dropped if a view is too slow.
     fn show(&self, kind: EventKind);
-    /// Whether anybody looks at live facts; when not, making them is a waste.
+    /// Whether any view shows live events. If not, a runtime need not create them.
     fn watched(&self) -> bool;
-    /// Asks a person and waits.
+    /// Asks a person and waits for the answer.
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>>;
-    /// Says what a person wants to tell the run that is going, if they do: between steps, and before an end. Whether
-    /// there was anything.
+    /// Logs the queued prompts that steer the current run. Called between steps, and before the end. Returns whether
+    /// there were any.
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(false)))
     }
-    /// The messages so far. Drop it before the next `emit`, or the list is copied.
+    /// The messages so far. Drop the list before the next `emit`, or it is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
-    /// What was done so far, by the log.
+    /// Facts about the work so far, computed from the log.
     fn facts(&self) -> Facts;
 }
 
-/// What a run may still spend.
+/// The budget of a run with its spending.
 pub trait Account: Send + Sync {
-    /// Time so far, without waiting for a person.
+    /// The active time so far, without the time spent waiting for a person.
     fn elapsed(&self) -> Duration;
-    /// What has been spent.
+    /// The spending so far.
     fn spent(&self) -> Spent;
-    /// The limit that is reached, if any.
+    /// The limit that has been reached, if any.
     fn exceeded(&self) -> Option<Limit>;
     /// Reserves a model call; see [`crate::budget::Budget::admit`].
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit>;
-    /// Reserves a model call beside others that are under way, until it is given up. The limits of steps and time are
-    /// looked at, too.
+    /// Reserves a model call while others are in flight. The reservation lasts until it is released. The limits of
+    /// steps and time are also checked.
     fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit>;
-    /// Gives up what was reserved: the call was settled, or not sent.
+    /// Releases a reservation after the call was settled, or if it is not sent.
     fn release(&self, hold: Hold);
-    /// Books a model call and says so in the log.
+    /// Adds a model call to the spending and logs it.
     fn settle<'a>(
         &'a self,
         usage: Usage,
@@ -166,67 +167,67 @@ pub trait Account: Send + Sync {
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
-/// A reserved model call.
+/// The reservation of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// Tells it from others.
+    /// Distinguishes the reservation from others.
     pub id: u64,
-    /// How many output tokens it may produce.
+    /// Maximum output tokens of the call.
     pub output: u64,
 }
 
-/// Why one iteration ended. Expected ends are values, not errors.
+/// The reason why an iteration ended. Expected ends are values, not errors.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    /// The agent says it is done.
+    /// The agent reported that it is done.
     Done,
-    /// It is done, with an answer that fits the schema that was asked for.
+    /// The agent is done and gave an answer that matches the output schema.
     Answered {
-        /// The answer.
+        /// The answer that matches the schema.
         output: serde_json::Value,
     },
-    /// The model or its vendor declined.
+    /// The model or its vendor refused.
     Refused {
-        /// On what ground.
+        /// The category of the refusal.
         category: RefusalCategory,
-        /// In its words.
+        /// The explanation of the model or vendor.
         detail: String,
     },
-    /// The next call would cross a limit.
+    /// The next call would exceed a limit.
     OverBudget {
-        /// Which.
+        /// The limit that would be exceeded.
         limit: Limit,
     },
-    /// It cannot go on.
+    /// The agent cannot continue.
     Failed {
-        /// Why.
+        /// The category of the failure.
         reason: FailReason,
-        /// What happened and what to do.
+        /// A description of the failure and what to do about it.
         detail: String,
     },
-    /// The model could not be had.
+    /// The provider failed with this error.
     Provider(ProviderError),
-    /// A person or the host ended it.
+    /// The user or the host process cancelled it.
     Cancelled,
-    /// It waits for a person who is not there; the run stays open.
+    /// The iteration waits for a person who is not connected; the run stays open.
     Paused {
-        /// For what.
+        /// The id of the open ask.
         ask: AskId,
     },
 }
 
-/// The runtime itself failed.
+/// An error of the runtime itself.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The log could not be written; nothing more may be done.
+    /// The log could not be written, so the run has to stop.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Anything else.
+    /// Any other error, in words.
     #[error("{0}")]
     Other(String),
 }
 
-/// What a runtime can do (decision 1).
+/// The capabilities of a runtime (decision 1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -234,25 +235,25 @@ pub enum RuntimeError {
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Capability {
-    /// Answers in words.
+    /// Answers in the form of text.
     TextCompletion,
-    /// Streams them.
+    /// Streams its answer while generating it.
     StreamingText,
-    /// Answers in a given schema.
+    /// Answers according to a JSON schema.
     StructuredOutput,
-    /// Calls tools in a loop of its own.
+    /// Calls tools in its own loop.
     NativeToolLoop,
-    /// Takes our tools.
+    /// Accepts our tools as functions.
     FunctionTools,
-    /// Takes MCP servers.
+    /// Connects to MCP servers.
     Mcp,
-    /// Reads files.
+    /// Reads files of the workspace.
     FilesystemRead,
-    /// Changes files.
+    /// Changes files of the workspace.
     FilesystemEdit,
-    /// Runs commands.
+    /// Runs shell commands in the workspace.
     Shell,
-    /// Applies patches.
+    /// Applies patches to files.
     ApplyPatch,
     /// Starts agents of its own.
     Subagents,
@@ -277,14 +278,14 @@ impl Capability {
         Self::Sandbox,
     ];
 
-    /// Its word.
+    /// The name of the capability, as in the spec.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 }
 
-/// The schema of [`Capability`], with what each of them means.
+/// The schema of [`Capability`], with a description of each.
 #[must_use]
 pub fn capability_schema() -> serde_json::Value {
     schemars::schema_for!(Capability).to_value()
@@ -295,10 +296,10 @@ pub fn capability_schema() -> serde_json::Value {
 pub struct Capabilities(u16);
 
 impl Capabilities {
-    /// None.
+    /// The set without any capability.
     pub const NONE: Self = Self(0);
 
-    /// These.
+    /// The set of these capabilities.
     #[must_use]
     pub fn of(which: impl IntoIterator<Item = Capability>) -> Self {
         Self(
@@ -308,20 +309,21 @@ impl Capabilities {
         )
     }
 
-    /// Whether it is in the set.
+    /// Whether the capability is in the set.
     #[must_use]
     pub fn has(self, one: Capability) -> bool {
         self.0 & (1 << one as u16) != 0
     }
 
-    /// In the order of the spec.
+    /// The capabilities in the order of the spec.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL
             .into_iter()
             .filter(move |one| self.has(*one))
     }
 
-    /// Fails with everything a person needs to choose differently.
+    /// Checks that the set has everything that a kind of work needs. The error lists what is required, available and
+    /// missing.
     pub fn require(self, runtime: &str, work: Work) -> Result<(), Unmet> {
         let needs = work.needs();
         let mut missing = Self(needs.all.0 & !self.0);
@@ -356,22 +358,22 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// A runtime that cannot do the work it was chosen for.
+/// The error for a runtime that cannot do the work it was chosen for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the runtime `{runtime}` cannot do this work ({})\n  required:  {needs}\n  available: {offered}\n  missing:   {missing}\n  what to do: choose a runtime or a model that has it (`windlass runtimes` lists them), or a kind of work that needs less (`--fallback` steps down by itself)",
     work.word()
 )]
 pub struct Unmet {
-    /// Who.
+    /// The name of the runtime.
     pub runtime: String,
-    /// What for.
+    /// The kind of work.
     pub work: Work,
-    /// All that is needed.
+    /// All capabilities that the work requires.
     pub needs: Needs,
-    /// All that is offered.
+    /// The capabilities that the runtime has.
     pub offered: Capabilities,
-    /// The difference.
+    /// The required capabilities that it lacks.
     pub missing: Capabilities,
 }
 
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn of_alternatives_one_is_enough_and_none_names_all() {
+    fn one_of_several_alternatives_is_enough_and_otherwise_all_are_named() {
         let shell = Capabilities::of([Capability::Shell]);
         let unmet = shell
             .require("toy", Work::EndToEnd)

@@ -1,18 +1,19 @@
-//! Settling one model call: which tokens are booked when it ends, and whether they are reported or our own count
-//! (decision 7). A vendor's report is used only if it can be true; everything else is booked high, never low.
+//! Settles one model call: decides which tokens are charged when it ends, and whether they are reported or estimated
+//! (decision 7). A vendor's report is used only if it is plausible; otherwise the estimate is too high rather than too
+//! low.
 
 use crate::budget::{Estimator, Usage};
 
-/// More tokens than one call of any model has.
+/// More tokens than a call of any model can have.
 const MOST_TOKENS: u64 = 20_000_000;
-/// Bytes for each input token, above which a report understates the input: pictures have the most.
+/// Maximum bytes per input token. With more, a report understates the input; pictures have the highest ratio.
 const MOST_BYTES: u64 = 10_000;
-/// Tokens by which an answer may pass its reservation.
+/// Tokens by which an answer may exceed its reservation.
 const SLACK: u64 = 64;
-/// Tokens by which the report of an answer may be below our count.
+/// Tokens by which a reported output may be below our count.
 const TOLERATED: u64 = 256;
 
-/// Counts the output of a call while it arrives, however it is cut into pieces.
+/// Counts the output of a call while it arrives. The result does not depend on how the output is split into pieces.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OutputCount {
     bytes: usize,
@@ -21,7 +22,7 @@ pub struct OutputCount {
     run: u32,
 }
 
-/// Tokenizers put no two of these into one token, except for one sign or space in front of a word.
+/// Classes of characters. Tokenizers do not put two classes into one token, except for one sign or space before a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RunKind {
     #[default]
@@ -31,7 +32,7 @@ enum RunKind {
 }
 
 impl RunKind {
-    /// Answers arrive in half a million pieces: ASCII is looked up.
+    /// Answers arrive in up to half a million pieces, so ASCII is looked up in a table.
     fn of(c: char) -> Self {
         match ASCII.get(c as usize) {
             Some(kind) => *kind,
@@ -49,7 +50,7 @@ impl RunKind {
         }
     }
 
-    /// The least length of a run that is a token of its own, and the most that fits into one.
+    /// The minimum length of a run of this class that is a token of its own, and the maximum length of one token.
     fn sizes(self) -> (u32, u32) {
         match self {
             Self::Space => (32, 64),
@@ -92,43 +93,43 @@ impl OutputCount {
         }
     }
 
-    /// Bytes so far.
+    /// Bytes received so far.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Fewer tokens than any vendor would count.
+    /// A lower bound of the tokens: fewer than any vendor would count.
     #[must_use]
     pub fn at_least(&self) -> u64 {
         self.words.max(self.bytes as u64 / 10)
     }
 
-    /// More tokens than most vendors would count.
+    /// An upper bound of the tokens: more than most vendors would count.
     #[must_use]
     pub fn at_most(&self) -> u64 {
         Estimator::default().tokens(self.bytes).max(self.at_least())
     }
 
-    /// Whether the answer is certainly longer than was reserved for it.
+    /// Whether the answer is certainly longer than its reservation.
     #[must_use]
     pub fn passes(&self, reserved: u64) -> bool {
         self.at_least() > reserved.saturating_add(reserved / 16 + SLACK)
     }
 }
 
-/// The end of a model call, as far as the bill is concerned.
+/// The end of a model call, as far as billing is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
-    /// The answer is whole.
+    /// The answer is complete.
     Complete,
-    /// The answer broke off, and nothing was generated after what arrived.
+    /// The answer was cut off, and the vendor generated nothing after the part that arrived.
     Cut,
     /// The vendor may have generated and billed everything that was reserved.
     Unknown,
 }
 
-/// A model call as it was reserved and as it went.
+/// A model call: its reservation, and what was sent and received.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallRecord {
     /// Bytes of text that were sent.
@@ -144,7 +145,7 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// The tokens to book, and whether they are an estimate.
+    /// The tokens to charge, and whether they are an estimate.
     #[must_use]
     pub fn settle(&self, end: CallEnd) -> (Usage, bool) {
         let reported = self.reported.unwrap_or_default();
@@ -156,7 +157,7 @@ impl CallRecord {
             return (reported, false);
         }
         let own = match end {
-            // A vendor that keeps to the maximum it was told cannot have billed more.
+            // A vendor that respects the given maximum cannot have billed more.
             CallEnd::Complete => {
                 let most = self.output.max(self.received.at_least());
                 self.received.at_most().min(most)
@@ -175,7 +176,7 @@ impl CallRecord {
         (usage, true)
     }
 
-    /// All input tokens that the vendor reported, where that can be true.
+    /// All input tokens that the vendor reported, if the number is plausible.
     #[must_use]
     pub fn reported_input(&self) -> Option<u64> {
         let reported = self
@@ -202,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn ascii_is_looked_up_as_it_is_classified() {
+    fn the_ascii_table_agrees_with_the_classification() {
         for c in (0..=127_u8).map(char::from) {
             assert_eq!(RunKind::of(c), RunKind::of_any(c), "{c:?}");
         }
     }
 
     #[test]
-    fn the_count_does_not_depend_on_the_pieces() {
+    fn the_count_does_not_depend_on_how_the_text_is_split() {
         let text = "fn main() { println!(\"größer, 你好世界\"); }\n\n        // done".repeat(9);
         let mut pieces = OutputCount::default();
         text.chars()
@@ -218,9 +219,9 @@ mod tests {
         assert_eq!(pieces.bytes(), text.len());
     }
 
-    /// The numbers in the middle are those of a common vocabulary of 100,000 tokens.
+    /// The numbers are those of a common vocabulary of 100,000 tokens.
     #[test]
-    fn the_two_counts_enclose_what_vendors_count() {
+    fn the_two_bounds_enclose_the_count_of_vendors() {
         let cases = [
             ("The quick brown fox jumps over the lazy dog. ", 10),
             (
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_the_reserved_size_is_not_cut_and_a_longer_one_is() {
-        // 1,000 tokens each.
+        // This text has 1,000 tokens.
         let fitting = count(&"The quick brown fox jumps over the lazy dog. ".repeat(100));
         assert!(!fitting.passes(1_000));
         assert!(fitting.passes(500));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_can_be_true_are_booked_and_all_others_are_estimated() {
+    fn plausible_reports_are_charged_and_all_others_are_estimated() {
         use CallEnd::{Complete, Cut, Unknown};
         let text = "word ".repeat(500);
         check(
@@ -278,7 +279,7 @@ mod tests {
             Complete,
             (2_500, 500, false),
         );
-        // An honest report of more than was allowed is a bill.
+        // A plausible report of more than the maximum was billed, so it is charged.
         check(
             &text,
             Some(usage(2_500, 9_000)),

@@ -9,7 +9,7 @@
 
 use crate::workspace::{Change, Changes};
 
-/// A lock file, a part of the paths that its command fills, and the command.
+/// Each row has a lock file, the directory that its command fills, and the command.
 const INSTALLS: &[(&str, &str, &str)] = &[
     ("package-lock.json", "node_modules", "npm ci"),
     (
@@ -32,7 +32,8 @@ const INSTALLS: &[(&str, &str, &str)] = &[
     ("mix.lock", "deps", "mix deps.get"),
 ];
 
-/// The command that installs what a changed lock file names, or that fills an ignored folder which the run changed.
+/// The install command for a changed lock file, or for an ignored directory such as `node_modules` that the run
+/// changed.
 #[must_use]
 pub fn install_command(changes: &Changes) -> Option<&'static str> {
     let locked = |file: &str| {

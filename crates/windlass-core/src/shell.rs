@@ -1,5 +1,5 @@
-//! A command line taken apart: every simple command that it would run, as far as that can be told without running
-//! it. Plain data; who reads lines is the shell crate, and who judges them is the gate.
+//! A parsed command line: every simple command that it would run, as far as that is known without running it. These are
+//! plain data types; `windlass-shell` parses command lines and the gate judges them.
 //!
 //! ```
 //! use windlass_core::shell::{Script, base_name};
@@ -8,20 +8,20 @@
 //! assert_eq!(base_name("/usr/bin/git"), "git");
 //! ```
 
-/// All simple commands of a line, those inside others too: substitutions, functions, here-documents, and what
-/// programs that only start others would start.
+/// All simple commands of a line. Nested ones are included: those in substitutions, functions and here-documents, and
+/// those that programs such as `env` or `xargs` would start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
-    /// In the order in which they stand, those inside others first.
+    /// The commands in order of appearance; nested ones precede the command that contains them.
     pub commands: Vec<Simple>,
-    /// Why the line cannot be read; the commands are then not all there are.
+    /// The reason why the line could not be parsed. The list of commands is incomplete then.
     pub unclear: Option<String>,
-    /// Why the reading is not certain: two readers differ, or it is written in a way that shells read differently.
+    /// The reason why the result is uncertain: two parsers disagree, or shells interpret the line differently.
     pub doubt: Option<String>,
 }
 
 impl Script {
-    /// A line of which nothing can be told.
+    /// A line that could not be parsed at all.
     #[must_use]
     pub fn unclear(why: impl Into<String>) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Script {
         }
     }
 
-    /// Whether it is certain that running it changes nothing.
+    /// Whether running the line certainly changes nothing.
     #[must_use]
     pub fn only_looks(&self) -> bool {
         self.is_certain()
@@ -38,60 +38,60 @@ impl Script {
             && self.commands.iter().all(|command| command.looks)
     }
 
-    /// Whether the commands are all there are, for certain.
+    /// Whether the list of commands is certainly complete.
     #[must_use]
     pub fn is_certain(&self) -> bool {
         self.unclear.is_none() && self.doubt.is_none()
     }
 }
 
-/// One simple command.
+/// One simple command of a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Simple {
-    /// The program and its words; empty for assignments and redirections alone.
+    /// The program and its arguments; empty if there are only assignments or redirections.
     pub words: Vec<Word>,
-    /// Variables that it sets, for itself or for what follows.
+    /// Variables that it sets, for itself or for later commands.
     pub assigns: Vec<Assign>,
-    /// Files that it reads: redirections, and the operands of a command that only looks.
+    /// Files that it reads: redirections, and the operands of a command that only reads.
     pub reads: Vec<Word>,
-    /// Files that it writes for certain: redirections, and the operands of programs that are known to write them.
+    /// Files that it certainly writes: redirections, and the operands of programs that are known to write them.
     pub writes: Vec<Target>,
     /// The text of its here-document.
     pub input: Option<Word>,
-    /// It reads what another command writes.
+    /// True if its stdin is a pipe from another command.
     pub piped: bool,
-    /// Something in it may do more than give text: an arithmetic subscript, `${x@P}`, `${x:=y}`.
+    /// True if an expansion in it may have side effects or run code: an arithmetic subscript, `${x@P}`, `${x:=y}`.
     pub odd: bool,
-    /// It only looks: running it changes nothing.
+    /// True if it only reads: running it changes nothing.
     pub looks: bool,
-    /// It looks through whole folders or a repository, so it reads more than its operands say.
+    /// True if it walks directories or a repository, and so reads more than its operands name.
     pub walks: bool,
-    /// It only starts the command that follows from its words, which is in the list, too.
+    /// True if it only starts another command, given in its arguments. That command is also in the list.
     pub starts: bool,
-    /// The directories that were changed to before it, one after the other; `None` when that cannot be told.
+    /// The directory changes before it, in order; `None` if they are unknown.
     pub dirs: Option<Vec<Dir>>,
 }
 
 impl Simple {
-    /// The program as it is written.
+    /// The program as written in the line.
     #[must_use]
     pub fn program(&self) -> &str {
         self.words.first().map_or("", |word| word.text.as_str())
     }
 
-    /// The program by its own name.
+    /// The base name of the program.
     #[must_use]
     pub fn name(&self) -> &str {
         base_name(self.program())
     }
 
-    /// The words after the program.
+    /// The arguments after the program.
     #[must_use]
     pub fn args(&self) -> &[Word] {
         self.words.get(1..).unwrap_or_default()
     }
 
-    /// Whether it is known which program it runs.
+    /// Whether it is known which program the command runs.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.words
@@ -100,16 +100,16 @@ impl Simple {
     }
 }
 
-/// One word, quotes taken off.
+/// One word of a command, without its quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {
-    /// Its text; what the shell puts in place of a part is written as in the line.
+    /// The text of the word. Expansions are left as in the line.
     pub text: String,
-    /// It is exactly this text.
+    /// True if the word is exactly this text.
     pub known: bool,
-    /// It is a pattern for the names of files.
+    /// True if the word is a pattern for file names.
     pub glob: bool,
-    /// It stays one word, whatever is put in place of its parts.
+    /// True if the word stays a single word after all expansions.
     pub one: bool,
 }
 
@@ -126,45 +126,46 @@ impl Word {
     }
 }
 
-/// A directory that was changed to.
+/// A directory that an earlier command changed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dir {
-    /// As it is named.
+    /// The directory as written in the line.
     pub word: Word,
-    /// What follows only runs when the change worked.
+    /// True if later commands run only if the change succeeded.
     pub sure: bool,
 }
 
-/// A variable that is set.
+/// An assignment to a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assign {
-    /// Its name.
+    /// The name of the variable.
     pub name: String,
-    /// To what.
+    /// The value, as far as it is known.
     pub value: Word,
 }
 
-/// A file that is written.
+/// A file that a command writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// As it is named.
+    /// The path as written in the line.
     pub word: Word,
-    /// It is removed with all that is in it.
+    /// True if the path is removed recursively.
     pub removes: bool,
-    /// Where it leads, where somebody looked: relative inside the workspace, absolute outside.
+    /// The resolved path, if it was resolved.
     pub at: Option<At>,
 }
 
-/// Where a path leads.
+/// A path after symlinks and `..` were resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
-    /// Resolved: relative inside the workspace, absolute outside.
+    /// Relative to the workspace if inside, absolute if outside.
     pub path: String,
-    /// Whether it is inside.
+    /// Whether it is inside the workspace.
     pub inside: bool,
 }
 
-/// A text as one word for a shell; a word of plain characters as it is. `=` is not plain: in front it would assign.
+/// Quotes a text as a single shell word; plain characters need no quotes. `=` is not plain, because it could make the
+/// word an assignment.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
@@ -174,7 +175,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The last part of a path.
+/// The last component of a path.
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)

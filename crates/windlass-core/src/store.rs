@@ -1,4 +1,4 @@
-//! The port to where sessions are kept: one writer each, bounded reading.
+//! The port to the storage of sessions: one writer per session, and reading with bounded memory.
 //!
 //! ```
 //! use windlass_core::store::{StoreError, StoreErrorKind};
@@ -18,22 +18,23 @@ use crate::id::SessionId;
 use crate::session_state::SessionState;
 use crate::{BoxFuture, BoxStream};
 
-/// Where sessions are kept.
+/// Stores the logs of sessions.
 pub trait SessionStore: Send + Sync {
-    /// Becomes the one writer of a session. A second writer is an error that names the first.
+    /// Opens a session for writing, as its only writer. If there is another writer, the error names it.
     fn open_writer<'a>(
         &'a self,
         session: &'a SessionId,
         how: OpenLog,
     ) -> BoxFuture<'a, Result<OpenedLog, StoreError>>;
-    /// The durable events from a sequence number on, in order and in bounded memory.
+    /// The durable events from a sequence number on, in order and with bounded memory.
     fn read<'a>(
         &'a self,
         session: &'a SessionId,
         from_seq: u64,
     ) -> BoxStream<'a, Result<Event, StoreError>>;
-    /// The same for a fold that needs only some kinds, by their names in the log. Of the others it learns the place
-    /// alone, and a store may spare itself to build them; each is still known to be whole and in order.
+    /// Reads like [`SessionStore::read`], for a fold that needs only events of some kinds, by their names in the log.
+    /// For other events it returns only the sequence number, so that a store need not parse their data. They are still
+    /// checked to be complete and in order.
     fn skim<'a>(
         &'a self,
         session: &'a SessionId,
@@ -42,17 +43,17 @@ pub trait SessionStore: Send + Sync {
     ) -> BoxStream<'a, Result<Skimmed, StoreError>> {
         Box::pin(Whole(self.read(session, from_seq)))
     }
-    /// A fold that was saved for a session, if it still fits the session's log. A store may have none: only the time
-    /// to resume depends on it.
+    /// The saved snapshot of a session, if it still matches the log. A store may have none: snapshots only save time
+    /// when a session is resumed.
     fn snapshot<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Option<Snapshot>> {
         Box::pin(std::future::ready(None))
     }
     /// All sessions, newest first.
     fn list(&self) -> BoxStream<'_, Result<SessionHead, StoreError>>;
-    /// Removes a session and what belongs to it.
+    /// Deletes a session and everything that belongs to it.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// Lets one session read the artifacts that another has now, for as long as it lives itself. A store without
-    /// artifacts has nothing to share.
+    /// Lets session `to` read the present artifacts of session `from`, for as long as `to` exists. The default is for a
+    /// store without artifacts.
     fn share_artifacts<'a>(
         &'a self,
         _from: &'a SessionId,
@@ -62,10 +63,10 @@ pub trait SessionStore: Send + Sync {
     }
 }
 
-/// Ids that are tried: two sessions of the same second may draw the same one.
+/// Maximum number of ids to try: two sessions that start in the same second may get the same random id.
 const TRIES: usize = 4;
 
-/// Creates a session, under the wanted id where that is free.
+/// Creates a session, with the wanted id if that is free.
 pub async fn create_session(
     store: &dyn SessionStore,
     clock: &dyn Clock,
@@ -89,26 +90,26 @@ pub async fn create_session(
     ))
 }
 
-/// A saved fold of the first events of a log: the bytes that [`LogWriter::save_snapshot`] got.
+/// A saved fold of the first events of a log: the bytes that [`LogWriter::save_snapshot`] wrote.
 pub type Snapshot = Box<dyn std::io::Read + Send>;
 
-/// One line of a log, as a fold sees it.
+/// One line of a log, for a fold.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one lives at a time; a box for each event costs more than the room"
 )]
 pub enum Skimmed {
-    /// An event of a kind that is wanted, or of any where the store does not choose.
+    /// An event of a wanted kind. A store that does not filter returns all events this way.
     Event(Event),
-    /// There is one of another kind.
+    /// An event of another kind.
     Passed {
-        /// Its place.
+        /// The sequence number of the event.
         seq: u64,
     },
 }
 
-/// Skims by giving everything.
+/// Implements `skim` by returning every event.
 struct Whole<'a>(BoxStream<'a, Result<Event, StoreError>>);
 
 impl Stream for Whole<'_> {
@@ -121,96 +122,97 @@ impl Stream for Whole<'_> {
     }
 }
 
-/// Whether the session has to be there already.
+/// Whether the session must exist already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenLog {
-    /// It must not exist.
+    /// The session must not exist.
     New,
-    /// It must exist.
+    /// The session must exist.
     Existing,
 }
 
-/// An opened log.
+/// A log that was opened for writing.
 pub struct OpenedLog {
-    /// The lease; dropped, it is free again.
+    /// The writer, which holds the lock until it is dropped.
     pub writer: Box<dyn LogWriter>,
-    /// What had to be repaired (a torn tail that was set aside), to be told as warnings.
+    /// Repairs that were made (such as a torn tail that was set aside), to be shown as warnings.
     pub notices: Vec<String>,
-    /// The machine was started anew since the last writer, or nobody knows: of what that one did not sync, anything may
-    /// be gone. The log is still without gaps, but what was done may be more than it tells.
+    /// True if the machine has rebooted since the last writer, or if that is unknown. Events that were not synced may
+    /// be lost then. The log still has no gaps, but more may have happened than it records.
     pub after_power_cut: bool,
 }
 
-/// The one writer of a session.
+/// The only writer of a session.
 pub trait LogWriter: Send {
-    /// Appends one event. `line` is the event as one line of JSON without the newline, made once for everybody.
+    /// Appends one event. `line` is the event as one line of JSON without the newline, serialized once for all readers.
     fn append<'a>(
         &'a mut self,
         event: &'a Event,
         line: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// When it returns well, everything that was appended before it was first polled survives a power cut. It runs while
-    /// more is appended. Nothing happens before it is polled; once it was, its failure is remembered even if it is
-    /// dropped: nothing is appended or synced after it.
+    /// Syncs the log to disk. If the future succeeds, everything that was appended before its first poll survives a
+    /// power failure. It may run while more is appended. Nothing happens before the first poll. After that, a failure
+    /// is remembered even if the future is dropped: nothing is appended or synced any more.
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>>;
-    /// Whether so much was appended since the last snapshot that a new one is worth its time.
+    /// Whether enough was appended since the last snapshot to make a new one worthwhile.
     fn snapshot_due(&self) -> bool {
         false
     }
-    /// Saves a fold of everything that was appended. A failure is not reported: only the time to resume depends on it.
+    /// Saves a snapshot of everything that was appended. A failure is ignored: snapshots only save time when a session
+    /// is resumed.
     fn save_snapshot(&mut self, _save: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>) {}
 }
 
-/// What a list shows of a session.
+/// The entry of a session in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionHead {
-    /// Its id.
+    /// The id of the session.
     pub id: SessionId,
-    /// When it was opened.
+    /// The time when it was created.
     pub opened: Timestamp,
-    /// When it was last written.
+    /// The time of its last event.
     pub last: Timestamp,
-    /// The workspace it is about.
+    /// The root of its workspace.
     pub workspace: String,
     /// The beginning of its first prompt.
     pub title: String,
-    /// How many durable events it has.
+    /// The number of its durable events.
     pub events: u64,
     /// Its state.
     pub state: SessionState,
 }
 
-/// Why the store failed.
+/// An error of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
-    /// What to match on.
+    /// The kind of error, for programs.
     pub kind: StoreErrorKind,
-    /// What happened, where, and what to do.
+    /// A description of the error, with the location and what to do about it.
     pub message: String,
 }
 
 /// Kinds of store errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreErrorKind {
-    /// No such session.
+    /// There is no such session.
     NotFound,
-    /// It is there already.
+    /// The session exists already.
     Exists,
-    /// Another writer has it.
+    /// Another writer has locked the session.
     Locked,
-    /// It does not parse.
+    /// The log is damaged and cannot be parsed.
     Damaged,
-    /// It was written by a version with another format.
+    /// The log was written in another format version.
     OtherVersion,
-    /// No space is left.
+    /// The disk is full.
     Full,
-    /// Anything else from the system.
+    /// Any other error of the operating system.
     Io,
 }
 
 impl StoreError {
-    /// An error of that kind.
+    /// An error of this kind.
     #[must_use]
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
         Self {

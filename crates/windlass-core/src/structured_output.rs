@@ -1,13 +1,13 @@
-//! The JSON value in an answer that was asked for one. Models put it into a fence or between sentences, whatever they
-//! are told, and asking again costs as much as the answer did.
+//! Extracts the JSON value from an answer that was supposed to be one. Models often put it into a code fence or between
+//! sentences despite their instructions, and another request costs as much as the first.
 
 use serde_json::Value;
 
-/// Values in one answer that are tried.
+/// Maximum number of values that are tried in one answer.
 const MAX_TRIED: usize = 64;
 
-/// The first JSON value that fits: the whole answer, the content of a fence, or an object or list in the text. The error
-/// says why there is none.
+/// The first JSON value that `fits` accepts: the whole answer, the content of a code fence, or an object or array in
+/// the text. If there is none, the error gives the reason.
 ///
 /// ```
 /// use windlass_core::structured_output::first_json_that_fits;
@@ -30,7 +30,7 @@ pub fn first_json_that_fits(
     };
     let fences = answer.split("```").skip(1).step_by(2).map(after_language);
     let inside = fences.filter_map(|text| serde_json::from_str(text.trim()).ok());
-    for value in inside.take(MAX_TRIED).chain(Values::new(answer)) {
+    for value in inside.take(MAX_TRIED).chain(JsonValues::new(answer)) {
         match fits(&value) {
             Ok(()) => return Ok(value),
             Err(not) => why = why.or(Some(not)),
@@ -42,26 +42,26 @@ pub fn first_json_that_fits(
     }))
 }
 
-/// The text of a fence, without the name of its language.
+/// The content of a code fence, without the name of its language.
 fn after_language(fence: &str) -> &str {
     let (first, rest) = fence.split_once('\n').unwrap_or(("", fence));
     let is_name = first.chars().all(char::is_alphanumeric);
     if is_name { rest } else { fence }
 }
 
-/// The objects and lists in a text, one after the other.
-struct Values<'a> {
+/// Iterates over the JSON objects and arrays in a text.
+struct JsonValues<'a> {
     rest: &'a str,
     tried: usize,
 }
 
-impl<'a> Values<'a> {
+impl<'a> JsonValues<'a> {
     fn new(rest: &'a str) -> Self {
         Self { rest, tried: 0 }
     }
 }
 
-impl Iterator for Values<'_> {
+impl Iterator for JsonValues<'_> {
     type Item = Value;
 
     fn next(&mut self) -> Option<Value> {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_that_fits_is_taken_wherever_it_is() {
+    fn the_first_value_that_fits_is_found_anywhere_in_the_answer() {
         check(r#" {"n":1} "#, Ok(1));
         check("```json\n{\"n\":1}\n```", Ok(1));
         check("Sure.\n\n```\n{\"n\":1}\n```\nThat is all.", Ok(1));

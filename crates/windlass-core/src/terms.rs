@@ -1,5 +1,6 @@
-//! The terms of a run: how it is isolated, confined, metered and gated. Stated in an event before the run starts, and
-//! read by the gate. A value that this version does not know reads as the weakest one.
+//! The terms of a run: its isolation, its sandbox, how its spending is measured and when its calls are judged. They are
+//! logged before the run starts, and the gate reads them. An unknown value of a later version is read as the weakest
+//! one.
 //!
 //! ```
 //! use windlass_core::terms::{Isolation, Strategy, Terms};
@@ -18,16 +19,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// On a private copy that lands when the checks pass.
+    /// The run works on an isolated copy, which lands when the validators pass.
     Isolated,
-    /// On the user's own tree. Also what a value of a later version reads as: the gate must not trust it.
+    /// The run works on the user's own tree. Unknown values of later versions also map to this one, because the gate
+    /// must not trust them.
     #[default]
     #[serde(other)]
     InPlace,
 }
 
 impl Isolation {
-    /// Isolated if a flag says so.
+    /// Converts a flag to an isolation.
     #[must_use]
     pub fn from_flag(isolated: bool) -> Self {
         if isolated {
@@ -37,14 +39,14 @@ impl Isolation {
         }
     }
 
-    /// Whether the run works on a private copy.
+    /// Whether the run works on an isolated copy.
     #[must_use]
     pub fn is_isolated(self) -> bool {
         self == Self::Isolated
     }
 }
 
-/// The way the tree of a run is made.
+/// The technique by which the tree of a run is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr, strum::Display)]
@@ -52,11 +54,11 @@ impl Isolation {
 pub enum Strategy {
     /// An overlay file system over the user's tree.
     Overlay,
-    /// A copy whose files share their blocks with the user's.
+    /// A copy whose files share their blocks with the user's files.
     Reflink,
-    /// A plain copy.
+    /// A plain copy of the files.
     Copy,
-    /// It is the user's own tree.
+    /// The user's own tree.
     #[default]
     #[serde(other)]
     InPlace,
@@ -72,7 +74,7 @@ impl Strategy {
         }
     }
 
-    /// The word of the strategy, as in the log.
+    /// The name of the strategy, as in the log.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
@@ -85,18 +87,18 @@ impl Strategy {
 #[derive(strum::IntoStaticStr, strum::Display, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SandboxLevel {
-    /// Read the workspace.
+    /// Commands can read the workspace.
     ReadOnly,
-    /// Read and write the workspace.
+    /// Commands can read and write the workspace.
     WorkspaceWrite,
-    /// Everything the user can do: there is no sandbox.
+    /// Commands can do everything that the user can: there is no sandbox.
     #[default]
     #[serde(other)]
     Full,
 }
 
 impl SandboxLevel {
-    /// The word of the level, as in the settings.
+    /// The name of the level, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
@@ -122,13 +124,13 @@ impl SandboxLevel {
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SandboxTier {
-    /// Landlock and system call filters. Names in the workspace are not protected.
+    /// Landlock and system call filters. Protected names in the workspace are not enforced.
     Landlock = 1,
     /// Landlock, system call filters, and a broker for the network; on a copy of the workspace.
     Broker = 2,
     /// Namespaces, Landlock and system call filters.
     Namespaces = 3,
-    /// Nothing confines them.
+    /// No kernel mechanism confines commands.
     #[default]
     #[serde(other)]
     None = 0,
@@ -141,14 +143,13 @@ impl SandboxTier {
         *self == Self::None
     }
 
-    /// Whether the kernel keeps commands from everything but the workspace. The policy judges by this, so that weaker
-    /// tiers do not count.
+    /// Whether the kernel confines commands to the workspace. The gate relies on this, so weaker tiers do not qualify.
     #[must_use]
     pub fn confines(self) -> bool {
         self >= Self::Broker
     }
 
-    /// The word of the tier, as in the settings.
+    /// The name of the tier, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
@@ -161,11 +162,11 @@ impl SandboxTier {
 #[derive(strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum MeteringKind {
-    /// Its model calls go through the engine.
+    /// The agent's model calls go through the engine, which counts them.
     Wire,
-    /// The agent reports it.
+    /// The agent reports its spending.
     Reported,
-    /// It is not known.
+    /// The spending is unknown.
     #[default]
     #[serde(other)]
     None,
@@ -175,9 +176,9 @@ pub enum MeteringKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
-    /// Each before it runs.
+    /// Each call is judged before it runs.
     PerCall,
-    /// Not one by one: the sandbox alone holds them.
+    /// Calls are not judged individually; only the sandbox confines them.
     #[default]
     #[serde(other)]
     SandboxOnly,
@@ -187,13 +188,13 @@ pub enum GateKind {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkTerms {
-    /// Nothing.
+    /// There is no network.
     Off,
-    /// A loopback of their own.
+    /// Only a private loopback is reachable.
     Loopback,
-    /// A loopback of their own and these hosts. `registries` stands for those of the package managers.
+    /// A private loopback and these hosts are reachable. `registries` stands for those of the package managers.
     Hosts(Vec<String>),
-    /// The network of the machine.
+    /// The machine's network is reachable.
     #[default]
     #[serde(other)]
     Open,
@@ -211,12 +212,12 @@ impl fmt::Display for NetworkTerms {
     }
 }
 
-/// The terms of a run. Stated before it starts.
+/// The terms of a run, which are logged before it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Terms {
-    /// On the user's own tree or on a copy.
+    /// Whether the run works on an isolated copy.
     pub isolation: Isolation,
-    /// The way the tree is made.
+    /// The technique by which the tree is made.
     pub strategy: Strategy,
     /// The access of commands to the workspace.
     pub sandbox: SandboxLevel,
@@ -232,13 +233,13 @@ pub struct Terms {
     pub gate: GateKind,
     /// The network that commands can reach.
     pub network: NetworkTerms,
-    /// The version of the agent, where it is a foreign one and its version is known.
+    /// The version of a foreign agent, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
 }
 
 impl Terms {
-    /// The terms without a sandbox, of an agent whose model calls go through the engine and whose calls are judged.
+    /// Terms without a sandbox, for an agent whose model calls go through the engine and whose calls are judged.
     #[must_use]
     pub fn unconfined(strategy: Strategy) -> Self {
         Self {
@@ -254,7 +255,7 @@ impl Terms {
         }
     }
 
-    /// What confines commands, in a few words: the level and the mechanisms.
+    /// A short description of the sandbox: the level and the mechanisms.
     #[must_use]
     pub fn confinement(&self) -> String {
         let mechanisms = match (self.sandbox, self.tier) {

@@ -1,5 +1,5 @@
-//! What a model may call: its description, what a call would touch, and the port to run it.
-//! Metadata fails closed: the effect has no default, nothing is parallel unless it says so.
+//! Tools that a model may call: the description, the touches of a call, and the port to run it. Metadata fails closed:
+//! the effect has no default, and calls run in parallel only if the tool allows it.
 //!
 //! ```
 //! use windlass_core::tool::{Effect, ToolSpec};
@@ -27,79 +27,79 @@ use crate::workspace::{
 };
 use crate::{BoxFuture, CancellationToken};
 
-/// The tool by which a model declines the whole task: the loop ends with it.
+/// The name of the tool with which a model refuses the whole task. Calling it ends the loop.
 pub const REFUSE: &str = "refuse";
 
-/// The worst a tool can do, strictest last.
+/// The most severe effect of a tool, strictest last.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Looks.
+    /// Reads files or other state.
     Read,
-    /// Connects.
+    /// Connects to the network.
     Network,
-    /// Changes files.
+    /// Changes files in the workspace.
     Write,
-    /// Runs programs.
+    /// Runs programs on this machine.
     Execute,
-    /// Acts outside this machine.
+    /// Has effects outside this machine.
     External,
 }
 
-/// Who may call a tool.
+/// The callers that a tool is available to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Exposure {
-    /// Our own loop.
+    /// The native loop only.
     #[default]
     Native,
-    /// Any runtime that takes functions.
+    /// Any runtime that accepts function tools.
     Function,
-    /// Only the runtime that brings it.
+    /// Only the runtime that provides the tool.
     RuntimeOnly,
-    /// Nobody.
+    /// No caller: the tool is disabled.
     Disabled,
 }
 
-/// What happens to a running call when the run is cancelled.
+/// The treatment of a running call when the run is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Interrupt {
-    /// It is told, and then dropped after a grace time.
+    /// The call is told to stop, and dropped after a grace period.
     #[default]
     Cancel,
-    /// It is short and must not be torn: it is waited for.
+    /// The call is short and must not be interrupted, so the engine waits for it.
     Finish,
 }
 
-/// A tool's description.
+/// The description of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolSpec {
-    /// Its name.
+    /// The name that models and rules use.
     pub name: String,
-    /// For the model.
+    /// The description for the model.
     pub description: String,
-    /// JSON Schema of its arguments; an object.
+    /// The JSON Schema of the arguments; an object.
     pub schema: Value,
-    /// The worst it can do.
+    /// The most severe effect that the tool can have.
     pub effect: Effect,
-    /// Several calls may run at the same time. Only ever used for reads.
+    /// True if several calls may run at the same time. Only used for reads.
     #[serde(default)]
     pub parallel: bool,
-    /// Who may call it.
+    /// The callers that the tool is available to.
     #[serde(default)]
     pub exposure: Exposure,
-    /// What cancel does.
+    /// The treatment of a running call when the run is cancelled.
     #[serde(default)]
     pub interrupt: Interrupt,
-    /// Characters of output the model gets; more becomes an artifact with a preview.
+    /// Maximum characters of output for the model. Longer output becomes an artifact with a preview.
     pub max_output: usize,
 }
 
 impl ToolSpec {
-    /// A serial native tool with the default output cap.
+    /// A native tool whose calls run one at a time, with the default output limit.
     #[must_use]
     pub fn new(name: &str, description: &str, schema: Value, effect: Effect) -> Self {
         Self {
@@ -115,44 +115,44 @@ impl ToolSpec {
     }
 }
 
-/// Something a call would read, write, execute or connect to. Paths are resolved.
+/// Something that a call would read, write, execute or connect to. Paths are resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Touch {
-    /// Reads a path.
+    /// The call reads a path.
     Read {
-        /// Resolved: relative inside the workspace, absolute outside.
+        /// Relative to the workspace if inside, absolute if outside.
         path: String,
-        /// Whether it is inside.
+        /// Whether the path is inside the workspace.
         inside: bool,
     },
-    /// Writes, creates, moves or removes a path.
+    /// The call writes, creates, moves or removes a path.
     Write {
-        /// Resolved: relative inside the workspace, absolute outside.
+        /// Relative to the workspace if inside, absolute if outside.
         path: String,
-        /// Whether it is inside.
+        /// Whether the path is inside the workspace.
         inside: bool,
-        /// Whether nothing is there now.
+        /// True if nothing exists at the path now.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         new: bool,
     },
-    /// Runs a command.
+    /// The call runs a command.
     Execute {
-        /// The command line.
+        /// The command line as the model wrote it.
         command: String,
-        /// The line taken apart. Without it nobody can tell what it does, so a person is asked.
+        /// The parsed command line. Without it, the effect of the command is unknown and a person is asked.
         #[serde(skip)]
         script: Option<Arc<Script>>,
     },
-    /// Connects to a host.
+    /// The call connects to a host.
     Connect {
-        /// Name or address.
+        /// The name or address of the host.
         host: String,
     },
 }
 
 impl Touch {
-    /// Whether it is the same thing that is touched. How a line was taken apart does not count: it follows from it.
+    /// Whether both touch the same thing. The parsed script is ignored, because it follows from the command line.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -162,32 +162,32 @@ impl Touch {
     }
 }
 
-/// What can be said of a call that was begun and never said how it ended.
+/// The evidence whether an interrupted call took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
-    /// It was done; how that can be seen, in words.
+    /// The call took effect. The text describes the evidence.
     Yes(String),
-    /// It was not done; how that can be seen, in words.
+    /// The call did not take effect. The text describes the evidence.
     No(String),
 }
 
-/// A tool.
+/// The port to a tool.
 pub trait Tool: Send + Sync {
-    /// Its description; the same for the life of the tool.
+    /// The description, which must not change during the life of the tool.
     fn spec(&self) -> &ToolSpec;
-    /// What this call would touch, resolved but untouched. Judged before `run`.
+    /// The touches of this call, with resolved paths. Must not have any effect; the gate judges them before `run`.
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
-    /// What would change, to be shown with an approval; `None` when there is nothing to show. A call that cannot work
-    /// fails here, and no person is asked about it.
+    /// A preview of the change for an approval; `None` if there is nothing to show. A call that cannot succeed fails here,
+    /// and no person is asked about it.
     fn preview(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Result<Option<String>, ToolFailure> {
         Ok(None)
     }
-    /// Whether a call that was begun, and whose process died, was done: by looking at what is there, and only where that
-    /// leaves no doubt. `None` otherwise.
+    /// Whether a call that had started when its process died took effect. Implementations inspect the present state and
+    /// answer only if it leaves no doubt; otherwise `None`.
     fn happened(&self, _args: &Value, _ctx: &ToolCtx<'_>) -> Option<Happened> {
         None
     }
-    /// Does it. The arguments fit the schema. The path rules are enforced again as files are opened.
+    /// Runs the call. The arguments match the schema. Path rules are enforced again when files are opened.
     fn run<'a>(
         &'a self,
         args: Value,
@@ -195,59 +195,60 @@ pub trait Tool: Send + Sync {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>>;
 }
 
-/// What a call may reach.
+/// The context of a call: everything that it may use.
 #[derive(Clone)]
 pub struct ToolCtx<'a> {
-    /// Files of this run's workspace.
+    /// The files of this run's workspace.
     pub files: &'a Arc<dyn Files>,
-    /// Processes of this run.
+    /// The processes of this run.
     pub processes: &'a Arc<dyn Processes>,
-    /// Large results.
+    /// The storage for large results.
     pub artifacts: &'a Arc<dyn Artifacts>,
-    /// The way back to the engine.
+    /// The channel back to the engine.
     pub voice: &'a dyn Voice,
-    /// Ends the call.
+    /// Cancels the call and its commands.
     pub cancel: CancellationToken,
 }
 
-/// How a running call speaks.
+/// The channel from a running call to the engine.
 pub trait Voice: Send + Sync {
-    /// Progress, shown live and not kept.
+    /// Reports progress, which is shown live and not stored.
     fn progress(&self, text: &str);
-    /// The model's own question to the person. A call that only looks may be begun once more after a long wait, with
-    /// the answers it already has: it asks the same things in the same order.
+    /// Asks the user a question of the model. After a long wait, a call that only reads may be started once more with
+    /// the answers so far: it must then ask the same questions in the same order.
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer>;
-    /// The session's notes, as they are.
+    /// The present text of the session's notes.
     fn notes(&self) -> String;
-    /// Replaces the session's notes; durable.
+    /// Replaces the session's notes durably.
     fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>>;
 }
 
-/// What a call gave.
+/// The output of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// For the model.
+    /// The text for the model.
     pub text: String,
-    /// Set when what ran said that it failed (a non-zero exit): an error for the model, with its output.
+    /// Set if the program that ran reported a failure (a non-zero exit status). The model then gets an error with this
+    /// output.
     pub failed: Option<ErrorCategory>,
-    /// Files that were changed.
+    /// Files that the call changed.
     pub changes: Vec<FileChange>,
-    /// Where the whole output is, when `text` is a preview already.
+    /// The whole output, if `text` is already a preview of it.
     pub artifact: Option<ArtifactRef>,
-    /// A command that ran, for the log.
+    /// The command that the call ran, for the log.
     pub command: Option<RanCommand>,
 }
 
-/// A command that ran.
+/// The result of a command, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RanCommand {
-    /// How it ended.
+    /// The exit status of the command.
     pub end: ProcessEnd,
-    /// How long it took.
+    /// Duration of the command.
     pub took: Duration,
-    /// Bytes it wrote.
+    /// Bytes of output, including omitted ones.
     pub bytes: u64,
-    /// Hosts that it was not allowed to reach.
+    /// Hosts that the sandbox refused to connect to.
     pub refused: Vec<String>,
 }
 
@@ -270,7 +271,7 @@ impl From<&Finished> for RanCommand {
 }
 
 impl ToolOutput {
-    /// Words only.
+    /// A result with only text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
@@ -280,18 +281,18 @@ impl ToolOutput {
     }
 }
 
-/// Why a call failed, written so that the model's next call can be better.
+/// The failure of a call, worded so that the model's next call can be better.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ToolFailure {
-    /// What to match on.
+    /// The category of the failure.
     pub category: ErrorCategory,
-    /// What happened and what would work.
+    /// A description of the failure and what would work instead.
     pub text: String,
 }
 
 impl ToolFailure {
-    /// A failure of that category.
+    /// A failure of this category.
     #[must_use]
     pub fn new(category: ErrorCategory, text: impl Into<String>) -> Self {
         Self {
@@ -300,7 +301,7 @@ impl ToolFailure {
         }
     }
 
-    /// A failure because of the arguments themselves.
+    /// A failure caused by the arguments.
     #[must_use]
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(ErrorCategory::InvalidArguments, text)
@@ -326,7 +327,7 @@ impl From<FileError> for ToolFailure {
     }
 }
 
-/// The tools on offer in a run, in a stable order, with a place to keep their wire form.
+/// The tools of a run in a stable order, with a cache for their wire form.
 #[derive(Default)]
 pub struct ToolSet {
     tools: Vec<Arc<dyn Tool>>,
@@ -334,7 +335,7 @@ pub struct ToolSet {
 }
 
 impl ToolSet {
-    /// A set; a later tool of the same name replaces an earlier one.
+    /// Creates a set. A later tool replaces an earlier one of the same name.
     #[must_use]
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
         let mut set: Vec<Arc<dyn Tool>> = Vec::with_capacity(tools.len());
@@ -353,47 +354,47 @@ impl ToolSet {
         }
     }
 
-    /// By name.
+    /// Finds a tool by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|tool| tool.spec().name == name)
     }
 
-    /// All of them.
+    /// Iterates over all tools in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
         self.tools.iter()
     }
 
-    /// How many.
+    /// The number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// None at all.
+    /// Whether the set has no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Where an encoder keeps the bytes of the tool list.
+    /// The cache for the encoded list of tools.
     #[must_use]
     pub fn wire(&self) -> &WireSlot {
         &self.wire
     }
 }
 
-/// A place beside a value for its encoded bytes, so that it is encoded once and not at every step.
+/// A cache for the encoded form of a value, so that it is encoded once rather than in every step.
 ///
-/// Holds the form of one protocol; another protocol replaces it.
+/// It holds the form of one protocol; another protocol replaces it.
 #[derive(Default)]
 pub struct WireSlot(Mutex<Option<Encoded>>);
 
-/// A protocol's name and the bytes of one value in it.
+/// The name of a protocol and the encoded bytes.
 type Encoded = (&'static str, Arc<[u8]>);
 
 impl WireSlot {
-    /// The bytes for this protocol, made by `encode` when they are not there yet.
+    /// The bytes for this protocol. `encode` is called if they are not cached.
     pub fn get_or_encode(
         &self,
         protocol: &'static str,
@@ -402,8 +403,8 @@ impl WireSlot {
         self.with(protocol, encode, Arc::clone)
     }
 
-    /// Appends the bytes for this protocol; says how many. A long history is gone through at every step, so nothing
-    /// is shared or counted on the way.
+    /// Appends the bytes for this protocol and returns their number. Every step appends the whole history, so this
+    /// avoids the reference count of [`WireSlot::get_or_encode`].
     pub fn append_to(
         &self,
         out: &mut Vec<u8>,
@@ -422,7 +423,7 @@ impl WireSlot {
         encode: impl FnOnce() -> Vec<u8>,
         look: impl FnOnce(&Arc<[u8]>) -> T,
     ) -> T {
-        // A poisoned slot only means that an encoder panicked: its content is still whole or absent.
+        // If `encode` panics, the slot keeps its previous content; this mutex has no poisoning.
         let mut slot = self.0.lock();
         match &*slot {
             Some((known, bytes)) if *known == protocol => look(bytes),
@@ -431,25 +432,25 @@ impl WireSlot {
     }
 }
 
-/// Our tools for a runtime that is not ours: judged, logged and run by the engine's executor.
+/// Our tools for foreign runtimes. The engine's executor judges, logs and runs the calls.
 pub trait Toolbox: Send + Sync {
-    /// The tools on offer.
+    /// The tools that are offered.
     fn tools(&self) -> &ToolSet;
-    /// Judges, logs and runs the calls of one step; exactly one result for each, in call order.
+    /// Judges, logs and runs the calls of one step. Returns exactly one result for each, in call order.
     fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>>;
-    /// Judges a call that a foreign agent asks to run itself, and asks a person where that is needed. What may run is
-    /// logged as begun, what may not is logged with its result; either way the answer is final.
+    /// Judges a call that a foreign agent wants to run itself, and asks a person if needed. An allowed call is logged
+    /// as started, a refused one with its result. The decision is final.
     fn admit(&self, _call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let why = "calls of foreign agents are not judged here";
         Box::pin(std::future::ready(Ok(Admitted::blocked(why))))
     }
-    /// Logs that a foreign agent runs a call that it did not ask about, and which rule is against it. The sandbox holds the
-    /// call. One that was admitted is known already.
+    /// Logs that a foreign agent runs a call without having asked, and the rule that forbids it, if any. The sandbox
+    /// confines the call. Calls that were admitted are ignored here.
     fn observed(&self, _call: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Logs what a foreign agent says came of a call, with what was seen to have become of files, where somebody looked:
-    /// nothing where they are as they were. A call that has its result keeps it.
+    /// Logs the result that a foreign agent reports for a call, with the observed changes of files. A file that was
+    /// inspected and has not changed has no change. A call that already has a result keeps it.
     fn reported(
         &self,
         _result: ToolResult,
@@ -459,19 +460,19 @@ pub trait Toolbox: Send + Sync {
     }
 }
 
-/// A call that a foreign agent wants to run, and what of ours it amounts to.
+/// A call that a foreign agent wants to run, with the equivalent calls of our own tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignCall {
-    /// In its own words.
+    /// The call as the agent made it.
     pub call: ToolCall,
-    /// Calls of our tools that do the same: the strictest verdict on them counts, with the same rules, modes and floor.
+    /// Equivalent calls of our tools. The strictest verdict on them applies, with the same rules, modes and floor.
     pub like: Vec<Like>,
-    /// The worst it can do, where nothing of ours is like it.
+    /// The most severe effect of the call if `like` is empty.
     pub effect: Effect,
 }
 
 impl ForeignCall {
-    /// A call that is like nothing of ours: it is judged as a program.
+    /// A call without an equivalent: it is judged as the execution of a program.
     #[must_use]
     pub fn unknown(call: ToolCall) -> Self {
         Self {
@@ -482,21 +483,21 @@ impl ForeignCall {
     }
 }
 
-/// A file that was looked at before and after a call.
+/// A file that was inspected before and after a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Relative to the root.
+    /// Path relative to the root of the workspace.
     pub path: String,
-    /// What became of it.
+    /// The change, if there was one.
     pub change: Option<FileChange>,
 }
 
-/// A call of a tool of ours.
+/// A call of one of our tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Like {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// Its arguments.
+    /// The arguments of the call.
     pub args: Value,
 }
 
@@ -511,27 +512,27 @@ impl Like {
     }
 }
 
-/// What a foreign agent is told of a call it asked about.
+/// The decision about a call of a foreign agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
-    /// It may run.
+    /// The call may run.
     Yes {
-        /// Paths in the workspace that it would write.
+        /// Paths in the workspace that the call would write.
         writes: Vec<String>,
-        /// Under this rule.
+        /// The rule that allowed the call.
         rule: String,
     },
-    /// It may not.
+    /// The call must not run.
     No {
-        /// Why, to match on.
+        /// The category of the refusal.
         category: ErrorCategory,
-        /// Why, for the model.
+        /// The reason for the model.
         text: String,
     },
 }
 
 impl Admitted {
-    /// It may not run, for this reason.
+    /// A refusal for this reason.
     #[must_use]
     pub fn blocked(why: &str) -> Self {
         Self::No {
@@ -541,7 +542,7 @@ impl Admitted {
     }
 }
 
-/// The names other systems use for our tools; accepted in rules and imports (spec 4.5).
+/// Maps names that other systems use for our tools to our names; used in rules and imports (spec 4.5).
 #[must_use]
 pub fn canonical_name(name: &str) -> &str {
     match name {

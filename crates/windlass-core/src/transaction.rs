@@ -1,5 +1,5 @@
-//! The ports to one run's view of the workspace, in place or on a copy: what is in force, what was changed, how it
-//! lands, and what each call changed for undo. `windlass-transaction` implements these; nothing here opens anything.
+//! The ports to a run's workspace, in place or on a copy: its terms, the changes, the landing, and the changes of each
+//! call for undo. `windlass-transaction` implements them; nothing here opens anything.
 //!
 //! ```
 //! use windlass_core::transaction::{LandTo, Landing};
@@ -20,219 +20,220 @@ use crate::terms::{Isolation, Terms};
 use crate::validator::Before;
 use crate::workspace::{FileChange, Files, Processes};
 
-/// A run's wish for a workspace.
+/// The parameters for opening the workspace of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {
-    /// Of which session.
+    /// The session that the run belongs to.
     pub session: &'a SessionId,
-    /// For which run.
+    /// The run that the workspace is for.
     pub run: &'a RunId,
-    /// On the user's own tree or on a copy.
+    /// Whether to work on an isolated copy.
     pub isolation: Isolation,
-    /// Go on with the copy that was kept under this name.
+    /// The name of the kept run whose copy is opened again.
     pub kept: Option<&'a str>,
 }
 
 /// Opens workspaces for runs.
 pub trait Workspaces: Send + Sync {
-    /// Opens the workspace for one run. What cannot be had is an error, never a silent fallback.
+    /// Opens the workspace for one run. If the requested isolation is not available, that is an error, never a silent
+    /// fallback.
     fn open<'a>(
         &'a self,
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>>;
-    /// The changes in the copy of a run whose process died. None where the copy is gone or cannot be read.
+    /// The changes in the copy of a run whose process died. Empty if the copy is gone or unreadable.
     fn left_changes<'a>(&'a self, _copy: &'a str) -> BoxFuture<'a, Vec<FileChange>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 }
 
-/// One run's view of the workspace.
+/// The workspace of one run.
 ///
-/// The port has seventeen methods because one object owns the copy from opening to landing. Split in two, somebody could
-/// land with one half what was never judged with the other. Those with a default are needed by copies alone.
+/// The port has seventeen methods because one object owns the copy from opening to landing. If it were split in two, a
+/// caller could land with one part what was never judged with the other. Only copies need the methods that have a
+/// default.
 pub trait Transaction: Send + Sync {
-    /// What is in force, for the event that says so.
+    /// The terms that are in force, for the event that states them.
     fn terms(&self) -> Terms;
     /// The name of the copy; `None` in place.
     fn name(&self) -> Option<&str> {
         None
     }
-    /// What a person should know about this view of the workspace, each thing once.
+    /// Warnings about this workspace for the user.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The files.
+    /// The files of the run's tree.
     fn files(&self) -> Arc<dyn Files>;
-    /// The tree as it was before.
+    /// The tree as it was before the run.
     fn before(&self) -> Arc<dyn Before>;
-    /// The processes.
+    /// The processes of the run.
     fn processes(&self) -> Arc<dyn Processes>;
-    /// What each call changes, for undo; `None` where the run is undone as a whole.
+    /// The recorder of each call's changes, for undo; `None` if the run is undone as a whole.
     fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
         None
     }
-    /// What differs from the tree at opening.
+    /// The differences from the tree at opening.
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>>;
-    /// Ends every process, so that nothing moves while validators look.
+    /// Ends every process, so that nothing changes while validators run.
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
-    /// Paths that the person changed in their own tree since it was opened or last caught up with.
+    /// Paths that the user changed in their own tree since the workspace was opened or last caught up.
     fn moved(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// Takes in what the person changed meanwhile: three-way where both changed a file and what was there before is
-    /// known. Where it is not, or both changed the same lines, the error lists the paths and nothing was taken in.
+    /// Merges the changes that the user made meanwhile: three-way, if both changed a file and the previous content is
+    /// known. If it is unknown, or both changed the same lines, the error lists the paths and nothing is merged.
     fn catch_up(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Waits until no other run is landing into the workspace, in the order in which runs ask. The turn lasts until
-    /// [`Self::end_turn`] or the end of the transaction. Says whether it had to wait.
+    /// Waits until no other run is landing in the workspace, in the order of the callers. The turn lasts until
+    /// [`Self::end_turn`] or the end of the transaction. Returns whether it had to wait.
     fn take_turn(&self) -> BoxFuture<'_, Result<bool, WorkspaceError>> {
         Box::pin(std::future::ready(Ok(false)))
     }
     /// Lets the next run land.
     fn end_turn(&self) {}
-    /// Opens a tree for checks, in which nothing of the run's own processes is: see [`CheckTree`].
+    /// Opens a tree for validators, which the run's own processes cannot influence: see [`CheckTree`].
     fn check_tree<'a>(
         &'a self,
         state: CheckState<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>>;
-    /// Brings exactly the changes of this hash to where they belong, all or nothing. After an error the copy is as it
-    /// was.
+    /// Lands exactly the changes with this hash, all or nothing. After an error the copy is unchanged.
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>>;
-    /// Keeps the copy by name; `None` where there is nothing to keep.
+    /// Keeps the copy and returns its name; `None` if there is nothing to keep.
     fn keep(self: Box<Self>) -> BoxFuture<'static, Result<Option<String>, WorkspaceError>>;
-    /// Throws the copy away.
+    /// Deletes the copy with all changes in it.
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>>;
 }
 
-/// The state of the tree that checks are to see.
+/// The state of the tree that validators see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckState<'a> {
-    /// As it was before the run.
+    /// The tree as it was before the run.
     Base,
-    /// Exactly what would land: no ignored file that the run changed is there.
+    /// Exactly what would land: without the ignored files that the run changed.
     Landing {
         /// Changed paths that are shown as they were before the run.
         without: &'a [String],
     },
-    /// What would land, and the ignored files as the run left them.
+    /// The tree that would land, and the ignored files as the run left them.
     WithIgnored {
         /// Changed paths that are shown as they were before the run.
         without: &'a [String],
     },
 }
 
-/// A tree for checks, in a sandbox session of its own: nothing that the run left in `/tmp` or in a cache is there, and no
-/// process of the run can reach it. It goes when it is dropped.
+/// A tree for validators in its own sandbox session: it has nothing that the run left in `/tmp` or in a cache, and no
+/// process of the run can reach it. Dropping it deletes it.
 pub trait CheckTree: Send + Sync {
-    /// The files.
+    /// The files of this tree.
     fn files(&self) -> Arc<dyn Files>;
-    /// The processes.
+    /// The processes in this tree.
     fn processes(&self) -> Arc<dyn Processes>;
-    /// Ends every process in it.
+    /// Ends every process in the tree.
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
-    /// The set-up is done: from here on commands reach what checks may reach.
+    /// Ends the set-up. From here on, commands have only the network access of validators.
     fn end_setup(&self) {}
-    /// Source files that a check changed since the tree was opened, or since they were last taken over.
+    /// Source files that a validator changed since the tree was opened, or since the last `take_over`.
     fn disturbed(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>>;
-    /// Takes these files over into the run's own tree.
+    /// Copies these files into the run's own tree.
     fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>>;
 }
 
-/// What a run changed.
+/// The changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// In the source set, sorted by path: what would land.
+    /// Changed files of the source set, sorted by path. These would land.
     pub files: Vec<FileChange>,
-    /// The hash of exactly that (decision 6); `None` in place.
+    /// The hash of the tree that would land (decision 6); `None` in place.
     pub tree_hash: Option<String>,
-    /// Ignored paths and build outputs, which stay behind.
+    /// Changed ignored files and build outputs, which do not land.
     pub left: Vec<String>,
-    /// Those of them that are new and ignored only by rules that the run wrote itself: the checks must pass without
+    /// Those of them that are new and ignored only by rules that the run itself wrote. Validators must pass without
     /// them.
     pub newly_ignored: Vec<String>,
     /// Changed source files that cannot land, each with the reason.
     pub cannot: Vec<(String, String)>,
-    /// Changed source files that land only when a person agrees, each with the reason.
+    /// Changed source files that land only with a person's approval, each with the reason.
     pub asks: Vec<(String, String)>,
-    /// How many source files there were before, where that is known.
+    /// The number of source files before the run, if it is known.
     pub files_before: Option<usize>,
 }
 
-/// How changes are to land.
+/// The parameters of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Landing {
-    /// The hash of what was judged; anything else does not land.
+    /// The hash of the judged tree. A tree with another hash does not land.
     pub tree_hash: Option<String>,
-    /// Where they go.
+    /// The destination of the changes.
     pub to: LandTo,
 }
 
-/// Where changes go.
+/// The destination of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LandTo {
-    /// Into the user's tree.
+    /// The user's tree, without a commit.
     #[default]
     Tree,
-    /// Into the tree, and as a commit on the current branch with this message.
+    /// The user's tree, and a commit on the current branch with this message.
     Commit(String),
-    /// Into a patch file, and nowhere else.
+    /// A patch file, and nothing else.
     Patch(std::path::PathBuf),
 }
 
-/// What landed.
+/// The result of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Landed {
     /// Paths that were written or removed.
     pub files: Vec<String>,
-    /// Where new commits of the run went.
+    /// The ref that the run's new commits went to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refname: Option<String>,
-    /// Each path by content, before and after: what undo needs.
+    /// The content of each path before and after, for undo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub swaps: Vec<Swap>,
-    /// The commit that was made of it.
+    /// The id of the commit that was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// The patch file that was written instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// What will be run on this machine by other programs: build scripts, hooks, settings of editors.
+    /// Landed files that other programs on this machine will execute: build scripts, hooks, editor settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executes: Vec<String>,
-    /// Ignored paths and build outputs, which stayed behind.
+    /// Ignored files and build outputs that did not land.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
-    /// What was to come of it as well and did not, such as the commit. The files themselves are where they belong.
+    /// A part of the landing that failed, such as the commit. The files themselves have landed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<String>,
 }
 
-/// Why a workspace could not be opened, landed or kept.
+/// An error in opening, landing or keeping a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct WorkspaceError {
-    /// What to match on.
+    /// The kind of error, for programs.
     pub kind: WorkspaceErrorKind,
-    /// What happened and what to do.
+    /// A description of the error and what to do about it.
     pub message: String,
 }
 
 /// Kinds of workspace errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceErrorKind {
-    /// The isolation asked for is not to be had (exit code 8).
+    /// The requested isolation is not available (exit code 8).
     Isolation,
-    /// The person changed the same files meanwhile.
+    /// The user changed the same files meanwhile.
     Conflict,
-    /// What would land is not what was judged.
+    /// The tree that would land is not the judged one.
     Stale,
-    /// Anything else.
+    /// Any other error, in words.
     Other,
 }
 
 impl WorkspaceError {
-    /// Anything else.
+    /// An error without a specific kind.
     #[must_use]
     pub fn other(message: impl Into<String>) -> Self {
         Self {
@@ -244,30 +245,31 @@ impl WorkspaceError {
 
 /// Records the changes of each call in the user's own tree, so that they can be undone.
 pub trait Snapshots: Send + Sync {
-    /// From here on what changes is this call's doing.
+    /// Starts recording: changes from here on belong to this call.
     fn begin(&self, call: &CallId);
-    /// Gives the changes of the call; both sides are stored under their hashes.
+    /// Returns the changes of the call. The content before and after is stored under its hash.
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>>;
-    /// The changes of the call are in the log. Until then the next process has to log them if this one dies.
+    /// Confirms that the changes of the call are in the log. If this process dies before that, the next one has to log
+    /// them.
     fn logged(&self, _call: &CallId) {}
-    /// Lands what background jobs changed so far. Gives the calls that started them; [`Snapshots::end`] then gives the
-    /// changes of each.
+    /// Lands the changes that background jobs made so far. Returns the calls that started them; [`Snapshots::end`] then
+    /// returns the changes of each.
     fn land_jobs(&self) -> BoxFuture<'_, Vec<CallId>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 }
 
-/// What one call changed.
+/// The changes of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallChanges {
-    /// Each changed file: counts and diff for people, and both sides by content for undo.
+    /// Each changed file: line counts and a diff for people, and the content before and after for undo.
     pub files: Vec<(FileChange, Swap)>,
     /// Paths that cannot be undone, with the reason.
     pub lost: Vec<(String, String)>,
-    /// Texts for the user, each with the code of its warning.
+    /// Warnings for the user, each with its code.
     pub warnings: Vec<(&'static str, String)>,
-    /// Source files for which the disk of the workspace has no room.
+    /// Source files that the disk of the workspace has no room for.
     pub not_written: Vec<String>,
-    /// No space is left for what undo needs. The run ends when the call is logged.
+    /// Set if the disk is too full to store what undo needs. The run ends once the call is logged.
     pub full: Option<String>,
 }

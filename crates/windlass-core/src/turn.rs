@@ -1,5 +1,5 @@
-//! One iteration of our own loop as a pure state machine: it decides, a driver acts, time and money are arguments.
-//! It never sees a socket, a tool or the log; tests drive it with plain values.
+//! One iteration of the native loop as a pure state machine: it decides and a driver acts; time and money are
+//! arguments. It has no access to a socket, a tool or the log, so tests drive it with plain values.
 //!
 //! ```
 //! use windlass_core::budget::Limit;
@@ -24,68 +24,68 @@ use crate::reply::Reply;
 use crate::runtime::Stop;
 use crate::tool::{Effect, REFUSE};
 
-/// How many answers may be cut off before the run fails.
+/// Maximum truncated answers before the run fails.
 const MAX_TRUNCATIONS: u32 = 2;
-/// How many identical (call, result) pairs are run.
+/// Maximum runs of the same call with the same result.
 const MAX_REPEATS: u32 = 3;
-/// How often an empty end is nudged.
+/// Maximum reminders after an empty answer.
 const MAX_EMPTY: u32 = 2;
-/// Steps that only look, before one nudge.
+/// Consecutive read-only steps before the model is reminded to act.
 const READ_ONLY_STEPS: u32 = 15;
-/// Distinct calls remembered for the repetition breaker; the oldest memory is given up past that.
+/// Maximum distinct calls that the repetition check remembers. Beyond it, the memory is cleared.
 const REMEMBERED: usize = 4_096;
 
-/// What to do next.
+/// The next action of the driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Ask the model.
+    /// Call the model with the history.
     AskModel,
-    /// Say this in the person's place, marked internal.
+    /// Add this message in the role of the user, marked as internal.
     Inject(String),
-    /// Settle these calls: run them, or refuse the ones that must not run.
+    /// Settle these calls: run them, or refuse those that must not run.
     RunTools(Vec<Planned>),
-    /// It is over.
+    /// End the iteration for this reason.
     Finish(Stop),
 }
 
-/// A call and what the loop thinks of it.
+/// A call with the loop's decision about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
-    /// The call.
+    /// The call to settle.
     pub call: ToolCall,
-    /// Set when it must not run; told to the model.
+    /// Set if the call must not run; the text is for the model.
     pub refuse: Option<(ErrorCategory, String)>,
 }
 
-/// A settled call.
+/// A call with its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
-    /// Its result.
+    /// The result of the call.
     pub result: ToolResult,
-    /// The tool's effect; `None` when there is no such tool.
+    /// The effect of the tool; `None` if there is no such tool.
     pub effect: Option<Effect>,
 }
 
 /// The state of one iteration.
 #[derive(Debug, Default)]
 pub struct Turn {
-    state: State,
+    state: TurnState,
     truncations: u32,
     empty_ends: u32,
     read_only: u32,
     read_nudged: bool,
     last_failed: bool,
     stuck: Option<String>,
-    /// By call: its last result and how often that came in a row since something new was done.
+    /// For each call, its last result and how many times in a row it occurred since the last new action.
     repeats: HashMap<u64, (u64, u32)>,
-    /// Every (call, result) pair there was, so that going in circles does not pass for progress.
+    /// Every (call, result) pair so far, so that a cycle of calls does not look like progress.
     known: HashSet<(u64, u64)>,
     calls: Vec<ToolCall>,
     nudge: Option<String>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum TurnState {
     #[default]
     Ask,
     Run,
@@ -93,13 +93,13 @@ enum State {
 }
 
 impl Turn {
-    /// Goes on with a try whose last message has calls that were never settled.
+    /// Resumes an iteration whose last message has calls without results.
     #[must_use]
     pub fn going_on(calls: Vec<ToolCall>) -> Self {
         let state = if calls.is_empty() {
-            State::Ask
+            TurnState::Ask
         } else {
-            State::Run
+            TurnState::Run
         };
         Self {
             calls,
@@ -108,18 +108,18 @@ impl Turn {
         }
     }
 
-    /// A person said more: it is not over.
+    /// Continues the iteration, because the user sent a steering prompt.
     pub fn steered(&mut self) {
-        self.state = State::Ask;
+        self.state = TurnState::Ask;
     }
 
-    /// What to do now. `exceeded` is the limit that is reached, if any; it stops the next model call, not the
-    /// settling of calls that were already asked for.
+    /// The next action. `exceeded` is the limit that has been reached, if any; it prevents the next model call, but
+    /// calls of the last answer are still settled.
     pub fn next(&mut self, exceeded: Option<Limit>) -> Step {
         match &self.state {
-            State::Finish(stop) => Step::Finish(stop.clone()),
-            State::Run => Step::RunTools(self.plan()),
-            State::Ask => {
+            TurnState::Finish(stop) => Step::Finish(stop.clone()),
+            TurnState::Run => Step::RunTools(self.plan()),
+            TurnState::Ask => {
                 if let Some(limit) = exceeded {
                     return Step::Finish(Stop::OverBudget { limit });
                 }
@@ -131,7 +131,7 @@ impl Turn {
         }
     }
 
-    /// The model answered.
+    /// Processes an answer of the model.
     pub fn replied(&mut self, reply: &Reply) {
         self.calls = reply.message.calls().cloned().collect();
         if reply.end == EndReason::Refused {
@@ -142,7 +142,7 @@ impl Turn {
             } else {
                 detail
             };
-            self.state = State::Finish(Stop::Refused {
+            self.state = TurnState::Finish(Stop::Refused {
                 category: RefusalCategory::Safety,
                 detail,
             });
@@ -150,21 +150,21 @@ impl Turn {
         }
         if let Some(stop) = self.calls.iter().find_map(declined) {
             self.calls.clear();
-            self.state = State::Finish(stop);
+            self.state = TurnState::Finish(stop);
             return;
         }
         if reply.truncated {
             self.truncations += 1;
             if self.truncations > MAX_TRUNCATIONS && self.calls.is_empty() {
-                self.state = State::Finish(truncation());
+                self.state = TurnState::Finish(truncation());
                 return;
             }
             self.nudge = Some(CONTINUE.to_owned());
         }
         self.state = if !self.calls.is_empty() {
-            State::Run
+            TurnState::Run
         } else if reply.truncated {
-            State::Ask
+            TurnState::Ask
         } else if !reply.message.has_text() && self.empty_ends < MAX_EMPTY {
             self.empty_ends += 1;
             self.nudge = Some(
@@ -175,19 +175,19 @@ impl Turn {
                 }
                 .to_owned(),
             );
-            State::Ask
+            TurnState::Ask
         } else {
-            State::Finish(Stop::Done)
+            TurnState::Finish(Stop::Done)
         };
     }
 
-    /// The finished answer does not fit what was asked for: it goes on with this said to the model.
+    /// Rejects the final answer because it does not match the output schema. The model is told why and continues.
     pub fn rejected(&mut self, why: String) {
         self.nudge = Some(why);
-        self.state = State::Ask;
+        self.state = TurnState::Ask;
     }
 
-    /// The calls were settled: exactly one for each, in call order.
+    /// Processes the results of the calls: exactly one for each, in call order.
     pub fn settled(&mut self, results: &[Settled]) {
         if self.known.len() >= REMEMBERED {
             self.known.clear();
@@ -202,7 +202,7 @@ impl Turn {
             let acted = settled.effect.is_some_and(|effect| effect > Effect::Read)
                 && settled.result.error.is_none();
             if new && acted {
-                // Something was done that was not done before: what is repeated after it is not a loop.
+                // A new action succeeded, so repeating an earlier call after it is not a loop.
                 self.repeats.clear();
             }
             let seen = self.repeats.entry(key).or_insert((result, 0));
@@ -232,12 +232,12 @@ impl Turn {
         }
         self.calls.clear();
         self.state = match self.stuck.take() {
-            Some(detail) => State::Finish(Stop::Failed {
+            Some(detail) => TurnState::Finish(Stop::Failed {
                 reason: FailReason::Repetition,
                 detail,
             }),
-            None if self.truncations > MAX_TRUNCATIONS => State::Finish(truncation()),
-            None => State::Ask,
+            None if self.truncations > MAX_TRUNCATIONS => TurnState::Finish(truncation()),
+            None => TurnState::Ask,
         };
     }
 
@@ -270,7 +270,7 @@ impl Turn {
     }
 }
 
-/// Whether a call declines the task. One that does not say why is an ordinary call, and answered as such.
+/// The refusal in a call of the `refuse` tool. A call without a valid reason is treated as an ordinary call.
 fn declined(call: &ToolCall) -> Option<Stop> {
     if call.name != REFUSE || call.malformed.is_some() {
         return None;

@@ -62,7 +62,7 @@ fn failed() -> Settled {
     settled
 }
 
-/// Drives one step with a call and its result; whether it was really run.
+/// Drives one step with a call and its result. Returns whether the call was run.
 fn step(turn: &mut Turn, args: &serde_json::Value, result: Settled) -> bool {
     while let Step::Inject(_) = turn.next(None) {}
     assert_eq!(turn.next(None), Step::AskModel);
@@ -85,7 +85,7 @@ fn asks_runs_and_finishes() {
 }
 
 #[test]
-fn a_reached_limit_stops_the_next_model_call_but_settles_what_was_asked() {
+fn a_reached_limit_prevents_the_next_model_call_but_open_calls_are_settled() {
     let mut turn = Turn::default();
     turn.replied(&calls("bash", &json!({})));
     assert!(matches!(turn.next(Some(Limit::Steps)), Step::RunTools(_)));
@@ -99,7 +99,7 @@ fn a_reached_limit_stops_the_next_model_call_but_settles_what_was_asked() {
 }
 
 #[test]
-fn the_fourth_identical_pair_is_not_run_and_ends_it() {
+fn the_fourth_identical_call_is_not_run_and_ends_the_iteration() {
     let mut turn = Turn::default();
     for _ in 0..3 {
         assert!(step(&mut turn, &json!({"command": "make"}), failed()));
@@ -131,7 +131,7 @@ fn other_arguments_or_other_results_are_run() {
 }
 
 #[test]
-fn the_third_cut_answer_fails() {
+fn the_third_truncated_answer_fails_the_iteration() {
     let mut turn = Turn::default();
     for _ in 0..2 {
         turn.replied(&reply(
@@ -155,7 +155,7 @@ fn the_third_cut_answer_fails() {
 }
 
 #[test]
-fn an_empty_end_is_nudged_twice_and_never_after_a_refusal() {
+fn an_empty_answer_gets_two_reminders_and_a_refusal_none() {
     let mut turn = Turn::default();
     step(&mut turn, &json!({}), failed());
     for _ in 0..2 {
@@ -176,7 +176,7 @@ fn an_empty_end_is_nudged_twice_and_never_after_a_refusal() {
 }
 
 #[test]
-fn only_looking_is_nudged_once() {
+fn many_read_only_steps_lead_to_one_reminder() {
     let mut turn = Turn::default();
     let mut nudges = 0;
     for n in 0..40 {
@@ -210,7 +210,7 @@ fn the_same_command_between_edits_is_no_loop() {
 }
 
 #[test]
-fn going_in_circles_is_a_loop() {
+fn a_cycle_of_calls_is_a_loop() {
     let mut turn = Turn::default();
     let mut runs = 0;
     for n in 0..20 {
@@ -232,7 +232,7 @@ fn going_in_circles_is_a_loop() {
 }
 
 #[test]
-fn the_fourth_twin_in_one_step_is_not_run() {
+fn the_fourth_identical_call_in_one_step_is_not_run() {
     let mut turn = Turn::default();
     let twins = (0..6)
         .map(|_| Part::Call(call("bash", &json!({"command": "ls"}))))

@@ -1,8 +1,8 @@
-//! A tool as three things: arguments (a struct), effect (what the gate sees) and body.
+//! Builds a tool from three things: an argument struct, an effect (which the gate sees) and a body.
 //!
-//! The schema that the model sees is made from the struct, and the arguments of a call are read into it. Schemas are
-//! sent with every request, so they carry nothing a model does not use: no titles, no references, no number formats,
-//! no nulls.
+//! The schema for the model is generated from the struct, and the arguments of a call are deserialized into it. Schemas
+//! are sent with every request, so they omit everything that a model does not use: titles, references, number formats
+//! and nulls.
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -50,24 +50,25 @@ use crate::tool::{
     Effect, Happened, Interrupt, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch,
 };
 
-/// A tool whose arguments are a struct. [`typed`] makes a [`Tool`] of it.
+/// A tool whose arguments are a struct. [`typed`] converts it to a [`Tool`].
 pub trait TypedTool: Send + Sync + 'static {
-    /// The arguments. The comment of each field is for the model; `deny_unknown_fields` refuses misspelt ones.
+    /// The argument struct. The doc comment of each field is for the model; `deny_unknown_fields` rejects misspelt
+    /// names.
     type Args: DeserializeOwned + JsonSchema + Send;
     /// The name that models and rules use.
     const NAME: &'static str;
-    /// For the model.
+    /// The description for the model.
     const DESCRIPTION: &'static str;
-    /// The worst it can do.
+    /// The most severe effect that the tool can have.
     const EFFECT: Effect;
-    /// Several calls may run at the same time. Only ever used for reads.
+    /// True if several calls may run at the same time. Only used for reads.
     const PARALLEL: bool = false;
-    /// What happens to a running call when the run is cancelled.
+    /// The treatment of a running call when the run is cancelled.
     const INTERRUPT: Interrupt = Interrupt::Cancel;
 
-    /// See [`Tool::touches`].
+    /// Like [`Tool::touches`], with deserialized arguments.
     fn touches(&self, args: Self::Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
-    /// See [`Tool::preview`].
+    /// Like [`Tool::preview`], with deserialized arguments.
     fn preview(
         &self,
         _args: Self::Args,
@@ -75,11 +76,11 @@ pub trait TypedTool: Send + Sync + 'static {
     ) -> Result<Option<String>, ToolFailure> {
         Ok(None)
     }
-    /// See [`Tool::happened`].
+    /// Like [`Tool::happened`], with deserialized arguments.
     fn happened(&self, _args: Self::Args, _ctx: &ToolCtx<'_>) -> Option<Happened> {
         None
     }
-    /// See [`Tool::run`].
+    /// Like [`Tool::run`], with deserialized arguments.
     fn run(
         &self,
         args: Self::Args,
@@ -87,7 +88,7 @@ pub trait TypedTool: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ToolOutput, ToolFailure>> + Send;
 }
 
-/// The tool, ready for an engine.
+/// Converts a typed tool to a [`Tool`] for an engine.
 pub fn typed<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
     let mut spec = ToolSpec::new(T::NAME, T::DESCRIPTION, schema::<T::Args>(), T::EFFECT);
     spec.parallel = T::PARALLEL;
@@ -138,16 +139,16 @@ fn schema<A: JsonSchema>() -> Value {
         .to_value();
     compact(&mut value);
     if let Value::Object(root) = &mut value {
-        // The struct's own comment is for readers of the code; the tool has its description.
+        // The doc comment of the struct is for readers of the code; the tool has its own description.
         root.shift_remove("description");
-        // Some vendors refuse an object schema that does not list its properties, even when there are none.
+        // Some vendors reject an object schema without `properties`, even if the object has none.
         root.entry("properties")
             .or_insert_with(|| Map::new().into());
     }
     value
 }
 
-/// Reads arguments. The engine has checked them against the schema; what a schema cannot say ends here.
+/// Deserializes arguments. The engine has checked them against the schema; this catches what a schema cannot express.
 fn parse<A: DeserializeOwned>(args: Value) -> Result<A, ToolFailure> {
     serde_json::from_value(args)
         .map_err(|err| ToolFailure::invalid(format!("the arguments do not fit: {err}")))
@@ -165,7 +166,7 @@ fn compact(value: &mut Value) {
 }
 
 fn compact_object(map: &mut Map<String, Value>) {
-    // A property may be called `title` or `format`; those are schemas, not words.
+    // A property may be named `title` or `format`; its value is a schema, not a string.
     for noise in ["$schema", "title", "format"] {
         if map.get(noise).is_some_and(Value::is_string) {
             map.shift_remove(noise);
@@ -177,7 +178,7 @@ fn compact_object(map: &mut Map<String, Value>) {
     if map.get("description").and_then(Value::as_str) == Some("") {
         map.shift_remove("description");
     }
-    // `deny_unknown_fields` refuses the field when the arguments are read.
+    // Deserializing rejects unknown fields because of `deny_unknown_fields`, so the schema need not say it.
     if map.get("additionalProperties") == Some(&Value::Bool(false)) {
         map.shift_remove("additionalProperties");
     }
@@ -206,7 +207,7 @@ fn is_empty(default: &Value) -> bool {
     }
 }
 
-/// The names of an enum whose variants have comments of their own.
+/// The names of an enum whose variants have doc comments.
 fn constants(variants: &Value) -> Option<Value> {
     let names = variants.as_array()?.iter();
     names.map(|variant| variant.get("const").cloned()).collect()

@@ -1,4 +1,4 @@
-//! The port to whoever says whether it is done: never the model.
+//! The port to validators, which decide whether a run's work is accepted. The model never decides that.
 //!
 //! ```
 //! use windlass_core::validator::{Finding, Judgement, Report};
@@ -17,94 +17,95 @@ use serde::{Deserialize, Serialize};
 use crate::workspace::{FileChange, FileError, Files, Processes};
 use crate::{BoxFuture, CancellationToken};
 
-/// How long a validator may take when it says nothing else.
+/// The default timeout of a validator.
 pub const USUAL_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Judges what would land.
+/// Judges the changes that would land.
 pub trait Validator: Send + Sync {
-    /// Its name, in events and findings.
+    /// The name in events and findings.
     fn name(&self) -> &str;
-    /// Whether its fail stops the landing.
+    /// Whether a failure prevents the landing.
     fn blocking(&self) -> bool {
         true
     }
-    /// Whether it may change what would land: then the chain runs again on what it left. Of one that does not say so,
-    /// a verdict over a tree it changed counts for nothing.
+    /// Whether the validator may change the tree. If it does, all validators run again on the changed tree. If a
+    /// validator returns false here and changes the tree anyway, its verdict is discarded.
     fn fixes(&self) -> bool {
         false
     }
-    /// How long it may take.
+    /// The timeout of the validator.
     fn deadline(&self) -> Duration {
         USUAL_DEADLINE
     }
-    /// Its part in the judging, which decides what it can block.
+    /// The role of the validator, which determines what it can block.
     fn role(&self) -> CheckRole {
         CheckRole::Given
     }
-    /// Whether its verdict can depend on files that are ignored: only then it is run again with those of the run.
+    /// Whether the verdict can depend on ignored files. Only such a validator runs a second time with the ignored files
+    /// of the run.
     fn reads_ignored(&self) -> bool {
         true
     }
-    /// Whether a changed path is one of its judges: a test, a script or a setting that its verdict hangs on.
+    /// Whether the verdict depends on the file at this path: a test, a script or a setting.
     fn judges(&self, _path: &str) -> bool {
         false
     }
-    /// Looks.
+    /// Runs the validator on the tree of `ctx`.
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>>;
 }
 
-/// The part of a validator in the judging.
+/// The role of a validator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CheckRole {
-    /// It prepares the tree for the others, as `npm ci` does. It runs first in every tree for checks, and blocks when it
-    /// fails.
+    /// Prepares the tree for the others, such as `npm ci`. It runs first in every tree for validators, and prevents the
+    /// landing if it fails.
     Setup,
-    /// A person gave it. It blocks whenever it does not pass.
+    /// Given by the user. It prevents the landing unless it passes.
     #[default]
     Given,
-    /// It was found in the project. Failures that were there before the run are put to a person.
+    /// Detected in the project. Failures that existed before the run are presented to a person.
     Detected,
-    /// It is always there. What it cannot judge does not block.
+    /// Built in and always active. If it cannot judge a change, that does not prevent the landing.
     BuiltIn,
 }
 
-/// The tree as it was before the run, for reading.
+/// Read access to the tree as it was before the run.
 pub trait Before: Send + Sync {
-    /// What a file held; `None` when there was none. An error when that is not known any more.
+    /// The content of a file; `None` if it did not exist. It is an error if the content is no longer known.
     fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError>;
 }
 
-/// What a validator may reach.
+/// The context of a validator: everything that it may use.
 pub struct CheckCtx<'a> {
     /// The tree that would land.
     pub files: &'a Arc<dyn Files>,
-    /// What was there before: commands and settings of validators are taken from it, never from what the run wrote.
+    /// The tree before the run. Commands and settings of validators come from here, never from what the run wrote.
     pub before: &'a Arc<dyn Before>,
-    /// For commands; inside the run's sandbox.
+    /// For commands, which run in the run's sandbox.
     pub processes: &'a Arc<dyn Processes>,
-    /// What changed.
+    /// The changed files of the run.
     pub changes: &'a [FileChange],
-    /// How long it may take.
+    /// The timeout of the validator.
     pub deadline: Duration,
-    /// Ends it.
+    /// Cancels the validator and its commands.
     pub cancel: CancellationToken,
 }
 
-/// What a validator found.
+/// The report of a validator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// The verdict.
+    /// The verdict on the tree.
     pub judgement: Judgement,
-    /// Why.
+    /// The findings that explain the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// How it was come to.
+    /// The evidence for the verdict.
     #[serde(default, skip_serializing_if = "Proof::is_empty")]
     pub proof: Proof,
 }
 
 impl Report {
-    /// A verdict with findings.
+    /// A verdict with findings and without proof.
     #[must_use]
     pub fn new(judgement: Judgement, findings: Vec<Finding>) -> Self {
         Self {
@@ -114,13 +115,13 @@ impl Report {
         }
     }
 
-    /// Nothing is wrong.
+    /// A pass without findings.
     #[must_use]
     pub fn pass() -> Self {
         Self::new(Judgement::Pass, Vec::new())
     }
 
-    /// Whether it failed, and everything that it found was there before the run.
+    /// Whether the validator failed only with findings that existed before the run.
     #[must_use]
     pub fn failed_before(&self) -> bool {
         self.judgement == Judgement::Fail
@@ -128,68 +129,68 @@ impl Report {
             && self.findings.iter().all(|finding| finding.preexisting)
     }
 
-    /// It could not be established, for this reason.
+    /// A verdict that could not be established, for this reason.
     #[must_use]
     pub fn unverifiable(why: impl Into<String>) -> Self {
         Self::new(Judgement::Unverifiable, vec![Finding::whole(why)])
     }
 }
 
-/// How a verdict was come to, as far as a validator can say.
+/// The evidence for a verdict, as far as the validator can provide it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
-    /// The version of whoever looked.
+    /// The version of the tool that was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The command line that was run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its exit code.
+    /// The exit status of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<i32>,
-    /// The BLAKE3 hash of its output, as far as it was kept, in hexadecimal.
+    /// The BLAKE3 hash of the stored part of its output, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Ignored files that the run changed and that were there when it looked. They do not land.
+    /// Ignored files that the run changed and that were present during the check. They do not land.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
 }
 
 impl Proof {
-    /// Whether nothing is said.
+    /// Whether there is no evidence at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Three verdicts; unverifiable is reported and never counted as a pass.
+/// The verdict of a validator. Unverifiable is reported and never counts as a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
-    /// Fine.
+    /// The tree fulfils the validator's condition.
     Pass,
-    /// Not fine.
+    /// The tree violates the validator's condition.
     Fail,
-    /// It could not be established.
+    /// The verdict could not be established.
     Unverifiable,
 }
 
 /// One finding, shown as `path:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// Relative to the root; empty when it is about the whole.
+    /// Path relative to the root; empty if the finding is about the whole tree.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Counted from 1; 0 when it is about the whole file.
+    /// Line number, counted from 1; 0 if the finding is about the whole file.
     #[serde(default)]
     pub line: u32,
-    /// Counted from 1, in characters; 0 when it is about the whole line.
+    /// Column in characters, counted from 1; 0 if the finding is about the whole line.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub column: u32,
-    /// What is wrong.
+    /// A description of the problem.
     pub message: String,
-    /// It was wrong before the run, too.
+    /// True if the problem existed before the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preexisting: bool,
 }
@@ -199,7 +200,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Finding {
-    /// About everything.
+    /// A finding about the whole tree.
     #[must_use]
     pub fn whole(message: impl Into<String>) -> Self {
         Self {
@@ -211,7 +212,7 @@ impl Finding {
         }
     }
 
-    /// Whether another one is about the same thing. Lines move, so only the path and the message count.
+    /// Whether both findings are about the same problem. Lines move, so only path and message are compared.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.path == other.path && self.message == other.message
@@ -238,28 +239,28 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a landing rests on.
+/// The verdict of one validator, as evidence for a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
-    /// Who looked.
+    /// The name of the validator.
     pub validator: String,
-    /// What they said.
+    /// The verdict of the validator.
     pub judgement: Judgement,
-    /// Its fail would not have stopped the landing.
+    /// True if a failure would not have prevented the landing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub advisory: bool,
-    /// All that it found was there before the run.
+    /// True if all its findings existed before the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preexisting: bool,
-    /// The hash of exactly what they saw.
+    /// The hash of the tree that was judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree_hash: Option<String>,
-    /// How they came to it.
+    /// The evidence for the verdict.
     #[serde(default, skip_serializing_if = "Proof::is_empty")]
     pub proof: Proof,
 }
 
-/// The validator itself failed; counted as unverifiable.
+/// An error of the validator itself. It counts as unverifiable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValidatorError(pub String);

@@ -1,10 +1,11 @@
-//! The machine as the engine, the runtimes and the tools see it: files beneath one root, processes, stored results. `host` implements these; nothing here opens or starts anything.
+//! The machine as the engine, the runtimes and the tools see it: files below one root, processes, stored results. The
+//! `host` crate implements these ports; nothing here opens or starts anything.
 //!
 //! ```
 //! use windlass_core::workspace::{FileError, FileErrorKind};
 //!
 //! let err = FileError::changed("src/lib.rs");
-//! assert_eq!(err.kind, FileErrorKind::Changed, "somebody else wrote it since it was read");
+//! assert_eq!(err.kind, FileErrorKind::Changed, "another program wrote it since it was read");
 //! ```
 
 use std::path::Path;
@@ -24,39 +25,40 @@ pub use crate::transaction::{
     Transaction, WorkspaceError, WorkspaceErrorKind, Workspaces,
 };
 
-/// Files beneath one root. Paths are workspace-relative, or absolute inside the root; every open is resolved by the
-/// kernel beneath the root's handle, so a link that is swapped in between cannot lead out.
+/// Files below one root. Paths are relative to the root, or absolute inside it. The kernel resolves every path below
+/// the root's handle, so a symlink that is swapped in meanwhile cannot lead outside.
 ///
-/// Methods block for the length of a small file operation; call them on a blocking thread when the file may be large.
+/// Methods block for the duration of a small file operation; call them on a blocking thread if the file may be large.
 ///
-/// The port has thirteen methods because each is one operation that has to be resolved beneath the root as a whole: a
-/// find or a grep made of lists and reads by the caller would resolve every path again, and could be led out in between.
+/// The port has thirteen methods because each operation has to be resolved below the root as a whole: if a caller built
+/// `find` or `grep` from lists and reads, every path would be resolved again, and a race could lead it outside.
 pub trait Files: Send + Sync {
-    /// Where the root is, for showing and for processes.
+    /// The path of the root, for display and for processes.
     fn root(&self) -> &Path;
-    /// Paths that no tool may read, as globs; nothing here shows them.
+    /// Globs of paths that no tool may read. No method here returns them.
     fn hidden(&self) -> &[String] {
         &[]
     }
-    /// Where a path really leads: links followed as far as they exist, `..` resolved. Touches nothing.
+    /// Resolves symlinks (as far as they exist) and `..`. Reads no content.
     fn resolve(&self, path: &str) -> Result<Resolved, FileError>;
-    /// Up to `max` bytes of a regular file; longer ones are an error that names the size.
+    /// Reads a regular file. A file longer than `max` bytes is an error that gives the size.
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError>;
-    /// Up to `len` bytes from `offset`.
+    /// Reads up to `len` bytes from `offset`.
     fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError>;
-    /// What is there.
+    /// The kind, size and mode of a file.
     fn stat(&self, path: &str) -> Result<FileStat, FileError>;
-    /// Replaces or creates a regular file at once (temporary file and rename), keeping the mode; makes parents.
+    /// Atomically replaces or creates a regular file (temporary file and rename). Keeps the mode and creates parent
+    /// directories.
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
-    /// The same for a file that still holds the bytes that the caller read, or that was not there (`None`). Where
-    /// something else is there, nothing is written and the error is [`FileErrorKind::Changed`]. The default looks first
-    /// and then writes; files that others write at the same time need better.
+    /// Writes like [`Files::write`], if the file still has the content that the caller read, or still does not exist
+    /// (`None`). Otherwise nothing is written and the error is [`FileErrorKind::Changed`]. The default checks first and
+    /// then writes; an implementation whose files have other writers must close that race.
     fn replace(&self, path: &str, read: Option<&[u8]>, bytes: &[u8]) -> Result<(), FileError> {
         let same = match read {
             Some(read) => self
                 .read(path, read.len() as u64)
                 .is_ok_and(|now| now == read),
-            // The write names anything else that is in the way.
+            // If there is something that is not a file, the write reports it.
             None => self.stat(path).is_err(),
         };
         if same {
@@ -65,151 +67,151 @@ pub trait Files: Send + Sync {
             Err(FileError::changed(path))
         }
     }
-    /// Removes a regular file or a link.
+    /// Removes a regular file or a symlink.
     fn remove(&self, path: &str) -> Result<(), FileError>;
-    /// Moves a file; refuses to overwrite unless `replace`. Makes parents.
+    /// Moves a file and creates parent directories. Fails if the target exists, unless `replace` is true.
     fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError>;
     /// The entries of a directory, sorted by name, at most `max`.
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError>;
-    /// Files whose path matches, honouring ignore files.
+    /// Files whose path matches, without ignored files.
     fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError>;
-    /// Lines that match, honouring ignore files.
+    /// Lines that match, without ignored files.
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError>;
 }
 
-/// Lets a call read what lies outside the workspace, once that was judged.
+/// Grants a call read access to approved paths outside the workspace.
 pub trait Outside: Send + Sync {
-    /// The same files and, for reading alone, exactly these resolved paths and what is below them. What was judged is
-    /// what is opened: a link that was put in the way since then is refused.
+    /// The same files and, read-only, exactly these resolved paths with everything below them. The judged path is the
+    /// one that is opened: a symlink that was put in its place meanwhile is refused.
     fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files>;
 }
 
-/// Where a path leads.
+/// A path after symlinks and `..` were resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Relative to the root with links resolved; absolute when it leads outside.
+    /// Relative to the root with symlinks resolved; absolute if it leads outside.
     pub path: String,
     /// Whether it is inside the root.
     pub inside: bool,
-    /// What is there now.
+    /// The kind of file at the path; `None` if there is nothing.
     pub kind: Option<FileKind>,
 }
 
-/// What a name refers to.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// A regular file.
+    /// It is a regular file.
     File,
-    /// A directory.
+    /// It is a directory.
     Directory,
-    /// A symbolic link (only where links are not followed).
+    /// A symlink (only if symlinks are not followed).
     Link,
-    /// A pipe, socket or device: never opened.
+    /// A pipe, socket or device, which is never opened.
     Special,
 }
 
-/// Facts about one file.
+/// Metadata of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStat {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Its size.
+    /// The size in bytes.
     pub size: u64,
-    /// Its permission bits.
+    /// The permission bits of the file.
     pub mode: u32,
 }
 
-/// Entries of a directory.
+/// The entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// Name, kind and size.
+    /// The name, kind and size of each entry.
     pub entries: Vec<(String, FileKind, u64)>,
-    /// There are more.
+    /// True if there are more entries than the maximum.
     pub more: bool,
-    /// A rule keeps some of them back.
+    /// True if a rule hides some entries.
     pub kept_back: bool,
 }
 
-/// What to find.
+/// The parameters of a search for files.
 #[derive(Debug, Clone, Default)]
 pub struct FindQuery {
-    /// Directory to start from; empty is the root.
+    /// Directory to start from; empty means the root.
     pub under: String,
-    /// Glob over the path; `**` crosses directories; a glob without `/` matches the file name anywhere.
+    /// Glob for the path; `**` crosses directories. A glob without `/` matches the file name in any directory.
     pub glob: String,
-    /// The most results.
+    /// Maximum number of results.
     pub max: usize,
 }
 
-/// Files that were found.
+/// The result of a search for files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Relative to the root, sorted.
+    /// Paths relative to the root, sorted.
     pub paths: Vec<String>,
-    /// There are more.
+    /// True if there are more results than the maximum.
     pub more: bool,
 }
 
-/// What to grep for.
+/// The parameters of a search in files.
 #[derive(Debug, Clone, Default)]
 pub struct GrepQuery {
-    /// File or directory to look in; empty is the root.
+    /// File or directory to search; empty means the root.
     pub under: String,
-    /// A regular expression (linear time; no look-around, no back-references), or a plain text with `literal`.
+    /// A regular expression (linear time; no look-around, no back-references), or plain text with `literal`.
     pub pattern: String,
-    /// Take the pattern as it is.
+    /// Treat the pattern as plain text.
     pub literal: bool,
-    /// Ignore case.
+    /// Match regardless of case.
     pub ignore_case: bool,
-    /// Only paths that match this glob.
+    /// Search only paths that match this glob.
     pub glob: Option<String>,
-    /// Lines of context on both sides.
+    /// Lines of context before and after each match.
     pub context: usize,
-    /// The most matching lines.
+    /// Maximum number of matching lines.
     pub max: usize,
 }
 
-/// Lines that were found.
+/// The result of a search in files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grepped {
-    /// In path and line order.
+    /// Lines ordered by path and line number.
     pub lines: Vec<GrepLine>,
-    /// Matching lines, context not counted.
+    /// The number of matching lines, without context.
     pub matches: usize,
-    /// Files with a match.
+    /// The number of files with a match.
     pub files: usize,
-    /// There are more.
+    /// True if there are more matches than the maximum.
     pub more: bool,
-    /// The search took too long and stopped.
+    /// True if the search stopped at its time limit.
     pub timed_out: bool,
 }
 
-/// One line.
+/// One line of a search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrepLine {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: u64,
-    /// The line, cut when very long.
+    /// The text of the line, shortened if it is very long.
     pub text: String,
-    /// It matches (else it is context).
+    /// True for a match, false for a line of context.
     pub hit: bool,
 }
 
-/// Why a file operation failed. Written to be passed on to a model or a person.
+/// An error of a file operation, worded for a model or a user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// What to match on.
+    /// The kind of error, for programs.
     pub kind: FileErrorKind,
-    /// What happened and, where there is one, what to do.
+    /// A description of the error and, where possible, what to do about it.
     pub message: String,
 }
 
 impl FileError {
-    /// The error of a path that is not what the caller read.
+    /// The error for a file that has changed since the caller read it.
     #[must_use]
     pub fn changed(path: &str) -> Self {
         Self {
@@ -225,185 +227,185 @@ impl FileError {
 /// Kinds of file errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileErrorKind {
-    /// Nothing of that name.
+    /// There is no file of that name.
     NotFound,
-    /// It is there already.
+    /// The file exists already.
     Exists,
-    /// It leads out of the workspace.
+    /// The path leads out of the workspace.
     Outside,
-    /// Not a regular file, or not a directory, where one is needed.
+    /// It is not a regular file, or not a directory, although the operation needs one.
     WrongKind,
-    /// Larger than the bound.
+    /// The file is larger than the limit.
     TooLarge,
-    /// The path or pattern itself is not acceptable.
+    /// The path or pattern itself is invalid.
     BadInput,
-    /// The system refuses.
+    /// The operating system denied access.
     Permission,
-    /// No space is left.
+    /// The disk is full.
     Full,
-    /// It is not what the caller read.
+    /// The file has changed since the caller read it.
     Changed,
-    /// Stopped by a cancel.
+    /// The operation was cancelled.
     Cancelled,
-    /// Anything else from the system.
+    /// Any other error of the operating system.
     Io,
 }
 
-/// Starts programs for one run. All of them are gone when the run is.
+/// Starts programs for one run. All of them end with the run.
 pub trait Processes: Send + Sync {
-    /// Runs a shell command to its end.
+    /// Runs a shell command until it exits.
     fn run<'a>(
         &'a self,
         command: Command,
         watch: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>>;
-    /// Starts a command that goes on beside the run.
+    /// Starts a command in the background.
     fn start(&self, command: Command) -> Result<JobId, ProcessError>;
-    /// Output of a job from `offset` on (at most `max` bytes), and whether it still runs.
+    /// The output of a job from `offset` on (at most `max` bytes), and whether the job is still running.
     fn poll(&self, job: &JobId, offset: u64, max: usize) -> Result<JobOutput, ProcessError>;
     /// Ends a job and everything it started.
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>>;
-    /// Whether jobs are running.
+    /// Whether any jobs are running.
     fn has_jobs(&self) -> bool {
         false
     }
-    /// Ends all jobs, and all agents that are not ours.
+    /// Ends all jobs and all foreign agents.
     fn stop_all(&self) -> BoxFuture<'_, ()>;
-    /// Ends all jobs, and stops agents that are not ours until [`Enclosure::resume`]: nothing of them runs any more. One
-    /// that cannot be stopped is ended.
+    /// Ends all jobs, and stops foreign agents until [`Enclosure::resume`]. An agent that cannot be stopped is ended.
     fn pause_agents(&self) -> BoxFuture<'_, ()> {
         self.stop_all()
     }
-    /// The place of an agent that is not ours, where this run has one. What cannot be had is an error, never a weaker
-    /// place.
+    /// Opens an enclosure for a foreign agent in this run. If its protection is not available, that is an error, never
+    /// a weaker enclosure.
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
         Box::pin(std::future::ready(Err(ProcessError::no_enclosure())))
     }
 }
 
-/// A background job of a run.
+/// The id of a background job of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct JobId(pub String);
 
-/// A shell command.
+/// A shell command with its limits.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// For `bash -c`, or `sh -c` where there is no bash.
+    /// The command line for `bash -c`, or for `sh -c` if there is no bash.
     pub line: String,
-    /// Directory inside the workspace; empty is the root.
+    /// Working directory relative to the workspace; empty means its root.
     pub workdir: String,
-    /// After that it is ended.
+    /// The time after which the command is ended.
     pub timeout: Duration,
-    /// Bytes kept in memory from the beginning and the end together.
+    /// Bytes of output kept in memory, from the beginning and the end together.
     pub keep: usize,
-    /// What it reads from standard input; nothing when absent.
+    /// Data for its standard input; none if absent.
     pub input: Option<Vec<u8>>,
-    /// It was let through because it only looks, and is held to it where the kernel can.
+    /// True if the command was allowed because it only reads. The kernel enforces that where it can.
     pub looks: bool,
 }
 
-/// How to follow a command.
+/// Callbacks and limits while a command runs.
 pub struct Watch<'a> {
-    /// Called now and then with the newest output.
+    /// Called from time to time with the most recent output.
     pub progress: &'a (dyn Fn(&str) + Send + Sync),
-    /// Ends the command and everything it started.
+    /// Cancels the command and everything it started.
     pub cancel: CancellationToken,
-    /// Where output goes that does not fit in memory.
+    /// The storage for output that does not fit into memory.
     pub artifacts: Option<&'a dyn Artifacts>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// How.
+    /// The exit status of the command.
     pub end: ProcessEnd,
-    /// Standard output and error in the order they came; the middle is left out when it is long.
+    /// Standard output and error in the order of arrival. The middle is omitted if the output is long.
     pub output: String,
-    /// Bytes written in all.
+    /// Bytes of output in total.
     pub total_bytes: u64,
-    /// The whole output, when it did not fit (up to the artifact cap).
+    /// The whole output (up to the artifact limit), if it did not fit into memory.
     pub artifact: Option<ArtifactRef>,
-    /// How long it took.
+    /// Duration of the command.
     pub took: Duration,
-    /// Hosts that it was not allowed to reach.
+    /// Hosts that the sandbox refused to connect to.
     pub refused: Vec<String>,
-    /// Why its changes are not in the workspace, and where they are kept; `None` where they are.
+    /// The reason why its changes are not in the workspace, and where they are kept; `None` if they are in the
+    /// workspace.
     pub not_landed: Option<String>,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ProcessEnd {
-    /// By itself.
+    /// The process exited by itself.
     Exited {
-        /// Its exit code.
+        /// The exit status of the process.
         code: i32,
     },
-    /// By a signal that was not ours.
+    /// A signal that was not ours ended the process.
     Signalled {
-        /// Which.
+        /// The number of the signal.
         signal: i32,
     },
-    /// We ended it when its time was up.
+    /// We ended the process at its timeout.
     TimedOut,
-    /// We ended it on request.
+    /// We ended the process on request.
     Cancelled,
 }
 
 impl ProcessEnd {
-    /// In a few words.
+    /// A short description for people and models.
     #[must_use]
     pub fn in_words(self) -> String {
         match self {
             Self::Exited { code } => format!("exit code {code}"),
             Self::Signalled { signal } => format!("signal {signal}"),
-            Self::TimedOut => "out of time".to_owned(),
+            Self::TimedOut => "timed out".to_owned(),
             Self::Cancelled => "cancelled".to_owned(),
         }
     }
 }
 
-/// What a job wrote.
+/// The output of a background job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOutput {
-    /// From the offset on.
+    /// The output from the given offset on.
     pub text: String,
-    /// Where to go on reading.
+    /// The offset at which to continue reading.
     pub next_offset: u64,
-    /// How it ended; `None` while it runs.
+    /// The end of the job; `None` while it is running.
     pub end: Option<ProcessEnd>,
 }
 
-/// Why a program could not be run.
+/// An error in starting or running a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProcessError(pub String);
 
 impl ProcessError {
-    /// There is no place here for an agent that is not ours.
+    /// The error for a workspace without enclosures.
     #[must_use]
     pub fn no_enclosure() -> Self {
         Self(
-            "an agent that is not ours only works on a copy of the tree, in the kernel sandbox: run it isolated \
-             (`--isolated`, without `--in-place` and `--sandbox full`)"
+            "a foreign agent needs an isolated copy and the kernel sandbox: run it isolated \
+                   (`--isolated`, without `--in-place` and `--sandbox full`)"
                 .to_owned(),
         )
     }
 }
 
-/// One changed file.
+/// One changed file of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileChange {
-    /// Relative to the root.
+    /// Path relative to the root of the workspace.
     pub path: String,
-    /// What happened to it.
+    /// The kind of change.
     pub change: Change,
-    /// Lines added; absent where they were not counted.
+    /// Lines added; absent if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<u32>,
-    /// Lines removed; absent where they were not counted.
+    /// Lines removed; absent if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<u32>,
     /// A unified diff, unless it would be too long or the file is not text.
@@ -412,7 +414,7 @@ pub struct FileChange {
 }
 
 impl FileChange {
-    /// The lines added and removed, as in `+3 -1`; nothing where they were not counted.
+    /// The lines added and removed, such as `+3 -1`; empty if they were not counted.
     #[must_use]
     pub fn line_counts(&self) -> String {
         match (self.added, self.removed) {
@@ -422,68 +424,68 @@ impl FileChange {
     }
 }
 
-/// What happened to a file.
+/// The kind of change of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It is new.
+    /// The file is new.
     Created,
-    /// Its bytes are others.
+    /// The content of the file changed.
     Modified,
-    /// It is gone.
+    /// The file was deleted.
     Deleted,
-    /// It was elsewhere before.
+    /// The file was moved from this path.
     MovedFrom(String),
 }
 
-/// Results too large to be said in full.
+/// The storage for results that are too large for a message.
 pub trait Artifacts: Send + Sync {
-    /// Stores bytes under a new id; what is over the cap is cut and counted.
+    /// Stores bytes under a new id. Bytes beyond the limit are counted and dropped.
     fn put(&self, bytes: &[u8]) -> Result<ArtifactRef, ArtifactError>;
-    /// Opens an artifact to be written piece by piece.
+    /// Opens an artifact that is written piece by piece.
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError>;
-    /// Up to `len` bytes from `offset`.
+    /// Reads up to `len` bytes from `offset`.
     fn read(&self, id: &ArtifactId, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError>;
 }
 
 /// An artifact that is being written.
 pub trait ArtifactWriter: Send {
-    /// Appends; bytes over the cap are counted and dropped.
+    /// Appends bytes. Those beyond the limit are counted and dropped.
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError>;
-    /// Ends it.
+    /// Completes the artifact and returns a reference to it.
     fn finish(self: Box<Self>) -> Result<ArtifactRef, ArtifactError>;
 }
 
-/// Why an artifact could not be stored or read.
+/// An error in storing or reading an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ArtifactError(pub String);
 
-/// How the words begin that stand in the place of a secret. Distinctive: a write that contains them is refused,
-/// because it would put them where the secret was.
+/// The beginning of the text that replaces a secret. It is distinctive, because a write that contains it is refused: it
+/// would overwrite the secret in the file.
 pub const REDACTED: &str = concat!("[redacted", " by windlass");
 
-/// Takes secrets out of text, once, when it enters the history.
+/// Removes secrets from text once, when it enters the history.
 pub trait Redactor: Send + Sync {
-    /// The text without secrets; borrowed when there was none.
+    /// The text without secrets; borrowed if there was none.
     fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str>;
-    /// How much of the beginning of a text may be shown when more of it is to come: what follows may be the start of
-    /// a secret whose end is not there yet.
+    /// The length of the prefix that may be shown while the text is still streaming. The rest may be the beginning of a
+    /// secret whose end has not arrived.
     fn settled(&self, text: &str) -> usize {
         text.len()
     }
-    /// Where a text holds what looks like a secret; never the value.
+    /// The places in a text that look like secrets, without their values.
     fn scan(&self, _text: &str) -> Vec<KeyFinding> {
         Vec::new()
     }
 }
 
-/// Something in a text that looks like a secret.
+/// A place in a text that looks like a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFinding {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What it looks like, in words.
+    /// The kind of secret, in words.
     pub kind: &'static str,
 }
 

@@ -1,5 +1,6 @@
-//! Just enough HTTP/1.1 to serve on loopback: requests with a length or in chunks, answers whole or in chunks, a thread
-//! for each connection, because clients open few and some of them hang for long. Everything that is read has a bound.
+//! A minimal HTTP/1.1 server on loopback: requests with a content length or in chunks, responses whole or in chunks.
+//! Each connection has its own thread, because clients open few and some of them hang for long. Everything that is read
+//! has a limit.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,19 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The longest line of a head, and the most lines.
+/// Maximum bytes of a line of the head, and maximum number of lines.
 const MAX_LINE: u64 = 1 << 20;
 const MAX_LINES: usize = 200;
-/// The largest body.
+/// Maximum size of a body in bytes.
 const MAX_BODY: usize = 256 << 20;
-/// The most connections at a time; what is over is closed.
+/// Maximum number of open connections; further ones are closed.
 const MAX_CONNECTIONS: usize = 256;
 const TICK: Duration = Duration::from_millis(20);
 
-/// A listener on loopback and its connections; they end when this is dropped.
+/// A listener on loopback with its connections. Dropping it ends them.
 #[derive(Debug)]
 pub struct Loopback {
-    /// Where it listens, without a path.
+    /// The URL without a path.
     pub url: String,
     state: Arc<Connections>,
 }
@@ -33,10 +34,10 @@ pub struct Connections {
 }
 
 impl Loopback {
-    /// Listens on this port, 0 for a free one, and has every request answered. An error of `answer` ends the connection.
+    /// Listens on this port (0 for a free one) and answers every request. An error of `answer` ends the connection.
     ///
     /// # Errors
-    /// If the port cannot be bound.
+    /// Fails if the port cannot be bound.
     pub fn start(
         port: u16,
         answer: impl Fn(&mut TcpStream, &Request, &Connections) -> io::Result<()>
@@ -56,7 +57,7 @@ impl Loopback {
         Ok(server)
     }
 
-    /// How many connections were made so far.
+    /// The number of connections accepted so far.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::SeqCst)
@@ -76,10 +77,10 @@ impl Connections {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Says nothing until the other side hangs up or the server ends; then the connection is over.
+    /// Sends nothing until the client disconnects or the server stops; then ends the connection.
     ///
     /// # Errors
-    /// Always: the connection has ended.
+    /// Always fails, because the connection has ended.
     pub fn hang(&self, out: &TcpStream) -> io::Result<()> {
         out.set_read_timeout(Some(TICK))?;
         while !self.stopped() {
@@ -134,29 +135,29 @@ fn accept(
     }
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Debug)]
 pub struct Request {
-    /// As in `POST`.
+    /// The method, such as `POST`.
     pub method: String,
-    /// With the query.
+    /// The path with the query.
     pub path: String,
-    /// The first line and the headers, byte for byte, with the blank line behind them.
+    /// The request line and the headers, byte for byte, including the blank line after them.
     pub head: String,
-    /// Names in lower case.
+    /// The headers with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Without its chunks.
+    /// The body with its chunks joined.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// Head and body as text.
+    /// The head and the body as text.
     #[must_use]
     pub fn text(&self) -> String {
         self.head.clone() + &String::from_utf8_lossy(&self.body)
     }
 
-    /// The first value of a header; the name is in lower case.
+    /// The first value of a header; the name must be in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -165,7 +166,7 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The key, as any of the vendors takes it.
+    /// The API key, from any of the headers or parameters that vendors use.
     pub(crate) fn key(&self) -> Option<String> {
         let bearer = self
             .header("authorization")
@@ -184,7 +185,7 @@ impl Request {
     }
 }
 
-/// The next request of a connection; none at its end, and none where it is no HTTP.
+/// Reads the next request of a connection; `None` at its end, or if it is not HTTP.
 fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut head = line(stream)?;
     let mut words = head.trim_end().split(' ');
@@ -212,7 +213,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     None
 }
 
-/// One line with its end.
+/// Reads one line with its line ending.
 fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut line = String::new();
     stream.by_ref().take(MAX_LINE).read_line(&mut line).ok()?;
@@ -263,7 +264,7 @@ fn exactly(stream: &mut BufReader<TcpStream>, length: usize) -> Option<Vec<u8>> 
     Some(body)
 }
 
-/// The bytes of a whole answer. `headers` are lines, each with its `\r\n`.
+/// The bytes of a complete response. Each line of `headers` ends in `\r\n`.
 pub fn whole(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let head = format!(
@@ -274,7 +275,7 @@ pub fn whole(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// The head of an answer that comes in chunks. `headers` are lines, each with its `\r\n`.
+/// The head of a chunked response. Each line of `headers` ends in `\r\n`.
 #[must_use]
 pub fn stream_head(status: u16, headers: &str) -> Vec<u8> {
     let reason = reason(status);
@@ -285,7 +286,7 @@ pub fn stream_head(status: u16, headers: &str) -> Vec<u8> {
 /// The header of an event stream.
 pub const EVENT_STREAM: &str = "content-type: text/event-stream\r\ncache-control: no-cache\r\n";
 
-/// One chunk of a body; nothing for no bytes, because an empty chunk would be the last one.
+/// One chunk of a body. No bytes give no chunk, because an empty chunk would end the body.
 pub fn chunk(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
     match bytes.len() {
@@ -294,14 +295,14 @@ pub fn chunk(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     }
 }
 
-/// The end of a body in chunks.
+/// The end of a chunked body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
-        404 => "Not Found",
+        404 => "Not OfferedTool",
         429 => "Too Many Requests",
         500 => "Internal Server Error",
         _ => "Status",

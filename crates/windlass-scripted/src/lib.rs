@@ -1,30 +1,31 @@
-//! A model server on loopback that plays a script. It speaks the wires of four vendors, finds out from each request how
-//! far the script is, and asks for work with the tools that the agent offers. It never reaches out.
+//! A model server on loopback that plays a script. It supports the wire formats of four vendors, derives from each
+//! request how far the script has got, and calls the tools that the agent offers. It never makes connections itself.
 //!
-//! It keeps no place in the script: the place is in the history that every request carries. So a retry gets the same
-//! answer again, and a side question (a title, a topic) moves nothing.
+//! The server does not store its position in the script: the position follows from the history in every request. So a
+//! retry gets the same answer again, and a side question (a title, a topic) does not advance the script.
 //!
-//! [`http`] is the HTTP/1.1 of all servers for tests; [`ByteServer`] sends exactly the bytes that a test wants.
+//! [`http`] is the HTTP/1.1 implementation of all test servers; [`ByteServer`] sends exactly the bytes that a test
+//! wants.
 
-mod bytes;
+mod answers;
+mod byte_server;
 pub mod http;
-mod offer;
-mod prose;
+mod recorded_request;
 mod request;
 mod script;
-mod seen;
-mod serve;
+mod server;
+mod text_edits;
 mod tools;
 mod wire;
 
-pub use bytes::{Act, ByteServer, Received};
+pub use byte_server::{Act, ByteServer, Received};
+pub use recorded_request::Seen;
 pub use script::{Move, Script, Usage};
-pub use seen::Seen;
-pub use serve::Server;
+pub use server::Server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A lock whose data is good even when a thread that held it died.
+/// Locks a mutex. A panic of another thread cannot leave the data in a bad state, so poisoning is ignored.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

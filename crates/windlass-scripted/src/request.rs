@@ -1,38 +1,39 @@
-//! What a request says, whichever wire it came over: the tools it offers and how far the script is. Pure.
+//! The content of a request, independent of its wire format: the offered tools, and how far the script has got. All
+//! functions are pure.
 
 use serde_json::Value;
 
 /// A tool that the agent offers to its model.
 #[derive(Debug, Clone)]
-pub(crate) struct Tool {
+pub(crate) struct AgentTool {
     pub(crate) name: String,
-    /// It takes text, not JSON.
+    /// True if it takes text instead of JSON.
     pub(crate) freeform: bool,
-    /// What it says about itself.
+    /// The description of the tool.
     pub(crate) about: String,
     /// The schema of its arguments.
     pub(crate) schema: Value,
 }
 
-/// A question to the model.
+/// A request to the model.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct ModelRequest {
     pub(crate) model: String,
     pub(crate) stream: bool,
-    pub(crate) tools: Vec<Tool>,
-    /// The form that the answer must have.
+    pub(crate) tools: Vec<AgentTool>,
+    /// The schema that the answer must match.
     pub(crate) schema: Option<Value>,
-    /// All of it, as it came.
+    /// The raw body of the request.
     pub(crate) whole: String,
-    /// Names of host tools anywhere in it: some agents tell them in words, and have them looked up before a call.
+    /// Names of host tools anywhere in the request. Some agents name them in prose, and search for them before a call.
     pub(crate) named: Vec<String>,
-    /// Calls in the history. Only this server makes any.
+    /// Calls in the history. All of them come from this server.
     pub(crate) calls: usize,
-    /// What the model said in the history.
+    /// Texts of the model in the history.
     pub(crate) said: Vec<String>,
 }
 
-impl Asked {
+impl ModelRequest {
     pub(crate) fn new(body: &Value) -> Self {
         let model = body["model"].as_str().unwrap_or("scripted").to_owned();
         Self {
@@ -42,7 +43,7 @@ impl Asked {
         }
     }
 
-    /// How many answers of the script are in the history, of which these are words.
+    /// The position in the script: the number of its answers in the history. `words` are the texts of the script.
     pub(crate) fn place(&self, words: &[&str]) -> usize {
         self.calls
             + self
@@ -65,17 +66,17 @@ pub(crate) fn host_tools(body: &str) -> Vec<String> {
     names
 }
 
-/// A schema where there is one.
+/// The value if it is a schema.
 pub(crate) fn schema(value: &Value) -> Option<Value> {
     value.is_object().then(|| value.clone())
 }
 
-/// The items of a list; nothing where it is none.
+/// The items of an array; none if it is not one.
 pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A text of a field; empty where there is none.
+/// The text of a field; empty if it is not a text.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -1,77 +1,77 @@
-//! What the scripted model does, in words that fit every agent. Plain data; a script can be read from JSON.
+//! The script of the model, in terms that fit every agent. It is plain data and can be read from JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One move. Each becomes one answer of the model, or two where an agent wants to read a file before it changes it.
+/// One move. Each becomes one answer of the model, or two if an agent has to read a file before it changes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Move {
     /// Run a command line.
     Shell(String),
-    /// Look into a file.
+    /// Read the file at this path.
     Read(String),
-    /// Make a file with this text.
+    /// Create a file with this text.
     Write {
-        /// Relative to the workspace.
+        /// Path relative to the workspace.
         path: String,
-        /// All of it.
+        /// The whole content of the file.
         text: String,
     },
-    /// Change a place in a file that is there.
+    /// Replace text in an existing file.
     Edit {
-        /// Relative to the workspace.
+        /// Path relative to the workspace.
         path: String,
-        /// One whole line or more.
+        /// The text to replace: one or more whole lines.
         old: String,
-        /// What stands there afterwards.
+        /// The text that replaces `old`.
         new: String,
     },
-    /// Remove a file.
+    /// Delete the file at this path.
     Delete(String),
-    /// Call a tool by its name, offered or not.
+    /// Call a tool by its name, even if it is not offered.
     Call {
-        /// The name, or the end of one: a host tool may have a prefix.
+        /// The name or its last part, because a host tool may have a prefix.
         tool: String,
-        /// Its arguments.
+        /// The arguments of the call.
         args: Value,
     },
-    /// Say something and end the turn.
+    /// Send a text and end the turn.
     Say(String),
-    /// Give an answer of a schema, in the way that the agent asks for one.
+    /// Give a structured answer, in the way that the agent asks for one.
     Json(Value),
-    /// Decline, as the vendor declines.
+    /// Refuse, in the vendor's form of a refusal.
     Refuse(String),
-    /// Answer with an error; for ever, or so many times before the next move is played.
+    /// Answer with an error, either always or a number of times before the next move.
     Fail {
-        /// The HTTP status.
+        /// The HTTP status of the response.
         status: u16,
-        /// How many times.
+        /// The number of failures; absent to fail always.
         #[serde(default)]
         times: Option<usize>,
     },
-    /// Take the request and say nothing.
+    /// Accept the request and never answer.
     Hang,
-    /// What comes before is done once a question holds these words: agents that begin anew with each prompt have no
-    /// history that says so.
+    /// Treat all moves before this one as done if a request contains this text. It serves agents that start anew with
+    /// each prompt, without a history.
     Heard(String),
-    /// Say something word by word.
+    /// Send a text word by word.
     Slow {
-        /// The words.
+        /// The text to send.
         text: String,
-        /// Milliseconds before each.
+        /// The pause before each word in milliseconds.
         pause_ms: u64,
     },
 }
 
-/// What every answer says it used.
+/// The usage that every answer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Input that came from no cache.
+    /// Input tokens that were not cached.
     pub fresh: u64,
-    /// Input that came from a cache.
+    /// Input tokens that were read from a cache.
     pub cached: u64,
-    /// Output.
+    /// Output tokens of each answer.
     pub output: u64,
 }
 
@@ -85,22 +85,23 @@ impl Default for Usage {
     }
 }
 
-/// The whole of it.
+/// A script with its parameters.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Script {
-    /// Played in order; what comes after the last is a plain "Done.".
+    /// The moves in order. After the last one, every answer is "Done.".
     pub moves: Vec<Move>,
-    /// What each answer used.
+    /// The usage that every answer reports.
     pub usage: Usage,
-    /// The workspace, as the agent sees it; agents that want absolute paths get them below it.
+    /// The workspace as the agent sees it. Agents that want absolute paths get paths below it.
     pub root: String,
-    /// Also requests without tools are the work itself, not side questions: for runtimes that give the model none.
+    /// True if requests without tools belong to the work as well, instead of being side questions. For runtimes that
+    /// give the model no tools.
     pub without_tools: bool,
 }
 
 impl Script {
-    /// A script of these moves in that workspace.
+    /// A script of these moves in this workspace.
     pub fn new(root: &std::path::Path, moves: impl Into<Vec<Move>>) -> Self {
         Self {
             moves: moves.into(),
@@ -111,7 +112,7 @@ impl Script {
 }
 
 impl Move {
-    /// Whether it is an edit, which some agents want in the text of an answer.
+    /// Whether it edits a file, which some agents want in the text of an answer.
     pub(crate) fn changes_a_file(&self) -> bool {
         matches!(
             self,

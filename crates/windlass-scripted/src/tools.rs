@@ -1,20 +1,18 @@
-//! What an agent offers its model, looked up by what a tool is for: by its usual names, or by an operation that its
-//! schema names. Names of arguments are read from the schemas, so that an agent nobody has seen yet is served as well.
-//! Data and lookups alone; pure.
+//! Finds the tool that an agent offers for a purpose: by its usual names, or by an operation in its schema. Names of
+//! arguments are read from the schemas, so that unknown agents work as well. This file has only data and pure lookups.
 
 use serde_json::{Map, Value, json};
 
-use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, list};
+use crate::answers::{AnswerItem, CallInput};
+use crate::request::{AgentTool, ModelRequest, list};
 
-/// Something a tool is for: the names of tools that do nothing else, and the words for it where one tool does several
-/// things and an argument says which.
-pub(crate) struct Use {
+/// A purpose of tools: the names of tools with only this purpose, and the names of the operation in tools with several.
+pub(crate) struct ToolPurpose {
     names: &'static [&'static str],
     operations: &'static [&'static str],
 }
 
-pub(crate) const SHELL: Use = Use {
+pub(crate) const SHELL: ToolPurpose = ToolPurpose {
     names: &[
         "Bash",
         "bash",
@@ -31,40 +29,41 @@ pub(crate) const SHELL: Use = Use {
     ],
     operations: &[],
 };
-pub(crate) const READ: Use = Use {
+pub(crate) const READ: ToolPurpose = ToolPurpose {
     names: &["Read", "read", "read_file"],
     operations: &["view", "read"],
 };
-pub(crate) const WRITE: Use = Use {
+pub(crate) const WRITE: ToolPurpose = ToolPurpose {
     names: &["Write", "write", "write_file", "create_file"],
     operations: &["create", "write"],
 };
-pub(crate) const EDIT: Use = Use {
+pub(crate) const EDIT: ToolPurpose = ToolPurpose {
     names: &["Edit", "edit", "edit_file", "replace", "str_replace"],
     operations: &["str_replace", "replace"],
 };
-pub(crate) const DELETE: Use = Use {
+pub(crate) const DELETE: ToolPurpose = ToolPurpose {
     names: &["delete_file", "Delete", "delete"],
     operations: &["delete", "remove"],
 };
-pub(crate) const PATCH: Use = Use {
+pub(crate) const PATCH: ToolPurpose = ToolPurpose {
     names: &["apply_patch", "patch"],
     operations: &[],
 };
-/// Who has to be asked for a host tool before it is called, and who then calls it where it is not called by its name.
-/// A search that says where tools are and not which, by a type of its own in the place of a name: no function can be
-/// called so.
+/// Stands for a search tool that has a type of its own instead of a name, and lists no tools. No function can have this
+/// name.
 pub(crate) const UNLISTED: &str = "type/tool_search";
-pub(crate) const SEARCH: Use = Use {
+/// Searches for a host tool, which some agents want before its call.
+pub(crate) const SEARCH: ToolPurpose = ToolPurpose {
     names: &["ToolSearch", "tool_search", UNLISTED],
     operations: &[],
 };
-pub(crate) const CALLER: Use = Use {
+/// Calls a host tool by name, for agents that do not offer it as a tool of its own.
+pub(crate) const CALLER: ToolPurpose = ToolPurpose {
     names: &["tool_call"],
     operations: &[],
 };
-/// A tool that is the form of an answer, and does nothing.
-pub(crate) const STRUCTURED: Use = Use {
+/// A tool that only gives the form of a structured answer.
+pub(crate) const STRUCTURED: ToolPurpose = ToolPurpose {
     names: &[
         "StructuredOutput",
         "structured_output",
@@ -76,11 +75,11 @@ pub(crate) const STRUCTURED: Use = Use {
     operations: &[],
 };
 
-/// The argument that says which operation is meant.
+/// The argument that selects an operation.
 const OPERATION: &[&str] = &["command", "operation", "action"];
 pub(crate) const COMMAND: &[&str] = &["command", "cmd"];
 const PATH: &[&str] = &["file_path", "filePath", "absolute_path", "path", "filename"];
-/// Those that want the whole path, whatever they say about it.
+/// Path arguments that are always absolute, whatever their description says.
 const ABSOLUTE: &[&str] = &["file_path", "filePath", "absolute_path"];
 pub(crate) const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
 pub(crate) const OLD: &[&str] = &[
@@ -103,24 +102,24 @@ pub(crate) const NEW: &[&str] = &[
 ];
 pub(crate) const PATCH_TEXT: &[&str] = &["patchText", "patch", "input", "patch_text"];
 
-/// An offered tool, with the operation where it wants one.
+/// An offered tool, with the operation to select if it has several.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'a> {
-    pub(crate) tool: &'a Tool,
+pub(crate) struct OfferedTool<'a> {
+    pub(crate) tool: &'a AgentTool,
     operation: Option<(&'static str, &'static str)>,
 }
 
-/// The tool that is for this; none where nothing offered is.
-pub(crate) fn find<'a>(asked: &'a Asked, wanted: &Use) -> Option<Found<'a>> {
+/// The offered tool for this purpose, if any.
+pub(crate) fn find<'a>(asked: &'a ModelRequest, wanted: &ToolPurpose) -> Option<OfferedTool<'a>> {
     let named = |name: &str| asked.tools.iter().find(|tool| tool.name == name);
     if let Some(tool) = wanted.names.iter().find_map(|name| named(name)) {
-        return Some(Found {
+        return Some(OfferedTool {
             tool,
             operation: None,
         });
     }
-    let offers = |tool: &'a Tool| {
-        Some(Found {
+    let offers = |tool: &'a AgentTool| {
+        Some(OfferedTool {
             tool,
             operation: Some(operation(tool, wanted.operations)?),
         })
@@ -128,8 +127,8 @@ pub(crate) fn find<'a>(asked: &'a Asked, wanted: &Use) -> Option<Found<'a>> {
     asked.tools.iter().find_map(offers)
 }
 
-/// The argument of a tool that takes one of these words, and the word.
-fn operation(tool: &Tool, words: &[&'static str]) -> Option<(&'static str, &'static str)> {
+/// The argument of a tool that accepts one of these operations, and the operation.
+fn operation(tool: &AgentTool, words: &[&'static str]) -> Option<(&'static str, &'static str)> {
     let takes = |argument: &str, word: &str| {
         list(&tool.schema["properties"][argument]["enum"]).any(|known| known.as_str() == Some(word))
     };
@@ -142,18 +141,18 @@ fn operation(tool: &Tool, words: &[&'static str]) -> Option<(&'static str, &'sta
     OPERATION.iter().find_map(of)
 }
 
-/// Whether a tool is only the form of an answer.
-pub(crate) fn is_form(tool: &Tool) -> bool {
+/// Whether a tool only gives the form of a structured answer.
+pub(crate) fn is_form(tool: &AgentTool) -> bool {
     STRUCTURED.names.contains(&tool.name.as_str())
 }
 
-impl Found<'_> {
-    /// Whether the tool does several things, and is told which.
+impl OfferedTool<'_> {
+    /// Whether the tool has several operations.
     pub(crate) fn is_operation(&self) -> bool {
         self.operation.is_some()
     }
 
-    /// The name among these that the tool knows; the first where it knows none.
+    /// The first of these names that the tool's schema has; the first name if it has none.
     pub(crate) fn argument(&self, names: &[&'static str]) -> &'static str {
         let properties = &self.tool.schema["properties"];
         names
@@ -164,7 +163,7 @@ impl Found<'_> {
             .unwrap_or_default()
     }
 
-    /// The argument for a file, and the path in the form that the tool wants.
+    /// The path argument, with the path in the form that the tool wants.
     pub(crate) fn file(&self, root: &str, path: &str) -> (&'static str, Value) {
         let name = self.argument(PATH);
         let about = self.tool.schema["properties"][name]["description"]
@@ -184,8 +183,8 @@ impl Found<'_> {
         )
     }
 
-    /// A call with these arguments, and with something for every other one that must be there.
-    pub(crate) fn call(&self, given: &[(&str, Value)]) -> Item {
+    /// A call with these arguments, and with fillers for all other required ones.
+    pub(crate) fn call(&self, given: &[(&str, Value)]) -> AnswerItem {
         let mut args = Map::new();
         if let Some((argument, word)) = self.operation {
             args.insert(argument.to_owned(), json!(word));
@@ -201,17 +200,18 @@ impl Found<'_> {
                 );
             }
         }
-        Item::Call {
+        AnswerItem::Call {
             name: self.tool.name.clone(),
-            input: Input::Json(Value::Object(args)),
+            input: CallInput::Json(Value::Object(args)),
         }
     }
 }
 
-/// How deep a schema is followed.
+/// Maximum depth of a schema.
 const DEEPEST: usize = 8;
 
-/// Something that a schema takes: the first word of a list, no for a question, what must be there of an object.
+/// The smallest value that a schema accepts: the first value of an enum, false for a boolean, only the required fields
+/// of an object.
 pub(crate) fn filler(schema: &Value) -> Value {
     filled(schema, DEEPEST)
 }
@@ -220,7 +220,7 @@ fn filled(schema: &Value, deeper: usize) -> Value {
     if let Some(first) = list(&schema["enum"]).next() {
         return first.clone();
     }
-    // Gemini writes types in capitals.
+    // Gemini writes types in upper case.
     match schema["type"]
         .as_str()
         .unwrap_or_default()
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_filled_with_the_least_that_it_takes() {
+    fn a_schema_is_filled_with_the_smallest_value() {
         check(
             json!({ "enum": ["user", "model"], "type": "STRING" }),
             json!("user"),

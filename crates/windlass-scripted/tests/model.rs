@@ -1,5 +1,5 @@
-//! The scripted model over real sockets: each wire asks for the same work, and the place in the script follows the
-//! history alone.
+//! Tests of the scripted model over real sockets: each wire format requests the same work, and the position in the
+//! script follows from the history alone.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ fn server(moves: Vec<Move>) -> Server {
     .unwrap()
 }
 
-/// The status and the body of an answer.
+/// Sends a request. Returns the status and the body of the response.
 fn post(server: &Server, path: &str, body: &Value) -> (u16, String) {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let body = body.to_string();
@@ -38,7 +38,7 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, String) {
 const BASH: &str =
     r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}"#;
 
-/// A question on one of the wires, with so many calls and these words in its history.
+/// A request in one of the wire formats, with this many calls and these texts in its history.
 fn question(path: &str, stream: bool, calls: usize, said: &[&str]) -> Value {
     let schema: Value = serde_json::from_str(BASH).unwrap();
     let mut body = json!({ "model": "m", "stream": stream });
@@ -104,7 +104,7 @@ const WIRES: &[&str] = &[
     "/v1beta/models/m:generateContent",
 ];
 
-/// On every wire, streamed and whole, an answer at this place holds this text.
+/// Checks on every wire format, streamed and whole, that the answer at this position contains this text.
 #[track_caller]
 fn check_all(moves: &[Move], calls: usize, said: &[&str], holds: &str) {
     for path in WIRES {
@@ -124,7 +124,7 @@ fn check_all(moves: &[Move], calls: usize, said: &[&str], holds: &str) {
 }
 
 #[test]
-fn the_place_follows_the_history_on_every_wire() {
+fn the_position_follows_from_the_history_on_every_wire() {
     let moves = [
         Move::Shell("ls one".into()),
         Move::Say("half".into()),
@@ -164,7 +164,7 @@ fn usage_is_what_the_script_says_in_each_vendors_words() {
 }
 
 #[test]
-fn a_side_question_gets_few_words_and_moves_nothing() {
+fn a_side_question_gets_a_short_answer_and_does_not_advance_the_script() {
     let server = server(vec![Move::Fail {
         status: 500,
         times: None,
@@ -204,7 +204,7 @@ fn a_side_question_may_offer_the_form_of_its_answer() {
 }
 
 #[test]
-fn who_begins_anew_goes_on_behind_the_words_it_heard() {
+fn an_agent_without_history_continues_after_the_text_it_sent() {
     let say = |text: &str| Move::Say(text.into());
     let moves = [
         Move::Shell("ls one".into()),
@@ -212,7 +212,7 @@ fn who_begins_anew_goes_on_behind_the_words_it_heard() {
         Move::Heard("go".into()),
         Move::Shell("ls two".into()),
     ];
-    // Every question holds the word, so all before it is done, with a history of it or without.
+    // Every request contains the text, so all moves before it are done, with or without a history.
     check_all(&moves, 0, &[], "two");
     check_all(&moves, 1, &["half"], "two");
     check_all(&moves, 1, &[], "Do");
@@ -227,7 +227,7 @@ fn who_begins_anew_goes_on_behind_the_words_it_heard() {
 }
 
 #[test]
-fn a_failure_that_is_counted_gives_way() {
+fn a_limited_number_of_failures_ends() {
     let server = server(vec![
         Move::Fail {
             status: 529,
@@ -248,7 +248,7 @@ fn a_failure_that_is_counted_gives_way() {
 }
 
 #[test]
-fn what_was_asked_is_kept_with_its_key() {
+fn requests_are_recorded_with_their_key() {
     let server = server(Vec::new());
     post(
         &server,
@@ -264,7 +264,7 @@ fn what_was_asked_is_kept_with_its_key() {
 }
 
 #[test]
-fn what_is_no_question_is_not_answered_as_one() {
+fn requests_that_are_not_for_a_model_get_no_answer_of_the_script() {
     let server = server(Vec::new());
     assert_eq!(
         post(&server, "/v1/messages/count_tokens", &json!({})).0,
@@ -283,7 +283,7 @@ fn a_gemini_tool_has_its_schema_in_any_of_three_fields() {
         "parameters_json_schema",
     ] {
         let server = server(vec![Move::Shell("true".into())]);
-        // The name of the argument is not the usual one, so that it has to be looked up.
+        // The argument does not have its usual name, so it has to be looked up in the schema.
         let schema = json!({ "type": "object", "properties": { "cmd": { "type": "string" } }, "required": ["cmd"] });
         let mut tool = json!({ "name": "bash" });
         tool[field] = schema;

@@ -12,18 +12,16 @@ use windlass_edit::matching::EditError;
 use windlass_edit::patch::{Found, HunkProblem, Patch, PatchError, Plan};
 
 use crate::change;
-use crate::place::{blocking, read_bounded, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{blocking, read_bounded, writes};
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     patch: String,
 }
 
-/// The tool.
-pub(crate) struct ApplyPatch(pub(crate) Arc<Seen>);
+pub(crate) struct ApplyPatch(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for ApplyPatch {
     type Args = Args;

@@ -1,4 +1,4 @@
-//! ask_user: the model's own question to the person. Never used for approvals; those are the engine's.
+//! ask_user: a question of the model to the user. Approvals do not use it; the engine asks for those.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,11 +7,10 @@ use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
-use crate::place::at_most;
+use crate::paths::at_most;
 
 const MAX_OPTIONS: usize = 10;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -20,7 +19,6 @@ pub(crate) struct Args {
     options: Vec<String>,
 }
 
-/// The tool.
 pub(crate) struct AskUser;
 
 impl TypedTool for AskUser {

@@ -1,5 +1,5 @@
-//! bash: runs a command to its end, or starts, polls and stops one in the background. A non-zero exit is an error
-//! for the model with all it needs to see. Never decides whether a command may run.
+//! bash: runs a command until it exits, or starts, polls and stops one in the background. A non-zero exit status is an
+//! error for the model, with the whole output. This tool never decides whether a command may run.
 
 use std::time::Duration;
 
@@ -11,17 +11,16 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
 
-use crate::line;
+use crate::command_touches;
 use crate::process::command;
-use crate::ran;
+use crate::run_command;
 
-/// Seconds a command may take when it does not say, and at most.
+/// The default and the maximum timeout of a command, in seconds.
 const DEFAULT_TIMEOUT: u64 = 120;
 const MAX_TIMEOUT: u64 = 600;
-/// Bytes of a background job's output in one answer.
+/// Maximum bytes of a background job's output per poll.
 const POLL: usize = 20_000;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -40,7 +39,7 @@ pub(crate) struct Args {
     stop: Option<String>,
 }
 
-enum Wish {
+enum BashAction {
     Run(Command),
     Start(Command),
     Poll(JobId, u64),
@@ -48,7 +47,7 @@ enum Wish {
 }
 
 impl Args {
-    fn wish(self) -> Result<Wish, ToolFailure> {
+    fn action(self) -> Result<BashAction, ToolFailure> {
         match (self.command, self.poll, self.stop) {
             (Some(line), None, None) if line.trim().is_empty() => {
                 Err(ToolFailure::invalid("`command` is empty"))
@@ -65,13 +64,13 @@ impl Args {
                     ..command(line, Duration::from_secs(seconds))
                 };
                 Ok(if self.background {
-                    Wish::Start(command)
+                    BashAction::Start(command)
                 } else {
-                    Wish::Run(command)
+                    BashAction::Run(command)
                 })
             }
-            (None, Some(job), None) => Ok(Wish::Poll(JobId(job), self.offset.unwrap_or(0))),
-            (None, None, Some(job)) => Ok(Wish::Stop(JobId(job))),
+            (None, Some(job), None) => Ok(BashAction::Poll(JobId(job), self.offset.unwrap_or(0))),
+            (None, None, Some(job)) => Ok(BashAction::Stop(JobId(job))),
             _ => Err(ToolFailure::invalid(
                 "give exactly one of `command`, `poll` and `stop`",
             )),
@@ -79,7 +78,6 @@ impl Args {
     }
 }
 
-/// The tool.
 pub(crate) struct Bash;
 
 impl TypedTool for Bash {
@@ -89,31 +87,36 @@ impl TypedTool for Bash {
     const EFFECT: Effect = Effect::Execute;
 
     fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        match args.wish()? {
-            Wish::Run(command) | Wish::Start(command) => {
+        match args.action()? {
+            BashAction::Run(command) | BashAction::Start(command) => {
                 if !command.workdir.is_empty() {
                     refuse_outside(ctx, &command.workdir)?;
                 }
-                // The directory is no touch of its own: a rule that allows a command allows it anywhere inside.
-                Ok(line::touches(ctx, &command.line, &command.workdir))
+                // The working directory is not a touch of its own: a rule that allows a command allows it anywhere
+                // inside the workspace.
+                Ok(command_touches::touches(
+                    ctx,
+                    &command.line,
+                    &command.workdir,
+                ))
             }
-            Wish::Poll(..) | Wish::Stop(_) => Ok(Vec::new()),
+            BashAction::Poll(..) | BashAction::Stop(_) => Ok(Vec::new()),
         }
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-        match args.wish()? {
-            Wish::Run(command) => {
-                // The same reading that it was judged by.
-                let touches = line::touches(&ctx, &command.line, &command.workdir);
+        match args.action()? {
+            BashAction::Run(command) => {
+                // The gate judged the command by the same parsed script.
+                let touches = command_touches::touches(&ctx, &command.line, &command.workdir);
                 let looks = touches
                     .iter()
                     .filter_map(Touch::script)
                     .all(Script::only_looks);
                 let late = format!("raise timeout_s (at most {MAX_TIMEOUT}) or use `background`");
-                ran::run(Command { looks, ..command }, &late, &ctx).await
+                run_command::run(Command { looks, ..command }, &late, &ctx).await
             }
-            Wish::Start(command) => {
+            BashAction::Start(command) => {
                 let job = ctx.processes.start(command).map_err(failed)?;
                 let text = format!(
                     "started job {0}; poll it with poll={0:?}, end it with stop={0:?}. It ends with the run.",
@@ -121,8 +124,8 @@ impl TypedTool for Bash {
                 );
                 Ok(ToolOutput::text(text))
             }
-            Wish::Poll(job, offset) => poll(&job, offset, &ctx),
-            Wish::Stop(job) => {
+            BashAction::Poll(job, offset) => poll(&job, offset, &ctx),
+            BashAction::Stop(job) => {
                 ctx.processes.stop(&job).await.map_err(no_job)?;
                 Ok(ToolOutput::text(format!("job {} is stopped", job.0)))
             }
@@ -130,7 +133,7 @@ impl TypedTool for Bash {
     }
 }
 
-/// A command that starts outside is not work on this workspace.
+/// A command that starts outside the workspace does not belong to this run's work.
 fn refuse_outside(ctx: &ToolCtx<'_>, workdir: &str) -> Result<(), ToolFailure> {
     let resolved = ctx.files.resolve(workdir)?;
     if resolved.inside {

@@ -1,4 +1,4 @@
-//! calculator: evaluates one arithmetic expression. Fractions stay exact as long as they fit; never runs code.
+//! calculator: evaluates one arithmetic expression. Fractions stay exact as long as they fit; the tool never runs code.
 
 mod expression;
 mod number;
@@ -8,14 +8,12 @@ use serde::Deserialize;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     expression: String,
 }
 
-/// The tool.
 pub(crate) struct Calculator;
 
 impl TypedTool for Calculator {

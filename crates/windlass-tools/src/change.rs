@@ -1,5 +1,5 @@
-//! Writes a planned change of files, all of it or none, and reports it: counts and bounded diffs for the log, one
-//! line per file for the model. What the bytes are is decided before; nothing here reads or edits text.
+//! Writes planned changes to files, all or nothing, and reports them: line counts and bounded diffs for the log, one
+//! line per file for the model. The new content is decided before; nothing here reads or edits text.
 
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolFailure, ToolOutput};
@@ -8,14 +8,14 @@ use windlass_edit::diff::{Diff, unified};
 use windlass_edit::patch::Change;
 use windlass_edit::text::Text;
 
-use crate::place::{joined, tidy};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{joined, tidy};
 
-/// The longest diff that goes into the log or an approval, per file.
+/// Maximum bytes of a diff in the log or in an approval, per file.
 const MAX_DIFF: usize = 20_000;
 
-/// Refuses a patch that would move or delete a link: its lines are those of the file it points to, which stays, and
-/// a link means another file in another place.
+/// Rejects a patch that would move or delete a symlink. The patch has the lines of the target file, which would stay;
+/// and a moved relative link would point to another file.
 pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), ToolFailure> {
     for change in changes {
         let (Change::Delete { path, .. } | Change::Move { from: path, .. }) = change else {
@@ -34,12 +34,12 @@ pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), 
     Ok(())
 }
 
-/// Makes a planned change, unless the model has seen other bytes than those it would replace.
+/// Applies planned changes, unless the model last saw other content than the one to be replaced.
 pub(crate) fn apply(
     files: &dyn Files,
     changes: &[Change],
     notes: &[String],
-    seen: &Seen,
+    seen: &LastSeenFiles,
 ) -> Result<ToolOutput, ToolFailure> {
     for (path, before) in changes.iter().filter_map(|change| sides(change).0) {
         seen.check(files, path, before)?;
@@ -47,14 +47,14 @@ pub(crate) fn apply(
     Ok(output(write_all(files, changes, seen)?, notes))
 }
 
-/// Makes the changes in order, deletions last. When one fails, those before it are taken back.
+/// Applies the changes in order, deletions last. If one fails, the changes before it are rolled back.
 pub(crate) fn write_all(
     files: &dyn Files,
     changes: &[Change],
-    seen: &Seen,
+    seen: &LastSeenFiles,
 ) -> Result<Vec<FileChange>, ToolFailure> {
     let mut order: Vec<&Change> = changes.iter().collect();
-    // A deletion cannot fail half way through a plan if nothing comes after it.
+    // Deletions come last, so that a failing write never has to restore a deleted file.
     order.sort_by_key(|change| matches!(change, Change::Delete { .. }));
     let mut done: Vec<&Change> = Vec::with_capacity(order.len());
     for change in order {
@@ -74,7 +74,7 @@ pub(crate) fn write_all(
     Ok(changes.iter().map(report).collect())
 }
 
-/// The output of a tool that changed files: what it says to the model, and the changes for the log.
+/// The output of a tool that changed files: the text for the model, and the changes for the log.
 pub(crate) fn output(changes: Vec<FileChange>, notes: &[String]) -> ToolOutput {
     let mut text: Vec<String> = changes.iter().map(sentence).collect();
     text.extend(notes.iter().cloned());
@@ -85,7 +85,7 @@ pub(crate) fn output(changes: Vec<FileChange>, notes: &[String]) -> ToolOutput {
     }
 }
 
-/// The diffs of a plan, for an approval.
+/// The diffs of planned changes, for an approval.
 pub(crate) fn preview(changes: &[Change]) -> String {
     let shown = |change: &Change| {
         let (report, diff) = (report(change), diff(change));
@@ -97,10 +97,10 @@ pub(crate) fn preview(changes: &[Change]) -> String {
     changes.iter().map(shown).collect()
 }
 
-/// One side of a change: the path and the bytes of the file, where there is one.
+/// One side of a change: the path and the content of the file, if it exists.
 type Side<'a> = Option<(&'a str, &'a [u8])>;
 
-/// A change as its file before and after it.
+/// The file before and after a change.
 fn sides(change: &Change) -> (Side<'_>, Side<'_>) {
     match change {
         Change::Create { path, after } => (None, Some((path, after))),
@@ -119,7 +119,7 @@ fn sides(change: &Change) -> (Side<'_>, Side<'_>) {
     }
 }
 
-/// A change of the text of a file, which keeps its encoding and line ends.
+/// Edits the text of a file and keeps its encoding and line endings.
 pub(crate) fn modify<T>(
     files: &dyn Files,
     path: &str,
@@ -139,7 +139,7 @@ pub(crate) fn modify<T>(
     Ok((change, more))
 }
 
-/// Puts one side of a change in the place of the other.
+/// Replaces the old side of a change by the new one.
 fn swap(files: &dyn Files, old: Side<'_>, new: Side<'_>) -> Result<(), FileError> {
     match (old, new) {
         (Some((from, before)), Some((to, after))) if from != to => {
@@ -171,7 +171,7 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
     }
 }
 
-fn remember(files: &dyn Files, change: &Change, seen: &Seen) {
+fn remember(files: &dyn Files, change: &Change, seen: &LastSeenFiles) {
     let (old, new) = sides(change);
     if let Some((path, _)) = old {
         seen.forget(files, path);
@@ -230,7 +230,7 @@ fn sentence(change: &FileChange) -> String {
     }
 }
 
-/// A failure that names the file it is about.
+/// A failure that starts with the path of the file.
 pub(crate) fn about(
     path: &str,
     category: ErrorCategory,

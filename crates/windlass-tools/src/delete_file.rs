@@ -1,4 +1,4 @@
-//! delete_file: removes one file. Never removes a directory.
+//! delete_file: removes one file. It never removes a directory.
 
 use std::sync::Arc;
 
@@ -10,18 +10,16 @@ use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 use windlass_edit::patch::Change;
 
 use crate::change;
-use crate::place::{blocking, failure, read_bounded, tidy, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{blocking, failure, read_bounded, tidy, writes};
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     path: String,
 }
 
-/// The tool.
-pub(crate) struct DeleteFile(pub(crate) Arc<Seen>);
+pub(crate) struct DeleteFile(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for DeleteFile {
     type Args = Args;
@@ -45,7 +43,7 @@ impl TypedTool for DeleteFile {
             Err(err) if err.kind == FileErrorKind::NotFound => {
                 !is_link(ctx.files.as_ref(), &args.path)
             }
-            // What cannot be looked at proves nothing.
+            // A path that cannot be inspected proves nothing.
             Err(_) => return None,
         };
         Some(match gone {
@@ -66,9 +64,9 @@ impl TypedTool for DeleteFile {
 fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
     let before = match read_bounded(files, path) {
         Ok(before) => before,
-        // What is too large to be shown can still go away.
+        // A file that is too large to be shown can still be deleted.
         Err(err) if err.kind == FileErrorKind::TooLarge => Vec::new(),
-        // A link that leads nowhere is there all the same; removing it says so when nothing is.
+        // A dangling symlink is reported as not found, although it exists. If nothing exists, the removal reports it.
         Err(err) if err.kind == FileErrorKind::NotFound && is_link(files, path) => Vec::new(),
         Err(err) => return Err(failure(files, path, err)),
     };

@@ -1,5 +1,5 @@
-//! edit_file: replaces text by text in one file, several replacements in one write. Never touches a place the model
-//! did not name exactly once (or asked to replace everywhere).
+//! edit_file: replaces text in one file, several replacements in one write. It never changes a place that the model did
+//! not name unambiguously (or asked to replace everywhere).
 
 use std::sync::Arc;
 
@@ -14,12 +14,11 @@ use windlass_edit::patch::Change;
 use windlass_edit::text::{Text, lines};
 
 use crate::change::{self, about};
-use crate::place::{at_most, blocking, read_whole, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{at_most, blocking, read_whole, writes};
 
 const MAX_EDITS: usize = 100;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -30,20 +29,19 @@ pub(crate) struct Args {
     replace_all: bool,
     /// Several replacements instead of `old` and `new`.
     #[serde(default)]
-    edits: Vec<One>,
+    edits: Vec<TextReplacement>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct TextReplacement {
     old: String,
     new: String,
     #[serde(default)]
     replace_all: bool,
 }
 
-/// The tool.
-pub(crate) struct EditFile(pub(crate) Arc<Seen>);
+pub(crate) struct EditFile(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for EditFile {
     type Args = Args;
@@ -65,7 +63,7 @@ impl TypedTool for EditFile {
         let bytes = read_whole(ctx.files.as_ref(), &args.path).ok()?;
         let text = Text::decode(&bytes).ok()?;
         let edits = edits(&args).ok()?;
-        // Texts that hold each other, or nothing at all, look the same before and after.
+        // If one text contains the other, or the new text is empty, the states before and after cannot be told apart.
         let apart = |edit: &Edit<'_>| {
             !edit.new.is_empty() && !edit.new.contains(edit.old) && !edit.old.contains(edit.new)
         };
@@ -76,7 +74,7 @@ impl TypedTool for EditFile {
             |edit: &Edit<'_>| text.content.contains(edit.old),
             |edit: &Edit<'_>| text.content.contains(edit.new),
         );
-        // What would still be found apart from blanks and line ends was not replaced.
+        // If the old text is still found when whitespace and line endings are ignored, it was not replaced.
         let gone = |edit: &Edit<'_>| {
             matches!(
                 apply_all(&text.content, std::slice::from_ref(edit)),
@@ -102,7 +100,7 @@ impl TypedTool for EditFile {
     }
 }
 
-fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+fn edit(files: &dyn Files, args: &Args, seen: &LastSeenFiles) -> Result<ToolOutput, ToolFailure> {
     let (change, applied) = plan(files, args, Some(seen))?;
     let done = change::write_all(files, &[change], seen)?;
     let many = applied.iter().filter(|one| one.count > 1);
@@ -125,7 +123,7 @@ fn edit(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolF
 fn plan(
     files: &dyn Files,
     args: &Args,
-    seen: Option<&Seen>,
+    seen: Option<&LastSeenFiles>,
 ) -> Result<(Change, Vec<Applied>), ToolFailure> {
     let before = read_whole(files, &args.path)?;
     if let Some(seen) = seen {
@@ -197,7 +195,7 @@ fn refusal(args: &Args, edits: &[Edit<'_>], index: usize, err: &EditError) -> To
     about(&args.path, category, format!("{which}{err}{hint}{none}"))
 }
 
-/// Whether every line starts like the display of read_file.
+/// Whether every line starts with a line number as read_file shows it.
 fn numbered(old: &str) -> bool {
     let marked = |text: &str| {
         text.split_once('|').is_some_and(|(number, _)| {

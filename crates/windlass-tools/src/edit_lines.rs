@@ -1,4 +1,5 @@
-//! edit_lines: changes whole lines named by their anchors. An anchor that does not fit any more writes nothing.
+//! edit_lines: changes whole lines, which the model names by their anchors. If an anchor no longer matches, nothing is
+//! written.
 
 use std::sync::Arc;
 
@@ -12,23 +13,22 @@ use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
 use windlass_edit::patch::Change;
 
 use crate::change::{self, about};
-use crate::place::{at_most, blocking, read_whole, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{at_most, blocking, read_whole, writes};
 
 const MAX_EDITS: usize = 100;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     path: String,
-    edits: Vec<One>,
+    edits: Vec<AnchoredEdit>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
-    op: Op,
+struct AnchoredEdit {
+    op: LineOperation,
     /// First line; for insert_after the line before, or `0`.
     start: String,
     /// Last line, default `start`.
@@ -38,14 +38,13 @@ struct One {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Op {
+enum LineOperation {
     Replace,
     InsertAfter,
     Delete,
 }
 
-/// The tool.
-pub(crate) struct EditLines(pub(crate) Arc<Seen>);
+pub(crate) struct EditLines(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for EditLines {
     type Args = Args;
@@ -94,7 +93,7 @@ fn plan(files: &dyn Files, args: &Args) -> Result<Change, ToolFailure> {
     Ok(change)
 }
 
-fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
+fn line_edit(one: &AnchoredEdit) -> Result<LineEdit, ToolFailure> {
     let anchor = |text: &str| {
         Anchor::parse(text).ok_or_else(|| {
             ToolFailure::invalid(format!(
@@ -113,21 +112,21 @@ fn line_edit(one: &One) -> Result<LineEdit, ToolFailure> {
             .ok_or_else(|| ToolFailure::invalid(format!("{what} needs `text`")))
     };
     match one.op {
-        Op::Replace => Ok(LineEdit::Replace {
+        LineOperation::Replace => Ok(LineEdit::Replace {
             start,
             end,
             text: text("replace")?,
         }),
-        Op::InsertAfter if end != start => Err(ToolFailure::invalid(
+        LineOperation::InsertAfter if end != start => Err(ToolFailure::invalid(
             "insert_after takes one anchor, in `start`",
         )),
-        Op::InsertAfter => Ok(LineEdit::InsertAfter {
+        LineOperation::InsertAfter => Ok(LineEdit::InsertAfter {
             after: start,
             text: text("insert_after")?,
         }),
-        Op::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => Err(
+        LineOperation::Delete if one.text.as_ref().is_some_and(|text| !text.is_empty()) => Err(
             ToolFailure::invalid("delete takes no `text`; use replace to put lines there"),
         ),
-        Op::Delete => Ok(LineEdit::Delete { start, end }),
+        LineOperation::Delete => Ok(LineEdit::Delete { start, end }),
     }
 }

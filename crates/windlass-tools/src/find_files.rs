@@ -1,4 +1,4 @@
-//! find_files: files by the pattern of their path, honouring ignore files. Never looks into them.
+//! find_files: finds files by a pattern for their path, without ignored files. It never reads their content.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,13 +6,12 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::FindQuery;
 
-use crate::place::{blocking, failure, or_root, reads};
+use crate::paths::{blocking, failure, or_root, reads};
 
-/// Paths of one answer when no limit is given, and at most.
+/// The default and the maximum number of paths in one result.
 const DEFAULT_MAX: usize = 200;
 const MAX: usize = 2_000;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -22,7 +21,6 @@ pub(crate) struct Args {
     max: Option<usize>,
 }
 
-/// The tool.
 pub(crate) struct FindFiles;
 
 impl TypedTool for FindFiles {

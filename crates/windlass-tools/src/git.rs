@@ -1,13 +1,13 @@
-//! What the git tools share: how a refusal of git reads to the model. The calls themselves are the host's.
+//! Shared by the git tools: converts git errors to failures for the model. The host crate runs git.
 
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::ToolFailure;
 use windlass_host::git::GitError;
 
-/// Bytes of git's output that the model gets; the middle is left out of what is longer.
+/// Maximum bytes of git's output for the model. Of longer output the middle is omitted.
 pub(crate) const SHOWN: usize = 48_000;
 
-/// The failure for the model.
+/// Converts an error of git to a failure for the model.
 pub(crate) fn refused(err: GitError) -> ToolFailure {
     let category = match err {
         GitError::NotARepository => ErrorCategory::NotFound,

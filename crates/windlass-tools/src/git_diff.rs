@@ -1,4 +1,4 @@
-//! git_diff: what differs from the index or from a commit. Files that hold credentials are left out.
+//! git_diff: shows the differences from the index or from a commit. Files with credentials are left out.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,11 +8,10 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_host::git::{DiffOf, changed, diff};
 
 use crate::git::{SHOWN, refused};
-use crate::place::{at_most, reads};
+use crate::paths::{at_most, reads};
 
 const MAX_PATHS: usize = 50;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -26,7 +25,6 @@ pub(crate) struct Args {
     stat: bool,
 }
 
-/// The tool.
 pub(crate) struct GitDiff;
 
 impl TypedTool for GitDiff {
@@ -65,7 +63,7 @@ impl TypedTool for GitDiff {
             .into_iter()
             .filter(|name| is_credential(name) || kept_back(name))
             .collect();
-        // What a rule keeps back is not even named.
+        // A file that a rule hides is not even named.
         let hidden: Vec<String> = of
             .without
             .iter()

@@ -1,4 +1,4 @@
-//! git_status: branch and changed files, short. Never changes the index.
+//! git_status: shows the branch and the changed files in short form. It never changes the index.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,14 +6,12 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
 use crate::git::{SHOWN, refused};
-use crate::place::reads;
+use crate::paths::reads;
 
-/// Arguments: none.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {}
 
-/// The tool.
 pub(crate) struct GitStatus;
 
 impl TypedTool for GitStatus {

@@ -1,4 +1,4 @@
-//! grep: lines that match a pattern, honouring ignore files. Lines of files that hold credentials are never shown.
+//! grep: finds lines that match a pattern, without ignored files. Lines of files with credentials are never shown.
 
 use std::time::Duration;
 
@@ -10,17 +10,16 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{GrepQuery, Grepped};
 
-use crate::place::{blocking, failure, or_root, reads};
+use crate::paths::{blocking, failure, or_root, reads};
 
-/// Matching lines of one answer when no limit is given, and at most.
+/// The default and the maximum number of matching lines in one result.
 const DEFAULT_MAX: usize = 100;
 const MAX: usize = 1_000;
-/// The longest a search may take; it stops by itself before that, if it can.
+/// The timeout of a search. Normally the search stops itself before that.
 const DEADLINE: Duration = Duration::from_secs(40);
-/// Lines of context on each side, at most.
+/// Maximum lines of context before and after a match.
 const MAX_CONTEXT: usize = 20;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -39,7 +38,6 @@ pub(crate) struct Args {
     max: Option<usize>,
 }
 
-/// The tool.
 pub(crate) struct Grep;
 
 impl TypedTool for Grep {
@@ -73,7 +71,7 @@ impl TypedTool for Grep {
                 .grep(&query, &cancel)
                 .map_err(|err| failure(files, path, err))
         });
-        // A search looks at its own deadline between pieces of a file; one piece can still take long.
+        // The search checks its own deadline only between the pieces of a file, and one piece can take long.
         let found = tokio::time::timeout(DEADLINE, searched)
             .await
             .map_err(|_| {
@@ -86,7 +84,7 @@ impl TypedTool for Grep {
     }
 }
 
-/// Lines under the path of their file: `12:` for a match, `12-` for context, `--` where lines are left out.
+/// Shows lines below the path of their file: `12:` for a match, `12-` for context, `--` for a gap.
 fn show(found: &Grepped) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut hidden: Vec<&str> = Vec::new();

@@ -1,12 +1,12 @@
-//! The hosts that a command names: what it would connect to for certain, as far as its words tell. Nothing is resolved.
+//! The hosts to which a command would certainly connect, as far as its arguments tell. No name is resolved.
 
 use windlass_core::shell::Simple;
 
-/// Programs that fetch what their words name.
+/// Programs that download the addresses in their arguments.
 const FETCHERS: &[&str] = &[
     "curl", "wget", "aria2c", "http", "https", "xh", "lynx", "w3m", "axel",
 ];
-/// Programs whose first word that is no option is a host.
+/// Programs whose first argument that is not an option is a host.
 const CALLERS: &[&str] = &[
     "nc",
     "ncat",
@@ -21,12 +21,12 @@ const CALLERS: &[&str] = &[
     "traceroute",
     "ftp",
 ];
-/// Programs that take `user@host:path`.
+/// Programs that accept `user@host:path`.
 const COPIERS: &[&str] = &["scp", "sftp", "rsync"];
-/// What git does with a place elsewhere.
+/// Git subcommands that connect to a remote.
 const GIT_REMOTE: &[&str] = &["clone", "fetch", "pull", "push", "ls-remote"];
 
-/// The hosts a command names, each once.
+/// The hosts that a command names, without duplicates.
 pub(crate) fn hosts(simple: &Simple) -> Vec<String> {
     let name = simple.name();
     let words: Vec<&str> = simple
@@ -80,8 +80,8 @@ fn of_remote(word: &str) -> Option<String> {
     (word.contains('@') || host.contains('.')).then(|| plain_host(host))?
 }
 
-/// The first word that is neither an option nor the value of one: a number is no host, and what follows a short option
-/// of a program that fetches is most likely a file.
+/// The first argument that is neither an option nor the value of one. A number is not a host, and the word after a
+/// short option of a download program is most likely a file.
 fn bare(words: &[&str], fetches: bool) -> Option<String> {
     let at = (0..words.len()).find(|&at| {
         let after_option = at > 0 && words[at - 1].starts_with('-') && words[at - 1].len() == 2;
@@ -93,7 +93,7 @@ fn bare(words: &[&str], fetches: bool) -> Option<String> {
     plain_host(word.rsplit('@').next().unwrap_or_default())
 }
 
-/// Without a port and the brackets of an address.
+/// The host without its port and without the brackets of an IPv6 address.
 fn plain_host(text: &str) -> Option<String> {
     let host = match text.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,15 +1,19 @@
-//! The built-in tools: one file each, in three parts (spec, touches, run), with the description for the model
-//! in `descriptions/`.
+//! The built-in tools. Each has one file with three parts (spec, touches, run), and a description for the model in
+//! `descriptions/`.
 //!
-//! A tour: `args` turns an argument struct into a schema and back, `place` resolves paths and moves work off the
-//! async threads, `seen` remembers what the model has read, `lines` pages through what is too large to hold, `change` writes files all or nothing and reports it.
-//! Nothing here opens a file or starts a program by itself: everything goes through the ports of the call's context.
+//! Shared modules: `paths` resolves paths and runs file work on blocking threads, `last_seen` remembers the content
+//! that the model has seen, `line_window` pages through files that are too large for memory, and `change` writes files
+//! all or nothing and reports the changes.
+//!
+//! Nothing here opens a file or starts a program by itself: everything goes through the ports in the context of the
+//! call.
 
 mod apply_patch;
 mod ask_user;
 mod bash;
 mod calculator;
 mod change;
+mod command_touches;
 mod delete_file;
 mod edit_file;
 mod edit_lines;
@@ -19,18 +23,17 @@ mod git_diff;
 mod git_status;
 mod grep;
 mod hosts;
-mod line;
-mod lines;
+mod last_seen;
+mod line_window;
 mod list_directory;
 mod move_file;
 mod notes;
-mod place;
+mod paths;
 mod process;
 mod python;
-mod ran;
 mod read_file;
 mod refuse;
-mod seen;
+mod run_command;
 mod write_file;
 
 use std::sync::Arc;
@@ -40,10 +43,10 @@ use windlass_core::typed_tool::typed;
 
 pub use self::process::ProcessTool;
 
-/// All built-in tools, in the order the model sees them. One set belongs to one session: it remembers what
-/// was read, so that an edit of a file that changed since is refused.
+/// All built-in tools, in the order in which the model sees them. Each session needs its own set: the set remembers
+/// what the model has read, so that an edit of a file that has changed since is refused.
 pub fn all() -> Vec<Arc<dyn Tool>> {
-    let seen = Arc::new(seen::Seen::default());
+    let seen = Arc::new(last_seen::LastSeenFiles::default());
     vec![
         typed(read_file::ReadFile(seen.clone())),
         typed(write_file::WriteFile(seen.clone())),
@@ -58,7 +61,7 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         typed(bash::Bash),
         typed(git_status::GitStatus),
         typed(git_diff::GitDiff),
-        typed(notes::Notes),
+        typed(notes::NotesTool),
         typed(ask_user::AskUser),
         typed(refuse::Refuse),
         typed(calculator::Calculator),

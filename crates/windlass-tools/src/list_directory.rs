@@ -1,4 +1,4 @@
-//! list_directory: the names in one directory. Never goes deeper.
+//! list_directory: lists the names in one directory, without subdirectories.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,19 +6,17 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileKind, Listing};
 
-use crate::place::{blocking, failure, or_root, reads};
+use crate::paths::{blocking, failure, or_root, reads};
 
-/// Entries of one answer.
+/// Maximum entries in one result.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     path: Option<String>,
 }
 
-/// The tool.
 pub(crate) struct ListDirectory;
 
 impl TypedTool for ListDirectory {
@@ -87,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_empty_only_where_nothing_is_kept_back() {
+    fn a_directory_with_only_hidden_entries_is_not_called_empty() {
         let kept_back = "[a rule keeps entries of this directory back; work without them]";
         check(&[], false, "[the directory is empty]");
         check(&[], true, kept_back);

@@ -1,4 +1,4 @@
-//! move_file: gives a file another name or place. Overwrites only when told to.
+//! move_file: renames or moves a file. It overwrites another file only if told to.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, FileKind, Files};
 
 use crate::change;
-use crate::place::{MAX_FILE, blocking, failure, is_directory, tidy, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{MAX_FILE, blocking, failure, is_directory, tidy, writes};
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -22,8 +21,7 @@ pub(crate) struct Args {
     overwrite: bool,
 }
 
-/// The tool.
-pub(crate) struct MoveFile(pub(crate) Arc<Seen>);
+pub(crate) struct MoveFile(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for MoveFile {
     type Args = Args;
@@ -99,7 +97,7 @@ fn exists(args: &Args) -> ToolFailure {
     ))
 }
 
-fn rename(files: &dyn Files, args: &Args, seen: &Seen) -> Result<ToolOutput, ToolFailure> {
+fn rename(files: &dyn Files, args: &Args, seen: &LastSeenFiles) -> Result<ToolOutput, ToolFailure> {
     check(files, args)?;
     files
         .rename(&args.from, &args.to, args.overwrite)

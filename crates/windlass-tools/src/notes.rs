@@ -1,14 +1,13 @@
-//! notes: a short list the model keeps for itself in the session. Lives in the log, never in a file.
+//! notes: a short list that the model keeps for itself during the session. It is stored in the log, never in a file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use windlass_core::tool::{Effect, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
-/// Characters the notes may have; they are a list, not a document.
+/// Maximum bytes of the notes; they are meant to be a list, not a document.
 const MAX_NOTES: usize = 10_000;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -25,10 +24,9 @@ enum Action {
     Replace,
 }
 
-/// The tool.
-pub(crate) struct Notes;
+pub(crate) struct NotesTool;
 
-impl TypedTool for Notes {
+impl TypedTool for NotesTool {
     type Args = Args;
     const NAME: &str = "notes";
     const DESCRIPTION: &str = include_str!("descriptions/notes.md");

@@ -1,6 +1,5 @@
-//! Tools that are programs: what a person wrote into the configuration becomes a tool. The arguments go to the
-//! program's standard input as JSON, what it prints is the answer. It runs as a program of the run, inside whatever
-//! sandbox the run has, and is judged as a command.
+//! Tools that are external programs, defined in the user's settings. The program gets the arguments as JSON on stdin,
+//! and its output is the result. It runs inside the sandbox of the run and is judged as a command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,36 +13,36 @@ use windlass_core::tool::{
 };
 use windlass_core::workspace::Command;
 
-use crate::ran;
+use crate::run_command;
 
-/// Bytes of output kept for the model; under the cap at which the engine would store it away.
+/// Maximum bytes of output for the model; below the limit at which the engine would store it as an artifact.
 const KEEP: usize = 40_000;
-/// The longest name that every vendor takes.
+/// Maximum length of a name that every vendor accepts.
 const MAX_NAME: usize = 64;
-/// One argument of a program is not longer than this; the JSON travels in the shell's line.
+/// Maximum bytes of the arguments as JSON.
 const MAX_INPUT: usize = 1 << 20;
-/// What to do when its time was up.
+/// The advice after a timeout.
 const LATE: &str = "give it less to do, or a person raises its `timeout_s` in the configuration";
 
-/// What a person says about a program that is a tool.
+/// The definition of a program that is a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessTool {
-    /// Its name, for the model and for rules.
+    /// The name for the model and for rules.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// For the model.
+    /// The description for the model.
     pub description: String,
-    /// JSON Schema of its arguments; an object.
+    /// The JSON Schema of the arguments; an object.
     pub schema: Value,
-    /// The worst it can do. There is no default.
+    /// The most severe effect of the program. There is no default.
     pub effect: Effect,
-    /// After that it is ended.
+    /// The time after which the program is ended.
     pub timeout: Duration,
 }
 
 impl ProcessTool {
-    /// The tool, or what is wrong with it in words.
+    /// Builds the tool, or describes the problem with its definition.
     pub fn build(self) -> Result<Arc<dyn Tool>, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(plain) {
@@ -83,11 +82,11 @@ impl ProcessTool {
             .map(|word| quoted(word))
             .collect::<Vec<_>>()
             .join(" ");
-        // Serial, and asked for like any command, whatever it says of itself.
+        // Calls run one at a time and are judged like any command, whatever the definition says.
         let mut spec = ToolSpec::new(&self.name, &self.description, self.schema, self.effect);
-        // A person added it, so that whoever works is to have it.
+        // The user added the tool, so it is offered to every runtime.
         spec.exposure = Exposure::Function;
-        Ok(Arc::new(Program {
+        Ok(Arc::new(ProgramTool {
             spec,
             line,
             timeout: self.timeout,
@@ -95,13 +94,13 @@ impl ProcessTool {
     }
 }
 
-struct Program {
+struct ProgramTool {
     spec: ToolSpec,
     line: String,
     timeout: Duration,
 }
 
-impl Tool for Program {
+impl Tool for ProgramTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -130,7 +129,7 @@ impl Tool for Program {
                 input: Some(input.into_bytes()),
                 ..command(self.line.clone(), self.timeout)
             };
-            let output = ran::run(command, LATE, &ctx).await?;
+            let output = run_command::run(command, LATE, &ctx).await?;
             Ok(if output.failed.is_none() {
                 answer(output)
             } else {
@@ -140,8 +139,8 @@ impl Tool for Program {
     }
 }
 
-/// A program may answer with one JSON object on its last line, `{"text": …}` or `{"error": …}`; otherwise everything
-/// it printed is the answer.
+/// A program may answer with one JSON object on its last line, `{"text": …}` or `{"error": …}`. Otherwise its whole
+/// output is the result.
 fn answer(output: ToolOutput) -> ToolOutput {
     let last = output
         .text
@@ -164,10 +163,10 @@ fn answer(output: ToolOutput) -> ToolOutput {
     }
 }
 
-/// A line that is run, taken apart.
+/// The touch of running a command line.
 pub(crate) fn execute(line: String) -> Touch {
     let mut script = windlass_shell::read(&line);
-    // What it does with its arguments its words do not say.
+    // The command line does not tell what the program does with its arguments, so it is not treated as read-only.
     script
         .commands
         .iter_mut()
@@ -178,7 +177,7 @@ pub(crate) fn execute(line: String) -> Touch {
     }
 }
 
-/// A line in the workspace itself.
+/// A command that runs in the root of the workspace.
 pub(crate) fn command(line: String, timeout: Duration) -> Command {
     Command {
         line,

@@ -1,5 +1,5 @@
-//! python: runs a snippet with python3, as a program of the run like any other, inside whatever sandbox the run has.
-//! What a snippet does cannot be told beforehand, so it is judged as a command and never offered to be allowed for good.
+//! python: runs a snippet with python3, inside the sandbox of the run. The effect of a snippet is unknown beforehand,
+//! so it is judged as a command, and "always" is not offered for it.
 
 use std::time::Duration;
 
@@ -12,15 +12,14 @@ use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::ProcessEnd;
 
 use crate::process::{command, execute};
-use crate::ran;
+use crate::run_command;
 
-/// Seconds a snippet may take when it does not say, and at most.
+/// The default and the maximum timeout of a snippet, in seconds.
 const DEFAULT_TIMEOUT: u64 = 60;
 const MAX_TIMEOUT: u64 = 600;
-/// One argument of a program is not longer than this.
+/// Maximum bytes of the code, which is passed as a single program argument.
 const MAX_CODE: usize = 96 << 10;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -30,8 +29,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Without the directories of the workspace and of the user among its modules: a file there must not stand in for
-    /// one of the library.
+    /// The command line. `-I` removes the directories of the workspace and of the user from the module path, so that a
+    /// file there cannot replace a module of the standard library.
     fn line(&self) -> Result<String, ToolFailure> {
         if self.code.trim().is_empty() {
             return Err(ToolFailure::invalid("`code` is empty"));
@@ -46,7 +45,6 @@ impl Args {
     }
 }
 
-/// The tool.
 pub(crate) struct Python;
 
 impl TypedTool for Python {
@@ -69,7 +67,7 @@ impl TypedTool for Python {
             .unwrap_or(DEFAULT_TIMEOUT)
             .clamp(1, MAX_TIMEOUT);
         let late = format!("raise timeout_s (at most {MAX_TIMEOUT})");
-        let output = ran::run(
+        let output = run_command::run(
             command(args.line()?, Duration::from_secs(seconds)),
             &late,
             &ctx,

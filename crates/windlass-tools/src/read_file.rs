@@ -1,4 +1,4 @@
-//! read_file: one file or several, or a stored result, by line ranges, with numbers or anchors. Never changes anything.
+//! read_file: reads files or stored results by line ranges, with line numbers or anchors. It never changes anything.
 
 use std::sync::Arc;
 
@@ -12,22 +12,21 @@ use windlass_core::workspace::{ArtifactError, Artifacts, FileErrorKind, Files};
 use windlass_edit::anchors::render_line;
 use windlass_edit::text::{Encoding, Text, TextError, lines};
 
-use crate::lines::{Found, Window, find, push_cut};
-use crate::place::{at_most, blocking, failure, read_bounded, reads};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::line_window::{FoundLines, Window, find, push_cut};
+use crate::paths::{at_most, blocking, failure, read_bounded, reads};
 
-/// Lines shown when no limit is given.
+/// The number of lines shown if no limit is given.
 const PREVIEW_LINES: usize = 500;
-/// About how many bytes of one line are shown.
+/// Approximate maximum bytes of a line that are shown.
 const MAX_LINE: usize = 2_000;
-/// Characters of one answer; under the cap at which the engine would store it away.
+/// Maximum characters of a result; below the limit at which the engine would store it as an artifact.
 const MAX_TEXT: usize = 48_000;
-/// Files of one call.
+/// Maximum files of one call.
 const MAX_PATHS: usize = 20;
-/// What the path of a stored result begins with. A file of such a name is reached as `./artifact:x`.
+/// The prefix of the path of a stored result. A file with such a name can be read as `./artifact:x`.
 const ARTIFACT: &str = "artifact:";
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -61,8 +60,7 @@ impl Args {
     }
 }
 
-/// The tool.
-pub(crate) struct ReadFile(pub(crate) Arc<Seen>);
+pub(crate) struct ReadFile(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for ReadFile {
     type Args = Args;
@@ -72,7 +70,7 @@ impl TypedTool for ReadFile {
     const PARALLEL: bool = true;
 
     fn touches(&self, args: Args, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
-        // A stored result is the session's own: it was judged when it was made.
+        // A stored result belongs to the session: it was judged when it was created.
         let paths = args.all_paths()?;
         paths
             .iter()
@@ -97,11 +95,11 @@ impl TypedTool for ReadFile {
     }
 }
 
-/// Where a call reads from.
+/// The sources that a call reads from.
 struct Sources<'a> {
     files: &'a dyn Files,
     artifacts: &'a dyn Artifacts,
-    seen: &'a Seen,
+    seen: &'a LastSeenFiles,
 }
 
 fn read_all(sources: &Sources<'_>, args: &Args, paths: &[String]) -> Result<String, ToolFailure> {
@@ -138,7 +136,7 @@ fn read_one(
     files: &dyn Files,
     args: &Args,
     path: &str,
-    seen: &Seen,
+    seen: &LastSeenFiles,
     max: usize,
 ) -> Result<String, ToolFailure> {
     let stat = files.stat(path).map_err(|err| failure(files, path, err))?;
@@ -186,7 +184,7 @@ fn read_one(
         } else {
             format!("{number}|{}", line.text)
         };
-        // At least one line is always shown, so that reading on makes progress.
+        // At least one line is shown, so that reading on always makes progress.
         if shown > 0 && out.len() + entry.len().min(MAX_LINE) > max {
             break;
         }
@@ -209,7 +207,8 @@ fn read_one(
     Ok(out)
 }
 
-/// Lines of a file too large to hold: read piece by piece, only so far, and not to be edited here.
+/// Reads lines of a file that is too large for memory, piece by piece and up to a maximum. Such a file cannot be edited
+/// here.
 fn read_large(
     files: &dyn Files,
     path: &str,
@@ -230,7 +229,7 @@ fn read_large(
     shown(&found, window, path, &format!(" of a file of {size} bytes"))
 }
 
-/// Lines of a stored result. Long ones are broken, so that every byte can be reached.
+/// Reads lines of a stored result. Long lines are broken, so that every byte can be reached.
 fn read_artifact(
     artifacts: &dyn Artifacts,
     args: &Args,
@@ -260,8 +259,8 @@ fn read_artifact(
     shown(&found, window, &format!("{ARTIFACT}{id}"), "")
 }
 
-/// The lines, and how to go on.
-fn shown(found: &Found, window: Window, path: &str, of: &str) -> Result<String, ToolFailure> {
+/// The lines, and how to continue reading.
+fn shown(found: &FoundLines, window: Window, path: &str, of: &str) -> Result<String, ToolFailure> {
     let first = window.first;
     if found.shown == 0 {
         return Err(match found.total {

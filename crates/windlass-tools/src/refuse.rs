@@ -1,4 +1,4 @@
-//! refuse: the model says that it will not, or cannot, do the task. The loop ends with that; nothing is run.
+//! refuse: the model declares that it will not or cannot do the task. The loop ends with it; nothing is run.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,7 +6,6 @@ use windlass_core::outcome::RefusalCategory;
 use windlass_core::tool::{Effect, REFUSE, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -17,7 +16,6 @@ pub(crate) struct Args {
     _reason: String,
 }
 
-/// The tool.
 pub(crate) struct Refuse;
 
 impl TypedTool for Refuse {
@@ -30,7 +28,7 @@ impl TypedTool for Refuse {
         Ok(Vec::new())
     }
 
-    /// Only reached in a loop that does not end with it.
+    /// Only reached in a loop that does not end with a refusal.
     async fn run(&self, _args: Args, _ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
         Ok(ToolOutput::text(
             "noted; say it to the person in words and end here",

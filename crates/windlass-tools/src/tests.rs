@@ -1,11 +1,11 @@
-//! Every tool against a real workspace, through one door.
+//! Tests of every tool in a real workspace.
 
-// A test may look at the machine directly; a tool may not.
+// Tests may access the machine directly; tools may not.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod editing;
-mod looking;
 mod programs;
+mod reading;
 mod running;
 
 use parking_lot::Mutex;
@@ -23,26 +23,26 @@ use windlass_host::exec::{HostProcesses, child_env};
 use windlass_host::workspace::Root;
 
 /// A workspace with all tools.
-pub(crate) struct Bench {
+pub(crate) struct ToolBench {
     dir: TempDir,
     _store: TempDir,
     files: Arc<dyn Files>,
     processes: Arc<dyn Processes>,
     artifacts: Arc<dyn Artifacts>,
-    voice: Person,
+    voice: ScriptedPerson,
     tools: ToolSet,
     cancel: CancellationToken,
 }
 
-/// Whoever is asked, and the notes of the session.
+/// The user's answers, and the notes of the session.
 #[derive(Default)]
-struct Person {
+struct ScriptedPerson {
     notes: Mutex<String>,
     answers: Mutex<Vec<Answer>>,
     asked: Mutex<Vec<Question>>,
 }
 
-impl Voice for Person {
+impl Voice for ScriptedPerson {
     fn progress(&self, _text: &str) {}
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
@@ -61,7 +61,7 @@ impl Voice for Person {
     }
 }
 
-impl Bench {
+impl ToolBench {
     pub(crate) fn new(before: &[(&str, &str)]) -> Self {
         let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -72,7 +72,7 @@ impl Bench {
             files: root.clone(),
             processes: Arc::new(HostProcesses::new(root, child_env(env, &[]))),
             artifacts: Arc::new(ArtifactDir::new(store.path().join("artifacts"))),
-            voice: Person::default(),
+            voice: ScriptedPerson::default(),
             tools: ToolSet::new(crate::all()),
             cancel: CancellationToken::new(),
             _store: store,
@@ -84,7 +84,7 @@ impl Bench {
         bench
     }
 
-    /// A workspace whose programs are looked up elsewhere.
+    /// A workspace with another `PATH` for programs.
     fn with_path(path: &str) -> Self {
         let bench = Self::new(&[]);
         let root = Arc::new(Root::open(bench.path()).unwrap());
@@ -95,7 +95,7 @@ impl Bench {
         Self { processes, ..bench }
     }
 
-    /// One more tool.
+    /// Adds one tool to the set.
     fn add(&mut self, tool: Arc<dyn Tool>) {
         self.tools = ToolSet::new(self.tools.iter().cloned().chain([tool]).collect());
     }
@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    /// Touches, then runs, as the engine does.
+    /// Calls `touches` and then `run`, like the engine.
     fn output(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolFailure> {
         let ctx = self.ctx();
         let tool = self.tools.get(tool).unwrap();
@@ -140,7 +140,7 @@ impl Bench {
         runtime.block_on(tool.run(args, ctx))
     }
 
-    /// What the model would read.
+    /// The text that the model would read.
     fn call(&self, tool: &str, args: Value) -> String {
         match self.output(tool, args) {
             Ok(ToolOutput {
@@ -160,7 +160,7 @@ impl Bench {
         assert_eq!(self.call(tool, args), expect);
     }
 
-    /// The answer starts with this.
+    /// Checks the beginning of the result.
     #[track_caller]
     pub(crate) fn check_start(&self, tool: &str, args: Value, expect: &str) {
         let found = self.call(tool, args);
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-/// A tool cannot appear or vanish unnoticed: its description is there, or it is not.
+/// Every tool has a description and every description a tool, so that no tool appears or vanishes unnoticed.
 #[test]
 fn every_description_belongs_to_one_tool() {
     let mut tools: Vec<String> = crate::all()
@@ -207,7 +207,7 @@ fn schemas_are_compact() {
         }
         size += schema.len() + spec.description.len();
     }
-    // On average: a tool that needs more room must be worth it.
+    // This limits the average: a tool that needs more space must be worth it.
     assert!(
         size < 320 * crate::all().len(),
         "{size} bytes go along with every request"

@@ -1,4 +1,4 @@
-//! write_file: puts a whole text file in place, new or replaced. Never appends and never merges.
+//! write_file: creates or replaces a whole text file. It never appends or merges.
 
 use std::sync::Arc;
 
@@ -10,10 +10,9 @@ use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::patch::Change;
 
 use crate::change;
-use crate::place::{blocking, failure, read_bounded, tidy, writes};
-use crate::seen::Seen;
+use crate::last_seen::LastSeenFiles;
+use crate::paths::{blocking, failure, read_bounded, tidy, writes};
 
-/// Arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
@@ -21,8 +20,7 @@ pub(crate) struct Args {
     content: String,
 }
 
-/// The tool.
-pub(crate) struct WriteFile(pub(crate) Arc<Seen>);
+pub(crate) struct WriteFile(pub(crate) Arc<LastSeenFiles>);
 
 impl TypedTool for WriteFile {
     type Args = Args;
@@ -42,7 +40,7 @@ impl TypedTool for WriteFile {
 
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let there = read_bounded(ctx.files.as_ref(), &args.path).ok()?;
-        // Other content proves nothing: it may have been written and changed since.
+        // Other content proves nothing: the file may have been written and changed again.
         (there == args.content.as_bytes())
             .then(|| Happened::Yes(format!("{} has exactly this content", args.path)))
     }

@@ -1,5 +1,5 @@
-//! What the log says was done, for the summary that stands for it: files, commands, checks, ends of runs. Computed, never
-//! told by a model. Every list has a bound; what is over it is counted.
+//! Facts about past work that a summary lists: files, commands, checks, results of runs. They are computed from the log
+//! and never taken from a model's text. Every list has a maximum length; entries beyond it are counted.
 
 use std::collections::VecDeque;
 
@@ -13,69 +13,70 @@ use crate::outcome::RunSummary;
 use crate::validator::Judgement;
 use crate::workspace::ProcessEnd;
 
-/// Files that are named; the oldest give way.
+/// Maximum files in a list. The oldest are dropped first.
 const MAX_FILES: usize = 200;
-/// Commands, checks and runs that are named.
+/// Maximum commands, checks and runs in a list.
 const MAX_ROWS: usize = 30;
-/// Bytes of a command or a prompt that are named.
+/// Maximum bytes of a command or a prompt.
 const MAX_LINE: usize = 200;
-/// Bytes of the last answer.
+/// Maximum bytes of the last answer.
 const MAX_ANSWER: usize = 2_000;
-/// Calls that may be open at a time; more are not followed.
+/// Maximum open calls that are tracked.
 const MAX_OPEN: usize = 256;
 
-/// What was done in a session.
+/// A record of the work in a session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Facts {
-    /// Files that were changed, the last one last.
+    /// Files that were changed, most recent last.
     pub changed: VecDeque<Changed>,
-    /// Files that calls named without changing them, the last one last.
+    /// Files that calls named without changing them, most recent last.
     pub looked_at: VecDeque<String>,
-    /// Files that are not in these lists any more.
+    /// The number of files that were dropped from these lists.
     pub more_files: u64,
-    /// The last commands.
+    /// The most recent commands.
     pub commands: VecDeque<Ran>,
-    /// The last verdict of each check.
+    /// The last verdict of each validator.
     pub checks: VecDeque<(String, Judgement)>,
-    /// The last runs: how the prompt began, and how it ended.
+    /// The most recent runs: the beginning of the prompt, and the outcome.
     pub runs: VecDeque<(String, String)>,
-    /// Steps so far.
+    /// The number of steps so far.
     pub steps: u64,
-    /// The beginning of the model's last words.
+    /// The beginning of the model's last answer.
     pub answer: String,
-    /// The session's notes.
+    /// The notes that the model took in this session.
     pub notes: String,
-    /// The instruction files the model was given, and the facts of the opening; `None` before it was told any.
+    /// The instruction files that the model was given, and the facts stated at the start of the session; `None` before
+    /// the first instruction.
     pub instructed: Option<(Vec<Instruction>, String)>,
-    /// The model and all input tokens of the last call that its vendor reported, unless the messages were compacted since.
+    /// The model and the total input tokens of the last call that the vendor reported. `None` after a compaction.
     pub reported: Option<(String, u64)>,
-    /// Calls that have not ended, with what they name.
+    /// Calls that have not finished, with the path that each one names.
     pub(crate) open: VecDeque<(CallId, String)>,
 }
 
-/// A file that was changed.
+/// A changed file with its line counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
-    /// Which.
+    /// Path relative to the workspace.
     pub path: String,
-    /// Lines added, by all changes together.
+    /// Lines added by all changes together.
     pub added: u64,
-    /// Lines removed.
+    /// Lines removed by all changes together.
     pub removed: u64,
 }
 
-/// A command that ran.
+/// A command that was run by a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// The beginning of its line.
+    /// The first line of the command, shortened.
     pub command: String,
-    /// How it ended; `None` when that is not known.
+    /// The exit of the process; `None` while it is unknown.
     pub end: Option<ProcessEnd>,
     call: CallId,
 }
 
 impl Facts {
-    /// Takes one durable event.
+    /// Updates the facts with one durable event.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => {
@@ -90,7 +91,7 @@ impl Facts {
             }
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
                 self.steps += 1;
-                // An answer may be megabytes long, and its beginning is enough.
+                // An answer can be megabytes long; its beginning is enough.
                 let text = message.text_start(MAX_ANSWER);
                 if !text.trim().is_empty() {
                     self.answer = clip(text.trim(), MAX_ANSWER);
@@ -177,7 +178,7 @@ impl Facts {
     }
 }
 
-/// Adds one; says whether the oldest had to give way.
+/// Appends an item. Returns whether the oldest item had to be dropped.
 fn push<T>(to: &mut VecDeque<T>, most: usize, one: T) -> bool {
     let full = to.len() >= most;
     if full {
@@ -187,7 +188,7 @@ fn push<T>(to: &mut VecDeque<T>, most: usize, one: T) -> bool {
     full
 }
 
-/// The first line, of at most so many bytes.
+/// The first line, shortened to `most` bytes.
 fn line(text: &str, most: usize) -> String {
     let first = text.trim().lines().next().unwrap_or_default();
     if first.len() < text.trim().len() {
@@ -197,7 +198,7 @@ fn line(text: &str, most: usize) -> String {
     }
 }
 
-/// At most so many bytes.
+/// Shortens a text to `most` bytes.
 pub(super) fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

@@ -1,5 +1,6 @@
-//! Which messages make room: large old results are shortened first; where that is not enough, everything up to a cut
-//! between two steps gives way to a summary. A person's own words stay. Plain arithmetic over what the messages weigh.
+//! Decides which messages a compaction shortens or replaces. Large old tool results are shortened first. If that is not
+//! enough, a summary replaces everything before a cut between two steps. Messages of the user stay. All of it is
+//! arithmetic over message sizes.
 
 use std::collections::BTreeMap;
 
@@ -9,52 +10,54 @@ use super::{
 use crate::history::Entry;
 use crate::message::{Part, Role};
 
-/// Steps whose results stay whole while older ones are shortened, tried in this order.
+/// The number of recent steps whose results stay whole while older ones are shortened. The planner tries these in
+/// order.
 const WHOLE_STEPS: [usize; 3] = [4, 1, 0];
-/// Results over this many bytes are shortened.
+/// Results longer than this many bytes are shortened.
 const LARGE: u64 = 2_048;
-/// Bytes of their beginning that stay.
+/// Bytes that stay of the beginning of a shortened result.
 const KEEP: u64 = 600;
-/// With less room than this, in bytes, nothing could be said any more: whatever is too long, it is not the messages.
+/// Minimum target size in bytes. Below it the messages are not the reason that a request is too long.
 const LEAST_ROOM: usize = 4 << 10;
-/// A person's words that were shortened to less than this say nothing any more.
+/// Minimum bytes of a shortened message of the user. A shorter one is useless and is left out.
 const LEAST_CLIP: usize = 80;
 
-/// What a person's words that do not fit are called among what was left out.
+/// Labels for omitted text of the user in the list of what was left out.
 const CLIPPED: &str = "parts of older messages of yours";
 const GONE: &str = "older messages of yours";
 
-/// Whether something of what a person wrote was left out.
+/// Whether some text of the user was left out.
 pub(super) fn loses_words(left_out: &[LeftOut]) -> bool {
     left_out
         .iter()
         .any(|row| row.what == CLIPPED || row.what == GONE)
 }
 
-/// What room is made for.
+/// The goal of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// So that the messages fit into what the caller says.
+    /// Shorten the messages to the size that the caller gives.
     Fit(Cause),
-    /// All but the last so many steps give way.
+    /// Summarize everything except this many most recent steps.
     Last(u32),
-    /// Everything gives way.
+    /// Summarize everything, even the last step.
     Summary,
 }
 
-/// What is to be done, without the summary.
+/// A planned compaction; only its summary is missing.
 #[derive(Clone)]
 pub struct Plan {
-    /// Its summary is still empty.
+    /// The compaction, with an empty summary.
     pub compaction: Compaction,
-    /// The messages that the summary stands for; none when results are only shortened.
+    /// The messages that the summary has to replace; empty if results are only shortened.
     pub dropped: Vec<Entry>,
 }
 
-/// How to bring the messages to about `room` bytes; `None` when nothing is gained. They must be between two steps.
+/// Plans a compaction to about `room` bytes; `None` if it would gain too little. The messages must end between two
+/// steps.
 #[must_use]
 pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
-    let (all, room) = (Weights::of(entries), room.max(LEAST_ROOM));
+    let (all, room) = (MessageSizes::of(entries), room.max(LEAST_ROOM));
     let end = entries.last()?.seq() + 1;
     let mut compaction = match how {
         How::Fit(by) => Compaction {
@@ -85,7 +88,7 @@ pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
         .map(Entry::bytes)
         .sum();
     let worth = match how {
-        // Room that is full again after the next step is not worth a summary.
+        // If the window is full again after the next step, a summary is not worth its cost.
         How::Fit(_) => before.saturating_sub(after) >= (before / 8).max(1),
         How::Last(_) | How::Summary => dropped.iter().any(|entry| !entry.is_summary()),
     };
@@ -95,8 +98,8 @@ pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
     })
 }
 
-/// The mildest way that fits; the sharpest when none does.
-fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
+/// The mildest compaction that fits; the strongest one if none does.
+fn fitting(all: &MessageSizes, end: u64, room: usize) -> Compaction {
     let shrink = |whole: usize| Shrink {
         before: if whole == 0 {
             end
@@ -107,7 +110,7 @@ fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
         keep: KEEP,
     };
     let start = all.rows.first().map_or(1, |row| row.seq);
-    // It costs nothing, so that it need not gain as much as a summary.
+    // Shortening results costs no model call, so it may leave more bytes than a summary would.
     if all.with(start, shrink(WHOLE_STEPS[0]).before, 0) <= room + room / 5 {
         return Compaction {
             kept_from: start,
@@ -119,7 +122,8 @@ fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
     for whole in WHOLE_STEPS {
         let how = shrink(whole);
         let latest = all.last_steps(whole.max(1)).unwrap_or(end);
-        // The longest tail that fits, cut where a step begins. A summary costs a call, so that it makes more room.
+        // Keep the longest tail that fits, cut where a step begins. A summary costs a model call, so it has to free
+        // more than the minimum.
         let cut = all.cut(how.before, |pinned, tail| {
             pinned.min(room / 2) + summary + tail <= room / 8 * 7
         });
@@ -137,13 +141,13 @@ fn fitting(all: &Weights, end: u64, room: usize) -> Compaction {
     }
 }
 
-/// Bytes that a summary may take of so much room.
+/// The share of `room` bytes that a summary may take.
 pub(super) fn summary_room(room: usize) -> usize {
     MAX_SUMMARY.min(room / 4)
 }
 
-/// What one message weighs, whole and with its results shortened.
-struct Row {
+/// The size of one message, whole and with its results shortened.
+struct MessageSize {
     seq: u64,
     bytes: usize,
     short: usize,
@@ -151,13 +155,13 @@ struct Row {
     answer: bool,
 }
 
-struct Weights {
-    rows: Vec<Row>,
+struct MessageSizes {
+    rows: Vec<MessageSize>,
 }
 
-impl Weights {
+impl MessageSizes {
     fn of(entries: &[Entry]) -> Self {
-        let row = |entry: &Entry| Row {
+        let row = |entry: &Entry| MessageSize {
             seq: entry.seq(),
             bytes: entry.bytes(),
             short: short(entry),
@@ -169,15 +173,15 @@ impl Weights {
         }
     }
 
-    /// Where the last so many steps begin; `None` when there are no steps at all.
+    /// The sequence number at which the last `steps` steps begin; `None` if there is no step.
     fn last_steps(&self, steps: usize) -> Option<u64> {
         let answers = self.rows.iter().rev().filter(|row| row.answer).take(steps);
         answers.last().map(|row| row.seq)
     }
 
-    /// What is left with a cut and with results shortened before an event.
+    /// The size that remains with this cut, and with results shortened before this event.
     fn with(&self, kept_from: u64, shrunk_before: u64, summary: usize) -> usize {
-        let weight = |row: &Row| match (row.seq < kept_from, row.seq < shrunk_before) {
+        let weight = |row: &MessageSize| match (row.seq < kept_from, row.seq < shrunk_before) {
             (true, _) if !row.words => 0,
             (false, true) => row.short,
             _ => row.bytes,
@@ -185,7 +189,8 @@ impl Weights {
         summary + self.rows.iter().map(weight).sum::<usize>()
     }
 
-    /// The earliest cut that fits, by what a person said before it and what stays after it.
+    /// The earliest cut that fits. `fits` gets the size of the user's messages before the cut and the size of
+    /// everything after it.
     fn cut(&self, shrunk_before: u64, fits: impl Fn(usize, usize) -> bool) -> Option<u64> {
         let (mut pinned, mut tail) = (0, self.with(0, shrunk_before, 0));
         let mut last = None;
@@ -205,7 +210,7 @@ impl Weights {
     }
 }
 
-/// What a message weighs once its large results are shortened.
+/// The size of a message once its large results are shortened.
 fn short(entry: &Entry) -> usize {
     let stub = usize::try_from(KEEP + KEEP / 2).unwrap_or(0) + NOTE;
     let saved = entry.parts.iter().map(|part| match part {
@@ -217,8 +222,8 @@ fn short(entry: &Entry) -> usize {
     entry.bytes().saturating_sub(saved.sum())
 }
 
-/// How a person's words before the cut are shortened, where all of them take more than `room`: the newest stay whole,
-/// the first keeps a quarter.
+/// Plans the shortening of the user's messages before the cut, if all of them take more than `room`. The newest stay
+/// whole; the first one gets a quarter of the room.
 fn clip(entries: &[Entry], kept_from: u64, room: usize) -> Option<Clip> {
     let words: Vec<&Entry> = entries
         .iter()
@@ -246,7 +251,7 @@ fn clip(entries: &[Entry], kept_from: u64, room: usize) -> Option<Clip> {
     })
 }
 
-/// What the model no longer gets, by kind.
+/// Counts by kind what the model no longer gets.
 fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Vec<LeftOut> {
     let mut rows: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut add = |what: String, bytes: usize| {
@@ -305,7 +310,7 @@ fn left_out(entries: &[Entry], compaction: &Compaction, dropped: &[Entry]) -> Ve
         .collect()
 }
 
-/// A tool's name as a model wrote it may be anything.
+/// Cleans a tool's name: the model chose it, so it may be any text.
 fn name(given: &str) -> String {
     given.chars().filter(|c| !c.is_control()).take(64).collect()
 }

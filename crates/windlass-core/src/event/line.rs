@@ -1,5 +1,5 @@
-//! Reads a line of JSON as an event. The envelope is read first, and the data only if the caller wants that kind: most
-//! readers of a log want few of its events.
+//! Reads a line of JSON as an event. The envelope is parsed first, and the data only if the caller wants that kind:
+//! most readers of a log want few of its events.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -11,30 +11,30 @@ use serde_json::value::RawValue;
 
 use super::{Event, EventKind, Order, UnknownEvent, VERSION};
 
-/// One line of a log.
+/// One parsed line of a log.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "one lives at a time; a box for each event costs more than the room"
+    reason = "only one exists at a time; boxing every event costs more than the space"
 )]
 pub enum Line {
-    /// The event.
+    /// A complete event with its data.
     Event(Event),
-    /// A complete event of a kind that the caller does not want. Its data was not read.
+    /// A valid event of a kind that the caller did not want. Its data was not parsed.
     Skipped(Order),
-    /// It has another format version than [`VERSION`].
+    /// An event with another format version than [`VERSION`].
     OtherVersion(u64),
 }
 
-/// Reads one line. The data is read if `wanted` says so for the name of the kind.
+/// Parses one line. The data is parsed if `wanted` returns true for the name of the kind.
 pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serde_json::Error> {
-    let version = |Version { v }| (v != u64::from(VERSION)).then_some(Line::OtherVersion(v));
+    let version = |VersionField { v }| (v != u64::from(VERSION)).then_some(Line::OtherVersion(v));
     let envelope: Envelope<&RawValue> = match serde_json::from_str(line) {
         Ok(envelope) => envelope,
-        // An event of another version may have other fields.
+        // A line of another version may have other fields, so look at its version before reporting the error.
         Err(err) => return serde_json::from_str(line).ok().and_then(version).ok_or(err),
     };
-    if let Some(other) = version(Version { v: envelope.v }) {
+    if let Some(other) = version(VersionField { v: envelope.v }) {
         return Ok(other);
     }
     if wanted(&envelope.kind_name()?) {
@@ -44,7 +44,7 @@ pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serd
     }
 }
 
-// Not `#[serde(try_from)]`: the schema of events would become the envelope's.
+// This is not `#[serde(try_from)]`, because then the schema of events would become that of the envelope.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let envelope = Envelope::<Box<RawValue>>::deserialize(deserializer)?;
@@ -53,11 +53,11 @@ impl<'de> Deserialize<'de> for Event {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct VersionField {
     v: u64,
 }
 
-/// The fields of a line, unread but for the numbers.
+/// The fields of a line. Only the numbers are parsed; the rest is raw JSON.
 #[derive(Deserialize)]
 #[serde(expecting = "an event")]
 struct Envelope<Raw> {
@@ -73,13 +73,13 @@ struct Envelope<Raw> {
     data: Raw,
 }
 
-/// A text that is copied only if it has escapes.
+/// A string that is copied only if it has escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<Raw: Deref<Target = RawValue>> Envelope<Raw> {
     fn kind_name(&self) -> Result<Cow<'_, str>, serde_json::Error> {
-        serde_json::from_str(self.kind.get()).map(|Name(name)| name)
+        serde_json::from_str(self.kind.get()).map(|BorrowedText(name)| name)
     }
 
     fn order(&self) -> Result<Order, serde_json::Error> {
@@ -108,7 +108,7 @@ impl<Raw: Deref<Target = RawValue>> Envelope<Raw> {
         })
     }
 
-    /// Hands the two raw values to the reader that serde derived for the enum.
+    /// Passes the two raw values to the deserializer that serde derived for the enum.
     fn read_kind(&self) -> Result<EventKind, serde_json::Error> {
         let fields = [("kind", &*self.kind), ("data", &*self.data)];
         let read = EventKind::deserialize(MapDeserializer::new(fields.into_iter()));

@@ -1,5 +1,6 @@
-//! The floor under command lines: what the simple commands of a line are never free to do. What is certain ends as
-//! its row says; what only may be is for a person, and not asked about where a kernel sandbox holds it anyway.
+//! The safety floor for command lines: what none of their simple commands may do freely. A certain violation gets the
+//! verdict of its rule. A merely possible one needs a person's approval, except in a kernel sandbox, which confines it
+//! anyway.
 
 use super::floor::{
     PLAIN_DEVICES, TEMPORARY, WRITING_OUTSIDE, credential, instructions, protected, under,
@@ -10,18 +11,18 @@ use crate::shell::{Script, Simple, Target, Word};
 
 const UNREADABLE: &str = "floor: a command that cannot be read";
 
-/// The strictest thing the floor says about a line, if anything.
+/// The strictest decision of the floor about a command line, if any.
 pub(super) fn execute(
     script: Option<&Script>,
     place: Place,
     exposed: &[String],
 ) -> Option<Decision> {
     let person = |why: &str| {
-        let reason = format!("nobody can tell what it does: {why}; write it more plainly");
+        let reason = format!("it is not clear what the command does: {why}; write it more plainly");
         Some(Decision::new(Verdict::Person, UNREADABLE, reason))
     };
     let Some(script) = script else {
-        return person("it was not taken apart");
+        return person("it was not parsed");
     };
     let mut strictest = script.unclear.as_deref().and_then(person);
     if let Some(why) = script.doubt.as_deref().filter(|_| !place.sandboxed) {
@@ -62,7 +63,7 @@ fn privileged(simple: &Simple) -> Option<Decision> {
     })
 }
 
-/// Whether a privileged program is only asked what it is, or what is mounted.
+/// Whether a privileged program is only asked for its version or help, or for the list of mounts.
 fn only_tells(simple: &Simple) -> bool {
     let args = simple.args();
     let asks = |word: &Word| ASKS.contains(&word.text);
@@ -98,7 +99,7 @@ fn secret_of(simple: &Simple, exposed: &[String]) -> Option<Decision> {
     Some(Decision::new(Verdict::Deny, "floor: credentials", reason))
 }
 
-/// The hidden credential that a pattern of the shell would match; brackets are taken as any character.
+/// The hidden credential file that a shell pattern would match. A bracket expression counts as any character.
 fn hidden_match(word: &str) -> Option<&'static str> {
     let part = word
         .split('/')
@@ -120,7 +121,7 @@ fn hidden_match(word: &str) -> Option<&'static str> {
         .find(|name| super::glob_match(&pattern, name))
 }
 
-/// Removing a home, the root, the workspace itself or what is above it, with all that is in it.
+/// Recursive removal of a home directory, the root, the workspace itself or one of its parents.
 fn removal(simple: &Simple, place: Place) -> Option<Decision> {
     let all_of_it = |path: &str| {
         matches!(
@@ -138,7 +139,7 @@ fn removal(simple: &Simple, place: Place) -> Option<Decision> {
                 Some(at) => !(place.sandboxed && is_temporary(&at.path)),
                 None => {
                     let text = target.word.text.as_str();
-                    // An unset variable in front of a slash leaves the root.
+                    // An unset variable before a slash makes the path start at the root.
                     let unset = text.starts_with('$')
                         && (text.contains('/') || !target.word.one)
                         && !place.sandboxed;
@@ -159,7 +160,7 @@ fn removal(simple: &Simple, place: Place) -> Option<Decision> {
     Some(Decision::new(Verdict::Person, rule, reason))
 }
 
-/// What a command writes where nobody resolved it, and what the words of programs nobody knows may be.
+/// Judges unresolved paths that a command writes, and arguments of unknown programs that may be paths to write.
 fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decision> {
     let name = simple.name();
     let dirs = simple.dirs.as_ref();
@@ -176,7 +177,7 @@ fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decis
     });
     let guessed = guessed
         .filter_map(|word| protected(&word.text, place).or_else(|| instructions(&word.text)));
-    // Not known to write it: a person can tell.
+    // The program may not write the path at all, so a person decides.
     let guessed = guessed.map(|decision| Decision {
         verdict: Verdict::Person,
         ..decision
@@ -211,11 +212,11 @@ fn git_of(simple: &Simple, place: Place) -> Option<Decision> {
     })
 }
 
-/// Commands that run what nobody can see beforehand.
+/// Commands that run code which cannot be determined beforehand.
 fn unknowable(simple: &Simple) -> Option<Decision> {
     let name = simple.name();
     runs_unseen(simple).then(|| {
-        let reason = format!("what `{name}` would run cannot be told beforehand");
+        let reason = format!("it is not clear beforehand what `{name}` would run");
         Decision::new(Verdict::Person, UNREADABLE, reason)
     })
 }
@@ -225,7 +226,7 @@ fn runs_unseen(simple: &Simple) -> bool {
     let unknown = args.iter().any(|word| !word.known);
     match simple.name() {
         "eval" | "source" | "." => unknown,
-        // A shell that is fed by another command, or whose script is made while it runs.
+        // A shell that reads its script from a pipe, or whose script is only known at run time.
         name if SHELLS.contains(name) => {
             let fed = simple.piped && args.iter().all(|word| word.text.starts_with('-'));
             fed || unknown || simple.input.as_ref().is_some_and(|input| !input.known)
@@ -234,24 +235,24 @@ fn runs_unseen(simple: &Simple) -> bool {
     }
 }
 
-/// Whether a command does not show which program it runs.
+/// Whether it cannot be determined which program a command runs.
 pub(super) fn hides_program(simple: &Simple) -> bool {
     !simple.is_named() || runs_unseen(simple)
 }
 
-/// By its look, a path that leaves the workspace.
+/// Whether the text of a path suggests that it leaves the workspace.
 fn leads_out(path: &str) -> bool {
     path.starts_with(['/', '~'])
         || path.split('/').any(|part| part == "..")
         || path.contains("$HOME")
 }
 
-/// A place for what is only needed for a while; in a sandbox it is a private one.
+/// Whether a path is in a directory for temporary files, which is private in a sandbox.
 pub(super) fn is_temporary(path: &str) -> bool {
     TEMPORARY.iter().any(|place| under(path, place)) && !path.split('/').any(|part| part == "..")
 }
 
-/// The words of a command that may name files: not what is only printed, matched or written into a message.
+/// The arguments of a command that may name files, without those that are only printed, matched or used as a message.
 fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
     let name = simple.name();
     let pattern_at = match name {
@@ -265,7 +266,7 @@ fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
         _ => None,
     };
     let printed = matches!(name, "echo" | "printf" | "" | "for" | "case" | "function");
-    // Whether a file is there is no secret.
+    // It is no secret whether a file exists.
     let asks = matches!(name, "test" | "[" | "[[" | "ls" | "stat")
         || (name == "git"
             && simple
@@ -296,7 +297,7 @@ fn file_words(simple: &Simple) -> impl Iterator<Item = &Word> {
         })
 }
 
-/// The part of a word that names credentials. A word may be a piece of a program, with names in quotes.
+/// The part of a word that names credentials. A word may be a piece of code with names in quotes.
 fn credential_in(word: &str) -> Option<&str> {
     let borders = |c: char| c.is_whitespace() || ";|&()<>`\"'{}$=,@:".contains(c);
     let is_code = word.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ';'));
@@ -304,7 +305,7 @@ fn credential_in(word: &str) -> Option<&str> {
         .filter(|part| !part.is_empty())
         .find(|part| {
             let bare = !part.contains('/');
-            // `kubectl get secrets` and `print(event.key)` name no file.
+            // `kubectl get secrets` and `print(event.key)` do not name files.
             let common = bare
                 && (matches!(*part, "secrets" | "credentials")
                     || (is_code && part.ends_with(".key")));
@@ -312,9 +313,9 @@ fn credential_in(word: &str) -> Option<&str> {
         })
 }
 
-/// The pattern that "always" offers for a line: its one command that does more than look, when it is plain and no
-/// program with which anything could be done. The task with whatever further words, where the first words name a
-/// task and nothing more; else the command exactly as it is.
+/// The pattern that the answer "always" offers for a command line. It covers the one command that does more than read,
+/// if its arguments are plain and its program is not too powerful. If the first words name a task, the pattern ends in
+/// a wildcard for further arguments; otherwise it is the exact command.
 pub(super) fn always_pattern(script: &Script) -> Option<String> {
     let mut busy = script.commands.iter().filter(|simple| !simple.looks);
     let (Some(simple), None) = (busy.next(), busy.next()) else {
@@ -365,7 +366,7 @@ pub(super) fn always_pattern(script: &Script) -> Option<String> {
 
 fn destructive_git(rest: &[Word]) -> Option<&'static str> {
     let has = |word: &str| rest.iter().any(|known| known.text == word);
-    // Git takes the beginning of a long option for the whole.
+    // Git accepts an abbreviated long option.
     let long = |option: &str| {
         rest.iter()
             .any(|word| word.text.len() > 4 && option.starts_with(word.text.as_str()))
@@ -423,18 +424,18 @@ fn destructive_git(rest: &[Word]) -> Option<&'static str> {
 /// Programs whose second word names a task of the project.
 const TASKS: Words = Words("cargo npm pnpm yarn bun go make just mvn gradle dotnet mix rake");
 const RUNNERS: Words = Words("npm pnpm yarn bun");
-/// Second words that fetch or start what the project does not have.
+/// Second words that fetch or start something from outside the project.
 const REACH_FURTHER: Words =
     Words("run exec dlx x install add get generate publish config login init");
 const GIT_LOOKS: Words = Words("status diff log show add commit branch blame ls-files rev-parse");
-/// Programs that change none of the files they are given, and git, which has rows of its own.
+/// Programs that change none of the files they are given. Git is included, because it has its own checks.
 const READERS: Words = Words(
     "git gh find source cat ls head tail grep rg egrep fgrep ag ack wc stat file test [ [[ echo printf diff cmp less \
      more tree du df sha256sum md5sum b3sum sort uniq cut tr nl sed awk gawk jq yq pwd cd pushd popd which type true \
      false date xxd od strings realpath readlink basename dirname export set exit sleep for",
 );
 const SHELLS: Words = Words("sh bash dash zsh ksh ash mksh fish rbash");
-/// Programs with which anything can be done, so that no rule is offered for them.
+/// Programs that can do anything, so that "always" is not offered for them.
 const RISKY: Words = Words(
     "node deno bun ruby perl php lua tclsh osascript awk gawk rm rmdir shred dd mv chmod chown ln tee curl wget ssh \
      scp sftp rsync nc ncat socat eval source . exec xargs find env docker podman kubectl helm terraform kill pkill \

@@ -1,10 +1,10 @@
-//! Commands with effects beyond the workspace: publishing to others, leaving something on the machine that runs later,
-//! and options with which a program runs another one. Tables by program; other commands are judged elsewhere.
+//! Commands with effects outside the workspace: they publish something, install something on the machine that runs
+//! later, or have an option that runs another program. The tables are by program; other commands are judged elsewhere.
 
 use super::Words;
 use crate::shell::{Simple, Word};
 
-/// Words that a program publishes by. An empty table stands for the program whatever its words are.
+/// Subcommands that publish, by program. An empty table means that every use of the program does.
 const PUBLISHING: &[(&str, Words)] = &[
     ("git", Words("push send-email")),
     (
@@ -44,14 +44,15 @@ const PUBLISHING: &[(&str, Words)] = &[
     ("aws gcloud az doctl", Words("")),
     ("ssh scp sftp", Words("")),
 ];
-/// The first words of such programs that only look.
+/// Subcommands and options of these programs that only read.
 const LOOKS: Words = Words(
     "list ls describe get show view status diff help version info whoami --version --help -h -V --list -l",
 );
 
 const DATABASES: Words =
     Words("psql mysql mariadb mongosh mongo redis-cli sqlcmd cqlsh clickhouse-client pg_restore");
-/// Words that statements for a database only look with, and words that make one write all the same.
+/// First words of statements that only read from a database. `WRITES` has the words that make a statement write all the
+/// same.
 const QUERIES: Words = Words(
     "select show explain describe desc ping get mget info keys scan ttl type exists dbsize hgetall lrange llen \\d \\dt \\l",
 );
@@ -59,7 +60,7 @@ const WRITES: Words = Words(
     "insert update delete drop alter create truncate grant revoke copy merge replace call do into set del flushall",
 );
 
-/// Whether a command for a database may write: it is given no statement, one from elsewhere, or one that writes.
+/// Whether a database client may write: it gets no statement, one from a file or stdin, or one that writes.
 fn writes_to_database(simple: &Simple) -> bool {
     let words = simple.args().iter().map(|word| word.text.to_lowercase());
     let statements: Vec<Vec<String>> = words
@@ -77,7 +78,7 @@ fn writes_to_database(simple: &Simple) -> bool {
     !statements.iter().any(looks) || statements.iter().any(writes)
 }
 
-/// Whether a command sends something to others: a push, a release, a deployment, a statement to a database.
+/// Whether a command publishes something: a push, a release, a deployment, a statement to a database.
 pub(super) fn publishes(simple: &Simple) -> bool {
     if DATABASES.contains(simple.name()) {
         let tells = |word: &Word| Words("--version --help --list -l -V").contains(&word.text);
@@ -105,7 +106,7 @@ pub(super) fn publishes(simple: &Simple) -> bool {
     }
 }
 
-/// Words of a command that are no options and no values of git's options.
+/// The arguments of a command that are neither options nor values of git's options.
 fn tasks(simple: &Simple) -> impl Iterator<Item = &str> {
     let args = simple.args();
     args.iter().enumerate().filter_map(move |(at, word)| {
@@ -115,7 +116,7 @@ fn tasks(simple: &Simple) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a command leaves something outside the workspace that runs or counts later: timetables, services, and git's
+/// Whether a command installs something outside the workspace that takes effect later: scheduled jobs, services, or git
 /// settings for all repositories.
 pub(super) fn persists(simple: &Simple) -> bool {
     let has = |words: &'static str| {
@@ -138,7 +139,7 @@ pub(super) fn persists(simple: &Simple) -> bool {
     }
 }
 
-/// Options with which a program runs another one, or takes settings that do.
+/// Options with which a program runs another one, or reads settings that do.
 const RUNS_BY_OPTION: &[(&str, Words)] = &[
     ("cargo", Words("--config -Z")),
     (
@@ -160,7 +161,8 @@ const RUNS_BY_OPTION: &[(&str, Words)] = &[
     ("dotnet", Words("--settings --configfile")),
 ];
 
-/// Whether a command has an option that makes its program run another one. A rule with a wildcard does not cover it.
+/// Whether a command has an option that makes its program run another one. A rule with a wildcard does not cover such a
+/// command.
 pub(super) fn runs_by_option(simple: &Simple) -> bool {
     let options = RUNS_BY_OPTION
         .iter()

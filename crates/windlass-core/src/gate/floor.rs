@@ -1,5 +1,5 @@
-//! The floor (spec 5.1 and 5.2): what no rule, mode, flag or `--yes` loosens.
-//! Paths are judged as they resolve; command lines have a file of their own.
+//! The safety floor (spec 5.1 and 5.2): checks that no rule, mode, flag or `--yes` loosens. Paths are judged after they
+//! were resolved. The floor for command lines is in `command.rs`.
 
 use super::command::{self, is_temporary};
 use super::secrets::{is_credential, trimmed};
@@ -9,7 +9,7 @@ use crate::tool::Touch;
 const AGENT_FILES: &str = "floor: agent configuration";
 pub(super) const WRITING_OUTSIDE: &str = "floor: writing outside the workspace";
 
-/// The strictest thing the floor says about a call, if anything.
+/// The strictest decision of the floor about a call, if any.
 pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decision> {
     let by_command = proposal.by_command();
     let touches = proposal.touches.iter();
@@ -43,7 +43,7 @@ fn read(
     if inside || FREE_TO_READ.iter().any(|prefix| under(path, prefix)) {
         return None;
     }
-    // The folders for temporary files are private ones in a sandbox; what is in this machine's own is not.
+    // In a sandbox the directories for temporary files are private. Outside, they belong to the whole machine.
     let own_folder = place.sandboxed && TEMPORARY.contains(path);
     if by_command && (FACTS.contains(path) || own_folder) {
         return None;
@@ -52,7 +52,7 @@ fn read(
         .iter()
         .any(|prefix| under(path, prefix))
     {
-        let reason = format!("`{path}` is no file: it is a device or shows a process");
+        let reason = format!("`{path}` is not a file: it is a device or shows a process");
         let rule = "floor: devices and processes";
         return Some(Decision::new(Verdict::Deny, rule, reason));
     }
@@ -71,8 +71,9 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
     protected(path, place)
 }
 
-/// The same for a command: start-up files by their row wherever they are, temporary files for a person, and the rest
-/// outside is held by the sandbox where there is one.
+/// Judges a write by a command. Outside the workspace, credentials, git internals and shell start-up files are judged
+/// as usual. If there is a sandbox, it confines all other writes. Without one, temporary files need a person's approval
+/// and the rest is denied.
 fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
     if inside {
         return write(path, inside, place, exposed).or_else(|| instructions(path));
@@ -93,7 +94,7 @@ fn outside(rule: &str, path: &str) -> Decision {
     Decision::new(Verdict::Person, rule, reason)
 }
 
-/// Paths inside the workspace that are not written like others.
+/// The decision about a path inside the workspace that is protected from ordinary writes.
 pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
     let lower = path.to_lowercase();
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
@@ -104,7 +105,7 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
         let rule = "floor: shell start-up files";
         (Verdict::Deny, rule, "runs in every shell")
     } else {
-        // In a transaction the landing lists them, and asks about those that the prompt did not name.
+        // In an isolated run, the landing lists these files and asks about those that the prompt did not name.
         let in_place = !place.isolation.is_isolated();
         match steers(path).filter(|steers| in_place || *steers == Steers::Agents)? {
             Steers::Agents | Steers::Instructions => {
@@ -120,7 +121,7 @@ pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
     Some(Decision::new(verdict, rule, format!("`{path}` {why}")))
 }
 
-/// A file that tells agents what to do, written by a command.
+/// The decision about a command that writes an instruction file of agents.
 pub(super) fn instructions(path: &str) -> Option<Decision> {
     (steers(path)? == Steers::Instructions).then(|| {
         let reason = format!("`{path}` tells agents what to do here; only a person can allow it");
@@ -128,7 +129,7 @@ pub(super) fn instructions(path: &str) -> Option<Decision> {
     })
 }
 
-/// Credentials are denied; a path that the configuration names is for a person to allow.
+/// Access to credentials is denied. A person may approve it for paths that the settings list.
 pub(super) fn credential(path: &str, exposed: &[String]) -> Decision {
     if exposed
         .iter()
@@ -143,7 +144,8 @@ pub(super) fn credential(path: &str, exposed: &[String]) -> Decision {
     Decision::new(Verdict::Deny, "floor: credentials", reason)
 }
 
-/// A file that looks like a secret and does not exist yet holds none: a person may have it made.
+/// A file with the name of a credential that does not exist yet contains no secret, so a person may approve its
+/// creation.
 fn new_credential(path: &str) -> Decision {
     let reason = format!("`{path}` would be read as a secret; only a person can have it created");
     Decision::new(Verdict::Person, "floor: credentials", reason)
@@ -153,7 +155,7 @@ pub(super) fn is_shell_file(name: &str) -> bool {
     SHELL_FILES.contains(name)
 }
 
-/// `.git` in every spelling that some file system takes for it.
+/// Whether a path component is `.git` in any spelling that some file system treats as `.git`.
 pub(super) fn is_git_folder(part: &str) -> bool {
     let seen: String = part
         .chars()
@@ -161,7 +163,7 @@ pub(super) fn is_git_folder(part: &str) -> bool {
             |c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'),
         )
         .collect();
-    // What follows a colon is a stream of the same file there.
+    // On NTFS, the text after a colon names a stream of the same file.
     let name = trimmed(seen.split(':').next().unwrap_or_default());
     name == ".git" || name == "git~1"
 }
@@ -171,7 +173,7 @@ pub(super) fn under(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path belongs to the system and holds nothing of a person.
+/// Whether a path belongs to the operating system and has no personal data.
 #[must_use]
 pub fn is_system_path(path: &str) -> bool {
     FREE_TO_READ.iter().any(|prefix| under(path, prefix))
@@ -179,7 +181,7 @@ pub fn is_system_path(path: &str) -> bool {
 
 const FREE_TO_READ: Words =
     Words("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
-/// What the kernel says about the machine, of no process.
+/// Files with facts about the machine, rather than about a process.
 const FACTS: Words = Words(
     "/proc/cpuinfo /proc/meminfo /proc/version /proc/loadavg /proc/uptime /proc/filesystems /proc/stat /dev/null \
      /dev/zero /dev/random /dev/urandom",
@@ -188,9 +190,9 @@ const SHELL_FILES: Words = Words(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin config.fish .kshrc \
      .cshrc .tcshrc .login",
 );
-/// Folders for what is only needed for a while.
+/// Directories for temporary files.
 pub(super) const TEMPORARY: Words = Words("/tmp /var/tmp /dev/shm");
-/// Devices that hold nothing.
+/// Devices without stored data.
 pub(super) const PLAIN_DEVICES: Words = Words(
     "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/stdout /dev/stderr /dev/fd /dev/shm /dev/tcp /dev/udp",
 );

@@ -1,5 +1,5 @@
-//! What may reach the user's tree (spec 5.1): the floor's rows once more, by the paths that were changed by whatever
-//! means. A call can be judged by what it names; a landing by what it does.
+//! Decides what may land in the user's tree (spec 5.1). It applies the safety floor once more, to all changed paths,
+//! however they were changed: a call is judged by what it names, a landing by what it changes.
 
 use super::Words;
 use super::floor::{is_git_folder, is_shell_file};
@@ -7,16 +7,17 @@ use super::pattern::glob_match;
 use super::secrets::{is_credential, trimmed};
 use super::steering::{Steers, steers};
 
-/// What stands between a changed path and the user's tree.
+/// An obstacle between a changed path and the user's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bar {
-    /// Nothing lets it land.
+    /// The path never lands.
     Never(String),
-    /// A person has to say yes.
+    /// The path lands only with a person's approval.
     Person(String),
 }
 
-/// What stands in the way of a changed path. What the prompt names is what the person asked for.
+/// The obstacle to landing a changed path, if any. Files that the prompt names need no approval, because the user asked
+/// for the change.
 #[must_use]
 pub fn bar_at_landing(path: &str, is_new: bool, prompt: &str, exposed: &[String]) -> Option<Bar> {
     let lower = path.to_lowercase();
@@ -48,14 +49,15 @@ pub fn bar_at_landing(path: &str, is_new: bool, prompt: &str, exposed: &[String]
     })
 }
 
-/// Whether a prompt names a path, or its last part where that is distinctive.
+/// Whether a prompt names a path, or its file name if that is distinctive enough.
 fn names(prompt: &str, path: &str) -> bool {
-    // Only pipelines are known by their last name alone: a plain word, or `settings.json`, is in many prompts by accident.
+    // Only CI pipelines are recognised by their file name alone. Plain words and names such as `settings.json` occur in
+    // many prompts by accident.
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     let known = parent.ends_with("workflows") && name.contains(|c: char| !c.is_alphabetic());
     let name = if known { name } else { path };
     let part_of_name = |c: char| c.is_alphanumeric() || matches!(c, '/' | '_' | '-');
-    // A full stop ends a sentence, or goes on with a longer name.
+    // A full stop may end a sentence or continue a longer file name.
     let ends_word = |rest: &str| {
         !rest
             .strip_prefix('.')
@@ -75,7 +77,8 @@ fn names(prompt: &str, path: &str) -> bool {
         })
 }
 
-/// Whether other programs on this machine run what is at a path: build scripts, hooks, settings of editors, pipelines.
+/// Whether other programs on this machine execute the file at a path: build scripts, hooks, editor settings, CI
+/// pipelines.
 #[must_use]
 pub fn executes_later(path: &str) -> bool {
     let lower = path.to_lowercase();
@@ -90,8 +93,8 @@ pub fn executes_later(path: &str) -> bool {
         || lower.split('/').rev().skip(1).any(|part| part == "hooks")
 }
 
-/// Whether a path is among those that may be written: patterns as in an ignore file, seen from the root, the last one
-/// that fits decides.
+/// Whether a path may be written. The patterns are those of an ignore file, anchored at the root; the last matching one
+/// decides.
 #[must_use]
 pub fn may_write(patterns: &[String], path: &str) -> bool {
     let mut allowed = false;
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_the_floor_hold_for_what_lands() {
+    fn the_floor_also_applies_to_landings() {
         check("src/main.rs", "", "free");
         check("sub/.git/hooks/x", "change .git/hooks/x", "never");
         check(".ENV", "", "never");
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_programs_run_is_known() {
+    fn files_that_other_programs_run_are_recognised() {
         for path in [
             "build.rs",
             "a/package.json",

@@ -1,7 +1,7 @@
-//! Glob matching for rules: `*` stays inside a path component, `**` crosses them, `?` is one character.
-//! Linear in the text for each `*`; no regular expression and no allocation.
+//! Glob matching for rules: `*` matches within a path component, `**` across components, `?` one character. The time is
+//! linear in the text for each `*`; there is no regular expression and no allocation.
 
-/// Whether a glob matches a whole path. A path that still holds `..` matches nothing.
+/// Whether a glob matches a whole path. A path that contains `..` matches nothing.
 #[must_use]
 pub fn glob_match(pattern: &str, path: &str) -> bool {
     if path.split('/').any(|part| part == "..") {
@@ -11,8 +11,8 @@ pub fn glob_match(pattern: &str, path: &str) -> bool {
     matches(pattern.as_bytes(), path.as_bytes(), false)
 }
 
-/// Whether a pattern that restricts is about a command; `*` matches anything. Without a star at its end it is also
-/// about the same command with more words.
+/// Whether a restricting pattern matches a command. Here `*` matches anything. A pattern without a star at its end also
+/// matches the same command with more arguments.
 pub(super) fn command_hits(pattern: &str, command: &str) -> bool {
     let command = command.trim();
     let more = |bare: &str| {
@@ -25,8 +25,8 @@ pub(super) fn command_hits(pattern: &str, command: &str) -> bool {
         || more(pattern.strip_suffix(" *").unwrap_or(pattern))
 }
 
-/// Whether a pattern that allows covers a whole command. Without a star it is exactly that command; a star at its end
-/// stands for further words, and never makes the last word longer.
+/// Whether an allowing pattern covers a whole command. A pattern without a star matches exactly that command. A star at
+/// the end matches further arguments, and never extends the last word.
 pub(super) fn command_allows(pattern: &str, command: &str) -> bool {
     let Some(bare) = pattern.strip_suffix('*') else {
         return matches(pattern.as_bytes(), command.as_bytes(), true);
@@ -42,7 +42,7 @@ pub(super) fn command_allows(pattern: &str, command: &str) -> bool {
     exactly || matches(further.as_bytes(), command.as_bytes(), true)
 }
 
-/// The classic two-pointer match, with one remembered star of each kind.
+/// The usual two-pointer match, which backtracks to the last `*` and the last `**`.
 fn matches(pattern: &[u8], text: &[u8], star_crosses: bool) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -50,7 +50,7 @@ fn matches(pattern: &[u8], text: &[u8], star_crosses: bool) -> bool {
     loop {
         if pattern[p..].starts_with(b"**") {
             let mut next = p + 2;
-            // `**/` also matches nothing, so that `**/x` finds `x` at the top.
+            // `**/` also matches the empty string, so that `**/x` matches `x` at the top level.
             if pattern.get(next) == Some(&b'/') {
                 next += 1;
             }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_restricts_is_read_generously() {
+    fn restricting_patterns_match_broadly() {
         assert!(command_hits("cargo test*", "cargo tests"));
         assert!(command_hits("git *", "git"));
         assert!(!command_hits("git *", "gitk"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allows_is_read_narrowly() {
+    fn allowing_patterns_match_narrowly() {
         for (pattern, command, expect) in [
             ("cargo test*", "cargo test --all", true),
             ("cargo test*", "cargo test", true),

@@ -1,5 +1,5 @@
-//! Rules: `tool(pattern)` and what they say. What restricts is read generously, what allows is read narrowly: an
-//! allow never covers more than its words say, and a deny must not be passed over in silence.
+//! Permission rules of the form `tool(pattern)`. Restricting rules (ask, deny) match broadly and allowing rules
+//! narrowly: an allow rule never covers more than it says, and a deny rule must not be easy to circumvent.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use super::{Level, Proposal, Verdict, external, glob_match};
 use crate::shell::{Simple, base_name};
 use crate::tool::{Touch, canonical_name};
 
-/// One rule: `tool` or `tool(pattern)` and what it says.
+/// One rule: `tool` or `tool(pattern)`, and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The tool's name; `*` is any.
+    /// The name of the tool; `*` matches every tool.
     pub tool: String,
-    /// What the touched path or command must match; `None` is anything.
+    /// The pattern for the touched path or command; `None` matches everything.
     pub pattern: Option<String>,
-    /// What it says: Allow, Ask or Deny.
+    /// The verdict: allow, ask or deny.
     pub verdict: Verdict,
-    /// Where it comes from.
+    /// The origin of the rule.
     pub level: Level,
 }
 
-/// A rule that cannot be read.
+/// The error for a text that is not a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a rule: write `tool` or `tool(pattern)`, for example `write_file(docs/**)` or `bash(cargo test*)`"
@@ -29,7 +29,7 @@ pub struct Rule {
 pub struct RuleError(String);
 
 impl Rule {
-    /// Reads `tool` or `tool(pattern)`.
+    /// Parses `tool` or `tool(pattern)`.
     pub fn parse(text: &str, verdict: Verdict, level: Level) -> Result<Self, RuleError> {
         let bad = || RuleError(text.chars().take(120).collect());
         let text = text.trim();
@@ -55,19 +55,19 @@ impl Rule {
         })
     }
 
-    /// Whether it takes a whole tool away before the model sees it.
+    /// Whether the rule denies every use of a tool, so that the model is not offered it.
     #[must_use]
     pub fn removes(&self, tool: &str) -> bool {
         self.verdict == Verdict::Deny && self.pattern.is_none() && glob_match(&self.tool, tool)
     }
 
-    /// Where it comes from and what it is, for a decision.
+    /// The origin and text of the rule, for a decision.
     pub(super) fn named(&self) -> String {
         format!("{} rule {self}", format!("{:?}", self.level).to_lowercase())
     }
 
-    /// Whether the pattern is about a path. A directory stands for all that is in it where the rule restricts, or where
-    /// it says so with a slash at its end.
+    /// Whether the pattern matches a path. If the rule restricts, or the pattern ends in a slash, a directory includes
+    /// everything below it.
     fn is_about(&self, pattern: &str, path: &str) -> bool {
         if pattern.ends_with('/') || self.verdict != Verdict::Allow {
             return keeps_back(pattern, path);
@@ -75,8 +75,8 @@ impl Rule {
         glob_match(pattern, path)
     }
 
-    /// Whether a rule that restricts is about a call: one hit is enough. What a rule says about reading or writing
-    /// a path holds for every tool that would.
+    /// Whether a restricting rule matches a call; one matching touch is enough. A rule about reading or writing a path
+    /// applies to every tool that does so.
     pub(super) fn restricts(&self, proposal: &Proposal<'_>) -> bool {
         let own = glob_match(&self.tool, proposal.tool);
         let Some(pattern) = &self.pattern else {
@@ -93,7 +93,7 @@ impl Rule {
                     && path_counts(*inside)
                     && self.is_about(pattern, path)
             }
-            // A forbidden command is forbidden wherever it stands in a line.
+            // A forbidden command is forbidden anywhere in a command line.
             Touch::Execute { command, script } => {
                 own && (command_hits(pattern, command)
                     || script
@@ -105,7 +105,7 @@ impl Rule {
         })
     }
 
-    /// Whether a rule that allows covers one thing that is touched, other than a command.
+    /// Whether an allowing rule covers one touch other than a command.
     pub(super) fn covers(&self, touch: &Touch, proposal: &Proposal<'_>) -> bool {
         let Some(pattern) = &self.pattern else {
             return false;
@@ -113,7 +113,7 @@ impl Rule {
         let own = glob_match(&self.tool, proposal.tool) && !proposal.by_command();
         match touch {
             Touch::Read { path, inside } => own && *inside && self.is_about(pattern, path),
-            // What a command writes is covered by rules about writing.
+            // A rule about writing files also covers writes by a command.
             Touch::Write { path, inside, .. } => {
                 let writing = proposal.by_command() && glob_match(&self.tool, "write_file");
                 (own || writing) && *inside && self.is_about(pattern, path)
@@ -123,8 +123,8 @@ impl Rule {
         }
     }
 
-    /// Whether a rule that allows covers one simple command: all its words are known, it sets nothing, and what it
-    /// writes is judged apart from it.
+    /// Whether an allowing rule covers one simple command. All its arguments must be known and it must not set
+    /// variables. Its writes are judged separately.
     pub(super) fn allows(&self, simple: &Simple) -> bool {
         let Some(pattern) = &self.pattern else {
             return true;
@@ -135,7 +135,7 @@ impl Rule {
             && simple.is_named()
             && !simple.program().contains(char::is_whitespace)
             && simple.writes.iter().all(|target| target.at.is_some());
-        // Options before a command of git change what it does, so they must stand in the rule.
+        // Options before a git subcommand change what it does, so the rule must include them.
         let literal = pattern.split('*').next().unwrap_or_default();
         let sets = simple.name() == "git"
             && simple
@@ -145,13 +145,13 @@ impl Rule {
         known
             && !simple.words.is_empty()
             && (!sets || literal.starts_with("git -"))
-            // A wildcard stands for words, not for options that run programs.
+            // A wildcard matches arguments, but no options that run programs.
             && (!pattern.contains('*') || !external::runs_by_option(simple))
             && command_allows(pattern, &joined(simple))
     }
 }
 
-/// Whether a pattern is about a path or about a folder that it is in.
+/// Whether a pattern matches a path or one of its parent directories.
 #[must_use]
 pub fn keeps_back(pattern: &str, path: &str) -> bool {
     let pattern = pattern.strip_suffix('/').unwrap_or(pattern);
@@ -161,7 +161,7 @@ pub fn keeps_back(pattern: &str, path: &str) -> bool {
     above.any(|path| glob_match(pattern, path))
 }
 
-/// The words with one space between them.
+/// The words of the command, separated by single spaces.
 fn joined(simple: &Simple) -> String {
     simple
         .words
@@ -171,8 +171,8 @@ fn joined(simple: &Simple) -> String {
         .join(" ")
 }
 
-/// Whether a pattern is about a command: as it is written, by the program's own name, and without the options that
-/// stand before a command of git.
+/// Whether a pattern matches a command: as written, with the program's base name, or without the options before a git
+/// subcommand.
 fn hits(pattern: &str, simple: &Simple) -> bool {
     let written = joined(simple);
     let Some(program) = simple.words.first() else {

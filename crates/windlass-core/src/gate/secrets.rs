@@ -1,8 +1,9 @@
-//! Names that keep secrets (spec 5.2): paths of credentials, and environment variables that children do not get.
+//! Names that indicate secrets (spec 5.2): paths of credentials, and environment variables that child processes do not
+//! get.
 
 use super::Words;
 
-/// Whether a path names credentials (spec 5.2).
+/// Whether a path names a file with credentials (spec 5.2).
 #[must_use]
 pub fn is_credential(path: &str) -> bool {
     let lower = path.to_lowercase().replace('\\', "/");
@@ -39,7 +40,7 @@ pub fn is_credential(path: &str) -> bool {
     {
         return true;
     }
-    // What a process was given, keys among it.
+    // The environment of a process, which may contain keys.
     if lower.starts_with("/proc/") && *name == "environ" {
         return true;
     }
@@ -60,7 +61,7 @@ pub fn is_credential(path: &str) -> bool {
             ))
 }
 
-/// Whether an environment variable of that name is kept from children (spec 5.2).
+/// Whether an environment variable of that name is withheld from child processes (spec 5.2).
 #[must_use]
 pub fn keeps_secret(name: &str) -> bool {
     let upper = name.to_uppercase();
@@ -70,7 +71,7 @@ pub fn keeps_secret(name: &str) -> bool {
     {
         return false;
     }
-    // Beyond the list: names that well-known programs take passwords and tokens from.
+    // In addition to the list of the spec: names from which well-known programs take passwords and tokens.
     let ending = ["APIKEY", "PASSWORD", "TOKEN", "_PWD", "_PAT"]
         .iter()
         .any(|ending| upper.ends_with(ending));
@@ -93,7 +94,7 @@ pub fn keeps_secret(name: &str) -> bool {
         })
 }
 
-/// Some file systems drop dots and spaces at the end of a name, so `.git.` is `.git` there.
+/// Some file systems drop dots and spaces at the end of a name, so `.git.` is the same as `.git` there.
 pub(super) fn trimmed(part: &str) -> &str {
     part.trim_end_matches([' ', '.'])
 }

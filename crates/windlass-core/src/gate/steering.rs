@@ -1,22 +1,22 @@
-//! Files that steer tools (spec 5.1): settings and instructions of agents, and what programs on the user's machine run
-//! later. One table for the floor, the landing and the sandbox.
+//! Files that control tools (spec 5.1): settings and instructions of agents, and files that programs on the user's
+//! machine execute later. The floor, the landing and the sandbox share this table.
 
 use super::Words;
 use super::secrets::trimmed;
 
-/// The tools that a file steers.
+/// The kind of tool that a file controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steers {
-    /// Agents, by settings: what they may do.
+    /// Settings of agents, such as permissions.
     Agents,
-    /// Agents, by words: what they are told.
+    /// Instructions to agents, in prose.
     Instructions,
-    /// Programs of the user's machine: editors, hooks, package managers, pipelines.
+    /// Files that programs on the user's machine execute or obey: editors, hooks, package managers, CI pipelines.
     Machine,
 }
 
-/// Tells whether the file at a path steers tools, and which. Names match at any depth and in any case; everything below a folder of
-/// the table belongs to it.
+/// The kind of tool that the file at a path controls, if any. Names match at any depth and in any case. A directory in
+/// the table includes everything below it.
 #[must_use]
 pub fn steers(path: &str) -> Option<Steers> {
     let parts: Vec<String> = path
@@ -32,7 +32,7 @@ pub fn steers(path: &str) -> Option<Steers> {
         .find_map(|(table, steers)| table.iter().any(matches).then_some(*steers))
 }
 
-/// Every name of the table.
+/// Every name in the table.
 pub fn steering_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|(table, _)| table.iter())
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_steer_tools_are_known_at_any_depth_and_in_any_case() {
+    fn files_that_control_tools_match_at_any_depth_and_in_any_case() {
         check(
             ".qwen/settings.json .opencode/a opencode.json .openhands/x .windsurf/rules .aider.conf.yml .clinerules/a \
              .mcp.json deep/.Claude/settings.json .codex/config.toml",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspace::{Change, FileChange};
 
-/// Files that are remembered.
+/// Maximum number of files in the list.
 const MAX_FILES: usize = 10_000;
 
 /// Changed files by path, without diffs.
@@ -14,7 +14,7 @@ const MAX_FILES: usize = 10_000;
 pub(super) struct ChangedFiles(BTreeMap<String, FileChange>);
 
 impl ChangedFiles {
-    /// Adds a change of a call to what earlier calls did to the same file.
+    /// Merges a change with earlier changes of the same file.
     pub(super) fn add(&mut self, change: &FileChange) {
         let full = self.0.len() >= MAX_FILES;
         let Some(file) = self.0.get_mut(&change.path) else {
@@ -28,7 +28,7 @@ impl ChangedFiles {
             return;
         };
         match (&file.change, &change.change) {
-            // A file that the run made and removed was never there for anybody else.
+            // The run created the file and deleted it again, so nothing is left to report.
             (Change::Created, Change::Deleted) => {
                 self.0.remove(&change.path);
                 return;
@@ -37,7 +37,7 @@ impl ChangedFiles {
             (Change::Deleted, Change::Created) => file.change = Change::Modified,
             (_, later) => file.change = later.clone(),
         }
-        // A sum with an unknown number in it is not known.
+        // If one count is unknown, the sum is unknown.
         let sum = |known: Option<u32>, more: Option<u32>| Some(known?.saturating_add(more?));
         file.added = sum(file.added, change.added);
         file.removed = sum(file.removed, change.removed);

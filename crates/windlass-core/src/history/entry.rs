@@ -1,4 +1,4 @@
-//! A message as the history holds it: shared, weighed once, with a place for its wire form.
+//! A message in the history: shared, with a precomputed size and a cache for its wire form.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::message::{Message, Part};
 use crate::tool::WireSlot;
 
-/// One message of the history, shared, with a place for its wire form.
+/// One message of the history. It is cheap to clone and caches its wire form.
 #[derive(Clone)]
-pub struct Entry(Arc<Inner>);
+pub struct Entry(Arc<EntryData>);
 
-struct Inner {
+struct EntryData {
     message: Message,
     seq: u64,
     summary: bool,
@@ -21,20 +21,20 @@ struct Inner {
 }
 
 impl Entry {
-    /// Wraps a message that is in no log.
+    /// Wraps a message that is not in a log.
     #[must_use]
     pub fn new(message: Message) -> Self {
         Self::at(0, message)
     }
 
-    /// Wraps the message of an event. Results have the number of the answer that asked for them: they are one step, and
-    /// nothing that goes by the number can part them.
+    /// Wraps the message of an event. Results get the sequence number of the answer with their calls, because both
+    /// belong to one step: a cut by sequence number must not separate them.
     #[must_use]
     pub fn at(seq: u64, message: Message) -> Self {
         Self::with(seq, message, false)
     }
 
-    /// Wraps what stands for all messages up to an event.
+    /// Wraps the summary that replaces all messages up to an event.
     #[must_use]
     pub fn summary(seq: u64, message: Message) -> Self {
         Self::with(seq, message, true)
@@ -42,7 +42,7 @@ impl Entry {
 
     fn with(seq: u64, message: Message, summary: bool) -> Self {
         let bytes = weigh(&message);
-        Self(Arc::new(Inner {
+        Self(Arc::new(EntryData {
             message,
             seq,
             summary,
@@ -51,32 +51,32 @@ impl Entry {
         }))
     }
 
-    /// The event that made it.
+    /// The sequence number of the event that created the message.
     #[must_use]
     pub fn seq(&self) -> u64 {
         self.0.seq
     }
 
-    /// Whether it stands for other messages.
+    /// Whether the entry is a summary of other messages.
     #[must_use]
     pub fn is_summary(&self) -> bool {
         self.0.summary
     }
 
-    /// About how many bytes it takes on a wire, for counting tokens.
+    /// The approximate size on the wire in bytes, for estimating tokens.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// Where an encoder keeps its bytes.
+    /// The cache for the encoded form.
     #[must_use]
     pub fn wire(&self) -> &WireSlot {
         &self.0.wire
     }
 }
 
-/// For snapshots: `[seq, summary, message]`.
+/// The form in snapshots: `[seq, summary, message]`.
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.0.seq, self.0.summary, &self.0.message).serialize(serializer)
@@ -97,13 +97,13 @@ impl Deref for Entry {
     }
 }
 
-/// Bytes of a message: what is said, plus a little for its frame.
+/// The size of a message in bytes: its content, and a small constant for its structure.
 fn weigh(message: &Message) -> usize {
     const FRAME: usize = 32;
     let part = |part: &Part| match part {
         Part::Text { text } => text.len(),
         Part::Reasoning { text, opaque } => text.len() + opaque.as_ref().map_or(0, json_len),
-        // An image is billed by its size on screen; its base64 is a generous bound of that.
+        // An image is billed by its size in pixels; an eighth of its base64 is a generous upper bound.
         Part::Image { data, .. } => data.len() / 8,
         Part::Call(call) => call.name.len() + json_len(&call.args) + FRAME,
         Part::Result(result) => result.text.len() + FRAME,
@@ -111,10 +111,10 @@ fn weigh(message: &Message) -> usize {
     message.parts.iter().map(part).sum::<usize>() + FRAME
 }
 
-/// How long a value is as JSON, without writing it anywhere.
+/// The length of a value as JSON, without allocating it.
 pub(super) fn json_len(value: &serde_json::Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
+    struct ByteCounter(usize);
+    impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -123,7 +123,7 @@ pub(super) fn json_len(value: &serde_json::Value) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     // Counting cannot fail.
     let _ = serde_json::to_writer(&mut count, value);
     count.0

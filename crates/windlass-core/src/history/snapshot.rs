@@ -1,11 +1,11 @@
-//! A history as bytes, so that a long session can be resumed without folding its whole log. A snapshot is a copy of what
-//! the log says and never a second truth: the store checks that it fits the log, and without it everything is folded.
+//! Snapshots of a history, so that a long session can be resumed without folding its whole log. A snapshot is a cache:
+//! the store checks that it matches the log, and without one the whole log is folded.
 
 use std::io::{self, Read, Write};
 
 use super::History;
 
-/// Raised when a fold of the same events gives something else than before. Snapshots of other versions are not used.
+/// Increment this when folding the same events gives a different state. Snapshots of other versions are ignored.
 const FOLD_VERSION: u32 = 1;
 
 impl History {
@@ -15,7 +15,7 @@ impl History {
         self.run.is_none() && self.open.is_empty() && self.later.is_empty() && self.asks.is_empty()
     }
 
-    /// Writes a snapshot. The history must be idle.
+    /// Writes a snapshot. It is an error if the history is not idle.
     pub fn save(&self, to: &mut dyn Write) -> io::Result<()> {
         if !self.is_idle() {
             return Err(io::Error::other("a run is open"));
@@ -23,7 +23,7 @@ impl History {
         Ok(serde_json::to_writer(to, &(FOLD_VERSION, self))?)
     }
 
-    /// Reads a snapshot; `None` when another version wrote it.
+    /// Reads a snapshot; `None` if it is invalid or another version wrote it.
     #[must_use]
     pub fn restore(from: &mut dyn Read) -> Option<Self> {
         let mut text = io::BufReader::with_capacity(1 << 16, from);

@@ -1,19 +1,19 @@
-//! The words that go back to the model after a try that did not pass.
+//! The prompt for the model after an iteration that did not pass.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::validator::Finding;
 
-/// Findings that go back to the model.
+/// Maximum findings that are listed.
 const MAX_FINDINGS: usize = 50;
-/// Earlier findings that are named once more, so that a try does not bring them back.
+/// Maximum earlier findings that are repeated, so that the next iteration does not reintroduce them.
 const MAX_EARLIER: usize = 20;
-/// Characters of the request that are repeated; all of it is in the conversation.
+/// Maximum characters of the request that are repeated. The whole request is in the conversation.
 const MAX_REQUEST: usize = 4_000;
-/// Paths that are named in one message.
+/// Maximum paths that are named in one message.
 const MAX_NAMED: usize = 20;
 
-/// The prompt of the next try.
+/// Writes the prompt of the next iteration.
 pub(super) fn retry_prompt(
     request: &str,
     validator: &str,
@@ -58,7 +58,7 @@ pub(super) fn listed(validator: &str, findings: &[Finding]) -> String {
     text
 }
 
-/// Paths in a sentence: the first ones, and how many more there are.
+/// A list of paths for a sentence: the first ones, and the number of further ones.
 #[must_use]
 pub fn paths_in_words(paths: &[String]) -> String {
     let mut text = paths

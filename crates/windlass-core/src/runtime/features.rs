@@ -1,38 +1,38 @@
-//! How a runtime can be held and steered, beside what it can do: what was found to differ between real agents.
+//! Features by which real agents differ, in addition to capabilities: how they can be controlled and what they report.
 
 use std::fmt;
 
-/// One way in which runtimes differ.
+/// One feature by which runtimes differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
-    /// Asks before each call.
+    /// Asks for permission before each call.
     ToolApproval,
-    /// Lets the answer change the call.
+    /// Lets the approval change the arguments of the call.
     RewrittenInput,
-    /// Takes our tools and lets us run them.
+    /// Accepts our tools and lets us run them.
     HostTools,
-    /// Goes on with an earlier conversation of its own.
+    /// Resumes an earlier conversation of its own.
     Resume,
-    /// Makes a branch of one.
+    /// Forks an earlier conversation of its own.
     Fork,
-    /// Can be told to stop in words of its protocol.
+    /// Can be cancelled through its protocol.
     Cancel,
-    /// Can be told something while it works.
+    /// Accepts messages while it works.
     Steering,
-    /// Says how many tokens it used.
+    /// Reports the tokens that it used.
     ReportsTokens,
-    /// Says what that cost.
+    /// Reports the cost of its model calls.
     ReportsCost,
-    /// Has a kernel sandbox of its own.
+    /// Has its own kernel sandbox.
     OwnSandbox,
-    /// Takes the name of a model.
+    /// Lets the caller choose the model.
     ModelChoice,
-    /// Has modes of its own.
+    /// Has modes of its own that can be set.
     Modes,
 }
 
 impl Feature {
-    /// All of them.
+    /// All twelve, in a fixed order.
     pub const ALL: [Self; 12] = [
         Self::ToolApproval,
         Self::RewrittenInput,
@@ -48,7 +48,7 @@ impl Feature {
         Self::Modes,
     ];
 
-    /// Its word.
+    /// The name of the feature, as in the reference.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -67,37 +67,35 @@ impl Feature {
         }
     }
 
-    /// What it means, for the reference.
+    /// The description for the reference.
     #[must_use]
     pub fn doc(self) -> &'static str {
         match self {
-            Self::ToolApproval => "asks before each call",
-            Self::RewrittenInput => "lets the answer change the call",
-            Self::HostTools => "takes our tools and lets us run them",
-            Self::Resume => "goes on with an earlier conversation of its own",
-            Self::Fork => "makes a branch of one",
-            Self::Cancel => "can be told to stop in words of its protocol",
-            Self::Steering => {
-                "can be told something while it works; others hear it after their turn"
-            }
-            Self::ReportsTokens => "says how many tokens it used",
-            Self::ReportsCost => "says what that cost",
-            Self::OwnSandbox => "has a kernel sandbox of its own that works inside ours",
-            Self::ModelChoice => "takes the name of a model",
+            Self::ToolApproval => "asks for permission before each call",
+            Self::RewrittenInput => "lets the approval change the arguments of the call",
+            Self::HostTools => "accepts our tools and lets us run them",
+            Self::Resume => "resumes an earlier conversation of its own",
+            Self::Fork => "forks an earlier conversation of its own",
+            Self::Cancel => "can be cancelled through its protocol",
+            Self::Steering => "accepts messages while it works; others get them after their turn",
+            Self::ReportsTokens => "reports the tokens that it used",
+            Self::ReportsCost => "reports the cost of its model calls",
+            Self::OwnSandbox => "has its own kernel sandbox, which works inside ours",
+            Self::ModelChoice => "lets the caller choose the model",
             Self::Modes => "has modes of its own that can be set",
         }
     }
 }
 
-/// A set of them.
+/// A set of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(u16);
 
 impl Features {
-    /// None.
+    /// The set without any feature.
     pub const NONE: Self = Self(0);
 
-    /// These.
+    /// The set of these features.
     #[must_use]
     pub fn of(which: impl IntoIterator<Item = Feature>) -> Self {
         Self(
@@ -107,13 +105,13 @@ impl Features {
         )
     }
 
-    /// Whether it is in the set.
+    /// Whether the feature is in the set.
     #[must_use]
     pub fn has(self, one: Feature) -> bool {
         self.0 & (1 << one as u16) != 0
     }
 
-    /// In a fixed order.
+    /// The features in a fixed order.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL.into_iter().filter(move |one| self.has(*one))
     }

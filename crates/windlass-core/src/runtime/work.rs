@@ -1,4 +1,5 @@
-//! Kinds of work and what each demands of a runtime (spec 4.6): checked before the first token, by name.
+//! Kinds of work, and the capabilities that each requires of a runtime (spec 4.6). They are checked before the first
+//! token.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,33 +10,33 @@ use super::{Capabilities, Capability};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Work {
-    /// Makes a plan or a specification.
+    /// Writes a plan or a specification.
     Planner,
-    /// Looks and answers.
+    /// Reads and answers, without changing files.
     Analysis,
-    /// Edits and runs commands.
+    /// Edits files and runs commands.
     FullCoder,
-    /// Proposes a patch that the engine applies.
+    /// Proposes a patch, which the engine applies.
     PatchCoder,
-    /// Tries out what was built.
+    /// Tests what was built by running it.
     EndToEnd,
-    /// Reviews what lies on a forge.
+    /// Reviews a repository on a forge.
     RepositoryReview,
-    /// Writes for another agent.
+    /// Writes files on behalf of another agent.
     WritingSubagent,
 }
 
-/// What a kind of work demands.
+/// The capabilities that a kind of work requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// All of these.
+    /// All of these are required.
     pub all: Capabilities,
-    /// And one of these, where there are any.
+    /// One of these is required as well, unless the set is empty.
     pub one_of: Capabilities,
 }
 
 impl Work {
-    /// All of them.
+    /// All seven kinds of work.
     pub const ALL: [Self; 7] = [
         Self::Planner,
         Self::Analysis,
@@ -46,7 +47,7 @@ impl Work {
         Self::WritingSubagent,
     ];
 
-    /// In words.
+    /// A short description, as in the spec.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -60,13 +61,13 @@ impl Work {
         }
     }
 
-    /// The word that people type.
+    /// The name that users type.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// How a run works that is for it alone: who plans, answers or reviews changes nothing.
+    /// The mode of a run for this work. A planner, analyst or reviewer changes no files.
     #[must_use]
     pub fn mode(self) -> RunMode {
         match self {
@@ -76,7 +77,8 @@ impl Work {
         }
     }
 
-    /// What it demands. A browser is a tool of ours, so who takes our tools takes one; a forge is reached through MCP.
+    /// The required capabilities. A browser is one of our tools, so a runtime that accepts our tools has one; a forge
+    /// is reached through MCP.
     #[must_use]
     pub fn needs(self) -> Needs {
         use Capability as C;
@@ -109,23 +111,23 @@ impl std::fmt::Display for Needs {
     }
 }
 
-/// How a run works (spec 4.6).
+/// The mode of a run (spec 4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum RunMode {
-    /// Edits and runs commands.
+    /// The agent edits files and runs commands.
     #[default]
     Full,
-    /// Proposes a patch that the engine applies.
+    /// The agent proposes a patch, which the engine applies.
     Patch,
-    /// Looks and answers.
+    /// The agent reads and answers, without changing files.
     Analysis,
 }
 
 impl RunMode {
-    /// The work it is.
+    /// The kind of work that the mode stands for.
     #[must_use]
     pub fn work(self) -> Work {
         match self {
@@ -135,13 +137,13 @@ impl RunMode {
         }
     }
 
-    /// Its word.
+    /// The name of the mode, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 
-    /// The rung below it, for whoever accepts less: a patch instead of the work, an answer instead of a patch.
+    /// The next weaker mode, for `--fallback`: a patch instead of edits, an answer instead of a patch.
     #[must_use]
     pub fn below(self) -> Option<Self> {
         match self {

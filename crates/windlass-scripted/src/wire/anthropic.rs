@@ -1,16 +1,16 @@
-//! Anthropic Messages.
+//! The wire format of Anthropic Messages.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, lead, pieces, refuses, words};
-use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, schema, text};
+use super::{StreamFrame, WireAnswer, lead, pieces, refuses, words};
+use crate::answers::{AnswerItem, CallInput};
+use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
 
-pub(crate) fn read(body: &Value) -> Asked {
-    let mut asked = Asked::new(body);
+pub(crate) fn read(body: &Value) -> ModelRequest {
+    let mut asked = ModelRequest::new(body);
     for tool in list(&body["tools"]).filter(|tool| tool["name"].is_string()) {
         let schema = tool["input_schema"].clone();
-        asked.tools.push(Tool {
+        asked.tools.push(AgentTool {
             name: text(&tool["name"]),
             freeform: false,
             about: text(&tool["description"]),
@@ -28,7 +28,7 @@ pub(crate) fn read(body: &Value) -> Asked {
     asked
 }
 
-pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+pub(crate) fn whole(answer: &WireAnswer<'_>) -> Value {
     let mut message = message(answer);
     let words = lead(answer).map(|text| json!({ "type": "text", "text": text }));
     message["content"] = words.into_iter().chain([block(answer)]).collect();
@@ -37,11 +37,11 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     message
 }
 
-pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+pub(crate) fn stream(answer: &WireAnswer<'_>) -> Vec<StreamFrame> {
     let mut frames = Vec::new();
     let mut event = |name: &'static str, mut value: Value, pause_ms: u64| {
         value["type"] = json!(name);
-        frames.push(Frame::new(Some(name), &value).after(pause_ms));
+        frames.push(StreamFrame::new(Some(name), &value).after(pause_ms));
     };
     let mut start = message(answer);
     start["usage"] = usage(answer, 1);
@@ -111,35 +111,37 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-fn message(answer: &Answer<'_>) -> Value {
+fn message(answer: &WireAnswer<'_>) -> Value {
     json!({
         "id": format!("msg_kit_{:04}", answer.number), "type": "message", "role": "assistant", "model": answer.model,
         "content": [], "stop_reason": null, "stop_sequence": null,
     })
 }
 
-fn block(answer: &Answer<'_>) -> Value {
+fn block(answer: &WireAnswer<'_>) -> Value {
     match answer.item {
-        Item::Call { name, input } => {
+        AnswerItem::Call { name, input } => {
             let input = match input {
-                Input::Json(value) => value.clone(),
-                Input::Text(text) => json!({ "input": text }),
+                CallInput::Json(value) => value.clone(),
+                CallInput::Text(text) => json!({ "input": text }),
             };
             json!({ "type": "tool_use", "id": format!("toolu_kit_{:04}", answer.number), "name": name, "input": input })
         }
-        Item::Text { text, .. } | Item::Refusal(text) => json!({ "type": "text", "text": text }),
+        AnswerItem::Text { text, .. } | AnswerItem::Refusal(text) => {
+            json!({ "type": "text", "text": text })
+        }
     }
 }
 
-fn stop(item: &Item) -> &'static str {
+fn stop(item: &AnswerItem) -> &'static str {
     match item {
-        Item::Call { .. } => "tool_use",
+        AnswerItem::Call { .. } => "tool_use",
         item if refuses(item) => "refusal",
         _ => "end_turn",
     }
 }
 
-fn usage(answer: &Answer<'_>, output: u64) -> Value {
+fn usage(answer: &WireAnswer<'_>, output: u64) -> Value {
     json!({
         "input_tokens": answer.usage.fresh, "cache_read_input_tokens": answer.usage.cached,
         "cache_creation_input_tokens": 0, "output_tokens": output,

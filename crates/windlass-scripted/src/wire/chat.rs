@@ -1,19 +1,19 @@
-//! OpenAI Chat Completions, and all who speak like it.
+//! OpenAI Chat Completions, and compatible vendors.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, lead, pieces, refuses, words};
-use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, schema, text};
+use super::{StreamFrame, WireAnswer, lead, pieces, refuses, words};
+use crate::answers::{AnswerItem, CallInput};
+use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
 
-pub(crate) fn read(body: &Value) -> Asked {
-    let mut asked = Asked::new(body);
+pub(crate) fn read(body: &Value) -> ModelRequest {
+    let mut asked = ModelRequest::new(body);
     for tool in list(&body["tools"])
         .map(|tool| &tool["function"])
         .filter(|tool| tool["name"].is_string())
     {
         let schema = tool["parameters"].clone();
-        asked.tools.push(Tool {
+        asked.tools.push(AgentTool {
             name: text(&tool["name"]),
             freeform: false,
             about: text(&tool["description"]),
@@ -28,12 +28,12 @@ pub(crate) fn read(body: &Value) -> Asked {
     asked
 }
 
-pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+pub(crate) fn whole(answer: &WireAnswer<'_>) -> Value {
     let mut message = json!({ "role": "assistant", "content": null });
     match answer.item {
-        Item::Text { text, .. } => message["content"] = json!(text),
-        Item::Refusal(text) => message["refusal"] = json!(text),
-        Item::Call { name, input } => {
+        AnswerItem::Text { text, .. } => message["content"] = json!(text),
+        AnswerItem::Refusal(text) => message["refusal"] = json!(text),
+        AnswerItem::Call { name, input } => {
             message["content"] = json!(lead(answer));
             message["tool_calls"] = json!([call(answer.number, name, input)])
         }
@@ -44,12 +44,12 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     whole
 }
 
-pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+pub(crate) fn stream(answer: &WireAnswer<'_>) -> Vec<StreamFrame> {
     let mut frames = Vec::new();
     let mut chunk = |delta: Value, end: Option<&str>, pause_ms: u64| {
         let mut chunk = base(answer, "chat.completion.chunk");
         chunk["choices"] = json!([{ "index": 0, "delta": delta, "finish_reason": end }]);
-        frames.push(Frame::new(None, &chunk).after(pause_ms));
+        frames.push(StreamFrame::new(None, &chunk).after(pause_ms));
     };
     match (words(answer.item), answer.item) {
         (Some((text, pause_ms)), item) => {
@@ -59,7 +59,7 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
                 chunk(json!({ field: piece }), None, pause_ms);
             }
         }
-        (None, Item::Call { name, input }) => {
+        (None, AnswerItem::Call { name, input }) => {
             let mut call = call(answer.number, name, input);
             call["index"] = json!(0);
             chunk(json!({ "role": "assistant", "content": "" }), None, 0);
@@ -74,8 +74,8 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     let mut last = base(answer, "chat.completion.chunk");
     last["choices"] = json!([]);
     last["usage"] = usage(answer);
-    frames.push(Frame::new(None, &last));
-    frames.push(Frame {
+    frames.push(StreamFrame::new(None, &last));
+    frames.push(StreamFrame {
         event: None,
         data: "[DONE]".to_owned(),
         pause_ms: 0,
@@ -83,29 +83,29 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-fn base(answer: &Answer<'_>, object: &str) -> Value {
+fn base(answer: &WireAnswer<'_>, object: &str) -> Value {
     let id = format!("chatcmpl-kit-{:04}", answer.number);
     json!({ "id": id, "object": object, "created": 1_760_000_000, "model": answer.model })
 }
 
-fn call(number: usize, name: &str, input: &Input) -> Value {
+fn call(number: usize, name: &str, input: &CallInput) -> Value {
     let arguments = match input {
-        Input::Json(args) => args.to_string(),
-        Input::Text(text) => json!({ "input": text }).to_string(),
+        CallInput::Json(args) => args.to_string(),
+        CallInput::Text(text) => json!({ "input": text }).to_string(),
     };
     let id = format!("call_kit_{number:04}");
     json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
-fn stop(item: &Item) -> &'static str {
+fn stop(item: &AnswerItem) -> &'static str {
     match item {
-        Item::Call { .. } => "tool_calls",
+        AnswerItem::Call { .. } => "tool_calls",
         item if refuses(item) => "content_filter",
         _ => "stop",
     }
 }
 
-fn usage(answer: &Answer<'_>) -> Value {
+fn usage(answer: &WireAnswer<'_>) -> Value {
     let usage = answer.usage;
     let input = usage.fresh + usage.cached;
     json!({

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, lead, pieces, refuses, words};
-use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, schema, text};
+use super::{StreamFrame, WireAnswer, lead, pieces, refuses, words};
+use crate::answers::{AnswerItem, CallInput};
+use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
 
-pub(crate) fn read(body: &Value, stream: bool) -> Asked {
-    let mut asked = Asked {
+pub(crate) fn read(body: &Value, stream: bool) -> ModelRequest {
+    let mut asked = ModelRequest {
         stream,
-        ..Asked::new(body)
+        ..ModelRequest::new(body)
     };
     for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
-        // Each of these fields may be used, and types may be in capitals.
+        // The schema may be in any of these fields, and types may be in upper case.
         let fields = [
             "parameters",
             "parametersJsonSchema",
@@ -24,7 +24,7 @@ pub(crate) fn read(body: &Value, stream: bool) -> Asked {
             .find(|schema| schema.is_object())
             .unwrap_or(&Value::Null);
         let (name, about) = (text(&tool["name"]), text(&tool["description"]));
-        asked.tools.push(Tool {
+        asked.tools.push(AgentTool {
             name,
             freeform: false,
             about,
@@ -43,16 +43,16 @@ pub(crate) fn read(body: &Value, stream: bool) -> Asked {
     asked
 }
 
-pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+pub(crate) fn whole(answer: &WireAnswer<'_>) -> Value {
     let part = match answer.item {
-        Item::Text { text, .. } | Item::Refusal(text) => json!({ "text": text }),
-        Item::Call { name, input } => {
+        AnswerItem::Text { text, .. } | AnswerItem::Refusal(text) => json!({ "text": text }),
+        AnswerItem::Call { name, input } => {
             let args = match input {
-                Input::Json(args) => args.clone(),
-                Input::Text(text) => json!({ "input": text }),
+                CallInput::Json(args) => args.clone(),
+                CallInput::Text(text) => json!({ "input": text }),
             };
             let call = json!({ "id": format!("call_kit_{:04}", answer.number), "name": name, "args": args });
-            // Later models sign their calls, and want the signature back.
+            // Recent models sign their calls and expect the signature back.
             json!({ "functionCall": call, "thoughtSignature": "a2l0LXNpZ25hdHVyZQ==" })
         }
     };
@@ -60,19 +60,20 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     chunk(answer, words.into_iter().chain([part]).collect(), true)
 }
 
-pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
+pub(crate) fn stream(answer: &WireAnswer<'_>) -> Vec<StreamFrame> {
     let Some((text, pause_ms)) = words(answer.item).filter(|(text, _)| !text.is_empty()) else {
-        return vec![Frame::new(None, &whole(answer))];
+        return vec![StreamFrame::new(None, &whole(answer))];
     };
     let pieces = pieces(text, pause_ms);
     let last = pieces.len() - 1;
     let frame = |(at, piece): (usize, &&str)| {
-        Frame::new(None, &chunk(answer, json!([{ "text": piece }]), at == last)).after(pause_ms)
+        StreamFrame::new(None, &chunk(answer, json!([{ "text": piece }]), at == last))
+            .after(pause_ms)
     };
     pieces.iter().enumerate().map(frame).collect()
 }
 
-fn chunk(answer: &Answer<'_>, parts: Value, last: bool) -> Value {
+fn chunk(answer: &WireAnswer<'_>, parts: Value, last: bool) -> Value {
     let usage = answer.usage;
     let input = usage.fresh + usage.cached;
     let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": parts } });

@@ -1,5 +1,5 @@
-//! The wires: each file reads a request of one vendor and makes its answers. All of them are pure: a value comes in,
-//! a list of events or one value goes out.
+//! The wire formats: each file reads requests of one vendor and builds its responses. All functions are pure: a value
+//! in, a list of events or one value out.
 
 pub(crate) mod anthropic;
 pub(crate) mod chat;
@@ -8,13 +8,13 @@ pub(crate) mod responses;
 
 use serde_json::{Value, json};
 
-use crate::offer::Item;
-use crate::request::Asked;
+use crate::answers::AnswerItem;
+use crate::request::ModelRequest;
 use crate::script::Usage;
 
-/// Which of them a request speaks.
+/// The wire format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum WireFormat {
     Anthropic,
     Responses,
     Chat,
@@ -22,14 +22,14 @@ pub(crate) enum Wire {
 }
 
 /// One event of a stream.
-pub(crate) struct Frame {
+pub(crate) struct StreamFrame {
     pub(crate) event: Option<&'static str>,
     pub(crate) data: String,
-    /// To wait so long before it.
+    /// The pause before the event in milliseconds.
     pub(crate) pause_ms: u64,
 }
 
-impl Frame {
+impl StreamFrame {
     fn new(event: Option<&'static str>, data: &Value) -> Self {
         Self {
             event,
@@ -44,17 +44,17 @@ impl Frame {
     }
 }
 
-/// What an answer is made of.
-pub(crate) struct Answer<'a> {
+/// Everything that a response is built from.
+pub(crate) struct WireAnswer<'a> {
     pub(crate) model: &'a str,
-    pub(crate) item: &'a Item,
+    pub(crate) item: &'a AnswerItem,
     pub(crate) usage: Usage,
-    /// Makes the names of this answer its own.
+    /// The number of the request, which makes the ids in the response unique.
     pub(crate) number: usize,
 }
 
-impl Wire {
-    /// The wire of a path; none where it is no question to a model.
+impl WireFormat {
+    /// The wire format of a path; `None` if the path is not for a model.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         match path {
@@ -67,7 +67,7 @@ impl Wire {
         }
     }
 
-    pub(crate) fn read(self, body: &Value) -> Asked {
+    pub(crate) fn read(self, body: &Value) -> ModelRequest {
         match self {
             Self::Anthropic => anthropic::read(body),
             Self::Responses => responses::read(body),
@@ -76,7 +76,7 @@ impl Wire {
         }
     }
 
-    pub(crate) fn whole(self, answer: &Answer<'_>) -> Value {
+    pub(crate) fn whole(self, answer: &WireAnswer<'_>) -> Value {
         match self {
             Self::Anthropic => anthropic::whole(answer),
             Self::Responses => responses::whole(answer),
@@ -85,7 +85,7 @@ impl Wire {
         }
     }
 
-    pub(crate) fn stream(self, answer: &Answer<'_>) -> Vec<Frame> {
+    pub(crate) fn stream(self, answer: &WireAnswer<'_>) -> Vec<StreamFrame> {
         match self {
             Self::Anthropic => anthropic::stream(answer),
             Self::Responses => responses::stream(answer),
@@ -110,7 +110,7 @@ impl Wire {
     }
 }
 
-/// A text in the pieces it is streamed in: words where it is slow, two halves where it is not.
+/// The pieces of a streamed text: words if it is slow, two halves otherwise.
 fn pieces(text: &str, pause_ms: u64) -> Vec<&str> {
     if pause_ms > 0 {
         return text.split_inclusive(' ').collect();
@@ -126,28 +126,28 @@ fn pieces(text: &str, pause_ms: u64) -> Vec<&str> {
         .collect()
 }
 
-/// What a model says before its calls, as real ones do. An agent must not take it for an answer.
+/// Texts before a call, like those of real models. An agent must not treat them as its answer.
 const LEADS: [&str; 3] = [
     "I will do this step now.",
     "Next I look at what that gives.",
     "One more step, then I check the result.",
 ];
 
-/// The words before the call of an answer; none where it calls nothing.
-fn lead(answer: &Answer<'_>) -> Option<&'static str> {
-    let calls = matches!(answer.item, Item::Call { .. });
+/// The text before the call of an answer; `None` if it has no call.
+fn lead(answer: &WireAnswer<'_>) -> Option<&'static str> {
+    let calls = matches!(answer.item, AnswerItem::Call { .. });
     calls.then(|| LEADS[answer.number % LEADS.len()])
 }
 
-/// The text of an item that is one, and its pause.
-fn words(item: &Item) -> Option<(&str, u64)> {
+/// The text of an item and its pause; `None` for a call.
+fn words(item: &AnswerItem) -> Option<(&str, u64)> {
     match item {
-        Item::Text { text, pause_ms } => Some((text, *pause_ms)),
-        Item::Refusal(text) => Some((text, 0)),
-        Item::Call { .. } => None,
+        AnswerItem::Text { text, pause_ms } => Some((text, *pause_ms)),
+        AnswerItem::Refusal(text) => Some((text, 0)),
+        AnswerItem::Call { .. } => None,
     }
 }
 
-fn refuses(item: &Item) -> bool {
-    matches!(item, Item::Refusal(_))
+fn refuses(item: &AnswerItem) -> bool {
+    matches!(item, AnswerItem::Refusal(_))
 }

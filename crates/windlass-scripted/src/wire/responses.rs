@@ -1,17 +1,17 @@
-//! OpenAI Responses, with tools that take plain text.
+//! OpenAI Responses, including tools that take plain text.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Frame, lead, pieces, words};
-use crate::offer::{Input, Item};
-use crate::request::{Asked, Tool, content, list, schema, text};
+use super::{StreamFrame, WireAnswer, lead, pieces, words};
+use crate::answers::{AnswerItem, CallInput};
+use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
 use crate::tools::UNLISTED;
 
-/// Between the name of a space of tools and the name of a tool in it; no name has it.
-const IN_SPACE: char = '/';
+/// Separates the namespace of a tool from its name; no name contains it.
+const NAMESPACE_SEPARATOR: char = '/';
 
-pub(crate) fn read(body: &Value) -> Asked {
-    let mut asked = Asked::new(body);
+pub(crate) fn read(body: &Value) -> ModelRequest {
+    let mut asked = ModelRequest::new(body);
     for tool in list(&body["tools"]) {
         take(&mut asked, tool, None);
     }
@@ -31,7 +31,7 @@ pub(crate) fn read(body: &Value) -> Asked {
     asked
 }
 
-fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
+fn take(asked: &mut ModelRequest, tool: &Value, space: Option<&str>) {
     let name = match (tool["type"].as_str(), tool["name"].as_str()) {
         (Some("namespace"), name) => {
             return list(&tool["tools"]).for_each(|tool| take(asked, tool, name));
@@ -39,12 +39,12 @@ fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
         (Some("tool_search"), None) => UNLISTED.to_owned(),
         (_, Some(name)) => space.map_or_else(
             || name.to_owned(),
-            |space| format!("{space}{IN_SPACE}{name}"),
+            |space| format!("{space}{NAMESPACE_SEPARATOR}{name}"),
         ),
         _ => return,
     };
     let (freeform, about) = (tool["type"] == "custom", text(&tool["description"]));
-    asked.tools.push(Tool {
+    asked.tools.push(AgentTool {
         name,
         freeform,
         about,
@@ -52,7 +52,7 @@ fn take(asked: &mut Asked, tool: &Value, space: Option<&str>) {
     });
 }
 
-pub(crate) fn whole(answer: &Answer<'_>) -> Value {
+pub(crate) fn whole(answer: &WireAnswer<'_>) -> Value {
     let mut response = response(answer, "completed");
     let words = lead(answer).map(|text| said_before(answer, text, "completed"));
     response["output"] = words
@@ -63,12 +63,12 @@ pub(crate) fn whole(answer: &Answer<'_>) -> Value {
     response
 }
 
-pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
-    let mut frames: Vec<Frame> = Vec::new();
+pub(crate) fn stream(answer: &WireAnswer<'_>) -> Vec<StreamFrame> {
+    let mut frames: Vec<StreamFrame> = Vec::new();
     let mut event = |name: &'static str, mut value: Value, pause_ms: u64| {
         value["type"] = json!(name);
         value["sequence_number"] = json!(frames.len());
-        frames.push(Frame::new(Some(name), &value).after(pause_ms));
+        frames.push(StreamFrame::new(Some(name), &value).after(pause_ms));
     };
     event(
         "response.created",
@@ -96,9 +96,9 @@ pub(crate) fn stream(answer: &Answer<'_>) -> Vec<Frame> {
     frames
 }
 
-/// The events of one item of an answer.
+/// The events of one output item of an answer.
 fn output_item(
-    answer: &Answer<'_>,
+    answer: &WireAnswer<'_>,
     index: usize,
     mut begun: Value,
     done: &Value,
@@ -159,7 +159,7 @@ fn output_item(
                     ),
                 ),
             };
-            // What a search is given is no text, so it has no pieces.
+            // The arguments of a search are not a text, so they are not streamed in pieces.
             let text = done[field].as_str();
             if text.is_some() {
                 begun[field] = json!("");
@@ -192,7 +192,7 @@ fn output_item(
     );
 }
 
-fn response(answer: &Answer<'_>, status: &str) -> Value {
+fn response(answer: &WireAnswer<'_>, status: &str) -> Value {
     json!({
         "id": format!("resp_kit_{:04}", answer.number), "object": "response", "created_at": 1_760_000_000,
         "model": answer.model, "status": status, "output": [], "usage": null, "error": null,
@@ -201,30 +201,30 @@ fn response(answer: &Answer<'_>, status: &str) -> Value {
     })
 }
 
-fn item(answer: &Answer<'_>, status: &str) -> Value {
+fn item(answer: &WireAnswer<'_>, status: &str) -> Value {
     let number = answer.number;
     let call = format!("call_kit_{number:04}");
     match answer.item {
-        Item::Call {
+        AnswerItem::Call {
             name,
-            input: Input::Json(args),
+            input: CallInput::Json(args),
         } if name == UNLISTED => json!({
             "type": "tool_search_call", "id": format!("tsc_kit_{number:04}"), "call_id": call, "execution": "client",
             "arguments": args, "status": status,
         }),
-        Item::Call {
+        AnswerItem::Call {
             name,
-            input: Input::Text(text),
+            input: CallInput::Text(text),
         } => json!({
             "type": "custom_tool_call", "id": format!("ctc_kit_{number:04}"), "call_id": call, "name": name,
             "input": text, "status": status,
         }),
-        Item::Call {
+        AnswerItem::Call {
             name,
-            input: Input::Json(args),
+            input: CallInput::Json(args),
         } => {
             let (space, name) = name
-                .split_once(IN_SPACE)
+                .split_once(NAMESPACE_SEPARATOR)
                 .map_or((None, name.as_str()), |(space, name)| (Some(space), name));
             let mut called = json!({
                 "type": "function_call", "id": format!("fc_kit_{number:04}"), "call_id": call, "name": name,
@@ -235,12 +235,12 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
             }
             called
         }
-        Item::Text { text, .. } => said(
+        AnswerItem::Text { text, .. } => said(
             number,
             status,
             &json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }),
         ),
-        Item::Refusal(text) => said(
+        AnswerItem::Refusal(text) => said(
             number,
             status,
             &json!({ "type": "refusal", "refusal": text }),
@@ -248,8 +248,8 @@ fn item(answer: &Answer<'_>, status: &str) -> Value {
     }
 }
 
-/// Words before a call.
-fn said_before(answer: &Answer<'_>, text: &str, status: &str) -> Value {
+/// The text before a call.
+fn said_before(answer: &WireAnswer<'_>, text: &str, status: &str) -> Value {
     let part = json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
     said(answer.number, status, &part)
 }
@@ -259,7 +259,7 @@ fn said(number: usize, status: &str, part: &Value) -> Value {
     json!({ "type": "message", "id": id, "role": "assistant", "status": status, "content": [part] })
 }
 
-fn usage(answer: &Answer<'_>) -> Value {
+fn usage(answer: &WireAnswer<'_>) -> Value {
     let usage = answer.usage;
     let input = usage.fresh + usage.cached;
     json!({
@@ -275,7 +275,7 @@ mod tests {
     use crate::script::Usage;
 
     #[test]
-    fn tools_that_a_search_found_are_offered_in_their_space() {
+    fn tools_that_a_search_found_are_offered_in_their_namespace() {
         let function = json!({ "type": "function", "name": "look", "parameters": {} });
         let found = json!({ "type": "namespace", "name": "mcp__host", "tools": [function] });
         let asked = read(&json!({
@@ -291,11 +291,11 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, expect: &[(&str, Value)]) {
-        let call = Item::Call {
+        let call = AnswerItem::Call {
             name: name.to_owned(),
-            input: Input::Json(json!({ "query": "q" })),
+            input: CallInput::Json(json!({ "query": "q" })),
         };
-        let answer = Answer {
+        let answer = WireAnswer {
             model: "m",
             item: &call,
             usage: Usage::default(),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_its_space_and_a_search_is_no_function() {
+    fn a_call_has_its_namespace_and_a_search_is_no_function() {
         let args = json!(r#"{"query":"q"}"#);
         check(
             "look",

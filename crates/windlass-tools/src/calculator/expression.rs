@@ -1,37 +1,37 @@
-//! Reads and evaluates an expression in one pass, with bounds on its length and depth.
+//! Parses and evaluates an expression in one pass, with limits on its length and depth.
 
 use super::number::{Number, finite};
 
 const MAX_LENGTH: usize = 1_000;
 const MAX_DEPTH: usize = 50;
 
-/// The value of an expression, or what is wrong with it and where.
+/// The value of an expression, or an error with its position.
 pub(super) fn evaluate(text: &str) -> Result<Number, String> {
     if text.len() > MAX_LENGTH {
         return Err(format!(
             "the expression has more than {MAX_LENGTH} characters"
         ));
     }
-    let mut reader = Reader {
+    let mut parser = ExpressionParser {
         text,
         at: 0,
         depth: 0,
     };
-    let value = reader.sum()?;
-    match reader.peek() {
+    let value = parser.sum()?;
+    match parser.peek() {
         None if value.float().is_finite() => Ok(value),
         None => Err("the result is not a finite number".into()),
-        Some(found) => Err(reader.unexpected(found)),
+        Some(found) => Err(parser.unexpected(found)),
     }
 }
 
-struct Reader<'a> {
+struct ExpressionParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ExpressionParser<'a> {
     fn peek(&mut self) -> Option<char> {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start().len();
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Signs bind less than powers: `-2^2` is `-4`.
+    /// A sign binds weaker than a power: `-2^2` is `-4`.
     fn signed(&mut self) -> Result<Number, String> {
         let mut negative = false;
         loop {
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         Ok(if negative { value.neg() } else { value })
     }
 
-    /// Powers bind from the right: `2^3^2` is `2^9`.
+    /// Powers are right-associative: `2^3^2` is `2^9`.
     fn power(&mut self) -> Result<Number, String> {
         let base = self.atom()?;
         if self.take("**") || self.take("^") {
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The longest run of characters that `fits`, underscores left out.
+    /// The longest run of characters that `fits`, without underscores.
     fn run(&mut self, fits: impl Fn(char) -> bool) -> String {
         let rest = &self.text[self.at..];
         let end = rest.find(|c| !fits(c) && c != '_').unwrap_or(rest.len());
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         self.exponent(value)
     }
 
-    /// `1.5e3`; an `e` that is not followed by digits is left for whoever reads on.
+    /// An exponent as in `1.5e3`. An `e` without digits after it is not part of the number.
     fn exponent(&mut self, value: Number) -> Result<Number, String> {
         let rest = &self.text[self.at..];
         let Some(after) = rest.strip_prefix(['e', 'E']) else {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_problem() {
         check("", "error: the expression ends too early");
         check("1 +", "error: the expression ends too early");
         check("(1", "error: a `)` is missing");

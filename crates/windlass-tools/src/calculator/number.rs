@@ -1,13 +1,13 @@
-//! Numbers of the calculator: exact fractions of whole numbers while they fit in 128 bits, floating point after that.
+//! Numbers of the calculator: exact fractions while they fit into 128 bits, floating point after that.
 
 use std::fmt;
 
-/// A number.
+/// An exact or a floating-point number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     /// Numerator and positive denominator without a common divisor.
     Exact(i128, i128),
-    /// What does not fit, or has no end.
+    /// A number that does not fit or is irrational.
     Float(f64),
 }
 
@@ -95,7 +95,7 @@ impl Number {
         ))
     }
 
-    /// The remainder with the sign of the left side.
+    /// The remainder, with the sign of the dividend.
     pub(super) fn rem(self, other: Self) -> Result<Self, String> {
         if other.is_zero() {
             return Err("remainder of a division by zero".into());
@@ -152,7 +152,7 @@ impl Number {
         }
     }
 
-    /// To the nearest whole number, halves away from zero.
+    /// Rounds to the nearest whole number, halves away from zero.
     pub(super) fn round(self) -> Self {
         let half = Self::Exact(1, 2);
         if self.float() < 0.0 {
@@ -172,7 +172,7 @@ impl Number {
     }
 }
 
-/// A floating result, if it is a number at all.
+/// A floating-point result, or an error if it is not finite.
 pub(super) fn finite(value: f64) -> Result<Number, String> {
     if value.is_finite() {
         Ok(Number::Float(value))
@@ -196,7 +196,7 @@ impl fmt::Display for Number {
                 Some(text) => f.write_str(&text),
                 None => write!(f, "{} (exactly {over}/{under})", self.float()),
             },
-            // Beyond these, plain digits would look more exact than they are.
+            // Outside this range, plain digits would look more precise than they are.
             Self::Float(value) if value != 0.0 && !(1e-7..1e17).contains(&value.abs()) => {
                 write!(f, "{value:e}")
             }
@@ -205,7 +205,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// The fraction as a decimal, when it has one that ends.
+/// The fraction as a decimal, if it has a finite one.
 fn decimal(over: i128, under: i128) -> Option<String> {
     let mut digits = 0_usize;
     let mut scale = 1_i128;

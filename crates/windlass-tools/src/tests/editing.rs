@@ -1,13 +1,13 @@
-//! Cases of the tools that change files.
+//! Tests of the tools that change files.
 
 use serde_json::json;
 use windlass_core::tool::Touch;
 use windlass_core::workspace::Change;
 
-use super::Bench;
+use super::ToolBench;
 
 #[track_caller]
-fn check_happened(bench: &Bench, tool: &str, args: serde_json::Value, says: Option<&str>) {
+fn check_happened(bench: &ToolBench, tool: &str, args: serde_json::Value, says: Option<&str>) {
     use windlass_core::tool::Happened;
     let said = bench
         .tools
@@ -22,8 +22,8 @@ fn check_happened(bench: &Bench, tool: &str, args: serde_json::Value, says: Opti
 }
 
 #[test]
-fn what_a_broken_off_call_did_is_seen_only_where_there_is_no_doubt() {
-    let bench = Bench::new(&[("a.txt", "one\n"), ("b.txt", "new words\n")]);
+fn the_effect_of_an_interrupted_call_is_reported_only_if_it_is_certain() {
+    let bench = ToolBench::new(&[("a.txt", "one\n"), ("b.txt", "new words\n")]);
     let write = |content: &str| json!({"path": "a.txt", "content": content});
     check_happened(
         &bench,
@@ -78,7 +78,7 @@ fn what_a_broken_off_call_did_is_seen_only_where_there_is_no_doubt() {
         Some("no: b.txt still holds the old text"),
     );
     check_happened(&bench, "delete_file", json!({"path": "../a.txt"}), None);
-    // What an edit would find apart from blanks or line ends is still there, whatever else is.
+    // Text that an edit would find by ignoring whitespace or line endings was not replaced.
     bench.put("c.txt", b"    foo()\r\n    bar()\r\n}\r\n");
     for old in ["\tfoo()\n\tbar()", "    foo()\n    bar()"] {
         check_happened(
@@ -99,8 +99,8 @@ fn what_a_broken_off_call_did_is_seen_only_where_there_is_no_doubt() {
 }
 
 #[test]
-fn write_creates_and_replaces_and_says_so() {
-    let bench = Bench::new(&[]);
+fn write_creates_or_replaces_and_reports_it() {
+    let bench = ToolBench::new(&[]);
     bench.check(
         "write_file",
         json!({"path": "./a/b.txt", "content": "one\ntwo\n"}),
@@ -128,7 +128,7 @@ fn write_creates_and_replaces_and_says_so() {
 
 #[test]
 fn writing_outside_the_workspace_fails() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     bench.check_start(
         "write_file",
         json!({"path": "../x", "content": ""}),
@@ -148,8 +148,8 @@ fn writing_outside_the_workspace_fails() {
 }
 
 #[test]
-fn an_edit_changes_its_place_and_nothing_else() {
-    let bench = Bench::new(&[]);
+fn an_edit_changes_the_named_text_and_nothing_else() {
+    let bench = ToolBench::new(&[]);
     bench.put("a.txt", b"\xEF\xBB\xBFone\r\ntwo\r\nthree");
     bench.check(
         "edit_file",
@@ -167,8 +167,8 @@ fn an_edit_changes_its_place_and_nothing_else() {
 }
 
 #[test]
-fn an_edit_that_is_not_clear_is_refused_with_what_would_help() {
-    let bench = Bench::new(&[("a.txt", "x\ny\nx\n"), ("b.txt", "let total = 1;\n")]);
+fn an_ambiguous_edit_is_refused_with_a_hint() {
+    let bench = ToolBench::new(&[("a.txt", "x\ny\nx\n"), ("b.txt", "let total = 1;\n")]);
     bench.check(
         "edit_file",
         json!({"path": "a.txt", "old": "x", "new": "z"}),
@@ -211,7 +211,7 @@ fn an_edit_that_is_not_clear_is_refused_with_what_would_help() {
 
 #[test]
 fn several_edits_are_one_write() {
-    let bench = Bench::new(&[("a.txt", "one\ntwo\nthree\n")]);
+    let bench = ToolBench::new(&[("a.txt", "one\ntwo\nthree\n")]);
     let edits = json!([{"old": "one", "new": "1"}, {"old": "nope", "new": "2"}]);
     let found = bench.call("edit_file", json!({"path": "a.txt", "edits": edits}));
     assert!(
@@ -230,7 +230,7 @@ fn several_edits_are_one_write() {
 
 #[test]
 fn a_loose_match_shows_what_was_done() {
-    let bench = Bench::new(&[("a.py", "class A:\n    def f(self):\n        return 1\n")]);
+    let bench = ToolBench::new(&[("a.py", "class A:\n    def f(self):\n        return 1\n")]);
     let found = bench.call(
         "edit_file",
         json!({"path": "a.py", "old": "def f(self):\n    return 1\n", "new": "def f(self):\n    return 2\n"}),
@@ -258,7 +258,7 @@ fn a_file_that_changed_since_it_was_read_is_stale_once() {
             json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -2 +2 @@\n-two\n+2\n"}),
         ),
     ] {
-        let bench = Bench::new(&[("a.txt", "one\ntwo\n")]);
+        let bench = ToolBench::new(&[("a.txt", "one\ntwo\n")]);
         bench.check("read_file", json!({"path": "a.txt"}), "1|one\n2|two");
         bench.put("a.txt", b"ONE\ntwo\n");
         bench.check(
@@ -274,7 +274,7 @@ fn a_file_that_changed_since_it_was_read_is_stale_once() {
 
 #[test]
 fn our_own_writes_are_not_stale() {
-    let bench = Bench::new(&[("a.txt", "one\n")]);
+    let bench = ToolBench::new(&[("a.txt", "one\n")]);
     bench.call("read_file", json!({"path": "a.txt"}));
     bench.check(
         "edit_file",
@@ -290,7 +290,7 @@ fn our_own_writes_are_not_stale() {
 
 #[test]
 fn lines_are_edited_by_anchor_and_stale_anchors_write_nothing() {
-    let bench = Bench::new(&[("a.txt", "one\ntwo\nthree\n")]);
+    let bench = ToolBench::new(&[("a.txt", "one\ntwo\nthree\n")]);
     let read = bench.call("read_file", json!({"path": "a.txt", "anchors": true}));
     let anchors: Vec<&str> = read
         .lines()
@@ -330,7 +330,7 @@ fn lines_are_edited_by_anchor_and_stale_anchors_write_nothing() {
 
 #[test]
 fn a_patch_changes_all_its_files() {
-    let bench = Bench::new(&[("a.txt", "a\nb\n"), ("d.txt", "x\n"), ("m.txt", "1\n")]);
+    let bench = ToolBench::new(&[("a.txt", "a\nb\n"), ("d.txt", "x\n"), ("m.txt", "1\n")]);
     let patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-b\n+B\n*** Delete File: d.txt\n*** Add File: n/n.txt\n+new\n*** Update File: m.txt\n*** Move to: m2.txt\n@@\n-1\n+2\n*** End Patch\n";
     bench.check(
         "apply_patch",
@@ -343,7 +343,7 @@ fn a_patch_changes_all_its_files() {
 
 #[test]
 fn when_the_second_file_fails_the_first_is_unchanged() {
-    let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
+    let bench = ToolBench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-zzz\n+B\n";
     let found = bench.call("apply_patch", json!({"patch": patch}));
     assert!(
@@ -355,9 +355,9 @@ fn when_the_second_file_fails_the_first_is_unchanged() {
 }
 
 #[test]
-fn when_a_write_fails_the_ones_before_are_put_back() {
-    let bench = Bench::new(&[("a.txt", "a\n"), ("m.txt", "m\n"), ("d.txt", "d\n")]);
-    // Both new files can be made, but not both of them: the second needs a directory where the first is a file.
+fn when_a_write_fails_the_earlier_ones_are_rolled_back() {
+    let bench = ToolBench::new(&[("a.txt", "a\n"), ("m.txt", "m\n"), ("d.txt", "d\n")]);
+    // Each new file alone could be created, but the second one needs a directory where the first one is a file.
     let patch = "*** Begin Patch\n*** Delete File: d.txt\n*** Update File: a.txt\n@@\n-a\n+A\n*** Update File: m.txt\n*** Move to: m2.txt\n@@\n-m\n+M\n\
         *** Add File: n\n+x\n*** Add File: n/x\n+x\n*** End Patch\n";
     let found = bench.call("apply_patch", json!({"patch": patch}));
@@ -374,8 +374,8 @@ fn when_a_write_fails_the_ones_before_are_put_back() {
 }
 
 #[test]
-fn patches_that_rules_forbid_are_blocked_before_they_are_judged() {
-    let bench = Bench::new(&[("a.txt", "a\n")]);
+fn forbidden_paths_in_patches_are_blocked_before_they_are_judged() {
+    let bench = ToolBench::new(&[("a.txt", "a\n")]);
     let link = "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc/passwd\n";
     bench.check_start(
         "apply_patch",
@@ -393,7 +393,7 @@ fn patches_that_rules_forbid_are_blocked_before_they_are_judged() {
 
 #[test]
 fn files_are_deleted_and_moved() {
-    let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n"), ("d/x", "")]);
+    let bench = ToolBench::new(&[("a.txt", "a\n"), ("b.txt", "b\n"), ("d/x", "")]);
     bench.check(
         "move_file",
         json!({"from": "a.txt", "to": "b.txt"}),
@@ -430,7 +430,7 @@ fn files_are_deleted_and_moved() {
 
 #[test]
 fn odd_targets_fail_in_bounded_time() {
-    let bench = Bench::new(&[("bin", "a\0b")]);
+    let bench = ToolBench::new(&[("bin", "a\0b")]);
     let path = bench.path().join("pipe");
     assert!(
         std::process::Command::new("mkfifo")
@@ -458,8 +458,8 @@ fn odd_targets_fail_in_bounded_time() {
 }
 
 #[test]
-fn a_link_is_judged_by_its_own_name_as_well() {
-    let bench = Bench::new(&[("d/a.txt", "a\n")]);
+fn a_symlink_is_judged_by_its_own_name_as_well() {
+    let bench = ToolBench::new(&[("d/a.txt", "a\n")]);
     std::os::unix::fs::symlink("d", bench.path().join("e")).unwrap();
     std::os::unix::fs::symlink("a.txt", bench.path().join("d/link")).unwrap();
     let touched = |tool: &str, args| -> Vec<String> {
@@ -499,7 +499,7 @@ fn a_link_is_judged_by_its_own_name_as_well() {
 
 #[test]
 fn a_preview_shows_the_diff_and_writes_nothing() {
-    let bench = Bench::new(&[("a.txt", "a\n")]);
+    let bench = ToolBench::new(&[("a.txt", "a\n")]);
     let ctx = bench.ctx();
     for (tool, args) in [
         (
@@ -524,7 +524,7 @@ fn a_preview_shows_the_diff_and_writes_nothing() {
 
 #[test]
 fn a_change_that_cannot_be_made_has_no_preview_but_its_failure() {
-    let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
+    let bench = ToolBench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
     let ctx = bench.ctx();
     for (tool, args, says) in [
         (
@@ -568,10 +568,10 @@ fn a_change_that_cannot_be_made_has_no_preview_but_its_failure() {
     assert_eq!(preview.unwrap().as_deref(), Some("move a.txt to c.txt\n"));
 }
 
-/// Moved, a link leads elsewhere: what was judged as one file would be written as another.
+/// A moved symlink points elsewhere: the gate would judge one file and the patch would write another.
 #[test]
-fn a_patch_neither_moves_nor_deletes_a_link() {
-    let bench = Bench::new(&[("d/k/config", "a\n"), (".git/config", "a\n"), ("e/x", "")]);
+fn a_patch_neither_moves_nor_deletes_a_symlink() {
+    let bench = ToolBench::new(&[("d/k/config", "a\n"), (".git/config", "a\n"), ("e/x", "")]);
     std::os::unix::fs::symlink("k/config", bench.path().join("d/l")).unwrap();
     std::os::unix::fs::symlink("../.git", bench.path().join("e/k")).unwrap();
     let patch =
@@ -598,8 +598,8 @@ fn a_patch_neither_moves_nor_deletes_a_link() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_can_be_deleted() {
-    let bench = Bench::new(&[]);
+fn a_dangling_symlink_can_be_deleted() {
+    let bench = ToolBench::new(&[]);
     std::os::unix::fs::symlink("gone", bench.path().join("l")).unwrap();
     bench.check("delete_file", json!({"path": "l"}), "deleted l");
     assert!(!bench.path().join("l").is_symlink());

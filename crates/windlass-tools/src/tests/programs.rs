@@ -1,11 +1,11 @@
-//! Cases of the tools that are programs: python, and those that a person brings.
+//! Tests of the tools that are programs: python, and those from the user's settings.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_core::tool::Effect;
 
-use super::Bench;
+use super::ToolBench;
 use crate::process::ProcessTool;
 
 fn program(command: &[&str]) -> ProcessTool {
@@ -21,7 +21,7 @@ fn program(command: &[&str]) -> ProcessTool {
 
 #[track_caller]
 fn check(command: &[&str], args: Value, expect: &str) {
-    let mut bench = Bench::new(&[]);
+    let mut bench = ToolBench::new(&[]);
     bench.add(program(command).build().unwrap());
     assert_eq!(bench.call("mine", args), expect);
 }
@@ -66,8 +66,8 @@ fn a_program_gets_json_and_answers_with_text_or_json() {
 }
 
 #[test]
-fn a_program_is_serial_and_judged_as_a_command_whatever_it_says_of_itself() {
-    let mut bench = Bench::new(&[]);
+fn a_program_is_serial_and_judged_as_a_command_whatever_its_definition_says() {
+    let mut bench = ToolBench::new(&[]);
     bench.add(program(&["./run it", "-x"]).build().unwrap());
     let spec = bench.tools.get("mine").unwrap().spec().clone();
     assert!(!spec.parallel && spec.effect == Effect::Read);
@@ -76,7 +76,7 @@ fn a_program_is_serial_and_judged_as_a_command_whatever_it_says_of_itself() {
 }
 
 #[test]
-fn a_program_that_is_not_described_is_refused_in_words() {
+fn an_incomplete_definition_of_a_program_is_rejected() {
     type Spoil = fn(&mut ProcessTool);
     let cases: [(&str, Spoil); 6] = [
         ("letters, digits", |tool| tool.name = "a b".into()),
@@ -100,7 +100,7 @@ fn a_program_that_is_not_described_is_refused_in_words() {
 
 #[test]
 fn python_runs_isolated_and_bounded() {
-    let bench = Bench::new(&[
+    let bench = ToolBench::new(&[
         ("json.py", "raise SystemExit('shadowed')"),
         ("data.txt", "1\n2\n"),
     ]);
@@ -137,8 +137,8 @@ fn python_runs_isolated_and_bounded() {
 }
 
 #[test]
-fn a_machine_without_python_says_so() {
-    let bench = Bench::with_path("/nonexistent");
+fn a_missing_python_is_reported() {
+    let bench = ToolBench::with_path("/nonexistent");
     bench.check_start(
         "python",
         json!({"code": "print(1)"}),

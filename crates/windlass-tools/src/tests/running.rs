@@ -1,15 +1,15 @@
-//! Cases of the tools that run something, and of those that need nothing but the session.
+//! Tests of the tools that run commands, and of those that need only the session.
 
 use serde_json::json;
 use windlass_core::ask::Answer;
 use windlass_core::tool::Touch;
 use windlass_core::workspace::ProcessEnd;
 
-use super::Bench;
+use super::ToolBench;
 
 #[test]
-fn a_command_gives_both_its_outputs() {
-    let bench = Bench::new(&[("sub/f", "")]);
+fn stdout_and_stderr_are_both_returned() {
+    let bench = ToolBench::new(&[("sub/f", "")]);
     bench.check(
         "bash",
         json!({"command": "echo out; echo err >&2"}),
@@ -22,8 +22,8 @@ fn a_command_gives_both_its_outputs() {
 }
 
 #[test]
-fn a_failing_command_is_an_error_with_all_it_said() {
-    let bench = Bench::new(&[]);
+fn a_failing_command_is_an_error_with_its_output() {
+    let bench = ToolBench::new(&[]);
     bench.check(
         "bash",
         json!({"command": "echo 'assertion failed' >&2; echo tail; exit 7"}),
@@ -32,8 +32,8 @@ fn a_failing_command_is_an_error_with_all_it_said() {
 }
 
 #[test]
-fn a_timeout_says_so_with_the_output_so_far() {
-    let bench = Bench::new(&[]);
+fn a_timeout_is_reported_with_the_output_so_far() {
+    let bench = ToolBench::new(&[]);
     let found = bench.call(
         "bash",
         json!({"command": "echo begun; sleep 60", "timeout_s": 1}),
@@ -45,8 +45,8 @@ fn a_timeout_says_so_with_the_output_so_far() {
 }
 
 #[test]
-fn a_cancelled_command_says_that_it_may_have_happened() {
-    let bench = Bench::new(&[]);
+fn the_result_of_a_cancelled_command_warns_of_partial_effects() {
+    let bench = ToolBench::new(&[]);
     bench.cancel.cancel();
     bench.check_start(
         "bash",
@@ -57,7 +57,7 @@ fn a_cancelled_command_says_that_it_may_have_happened() {
 
 #[test]
 fn long_output_is_cut_and_stored() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     let output = bench
         .output("bash", json!({"command": "seq 1 200000"}))
         .unwrap();
@@ -76,7 +76,7 @@ fn long_output_is_cut_and_stored() {
 
 #[test]
 fn bad_calls_of_bash_are_refused() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     bench.check(
         "bash",
         json!({}),
@@ -108,8 +108,8 @@ fn bad_calls_of_bash_are_refused() {
 
 #[test]
 fn a_background_job_is_started_polled_and_stopped() {
-    let bench = Bench::new(&[]);
-    // One runtime for the whole life of the job, as in a run.
+    let bench = ToolBench::new(&[]);
+    // The job needs one runtime for its whole life, as in a run.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -160,8 +160,8 @@ fn a_background_job_is_started_polled_and_stopped() {
 }
 
 #[test]
-fn what_bash_touches_is_its_command() {
-    let bench = Bench::new(&[("sub/f", "")]);
+fn bash_touches_its_command_and_the_files_in_it() {
+    let bench = ToolBench::new(&[("sub/f", "")]);
     let ctx = bench.ctx();
     let touches = |args| {
         bench
@@ -225,7 +225,7 @@ fn what_bash_touches_is_its_command() {
         "cat /no/where",
         &["looks cat /no/where", "read /no/where false"],
     );
-    // What is not there on this machine is the sandbox's own.
+    // A temporary file that does not exist on this machine can only be in the sandbox's private directory.
     check(
         "cat /tmp/no-such-folder/x",
         &["looks cat /tmp/no-such-folder/x"],
@@ -246,15 +246,15 @@ fn what_bash_touches_is_its_command() {
     assert_eq!(touches(json!({"poll": "1"})), []);
 }
 
-fn repository(files: &[(&str, &str)]) -> Bench {
-    let bench = Bench::new(files);
+fn repository(files: &[(&str, &str)]) -> ToolBench {
+    let bench = ToolBench::new(files);
     let line = "git init -q -b main . && git add -A && git -c user.name=a -c user.email=a@b.invalid commit -q -m first";
     assert_eq!(bench.call("bash", json!({"command": line})), "[no output]");
     bench
 }
 
 #[test]
-fn git_shows_what_changed() {
+fn git_tools_show_changes() {
     let bench = repository(&[
         ("a.txt", "one\n"),
         ("dir with space/ü.txt", "x\n"),
@@ -318,8 +318,8 @@ fn a_repository_cannot_make_git_run_its_programs() {
 }
 
 #[test]
-fn without_a_repository_git_says_so() {
-    let bench = Bench::new(&[]);
+fn a_missing_repository_is_reported() {
+    let bench = ToolBench::new(&[]);
     bench.check(
         "git_status",
         json!({}),
@@ -329,7 +329,7 @@ fn without_a_repository_git_says_so() {
 
 #[test]
 fn notes_are_kept_in_the_session() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     bench.check("notes", json!({"action": "read"}), "[no notes]");
     bench.check(
         "notes",
@@ -370,8 +370,8 @@ fn notes_are_kept_in_the_session() {
 }
 
 #[test]
-fn the_person_is_asked() {
-    let bench = Bench::new(&[]);
+fn the_user_is_asked() {
+    let bench = ToolBench::new(&[]);
     let ask = json!({"question": "which one?", "options": ["a", "b"]});
     for (answer, expect) in [
         (Answer::Text { text: "b".into() }, "b"),
@@ -404,7 +404,7 @@ fn the_person_is_asked() {
 
 #[test]
 fn the_calculator_calculates() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     bench.check("calculator", json!({"expression": "0.1 + 0.2"}), "0.3");
     bench.check(
         "calculator",

@@ -1,52 +1,52 @@
-//! Lines of something too large to hold, found piece by piece in bounded memory: a large file or a stored result.
-//! Never opens anything; the bytes are handed in.
+//! Pages through the lines of a large file or a stored result in bounded memory. Nothing is opened here: the caller
+//! provides the bytes.
 
 use windlass_core::tool::ToolFailure;
 
-/// Bytes of one line that are shown.
+/// Maximum bytes of a line that are shown.
 const MAX_LINE: usize = 2_000;
-/// Where a long line is broken when lines are broken; a number in front still fits.
+/// The length at which a long line is broken, if lines are broken. A line number in front still fits.
 const BROKEN: usize = 1_900;
-/// Bytes asked for at once.
+/// Bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
-/// Nothing further in is looked at.
+/// Maximum distance into the file, in bytes.
 const MAX_SCAN: u64 = 256 << 20;
 
-/// Which lines to show.
+/// The lines to show.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// The first, from 1.
+    /// The first line, counted from 1.
     pub(crate) first: usize,
-    /// How many.
+    /// Maximum number of lines.
     pub(crate) limit: usize,
-    /// Bytes of the answer.
+    /// Maximum bytes of the result.
     pub(crate) max: usize,
-    /// Long lines are broken into several, so that all of them can be reached.
+    /// True if long lines are broken into several, so that all of their bytes can be reached.
     pub(crate) broken: bool,
 }
 
-/// Lines that were found.
+/// The lines in a window.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Numbered, each with its end.
+pub(crate) struct FoundLines {
+    /// The lines with their numbers and line endings.
     pub(crate) text: String,
-    /// How many.
+    /// The number of lines.
     pub(crate) shown: usize,
-    /// All lines there are, when the end was reached.
+    /// The total number of lines, if the end was reached.
     pub(crate) total: Option<usize>,
 }
 
-/// Reads pieces (`offset`, `len`) until the window is full or there is no more.
+/// Reads pieces (`offset`, `len`) until the window is full or the end is reached.
 pub(crate) fn find(
     window: Window,
     mut read: impl FnMut(u64, u64) -> Result<Vec<u8>, ToolFailure>,
-) -> Result<Found, ToolFailure> {
-    let mut scan = Scan {
+) -> Result<FoundLines, ToolFailure> {
+    let mut scan = LineScan {
         window,
         number: 1,
         line: Vec::new(),
         dropped: 0,
-        found: Found::default(),
+        found: FoundLines::default(),
     };
     let mut at = 0;
     while at < MAX_SCAN && !scan.is_full() {
@@ -64,17 +64,17 @@ pub(crate) fn find(
     Ok(scan.found)
 }
 
-struct Scan {
+struct LineScan {
     window: Window,
-    /// Of the line that is being read.
+    /// The number of the current line.
     number: usize,
     line: Vec<u8>,
-    /// Bytes of it that are not kept.
+    /// Bytes of the current line that were dropped.
     dropped: usize,
-    found: Found,
+    found: FoundLines,
 }
 
-impl Scan {
+impl LineScan {
     fn is_full(&self) -> bool {
         self.found.shown >= self.window.limit || self.found.text.len() >= self.window.max
     }
@@ -95,11 +95,11 @@ impl Scan {
         }
     }
 
-    /// Ends lines that have become too long, where they are to be broken; what remains belongs to the next.
+    /// Ends lines that became too long, if lines are to be broken. Returns the rest, which belongs to the next line.
     fn break_off<'a>(&mut self, mut text: &'a [u8]) -> &'a [u8] {
         while self.window.broken && self.line.len() + text.len() > BROKEN && !self.is_full() {
             let mut cut = BROKEN.saturating_sub(self.line.len());
-            // Not inside a character.
+            // Do not cut inside a character.
             cut += text[cut..]
                 .iter()
                 .take(3)
@@ -128,7 +128,7 @@ impl Scan {
     }
 }
 
-/// Appends a line, cut where it is too long. `dropped` bytes of it are missing already.
+/// Appends a line and shortens it if it is too long. `dropped` bytes of it are missing already.
 pub(crate) fn push_cut(out: &mut String, entry: &str, dropped: usize) {
     let cut = &entry[..entry.floor_char_boundary(MAX_LINE)];
     out.push_str(cut);
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn all(text: &[u8], window: Window, piece: usize) -> Found {
+    fn all(text: &[u8], window: Window, piece: usize) -> FoundLines {
         let read = |at: u64, _| {
             let at = usize::try_from(at).unwrap_or(usize::MAX).min(text.len());
             Ok(text[at..text.len().min(at + piece)].to_vec())
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_put_together_are_the_whole_however_it_is_cut_into_pieces(
+        fn pages_add_up_to_the_whole_for_any_size_of_the_pieces(
             lines in prop::collection::vec("[a-zé]{0,9}", 0..20),
             piece in 1..9usize,
             limit in 1..5usize,

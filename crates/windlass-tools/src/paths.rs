@@ -1,5 +1,5 @@
-//! Paths of a call: what they resolve to for the judge, what to suggest when nothing is there, and the way to do file
-//! work without holding up other calls. Never opens anything by itself.
+//! Paths of a call: resolves them for the gate, suggests similar names if a file is missing, and runs file work without
+//! blocking other calls. Nothing is opened here directly.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use windlass_core::tool::{ToolCtx, ToolFailure, Touch};
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files, FindQuery};
 use windlass_edit::sequence::ratio;
 
-/// The largest file that is read whole.
+/// Maximum size of a file that is read whole, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 << 20;
-/// The most lines of such a file; a file of nothing but line breaks would take many times its size in memory.
+/// Maximum number of lines of such a file. A file of nothing but line breaks would take many times its size in memory.
 const MAX_LINES: usize = 1_000_000;
 
-/// That the call reads a path.
+/// The touch of a call that reads a path.
 pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure> {
     let resolved = ctx.files.resolve(path)?;
-    // A link with the name of a credential leads to one, whatever that is called.
+    // A symlink with the name of a credential is treated as one, whatever its target is called.
     let secret = is_credential(path) && !is_credential(&resolved.path);
     Ok(Touch::Read {
         path: match secret {
@@ -30,8 +30,8 @@ pub(crate) fn reads(ctx: &ToolCtx<'_>, path: &str) -> Result<Touch, ToolFailure>
     })
 }
 
-/// That the call writes, creates, moves or removes a path: what it leads to, and the name itself where that is a
-/// link, because removing or moving acts on the link.
+/// The touches of a call that writes, creates, moves or removes a path: the resolved path, and for a symlink also the
+/// link itself, because removing or moving acts on the link.
 pub(crate) fn writes(ctx: &ToolCtx<'_>, path: &str) -> Result<Vec<Touch>, ToolFailure> {
     let resolved = ctx.files.resolve(path)?;
     let mut touches = vec![Touch::Write {
@@ -62,11 +62,11 @@ pub(crate) fn joined(parent: &str, name: &str) -> String {
     }
 }
 
-/// A path as it is reported: relative to the workspace and without empty steps. Links stay as they are named.
+/// A path for reports: relative to the workspace, without `.` and empty components. Symlinks are not resolved.
 pub(crate) fn tidy(files: &dyn Files, path: &str) -> String {
     let given = Path::new(path);
     let inside = given.strip_prefix(files.root()).unwrap_or(given);
-    // Collecting the components drops `.` and doubled slashes; `..` stays and is judged when the file is opened.
+    // Collecting the components drops `.` and doubled slashes. `..` stays; it is judged when the file is opened.
     let parts = inside
         .components()
         .filter(|part| *part != Component::CurDir);
@@ -77,14 +77,14 @@ pub(crate) fn tidy(files: &dyn Files, path: &str) -> String {
     }
 }
 
-/// The directory that was named, or the workspace itself.
+/// The given directory, or the workspace itself.
 pub(crate) fn or_root(path: &Option<String>) -> &str {
     path.as_deref()
         .filter(|path| !path.is_empty())
         .unwrap_or(".")
 }
 
-/// Runs file work on a thread that may block.
+/// Runs file work on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     files: &Arc<dyn Files>,
     work: impl FnOnce(&dyn Files) -> Result<T, ToolFailure> + Send + 'static,
@@ -97,7 +97,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// Reads a whole file to be shown or edited.
+/// Reads a whole file, to show or edit it.
 pub(crate) fn read_bounded(files: &dyn Files, path: &str) -> Result<Vec<u8>, FileError> {
     let bytes = files.read(path, MAX_FILE)?;
     let breaks = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r'));
@@ -112,12 +112,12 @@ pub(crate) fn read_bounded(files: &dyn Files, path: &str) -> Result<Vec<u8>, Fil
     }
 }
 
-/// The same; when nothing is there, the failure names what is there instead.
+/// Like [`read_bounded`]; if the file is missing, the failure suggests a similar name.
 pub(crate) fn read_whole(files: &dyn Files, path: &str) -> Result<Vec<u8>, ToolFailure> {
     read_bounded(files, path).map_err(|err| failure(files, path, err))
 }
 
-/// The failure for a path, with a suggestion where nothing has that name.
+/// The failure for a path, with a suggestion if the file is missing.
 pub(crate) fn failure(files: &dyn Files, path: &str, err: FileError) -> ToolFailure {
     let suggestion = match err.kind {
         FileErrorKind::NotFound => suggest(files, path),
@@ -149,7 +149,7 @@ fn suggest(files: &dyn Files, path: &str) -> Option<String> {
     if let Some((_, close)) = close.filter(|(likeness, _)| *likeness >= 0.6) {
         return Some(format!("did you mean {}?", joined(parent, close)));
     }
-    // The name may be right and the directory wrong.
+    // The name may be correct and the directory wrong.
     let plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let query = FindQuery {
         under: String::new(),
@@ -161,7 +161,7 @@ fn suggest(files: &dyn Files, path: &str) -> Option<String> {
         .then(|| format!("a file of that name is at {}", found.paths.join(", ")))
 }
 
-/// Bounds the length of an argument. Schemas carry no bounds: they are sent with every request.
+/// Limits the length of a list argument. The schema does not contain the limit, because it is sent with every request.
 pub(crate) fn at_most<T>(items: &[T], max: usize, name: &str) -> Result<(), ToolFailure> {
     if items.len() <= max {
         return Ok(());

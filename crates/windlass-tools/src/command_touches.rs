@@ -1,5 +1,5 @@
-//! What a command line would touch: itself, taken apart, and the files that its commands read and write for certain,
-//! as they resolve. Judges nothing and runs nothing.
+//! The touches of a command line: the parsed line itself, and the files that its commands certainly read and write,
+//! with resolved paths. Nothing here judges or runs the line.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use windlass_core::shell::{At, Dir, Simple, Target, Word};
 use windlass_core::tool::{ToolCtx, Touch};
 
 use crate::hosts::hosts;
-use crate::place::{reads, writes};
+use crate::paths::{reads, writes};
 
-/// The most files of one line; what a line reads beyond that is not taken for looking.
+/// Maximum files of one line. A line that reads more is not treated as read-only.
 const MAX_FILES: usize = 200;
-/// The most hosts of one command.
+/// Maximum hosts of one command.
 const MAX_HOSTS: usize = 20;
-/// The most entries of a directory that a pattern is held against.
+/// Maximum entries of a directory that are matched against a pattern.
 const MAX_ENTRIES: usize = 500;
-/// Names that are no files.
+/// Paths that do not stand for files.
 const NO_FILES: &[&str] = &[
     "/dev/null",
     "/dev/stdin",
@@ -28,13 +28,13 @@ const NO_FILES: &[&str] = &[
     "/dev/tty",
 ];
 
-/// Everything that a line would touch when it starts in `workdir`.
+/// Everything that a command line would touch if it starts in `workdir`.
 pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch> {
     let mut script = windlass_shell::read(line);
     let mut found = Vec::new();
     for simple in &mut script.commands {
         let bases = bases(ctx, workdir, simple.dirs.as_deref());
-        // Outside there may be another repository, whose settings nobody has looked at.
+        // Outside the workspace there may be another repository with unknown settings.
         let inside = bases
             .as_deref()
             .is_some_and(|bases| bases.iter().all(|base| !base.starts_with('/')));
@@ -71,7 +71,7 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
     touches
 }
 
-/// Where a command may run. A change of directory that may have failed leaves both places.
+/// The directories in which a command may run. After a directory change that may have failed, both are possible.
 fn bases(ctx: &ToolCtx<'_>, workdir: &str, dirs: Option<&[Dir]>) -> Option<Vec<String>> {
     let start = ctx
         .files
@@ -102,7 +102,7 @@ fn join(base: &str, path: &str) -> String {
     }
 }
 
-/// What a command reads, where all of it can be told.
+/// The files that a command reads; `None` if some of them are unknown.
 fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Option<Vec<Touch>> {
     let mut found = Vec::new();
     for word in simple
@@ -131,7 +131,8 @@ fn read_by(ctx: &ToolCtx<'_>, simple: &Simple, bases: Option<&[String]>) -> Opti
     Some(found)
 }
 
-/// A temporary file that is not there on this machine: an earlier command made it in the sandbox's own folder, or nobody.
+/// Whether a path is a temporary file that does not exist on this machine. If it exists at all, an earlier command
+/// created it in the sandbox's private directory.
 fn is_own_temporary(ctx: &ToolCtx<'_>, path: &str) -> bool {
     let temporary = |path: &str| {
         ["/tmp/", "/var/tmp/", "/dev/shm/"]
@@ -142,7 +143,8 @@ fn is_own_temporary(ctx: &ToolCtx<'_>, path: &str) -> bool {
     found.is_ok_and(|found| !found.inside && found.kind.is_none() && temporary(&found.path))
 }
 
-/// The files whose content git is asked for as it was (`HEAD:path`): they are read, wherever their bytes are.
+/// The files that git reads from a commit (`HEAD:path`). They count as read, although their content is in the
+/// repository.
 fn named_in_history(ctx: &ToolCtx<'_>, simple: &Simple) -> Vec<Touch> {
     if simple.name() != "git" {
         return Vec::new();
@@ -162,7 +164,7 @@ fn named_in_history(ctx: &ToolCtx<'_>, simple: &Simple) -> Vec<Touch> {
         .collect()
 }
 
-/// The files that a pattern of the shell stands for. Only its last part may be a pattern.
+/// The files that a shell pattern matches; `None` if they are unknown. Only the last component may be a pattern.
 fn expanded(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
     let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
     if folder.contains(['*', '?', '[']) || name.contains('[') || name.contains("**") {
@@ -186,7 +188,8 @@ fn expanded(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
         .collect()
 }
 
-/// Where a target leads, when that is known; the strictest place when there are several.
+/// The touches of a written path. Also stores the resolved path in the target: if there are several, one outside the
+/// workspace.
 fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> Vec<Touch> {
     let Word {
         text, known, glob, ..
@@ -224,7 +227,7 @@ fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> 
     found
 }
 
-/// A pattern as a target: the place it is held against, and the pattern in it.
+/// The touch of a pattern that is written: the resolved directory with the pattern in it.
 fn pattern_target(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
     let end = path.find(['*', '?', '['])?;
     let (folder, name) = path.split_at(path[..end].rfind('/').map_or(0, |at| at + 1));

@@ -1,5 +1,5 @@
-//! A server for tests that sends exactly the bytes it is told, in the pieces it is told, and misbehaves on command: it
-//! cuts, resets, hangs, drips and floods.
+//! A server for tests that sends exactly the given bytes in the given pieces, and misbehaves on request: it cuts or
+//! resets connections, hangs, sends slowly, or floods the client.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -10,60 +10,61 @@ use std::time::{Duration, Instant};
 use crate::http::{Connections, Loopback};
 use crate::locked;
 
-/// One thing that the server does with a connection.
+/// One action of the server on a connection.
 #[derive(Debug, Clone)]
 pub enum Act {
     /// Sends these bytes at once.
     Say(Vec<u8>),
-    /// Sends these bytes so many times.
+    /// Sends these bytes this many times.
     Repeat(Vec<u8>, usize),
     /// Sends nothing for this long.
     Pause(Duration),
     /// Waits for a [`ByteServer::go_on`].
     Wait,
-    /// Ends the connection in order.
+    /// Closes the connection in order.
     Close,
-    /// Tears the connection down.
+    /// Resets the connection with a TCP RST.
     Reset,
-    /// Sends nothing more until the client hangs up.
+    /// Sends nothing more until the client disconnects.
     Hang,
 }
 
-/// A request that the server got.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// When its last byte was there.
+    /// The time when its last byte was read.
     pub at: Instant,
-    /// Head and body.
+    /// The head and the body as text.
     pub text: String,
 }
 
-/// The server; it ends when this is dropped.
+/// The server. Dropping it stops it.
 #[derive(Debug)]
 pub struct ByteServer {
-    /// Where it listens, without a path.
+    /// The URL without a path.
     pub url: String,
     loopback: Loopback,
-    shared: Arc<Shared>,
+    shared: Arc<ByteServerState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ByteServerState {
     received: Mutex<Vec<Received>>,
-    /// Connections that began to wait, and those that may go on: the first that waited goes first.
+    /// The number of connections that have started to wait, and of those that were released. They are released in the
+    /// order in which they started to wait.
     waited: AtomicUsize,
     released: AtomicUsize,
 }
 
 impl ByteServer {
-    /// `answer` gets the number of the request, from 0, and its text.
+    /// Starts a server. `answer` gets the number of the request, counted from 0, and its text.
     ///
     /// # Errors
-    /// If no port is free.
+    /// Fails if no port is free.
     pub fn start(
         answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ByteServerState::default());
         let connections = Arc::clone(&shared);
         let loopback = Loopback::start(0, move |out, request, state| {
             let text = request.text();
@@ -86,39 +87,39 @@ impl ByteServer {
         })
     }
 
-    /// The same acts for every request.
+    /// Starts a server that performs the same actions for every request.
     ///
     /// # Errors
-    /// If no port is free.
+    /// Fails if no port is free.
     pub fn saying(acts: Vec<Act>) -> io::Result<Self> {
         Self::start(move |_, _| acts.clone())
     }
 
-    /// The requests so far.
+    /// The requests received so far.
     pub fn received(&self) -> MutexGuard<'_, Vec<Received>> {
         locked(&self.shared.received)
     }
 
-    /// The texts of the requests so far.
+    /// The texts of the requests received so far.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         let received = self.received();
         received.iter().map(|one| one.text.clone()).collect()
     }
 
-    /// How many connections were made so far.
+    /// The number of connections accepted so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.loopback.accepted()
     }
 
-    /// Lets the next connection go on that waits, or that will.
+    /// Releases the connection that has waited longest, or else the next one that waits.
     pub fn go_on(&self) {
         self.shared.released.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Shared {
+impl ByteServerState {
     fn perform(&self, act: Act, out: &mut TcpStream, state: &Connections) -> io::Result<()> {
         match act {
             Act::Say(bytes) => out.write_all(&bytes),
@@ -130,7 +131,7 @@ impl Shared {
             Act::Wait => self.wait(state),
             Act::Close => Err(io::ErrorKind::ConnectionAborted.into()),
             Act::Reset => {
-                // The bytes before it are on their way when the connection is torn down.
+                // Give the bytes before the reset time to arrive.
                 std::thread::sleep(Duration::from_millis(30));
                 rustix::net::sockopt::set_socket_linger(&*out, Some(Duration::ZERO))?;
                 Err(io::ErrorKind::ConnectionReset.into())

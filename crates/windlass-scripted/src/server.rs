@@ -1,4 +1,4 @@
-//! The server: finds each request's place in the script, answers, and keeps what it was asked.
+//! The server: finds the position of each request in the script, answers it, and records it.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -9,36 +9,36 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::answers::{self, AnswerItem, ScriptedAnswer, plan_answers};
 use crate::http::{self, Connections, Loopback, Request};
 use crate::locked;
-use crate::offer::{self, Item, Played, played};
-use crate::prose;
-use crate::request::{Asked, host_tools};
+use crate::recorded_request::{MOST, MOST_BODY, Seen};
+use crate::request::{ModelRequest, host_tools};
 use crate::script::{Script, Usage};
-use crate::seen::{MOST, MOST_BODY, Seen};
+use crate::text_edits;
 use crate::tools::is_form;
-use crate::wire::{Answer, Wire};
+use crate::wire::{WireAnswer, WireFormat};
 
-/// What side questions get, and what comes after the script.
+/// The answer to a side question, and the answer after the end of the script.
 const SIDE: &str = "A short title";
 const END: &str = "Done.";
 
-/// A running server; it ends when this is dropped.
+/// A running server. Dropping it stops it.
 pub struct Server {
-    /// Where it listens, without a path.
+    /// The URL without a path.
     pub url: String,
-    state: Arc<State>,
+    state: Arc<ScriptServerState>,
     _loopback: Loopback,
 }
 
-struct State {
+struct ScriptServerState {
     script: Script,
     seen: Mutex<Vec<Seen>>,
-    /// All requests, also those that are not kept.
+    /// The number of all requests, including those that are not recorded.
     requests: AtomicUsize,
-    /// Answers that were given and paid.
+    /// The number of answers that reported usage.
     answers: AtomicUsize,
-    /// Failures so far, by move.
+    /// The number of failures so far, by move.
     failures: Mutex<HashMap<usize, usize>>,
 }
 
@@ -46,7 +46,7 @@ impl Server {
     /// Listens on a free port of loopback.
     ///
     /// # Errors
-    /// Where no port can be had.
+    /// Fails if no port is free.
     pub fn start(script: Script) -> io::Result<Self> {
         Self::start_on(script, 0)
     }
@@ -54,9 +54,9 @@ impl Server {
     /// Listens on this port of loopback.
     ///
     /// # Errors
-    /// Where it is taken.
+    /// Fails if the port is in use.
     pub fn start_on(script: Script, port: u16) -> io::Result<Self> {
-        let state = Arc::new(State {
+        let state = Arc::new(ScriptServerState {
             script,
             seen: Mutex::default(),
             requests: AtomicUsize::new(0),
@@ -74,34 +74,34 @@ impl Server {
         })
     }
 
-    /// What it was asked so far.
+    /// The requests recorded so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         locked(&self.state.seen).clone()
     }
 
-    /// How often it was asked, kept or not.
+    /// The number of requests, recorded or not.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::Relaxed)
     }
 
-    /// What each answer says it used.
+    /// The usage that every answer reports.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.state.script.usage
     }
 
-    /// How many answers it gave that cost something: the work and side questions, no failures.
+    /// The number of answers that reported usage: those to the work and to side questions, but no failures.
     #[must_use]
     pub fn answers(&self) -> usize {
         self.state.answers.load(Ordering::Relaxed)
     }
 }
 
-/// The working directory that an agent names in its request, where that is a copy of the workspace: a model uses the
-/// paths that it is told. A conversation that is resumed also names the copy of an earlier run, which is gone.
-fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
+/// The working directory that a request names, if it is an isolated copy of the workspace: a real model would use the
+/// paths that it is told. A resumed conversation also names the copy of an earlier run, which no longer exists.
+fn copy_root_in(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
     let path = |byte: char| byte.is_ascii_alphanumeric() || "/._-".contains(byte);
     request.match_indices(COPIES).find_map(|(at, _)| {
         let (before, after) = (&request[..at], &request[at + COPIES.len()..]);
@@ -118,10 +118,10 @@ fn told_root(request: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
     })
 }
 
-/// The folder of copies in their paths.
+/// The directory of isolated copies, as part of their paths.
 const COPIES: &str = "/transactions/";
 
-impl State {
+impl ScriptServerState {
     fn answer(
         &self,
         out: &mut TcpStream,
@@ -143,8 +143,8 @@ impl State {
             status: 200,
             unmapped: None,
         };
-        let Some(wire) = Wire::of(&request.path).filter(|_| request.method == "POST") else {
-            let (status, value) = aside(&request.method, &request.path);
+        let Some(wire) = WireFormat::of(&request.path).filter(|_| request.method == "POST") else {
+            let (status, value) = non_model_response(&request.method, &request.path);
             seen.status = status;
             self.keep(seen);
             return whole(out, status, &value);
@@ -166,18 +166,18 @@ impl State {
         asked.named = host_tools(&seen.body);
         asked.whole = seen.body.clone();
         seen.tools = asked.tools.iter().map(|tool| tool.name.clone()).collect();
-        // Who offers nothing but the form of an answer asks something beside the work.
+        // A request that offers only a tool for structured output is a side question.
         seen.work = self.script.without_tools || asked.tools.iter().any(|tool| !is_form(tool));
         let (next, missing) = self.next(&asked, seen.work);
         seen.unmapped = missing;
-        if let Played::Fail { status, .. } = next {
+        if let ScriptedAnswer::Fail { status, .. } = next {
             seen.status = status;
         }
         self.keep(seen);
         match next {
-            Played::Item(item) => self.say(out, wire, &asked, &item, number),
-            Played::Fail { status, .. } => whole(out, status, &wire.failure(status)),
-            Played::Hang | Played::Heard(_) => connections.hang(out),
+            ScriptedAnswer::Item(item) => self.say(out, wire, &asked, &item, number),
+            ScriptedAnswer::Fail { status, .. } => whole(out, status, &wire.failure(status)),
+            ScriptedAnswer::Hang | ScriptedAnswer::Heard(_) => connections.hang(out),
         }
     }
 
@@ -188,41 +188,44 @@ impl State {
         }
     }
 
-    /// The answer at the place that the history is at.
-    fn next(&self, asked: &Asked, work: bool) -> (Played, Option<String>) {
+    /// The answer at the position that follows from the history.
+    fn next(&self, asked: &ModelRequest, work: bool) -> (ScriptedAnswer, Option<String>) {
         if !work {
-            return (Played::Item(offer::aside(asked, SIDE)), None);
+            return (
+                ScriptedAnswer::Item(answers::side_answer(asked, SIDE)),
+                None,
+            );
         }
-        let script = match told_root(&asked.whole, |root| std::path::Path::new(root).is_dir()) {
+        let script = match copy_root_in(&asked.whole, |root| std::path::Path::new(root).is_dir()) {
             Some(root) => &Script {
                 root,
                 ..self.script.clone()
             },
             None => &self.script,
         };
-        let (all, missing) = played(script, asked);
+        let (all, missing) = plan_answers(script, asked);
         let mut left = place(&all, asked);
         for played in all {
             match played {
-                // Who declines once declines again: agents ask a second time.
-                Played::Item(Item::Refusal(_)) => return (played, missing),
-                Played::Item(_) if left > 0 => left -= 1,
-                Played::Fail {
+                // A refusal is repeated, because agents ask a second time.
+                ScriptedAnswer::Item(AnswerItem::Refusal(_)) => return (played, missing),
+                ScriptedAnswer::Item(_) if left > 0 => left -= 1,
+                ScriptedAnswer::Fail {
                     number,
                     times: Some(times),
                     ..
                 } if left > 0 || self.failed(number) >= times => {}
-                Played::Fail { number, .. } => {
+                ScriptedAnswer::Fail { number, .. } => {
                     *locked(&self.failures).entry(number).or_default() += 1;
                     return (played, missing);
                 }
-                Played::Hang if left > 0 => {}
-                Played::Heard(_) => {}
+                ScriptedAnswer::Hang if left > 0 => {}
+                ScriptedAnswer::Heard(_) => {}
                 played => return (played, missing),
             }
         }
         (
-            Played::Item(Item::Text {
+            ScriptedAnswer::Item(AnswerItem::Text {
                 text: END.to_owned(),
                 pause_ms: 0,
             }),
@@ -240,13 +243,13 @@ impl State {
     fn say(
         &self,
         out: &mut TcpStream,
-        wire: Wire,
-        asked: &Asked,
-        item: &Item,
+        wire: WireFormat,
+        asked: &ModelRequest,
+        item: &AnswerItem,
         number: usize,
     ) -> io::Result<()> {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        let answer = Answer {
+        let answer = WireAnswer {
             model: &asked.model,
             item,
             usage: self.script.usage,
@@ -270,28 +273,30 @@ impl State {
     }
 }
 
-/// How many answers of the script are behind this question: those of its history, and all that come before words that
-/// it heard, for who has no history of them.
-fn place(all: &[Played], asked: &Asked) -> usize {
+/// The number of the script's answers before this request: those in its history, and for an agent without history all
+/// those before a `Heard` text that the request contains.
+fn place(all: &[ScriptedAnswer], asked: &ModelRequest) -> usize {
     let words = all.iter().filter_map(|played| match played {
-        Played::Item(Item::Text { text, .. } | Item::Refusal(text)) => Some(text.as_str()),
+        ScriptedAnswer::Item(AnswerItem::Text { text, .. } | AnswerItem::Refusal(text)) => {
+            Some(text.as_str())
+        }
         _ => None,
     });
     let seen = asked
         .place(&words.collect::<Vec<_>>())
-        .saturating_sub(prose::not_taken(asked));
-    let heard = |played: &Played| matches!(played, Played::Heard(words) if asked.whole.contains(words.as_str()));
+        .saturating_sub(text_edits::rejected_answers(asked));
+    let heard = |played: &ScriptedAnswer| matches!(played, ScriptedAnswer::Heard(words) if asked.whole.contains(words.as_str()));
     let before = all.iter().rposition(heard).map_or(0, |at| {
         all[..at]
             .iter()
-            .filter(|played| matches!(played, Played::Item(_)))
+            .filter(|played| matches!(played, ScriptedAnswer::Item(_)))
             .count()
     });
     if seen < before { before + seen } else { seen }
 }
 
-/// What is no question to a model: lists of models, counts of tokens, probes.
-fn aside(method: &str, path: &str) -> (u16, Value) {
+/// The response to a request that is not for a model: a list of models, a count of tokens, a probe.
+fn non_model_response(method: &str, path: &str) -> (u16, Value) {
     match path {
         path if path.contains("count_tokens") => (200, json!({ "input_tokens": 42 })),
         path if path.contains(":countTokens") => (200, json!({ "totalTokens": 42 })),
@@ -317,8 +322,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_that_an_agent_names_is_where_files_are() {
-        let told = |text: &str| told_root(text, |root| !root.contains("gone"));
+    fn the_copy_that_an_agent_names_is_the_root() {
+        let told = |text: &str| copy_root_in(text, |root| !root.contains("gone"));
         let request = r#"{"text":"was /d/w/transactions/gone-1/tree, is /d/w/transactions/a-b-1/tree\nmore"}"#;
         assert_eq!(
             told(request).as_deref(),

@@ -1,10 +1,10 @@
-//! Running a command to its end and saying how that went, in words for a model. Whoever runs commands says it here.
+//! Runs a command until it exits and describes the result for the model. All tools that run commands use it.
 
 use windlass_core::message::{ArtifactRef, ErrorCategory};
 use windlass_core::tool::{RanCommand, ToolCtx, ToolFailure, ToolOutput};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, Watch};
 
-/// Runs a command; `late` is what to do when its time was up.
+/// Runs a command. `late` is the advice after a timeout.
 pub(crate) async fn run(
     command: Command,
     late: &str,
@@ -70,7 +70,7 @@ fn output(finished: Finished, limit: u64, late: &str) -> ToolOutput {
     }
 }
 
-/// Where the output is that does not fit in an answer.
+/// A note that tells where the whole output is stored.
 fn all_of_it(stored: &ArtifactRef, total: u64) -> String {
     let (id, bytes) = (&stored.id, stored.bytes);
     let what = if bytes < total {

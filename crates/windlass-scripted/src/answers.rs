@@ -1,76 +1,80 @@
-//! From a move of the script to an answer that this agent understands: a call of a tool that it offers, words, or edits
-//! in the text where it offers no tools. Pure.
+//! Converts a move of the script to an answer for this agent: a call of a tool that it offers, a text, or edits in the
+//! text if it offers no tools. All functions are pure.
 
 use serde_json::{Value, json};
 
-use crate::prose;
-use crate::request::{Asked, Tool};
+use crate::request::{AgentTool, ModelRequest};
 use crate::script::{Move, Script};
+use crate::text_edits;
 use crate::tools::{
     self, CALLER, COMMAND, CONTENT, DELETE, EDIT, NEW, OLD, PATCH, PATCH_TEXT, READ, SEARCH, SHELL,
 };
-use crate::tools::{Found, STRUCTURED, UNLISTED, WRITE, find};
+use crate::tools::{OfferedTool, STRUCTURED, UNLISTED, WRITE, find};
 
-/// Agents with a tool of these names do not let a file be changed that was not read.
+/// Agents with a tool of one of these names reject a change of a file that was not read before.
 const READ_FIRST: &[&str] = &["Read", "read"];
 
-/// What stands between the name of a server and the name of its tool.
+/// Characters between the name of a server and the name of its tool.
 const JOINTS: &[char] = &['_', '.', '/', ':', '-'];
 
-/// What an answer holds.
+/// The content of one answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Item {
-    Call { name: String, input: Input },
+pub(crate) enum AnswerItem {
+    Call { name: String, input: CallInput },
     Text { text: String, pause_ms: u64 },
     Refusal(String),
 }
 
 /// The arguments of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Input {
+pub(crate) enum CallInput {
     Json(Value),
     Text(String),
 }
 
-/// One answer in the order of the script.
+/// One answer of the script, in order.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Played {
-    Item(Item),
-    /// The move's number, so that failures can be counted.
+pub(crate) enum ScriptedAnswer {
+    Item(AnswerItem),
+    /// The number of the move serves to count its failures.
     Fail {
         number: usize,
         status: u16,
         times: Option<usize>,
     },
     Hang,
-    /// All before it is done where the question holds these words.
+    /// All moves before it are done if the request contains this text.
     Heard(String),
 }
 
-/// The script as this agent can be made to do it. What it has no tool for is said in words, and named.
-pub(crate) fn played(script: &Script, asked: &Asked) -> (Vec<Played>, Option<String>) {
+/// Converts the script to answers for this agent. If the agent has no tool for a move, the answer is a text, and the
+/// second value names the move.
+pub(crate) fn plan_answers(
+    script: &Script,
+    asked: &ModelRequest,
+) -> (Vec<ScriptedAnswer>, Option<String>) {
     let (mut missing, mut all) = (None, Vec::new());
-    let form = prose::form(asked);
+    let form = text_edits::edit_format(asked);
     let mut moves = script.moves.iter().enumerate().peekable();
     while let Some((number, step)) = moves.next() {
         match step {
-            Move::Fail { status, times } => all.push(Played::Fail {
+            Move::Fail { status, times } => all.push(ScriptedAnswer::Fail {
                 number,
                 status: *status,
                 times: *times,
             }),
-            Move::Hang => all.push(Played::Hang),
-            Move::Heard(words) => all.push(Played::Heard(words.clone())),
+            Move::Hang => all.push(ScriptedAnswer::Hang),
+            Move::Heard(words) => all.push(ScriptedAnswer::Heard(words.clone())),
             step => {
                 let done = match form.filter(|_| step.changes_a_file()) {
                     Some(form) => {
-                        // Everything up to the next words is one answer.
+                        // All changes up to the next other move form one answer.
                         let mut steps = vec![step];
                         while let Some((_, step)) = moves.next_if(|(_, step)| step.changes_a_file())
                         {
                             steps.push(step);
                         }
-                        prose::answer(form, &steps).map(|text| vec![said(&text)])
+                        text_edits::answer(form, &steps).map(|text| vec![text_item(&text)])
                     }
                     None => items(step, script, asked),
                 };
@@ -82,10 +86,10 @@ pub(crate) fn played(script: &Script, asked: &Asked) -> (Vec<Played>, Option<Str
                             "nothing offered does {step:?}; there is: {}",
                             names.join(", ")
                         ));
-                        vec![said("I have no tool for that.")]
+                        vec![text_item("I have no tool for that.")]
                     })
                     .into_iter()
-                    .map(Played::Item),
+                    .map(ScriptedAnswer::Item),
                 );
             }
         }
@@ -93,15 +97,15 @@ pub(crate) fn played(script: &Script, asked: &Asked) -> (Vec<Played>, Option<Str
     (all, missing)
 }
 
-fn said(text: &str) -> Item {
-    Item::Text {
+fn text_item(text: &str) -> AnswerItem {
+    AnswerItem::Text {
         text: text.to_owned(),
         pause_ms: 0,
     }
 }
 
-fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
-    let one = |item: Item| Some(vec![item]);
+fn items(step: &Move, script: &Script, asked: &ModelRequest) -> Option<Vec<AnswerItem>> {
+    let one = |item: AnswerItem| Some(vec![item]);
     match step {
         Move::Shell(line) => one(shell(asked, line)?),
         Move::Read(path) => one(read(script, asked, path)?),
@@ -109,45 +113,45 @@ fn items(step: &Move, script: &Script, asked: &Asked) -> Option<Vec<Item>> {
         Move::Edit { path, old, new } => edit(script, asked, path, old, new),
         Move::Delete(path) => one(delete(script, asked, path)?),
         Move::Call { tool, args } => Some(host_tool(asked, tool, args)),
-        Move::Say(text) => one(said(text)),
-        Move::Slow { text, pause_ms } => one(Item::Text {
+        Move::Say(text) => one(text_item(text)),
+        Move::Slow { text, pause_ms } => one(AnswerItem::Text {
             text: text.clone(),
             pause_ms: *pause_ms,
         }),
         Move::Json(value) => match find(asked, &STRUCTURED) {
-            Some(found) => one(Item::Call {
+            Some(found) => one(AnswerItem::Call {
                 name: found.tool.name.clone(),
-                input: Input::Json(value.clone()),
+                input: CallInput::Json(value.clone()),
             }),
-            None => one(said(&value.to_string())),
+            None => one(text_item(&value.to_string())),
         },
-        Move::Refuse(text) => one(Item::Refusal(text.clone())),
+        Move::Refuse(text) => one(AnswerItem::Refusal(text.clone())),
         Move::Fail { .. } | Move::Hang | Move::Heard(_) => Some(Vec::new()),
     }
 }
 
-/// A tool by its name or by the end of it. Where tools of the host are only told of, they are looked up first, and
-/// called in the way that the agent has for that.
-fn host_tool(asked: &Asked, tool: &str, args: &Value) -> Vec<Item> {
+/// Calls a tool by its name or the last part of it. If the agent only names its host tools in prose, the answers first
+/// search for the tool, and then call it in the agent's way.
+fn host_tool(asked: &ModelRequest, tool: &str, args: &Value) -> Vec<AnswerItem> {
     let ends = |name: &str| {
         name == tool
             || name
                 .strip_suffix(tool)
                 .is_some_and(|rest| rest.ends_with(JOINTS))
     };
-    let call = |name: &str| Item::Call {
+    let call = |name: &str| AnswerItem::Call {
         name: name.to_owned(),
-        input: Input::Json(args.clone()),
+        input: CallInput::Json(args.clone()),
     };
     let offered = asked
         .tools
         .iter()
-        .map(|tool: &Tool| &tool.name)
+        .map(|tool: &AgentTool| &tool.name)
         .find(|name| ends(name));
     let told = asked.named.iter().find(|name| ends(name));
-    // Once it was looked up it may be offered like any other, and the history still has the question.
+    // After the search, the tool may be offered like any other; the search is still in the history.
     let looked_up = |name: &str| asked.whole.contains(&format!("select:{name}"));
-    // A search that says no names goes by words.
+    // A search tool that lists no names is queried with words.
     let words = format!("{tool}: {}", tool.replace('_', " "));
     let told = told.filter(|name| offered.is_none() || looked_up(name));
     match (find(asked, &SEARCH), told) {
@@ -173,7 +177,7 @@ fn host_tool(asked: &Asked, tool: &str, args: &Value) -> Vec<Item> {
     }
 }
 
-fn shell(asked: &Asked, line: &str) -> Option<Item> {
+fn shell(asked: &ModelRequest, line: &str) -> Option<AnswerItem> {
     let found = find(asked, &SHELL)?;
     let name = found.argument(COMMAND);
     let kind = found.tool.schema["properties"][name]["type"]
@@ -188,20 +192,20 @@ fn shell(asked: &Asked, line: &str) -> Option<Item> {
     Some(found.call(&[(name, line)]))
 }
 
-fn read(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
+fn read(script: &Script, asked: &ModelRequest, path: &str) -> Option<AnswerItem> {
     match find(asked, &READ) {
         Some(found) => Some(found.call(&[found.file(&script.root, path)])),
         None => shell(asked, &format!("cat -- {}", quoted(path))),
     }
 }
 
-fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Vec<Item>> {
+fn write(script: &Script, asked: &ModelRequest, path: &str, text: &str) -> Option<Vec<AnswerItem>> {
     if let Some(found) = find(asked, &WRITE) {
         let written = found.call(&[
             found.file(&script.root, path),
             (found.argument(CONTENT), json!(text)),
         ]);
-        // Editors with operations put a file where there is a folder, and make none.
+        // Editors with operations do not create missing directories.
         let folder = path
             .rsplit_once('/')
             .filter(|_| found.is_operation())
@@ -221,7 +225,13 @@ fn write(script: &Script, asked: &Asked, path: &str, text: &str) -> Option<Vec<I
     Some(vec![patched.or_else(|| shell(asked, &line()))?])
 }
 
-fn edit(script: &Script, asked: &Asked, path: &str, old: &str, new: &str) -> Option<Vec<Item>> {
+fn edit(
+    script: &Script,
+    asked: &ModelRequest,
+    path: &str,
+    old: &str,
+    new: &str,
+) -> Option<Vec<AnswerItem>> {
     if let Some(found) = find(asked, &EDIT) {
         let (old, new) = (
             (found.argument(OLD), json!(old)),
@@ -241,13 +251,14 @@ fn edit(script: &Script, asked: &Asked, path: &str, old: &str, new: &str) -> Opt
     .map(|item| vec![item])
 }
 
-/// Whether a file must be read before it may be changed: by the name, or because the tool says so.
-fn reads_first(edit: &Found<'_>, read: &Found<'_>) -> bool {
+/// Whether a file must be read before it may be changed: because of the tool's name, or because its description says
+/// so.
+fn reads_first(edit: &OfferedTool<'_>, read: &OfferedTool<'_>) -> bool {
     let name = read.tool.name.as_str();
     name != edit.tool.name && (READ_FIRST.contains(&name) || edit.tool.about.contains(name))
 }
 
-fn delete(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
+fn delete(script: &Script, asked: &ModelRequest, path: &str) -> Option<AnswerItem> {
     if let Some(found) = find(asked, &DELETE) {
         return Some(found.call(&[found.file(&script.root, path)]));
     }
@@ -255,28 +266,28 @@ fn delete(script: &Script, asked: &Asked, path: &str) -> Option<Item> {
         .or_else(|| shell(asked, &format!("rm -- {}", quoted(path))))
 }
 
-fn patch(asked: &Asked, hunks: &str) -> Option<Item> {
+fn patch(asked: &ModelRequest, hunks: &str) -> Option<AnswerItem> {
     let found = find(asked, &PATCH)?;
     let text = format!("*** Begin Patch\n{hunks}*** End Patch\n");
     if found.tool.freeform {
-        return Some(Item::Call {
+        return Some(AnswerItem::Call {
             name: found.tool.name.clone(),
-            input: Input::Text(text),
+            input: CallInput::Text(text),
         });
     }
     Some(found.call(&[(found.argument(PATCH_TEXT), json!(text))]))
 }
 
-/// The answer to a question beside the work: few words, or the least that its schema takes.
-pub(crate) fn aside(asked: &Asked, words: &str) -> Item {
+/// The answer to a side question: a short text, or the smallest value that its schema accepts.
+pub(crate) fn side_answer(asked: &ModelRequest, words: &str) -> AnswerItem {
     let text = asked.schema.as_ref().map_or_else(
         || words.to_owned(),
         |schema| tools::filler(schema).to_string(),
     );
-    said(&text)
+    text_item(&text)
 }
 
-/// One word for a shell.
+/// Quotes a text as one shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
@@ -287,8 +298,8 @@ mod tests {
 
     use super::*;
 
-    /// A tool of this name whose arguments are texts; those behind `!` must be there.
-    fn tool(name: &str, arguments: &str) -> Tool {
+    /// A tool of this name with text arguments; those with a leading `!` are required.
+    fn tool(name: &str, arguments: &str) -> AgentTool {
         let names: Vec<&str> = arguments.split_whitespace().collect();
         let properties: Map<String, Value> = names
             .iter()
@@ -304,7 +315,7 @@ mod tests {
             .filter_map(|name| name.strip_prefix('!'))
             .collect();
         let schema = json!({ "type": "object", "properties": properties, "required": required });
-        Tool {
+        AgentTool {
             name: name.to_owned(),
             freeform: false,
             about: String::new(),
@@ -313,34 +324,36 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(tools: Vec<Tool>, step: Move, expect: &[&str]) {
+    fn check(tools: Vec<AgentTool>, step: Move, expect: &[&str]) {
         let script = Script {
             moves: vec![step],
             root: "/w".into(),
             ..Script::default()
         };
-        let (all, missing) = played(
+        let (all, missing) = plan_answers(
             &script,
-            &Asked {
+            &ModelRequest {
                 tools,
-                ..Asked::default()
+                ..ModelRequest::default()
             },
         );
         let shown: Vec<String> = all.iter().map(shown).collect();
         assert_eq!(shown, expect, "{missing:?}");
     }
 
-    fn shown(played: &Played) -> String {
+    fn shown(played: &ScriptedAnswer) -> String {
         match played {
-            Played::Item(Item::Call {
+            ScriptedAnswer::Item(AnswerItem::Call {
                 name,
-                input: Input::Json(args),
+                input: CallInput::Json(args),
             }) => format!("{name} {args}"),
-            Played::Item(Item::Call {
+            ScriptedAnswer::Item(AnswerItem::Call {
                 name,
-                input: Input::Text(text),
+                input: CallInput::Text(text),
             }) => format!("{name} {text}"),
-            Played::Item(Item::Text { text, .. } | Item::Refusal(text)) => text.clone(),
+            ScriptedAnswer::Item(AnswerItem::Text { text, .. } | AnswerItem::Refusal(text)) => {
+                text.clone()
+            }
             other => format!("{other:?}"),
         }
     }
@@ -368,7 +381,7 @@ mod tests {
             &[r#"write_file {"path":"a b.txt","content":"it's\n"}"#],
         );
         check(
-            vec![Tool {
+            vec![AgentTool {
                 freeform: true,
                 ..tool("apply_patch", "")
             }],
@@ -382,7 +395,7 @@ mod tests {
                 r#"exec_command {"cmd":"mkdir -p \"$(dirname 'a b.txt')\" && printf %s 'it'\\''s\n' > 'a b.txt'"}"#,
             ],
         );
-        // goose
+        // These are the tools of goose.
         let step = || Move::Edit {
             path: "a".into(),
             old: "x".into(),
@@ -410,7 +423,7 @@ mod tests {
 
     #[test]
     fn an_operation_may_be_an_argument() {
-        // OpenHands, as its schemas are.
+        // These are the schemas of OpenHands.
         let mut editor = tool(
             "file_editor",
             "!command !path file_text old_str new_str !security_risk",
@@ -463,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_before_it_is_changed_where_the_agent_wants_that() {
+    fn a_file_is_read_before_it_is_changed_if_the_agent_wants_that() {
         let step = || Move::Edit {
             path: "a".into(),
             old: "x".into(),
@@ -484,7 +497,7 @@ mod tests {
             step(),
             &[&changed("replace")],
         );
-        let says = Tool {
+        let says = AgentTool {
             about: "Always use the read_file tool first.".into(),
             ..edit("edit")
         };
@@ -497,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_tool_is_found_behind_its_prefix_and_an_unknown_one_is_called_all_the_same() {
+    fn a_host_tool_is_found_by_its_last_part_and_an_unknown_one_is_called_anyway() {
         let step = |name: &str| Move::Call {
             tool: name.into(),
             args: json!({}),
@@ -523,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_tool_that_is_only_told_of_is_looked_up_first() {
+    fn a_host_tool_that_is_only_named_in_prose_is_searched_first() {
         let step = Move::Call {
             tool: "look".into(),
             args: json!({}),
@@ -533,13 +546,13 @@ mod tests {
             ..Script::default()
         };
         let named = crate::request::host_tools("there are:\\nmcp__host__look\\nmcp__host__other");
-        let all = |tools: Vec<Tool>| {
-            let (all, _) = played(
+        let all = |tools: Vec<AgentTool>| {
+            let (all, _) = plan_answers(
                 &script,
-                &Asked {
+                &ModelRequest {
                     tools,
                     named: named.clone(),
-                    ..Asked::default()
+                    ..ModelRequest::default()
                 },
             );
             all.iter().map(shown).collect::<Vec<_>>()
@@ -562,20 +575,20 @@ mod tests {
         let offered = || vec![tool("ToolSearch", "!query"), tool("mcp__host__look", "")];
         assert_eq!(all(offered()), ["mcp__host__look {}"]);
         let whole = format!("ToolSearch{found}");
-        let (later, _) = played(
+        let (later, _) = plan_answers(
             &script,
-            &Asked {
+            &ModelRequest {
                 tools: offered(),
                 named: named.clone(),
                 whole,
-                ..Asked::default()
+                ..ModelRequest::default()
             },
         );
         assert_eq!(later.len(), 2);
     }
 
     #[test]
-    fn a_search_that_says_no_names_is_asked_by_words() {
+    fn a_search_that_lists_no_names_is_queried_with_words() {
         let step = Move::Call {
             tool: "look_up".into(),
             args: json!({}),
@@ -584,13 +597,13 @@ mod tests {
             moves: vec![step],
             ..Script::default()
         };
-        let all = |tools: Vec<Tool>, whole: &str| {
-            let (all, _) = played(
+        let all = |tools: Vec<AgentTool>, whole: &str| {
+            let (all, _) = plan_answers(
                 &script,
-                &Asked {
+                &ModelRequest {
                     tools,
                     whole: whole.to_owned(),
-                    ..Asked::default()
+                    ..ModelRequest::default()
                 },
             );
             all.iter().map(shown).collect::<Vec<_>>()
@@ -600,7 +613,7 @@ mod tests {
         assert_eq!(all(vec![search()], ""), [searched, "look_up {}"]);
         let found = || vec![search(), tool("mcp__host/look_up", "")];
         assert_eq!(all(found(), searched), [searched, "mcp__host/look_up {}"]);
-        // It was there from the beginning.
+        // The tool was offered from the beginning, so no search is needed.
         assert_eq!(all(found(), ""), ["mcp__host/look_up {}"]);
     }
 
@@ -622,11 +635,11 @@ mod tests {
             moves,
             ..Script::default()
         };
-        let asked = Asked {
+        let asked = ModelRequest {
             whole: "use *SEARCH/REPLACE block*s".into(),
-            ..Asked::default()
+            ..ModelRequest::default()
         };
-        let (all, missing) = played(&script, &asked);
+        let (all, missing) = plan_answers(&script, &asked);
         let all: Vec<String> = all.iter().map(shown).collect();
         assert_eq!(all.len(), 2, "{missing:?}");
         assert!(
@@ -637,14 +650,15 @@ mod tests {
     }
 
     #[test]
-    fn a_question_beside_the_work_gets_the_form_that_it_wants() {
+    fn a_side_question_gets_an_answer_of_its_schema() {
         let schema = json!({ "type": "object", "properties": { "next": { "enum": ["user"] } }, "required": ["next"] });
-        let text = |asked: &Asked| shown(&Played::Item(aside(asked, "A title")));
-        assert_eq!(text(&Asked::default()), "A title");
+        let text =
+            |asked: &ModelRequest| shown(&ScriptedAnswer::Item(side_answer(asked, "A title")));
+        assert_eq!(text(&ModelRequest::default()), "A title");
         assert_eq!(
-            text(&Asked {
+            text(&ModelRequest {
                 schema: Some(schema),
-                ..Asked::default()
+                ..ModelRequest::default()
             }),
             r#"{"next":"user"}"#
         );

@@ -1,53 +1,53 @@
-//! Changes of files as text, for agents whose model has no tools and writes its edits into the answer. Which form is
-//! meant stands in the question. Pure.
+//! File edits as text, for agents whose model has no tools and writes its edits into the answer. The request says which
+//! format it wants. All functions are pure.
 
-use crate::request::Asked;
+use crate::request::ModelRequest;
 use crate::script::Move;
 
-/// A form of edits in text.
+/// A text format for edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// A place to find and what comes there, between marks.
+pub(crate) enum EditFormat {
+    /// Blocks with the text to search for and its replacement, between markers.
     SearchReplace,
     /// A unified diff without line numbers.
     Diff,
-    /// Each file whole.
+    /// Each file with its whole content.
     Whole,
 }
 
-/// Words of a question that ask for a form. The first that is found counts, so the narrower ones come first.
-const FORMS: &[(&str, Form)] = &[
-    ("*SEARCH/REPLACE block*", Form::SearchReplace),
-    ("<<<<<<< SEARCH", Form::SearchReplace),
-    ("diff -U0", Form::Diff),
-    ("*file listing*", Form::Whole),
+/// Phrases in a request that ask for a format. The first match applies, so narrower phrases come first.
+const EDIT_FORMATS: &[(&str, EditFormat)] = &[
+    ("*SEARCH/REPLACE block*", EditFormat::SearchReplace),
+    ("<<<<<<< SEARCH", EditFormat::SearchReplace),
+    ("diff -U0", EditFormat::Diff),
+    ("*file listing*", EditFormat::Whole),
 ];
 
-/// What an agent says that did not take the edits of an answer, because it first shows the model a file that they name. It
-/// wants the same answer again.
+/// The phrase with which an agent rejects the edits of an answer because it first shows the model a file that they
+/// name. It then wants the same answer again.
 const AGAIN: &str = "I added these files to the chat";
 
-/// How many answers of the history were not taken.
-pub(crate) fn not_taken(asked: &Asked) -> usize {
-    form(asked).map_or(0, |_| asked.whole.matches(AGAIN).count())
+/// The number of answers in the history that the agent rejected.
+pub(crate) fn rejected_answers(asked: &ModelRequest) -> usize {
+    edit_format(asked).map_or(0, |_| asked.whole.matches(AGAIN).count())
 }
 
-/// The form that a question asks for; none where it asks for none, or where it offers tools.
-pub(crate) fn form(asked: &Asked) -> Option<Form> {
-    let wanted = FORMS
+/// The format that a request asks for; `None` if it asks for none, or if it offers tools.
+pub(crate) fn edit_format(asked: &ModelRequest) -> Option<EditFormat> {
+    let wanted = EDIT_FORMATS
         .iter()
         .find(|(words, _)| asked.whole.contains(words))
         .map(|(_, form)| *form);
     wanted.filter(|_| asked.tools.is_empty())
 }
 
-/// One answer with all these changes; none where the form has no words for one of them.
-pub(crate) fn answer(form: Form, steps: &[&Move]) -> Option<String> {
+/// One answer with all these changes; `None` if the format cannot express one of them.
+pub(crate) fn answer(form: EditFormat, steps: &[&Move]) -> Option<String> {
     let blocks: Option<Vec<String>> = steps.iter().map(|step| block(form, step)).collect();
     Some(format!("The changes:\n\n{}", blocks?.join("\n")))
 }
 
-fn block(form: Form, step: &Move) -> Option<String> {
+fn block(form: EditFormat, step: &Move) -> Option<String> {
     let (path, old, new) = match step {
         Move::Write { path, text } => (path, "", text.as_str()),
         Move::Edit { path, old, new } => (path, old.as_str(), new.as_str()),
@@ -59,24 +59,26 @@ fn block(form: Form, step: &Move) -> Option<String> {
             .collect::<String>()
     };
     match (form, step) {
-        (Form::SearchReplace, _) => {
+        (EditFormat::SearchReplace, _) => {
             let (old, new) = (lines(old, ""), lines(new, ""));
             Some(format!(
                 "{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
             ))
         }
-        (Form::Diff, Move::Write { .. }) => Some(format!(
+        (EditFormat::Diff, Move::Write { .. }) => Some(format!(
             "```diff\n--- /dev/null\n+++ {path}\n@@ ... @@\n{}```\n",
             lines(new, "+")
         )),
-        (Form::Diff, _) => Some(format!(
+        (EditFormat::Diff, _) => Some(format!(
             "```diff\n--- {path}\n+++ {path}\n@@ ... @@\n{}{}```\n",
             lines(old, "-"),
             lines(new, "+")
         )),
-        (Form::Whole, Move::Write { .. }) => Some(format!("{path}\n```\n{}```\n", lines(new, ""))),
-        // What else stands in the file is not known here.
-        (Form::Whole, _) => None,
+        (EditFormat::Whole, Move::Write { .. }) => {
+            Some(format!("{path}\n```\n{}```\n", lines(new, "")))
+        }
+        // The rest of the file is not known here.
+        (EditFormat::Whole, _) => None,
     }
 }
 
@@ -85,52 +87,55 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_form(question: &str, expect: Option<Form>) {
+    fn check_form(question: &str, expect: Option<EditFormat>) {
         assert_eq!(
-            form(&Asked {
+            edit_format(&ModelRequest {
                 whole: question.to_owned(),
-                ..Asked::default()
+                ..ModelRequest::default()
             }),
             expect
         );
     }
 
     #[test]
-    fn the_question_says_which_form_it_wants() {
+    fn the_request_says_which_format_it_wants() {
         check_form(
             "All changes must use this *SEARCH/REPLACE block* format",
-            Some(Form::SearchReplace),
+            Some(EditFormat::SearchReplace),
         );
         check_form(
             "return edits similar to unified diffs that `diff -U0` would produce",
-            Some(Form::Diff),
+            Some(EditFormat::Diff),
         );
-        check_form("You MUST use this *file listing* format", Some(Form::Whole));
+        check_form(
+            "You MUST use this *file listing* format",
+            Some(EditFormat::Whole),
+        );
         check_form("Answer in one sentence.", None);
     }
 
     #[test]
-    fn an_answer_that_was_not_taken_is_wanted_again() {
-        let asked = |text: &str| Asked {
+    fn a_rejected_answer_is_wanted_again() {
+        let asked = |text: &str| ModelRequest {
             whole: format!("*SEARCH/REPLACE block* {text}"),
-            ..Asked::default()
+            ..ModelRequest::default()
         };
-        assert_eq!(not_taken(&asked("go")), 0);
+        assert_eq!(rejected_answers(&asked("go")), 0);
         assert_eq!(
-            not_taken(&asked("go. I added these files to the chat: a.txt")),
+            rejected_answers(&asked("go. I added these files to the chat: a.txt")),
             1
         );
         assert_eq!(
-            not_taken(&Asked {
+            rejected_answers(&ModelRequest {
                 whole: "I added these files to the chat: a".into(),
-                ..Asked::default()
+                ..ModelRequest::default()
             }),
             0
         );
     }
 
     #[track_caller]
-    fn check(form: Form, steps: &[Move], expect: Option<&str>) {
+    fn check(form: EditFormat, steps: &[Move], expect: Option<&str>) {
         let steps: Vec<&Move> = steps.iter().collect();
         assert_eq!(answer(form, &steps).as_deref(), expect);
     }
@@ -147,7 +152,7 @@ mod tests {
             new: "TWO".into(),
         };
         check(
-            Form::SearchReplace,
+            EditFormat::SearchReplace,
             &[write(), edit()],
             Some(
                 "The changes:\n\nb c.txt\n```\n<<<<<<< SEARCH\n=======\nfirst\n>>>>>>> REPLACE\n```\n\n\
@@ -155,16 +160,16 @@ mod tests {
             ),
         );
         check(
-            Form::Diff,
+            EditFormat::Diff,
             &[edit()],
             Some("The changes:\n\n```diff\n--- a.txt\n+++ a.txt\n@@ ... @@\n-two\n+TWO\n```\n"),
         );
         check(
-            Form::Whole,
+            EditFormat::Whole,
             &[write()],
             Some("The changes:\n\nb c.txt\n```\nfirst\n```\n"),
         );
-        check(Form::Whole, &[write(), edit()], None);
-        check(Form::SearchReplace, &[Move::Delete("a".into())], None);
+        check(EditFormat::Whole, &[write(), edit()], None);
+        check(EditFormat::SearchReplace, &[Move::Delete("a".into())], None);
     }
 }

@@ -1,6 +1,7 @@
-//! What the model has seen of each file, so that an edit of a file that changed on disk since is refused as stale.
+//! Remembers the content of each file as the model last saw it, so that an edit of a file that has changed on disk
+//! since is refused as stale.
 //!
-//! Holds a hash per path and a bounded number of paths. Never holds content.
+//! It stores one hash per path, for a limited number of paths, and never the content.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -13,17 +14,17 @@ use windlass_core::workspace::Files;
 use windlass_edit::nearest::numbered;
 use windlass_edit::text::{Text, lines};
 
-/// Paths remembered; beyond that the map starts afresh, which only makes the check more lenient.
+/// Maximum number of paths. Beyond it the map is cleared, which only makes the check more lenient.
 const MAX_PATHS: usize = 10_000;
-/// Lines of the current content that are offered with a refusal.
+/// Maximum lines of the current content that a refusal shows.
 const MAX_OFFERED: usize = 200;
 
 /// Hashes of files as the model last saw them.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<HashMap<(PathBuf, String), u64>>);
+pub(crate) struct LastSeenFiles(Mutex<HashMap<(PathBuf, String), u64>>);
 
-impl Seen {
-    /// The model has seen these bytes at this path, or wrote them.
+impl LastSeenFiles {
+    /// Records that the model has seen or written this content.
     pub(crate) fn note(&self, files: &dyn Files, path: &str, bytes: &[u8]) {
         let mut map = self.0.lock();
         if map.len() >= MAX_PATHS {
@@ -32,13 +33,13 @@ impl Seen {
         map.insert(key(files, path), hash(bytes));
     }
 
-    /// The path is gone.
+    /// Removes a path that no longer exists.
     pub(crate) fn forget(&self, files: &dyn Files, path: &str) {
         self.0.lock().remove(&key(files, path));
     }
 
-    /// Refuses when the model saw other bytes than these. The refusal shows the current text, which then counts
-    /// as seen.
+    /// Refuses an edit if the model last saw other content. The refusal shows the current text, which then counts as
+    /// seen.
     pub(crate) fn check(
         &self,
         files: &dyn Files,

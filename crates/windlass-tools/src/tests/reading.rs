@@ -1,8 +1,8 @@
-//! Cases of the tools that only look.
+//! Tests of the tools that only read.
 
 use serde_json::json;
 
-use super::Bench;
+use super::ToolBench;
 
 fn numbers(from: usize, to: usize) -> String {
     (from..=to).map(|n| format!("line {n}\n")).collect()
@@ -10,7 +10,7 @@ fn numbers(from: usize, to: usize) -> String {
 
 #[test]
 fn a_file_is_read_with_numbers_in_ranges() {
-    let bench = Bench::new(&[("a.txt", "one\r\ntwo\r\nthree"), ("e.txt", "")]);
+    let bench = ToolBench::new(&[("a.txt", "one\r\ntwo\r\nthree"), ("e.txt", "")]);
     bench.check(
         "read_file",
         json!({"path": "a.txt"}),
@@ -41,13 +41,13 @@ fn a_file_is_read_with_numbers_in_ranges() {
 
 #[test]
 fn a_long_file_is_previewed() {
-    let bench = Bench::new(&[("long.txt", &numbers(1, 2300))]);
+    let bench = ToolBench::new(&[("long.txt", &numbers(1, 2300))]);
     let found = bench.call("read_file", json!({"path": "long.txt"}));
     assert!(
         found.contains("500|line 500\n[lines 1-500 of 2300; read on with offset=501]"),
         "{found}"
     );
-    let wide = Bench::new(&[("wide.txt", &("x".repeat(10_000) + "\n").repeat(100))]);
+    let wide = ToolBench::new(&[("wide.txt", &("x".repeat(10_000) + "\n").repeat(100))]);
     let found = wide.call("read_file", json!({"path": "wide.txt"}));
     assert!(
         found.len() < 50_000 && found.contains("more bytes on this line]"),
@@ -59,7 +59,7 @@ fn a_long_file_is_previewed() {
 
 #[test]
 fn a_huge_file_is_read_piece_by_piece() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     let text: String = (1..=900_000)
         .map(|n| format!("this is line {n}\n"))
         .collect();
@@ -76,7 +76,7 @@ fn a_huge_file_is_read_piece_by_piece() {
 
 #[test]
 fn a_file_of_line_breaks_does_not_fill_the_memory() {
-    let bench = Bench::new(&[]);
+    let bench = ToolBench::new(&[]);
     bench.put("breaks", &[b'\n'; 2_000_000]);
     bench.check("read_file", json!({"path": "breaks", "limit": 1, "anchors": true}), "1|\n[lines 1-1 of a file of 2000000 bytes; read on with offset=2]\n[no anchors: the file is too large for edit_lines]");
     bench.check_start(
@@ -88,7 +88,7 @@ fn a_file_of_line_breaks_does_not_fill_the_memory() {
 
 #[test]
 fn a_stored_result_is_read_by_range_and_touches_no_file() {
-    let bench = Bench::new(&[("artifact:x", "a file\n")]);
+    let bench = ToolBench::new(&[("artifact:x", "a file\n")]);
     let lines: String = (1..=1200).map(|n| format!("line {n}\n")).collect();
     let id = bench.artifacts.put(lines.as_bytes()).unwrap().id;
     let path = format!("artifact:{id}");
@@ -133,8 +133,8 @@ fn a_stored_result_is_read_by_range_and_touches_no_file() {
 }
 
 #[test]
-fn every_byte_of_a_stored_line_without_end_can_be_reached() {
-    let bench = Bench::new(&[]);
+fn every_byte_of_a_very_long_stored_line_can_be_reached() {
+    let bench = ToolBench::new(&[]);
     let long: String = (0..2_000_000)
         .map(|n| char::from(b'a' + (n % 23) as u8))
         .collect();
@@ -158,7 +158,7 @@ fn every_byte_of_a_stored_line_without_end_can_be_reached() {
 
 #[test]
 fn several_files_are_read_at_once_and_one_may_be_missing() {
-    let bench = Bench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
+    let bench = ToolBench::new(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
     let found = bench.call("read_file", json!({"paths": ["a.txt", "nope.md", "b.txt"]}));
     assert!(
         found.starts_with(
@@ -175,8 +175,8 @@ fn several_files_are_read_at_once_and_one_may_be_missing() {
 }
 
 #[test]
-fn what_is_not_text_is_described() {
-    let bench = Bench::new(&[]);
+fn files_that_are_not_text_are_described() {
+    let bench = ToolBench::new(&[]);
     bench.put("i.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
     bench.put("x.bin", b"ab\0cd");
     bench.put("u.txt", b"\xFF\xFEa\0\n\0");
@@ -204,8 +204,8 @@ fn what_is_not_text_is_described() {
 }
 
 #[test]
-fn a_missing_file_is_answered_with_what_there_is() {
-    let bench = Bench::new(&[("src/main.rs", "x"), ("deep/er/config.toml", "x")]);
+fn a_missing_file_leads_to_a_suggestion() {
+    let bench = ToolBench::new(&[("src/main.rs", "x"), ("deep/er/config.toml", "x")]);
     bench.check(
         "read_file",
         json!({"path": "src/mian.rs"}),
@@ -230,7 +230,7 @@ fn a_missing_file_is_answered_with_what_there_is() {
 
 #[test]
 fn directories_are_listed() {
-    let bench = Bench::new(&[("b.txt", "12"), ("a/x", ""), (".hidden", "")]);
+    let bench = ToolBench::new(&[("b.txt", "12"), ("a/x", ""), (".hidden", "")]);
     bench.check("list_directory", json!({}), ".hidden  0\na/\nb.txt  2");
     bench.check("list_directory", json!({"path": "a"}), "x  0");
     bench.check_start(
@@ -253,7 +253,7 @@ fn directories_are_listed() {
 
 #[test]
 fn files_are_found_by_glob_without_ignored_ones() {
-    let bench = Bench::new(&[
+    let bench = ToolBench::new(&[
         ("src/a.rs", ""),
         ("src/deep/b.rs", ""),
         ("target/c.rs", ""),
@@ -283,7 +283,7 @@ fn files_are_found_by_glob_without_ignored_ones() {
 
 #[test]
 fn lines_are_found_by_pattern_and_credentials_stay_hidden() {
-    let bench = Bench::new(&[
+    let bench = ToolBench::new(&[
         ("a.rs", "fn one() {}\nx\nfn two() {}\n"),
         ("b/c.rs", "fn three() {}\n"),
         (".env", "KEY=fn four\n"),
