@@ -29,10 +29,11 @@ use crate::wire::{
 const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that the helper may take to read one request.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that closing a session waits for the helper to kill all commands and clean up. After that the helper continues
-/// on its own.
+/// The time that closing a session waits for the helper to kill all commands and clean up. After that the helper
+/// continues on its own.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that closing waits for the helper to exit after the cleanup. After that the helper is left to the init process.
+/// The time that closing waits for the helper to exit after the cleanup. After that the helper is left to the init
+/// process.
 const REAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A sandbox could not be opened, or a command in it could not be started.

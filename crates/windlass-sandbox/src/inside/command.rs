@@ -52,16 +52,16 @@ use super::{Refusal, covers, enter_network, landlock_rules, processes};
 use crate::spec::{AGENT_HOME, Access, Signals, Spec, Tier, Tree};
 use crate::wire::{CommandLaunch, HIT_MEMORY, HIT_PROCESSES, Inbox, SupervisorRequest, send};
 
-/// The interval at which the first process adds up the memory of all processes. For an agent it does so more often, because its
-/// address space is not limited.
+/// The interval at which the first process adds up the memory of all processes. For an agent it does so more often,
+/// because its address space is not limited.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 const AGENT_MEMORY_INTERVAL: Duration = Duration::from_millis(100);
-/// The memory, in bytes, that an agent may reserve beyond what it may use: JavaScript engines reserve gigabytes of writable memory
-/// that they never touch, more with more processors.
+/// The memory, in bytes, that an agent may reserve beyond what it may use: JavaScript engines reserve gigabytes of
+/// writable memory that they never touch, more with more processors.
 const AGENT_RESERVE: u64 = 64 << 30;
-/// The intervals at which the first process counts processes: during the first seconds, later, and when there are many. (A seccomp
-/// notification for each fork would be exact, but a signal at the wrong moment would then make the fork fail, which no
-/// program expects.)
+/// The intervals at which the first process counts processes: during the first seconds, later, and when there are many.
+/// (A seccomp notification for each fork would be exact, but a signal at the wrong moment would then make the fork
+/// fail, which no program expects.)
 const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 const COUNT_INTERVAL_LATER: Duration = Duration::from_millis(50);
 const COUNT_INTERVAL_MANY: Duration = Duration::from_millis(2);
@@ -83,7 +83,7 @@ const PAUSED: u8 = b'P';
 const NOT_PAUSED: u8 = b'N';
 /// The time that all processes together may take to stop: a process in a system call finishes the call first.
 const PAUSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// A process that was in an uninterruptible sleep for this long, and whose child is stopped, is orders_rx to wait inside
+/// A process that was in an uninterruptible sleep for this long, and whose child is stopped, is taken to wait inside
 /// `vfork`.
 const VFORK_TIME: Duration = Duration::from_millis(50);
 /// The interval at which the first process checks whether all are stopped.
@@ -367,7 +367,7 @@ impl<'a> FirstProcess<'a> {
                     | MountFlags::RDONLY;
                 match rustix::mount::mount("proc", "/proc", "proc", flags, None) {
                     Ok(()) => false,
-                    // OverlayDirs of `/proc` are masked, as in a container, so the view has the `/proc` of the container.
+                    // Parts of `/proc` are masked, as in a container, so the view has the `/proc` of the container.
                     // Landlock keeps commands from everything in it that is not public.
                     Err(_) if setup.ruleset.is_some() => true,
                     Err(err) => {

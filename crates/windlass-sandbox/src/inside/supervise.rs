@@ -43,7 +43,8 @@ use super::{Refusal, broker_setup, enter_network, landlock_rules, processes, sys
 use crate::spec::{Access, NO_LAYERS, Net, Protection, Spec, Tier, Tree};
 use crate::wire::{CommandLaunch, Inbox, MAX_HANDLES, SupervisorReport, SupervisorRequest, send};
 
-/// The time that the first process of a command may take to kill everything in it, in the tiers without a process namespace.
+/// The time that the first process of a command may take to kill everything in it, in the tiers without a process
+/// namespace.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which the supervisor checks whether that time is over.
 const KILL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
