@@ -1,4 +1,4 @@
-//! What the checks need and a bare Rust toolchain may lack: installed when absent, never updated.
+//! Installs tools that the checks need and a bare Rust toolchain may lack. Tools that exist are never updated.
 
 use std::process::Command;
 
@@ -6,11 +6,11 @@ use anyhow::{Result, bail, ensure};
 
 use crate::cargo;
 
-/// The version that is installed when there is none.
+/// The version that is installed if there is none.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Sees to it that every program of the checks is there.
-pub(crate) fn what_is_missing() -> Result<()> {
+/// Makes sure that every program of the checks is installed.
+pub(crate) fn install_missing() -> Result<()> {
     let mut git = Command::new("git");
     git.arg("--version");
     ensure!(
@@ -23,7 +23,8 @@ pub(crate) fn what_is_missing() -> Result<()> {
     cargo_deny()
 }
 
-/// Whether the faster test runner is there. It is not installed: the built-in one does the same work.
+/// Returns whether the faster test runner is installed. It is never installed here, because the built-in one does the
+/// same work.
 pub(crate) fn has_nextest() -> bool {
     cargo::answers(cargo::command(["nextest", "--version"]))
 }
@@ -67,7 +68,7 @@ fn cargo_deny() -> Result<()> {
     let installed = cargo::command(args)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_INCREMENTAL", "0")
-        // Not into our own build: another lock file, other features.
+        // Not into this repository's target directory: the tool has another lock file and other features.
         .env_remove("CARGO_TARGET_DIR")
         .current_dir(std::env::temp_dir())
         .status();
