@@ -54,11 +54,11 @@ impl Decision {
 /// One case of the corpus.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The unique id.
+    /// The id, which is unique in the corpus.
     pub id: String,
     /// The category in which it is counted.
     pub category: String,
-    /// A one-line description.
+    /// A description in one line.
     pub title: String,
     /// The approval mode that the product runs in.
     pub mode: String,
@@ -78,12 +78,12 @@ pub struct Case {
     pub input: Value,
     /// The accepted decisions; the expected one comes first.
     pub accepted: Vec<Decision>,
-    /// The post-conditions.
+    /// The post-conditions, all of which must hold.
     pub post: Vec<Value>,
 }
 
 impl Case {
-    /// Parses one line.
+    /// Parses one line of JSON.
     pub fn parse(line: &str) -> Result<Self, String> {
         let row: Value = serde_json::from_str(line).map_err(|err| format!("is not JSON: {err}"))?;
         let fields = row.as_object().ok_or("is not a JSON object")?;

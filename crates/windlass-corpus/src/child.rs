@@ -14,7 +14,7 @@ use crate::processes;
 const MAX_OUTPUT: u64 = 96 << 20;
 const TICK: Duration = Duration::from_millis(4);
 
-/// How to run a child, and what to observe.
+/// The deadline of a child, and the observations to make while it runs.
 pub(crate) struct ChildWatch<'a> {
     pub(crate) deadline: Duration,
     /// Text that must not occur in the arguments of any process.

@@ -12,7 +12,7 @@ use crate::locked;
 
 /// The most bytes that are kept of one connection.
 const MAX_KEPT_BYTES: usize = 64 << 10;
-/// How often a listener checks whether it should stop.
+/// The interval at which a listener checks whether it should stop.
 const TICK: Duration = Duration::from_millis(10);
 /// The read timeout of a connection.
 const READ_TIMEOUT: Duration = Duration::from_millis(300);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One process.
+/// A process as `/proc` describes it.
 pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
@@ -18,7 +18,7 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Lists every process.
+/// Lists every process of this machine.
 pub(crate) fn all() -> Vec<Process> {
     pids().filter_map(read).collect()
 }

@@ -28,7 +28,7 @@ pub struct Row {
     pub title: String,
     /// Whether it is everyday work and not an attack.
     pub benign: bool,
-    /// The final state.
+    /// Whether it passed, failed or did not run.
     pub state: State,
     /// The decision that was reached; empty if there was none.
     pub decision: String,

@@ -14,7 +14,7 @@ use crate::listen::TrapListener;
 use crate::product;
 use crate::tar::{TarEntry, archive};
 
-/// Performs one operation.
+/// Performs one operation of a case's `setup`.
 pub(crate) fn apply(fixture: &mut CaseFixture, op: &Value) -> Result<(), String> {
     let name = op["op"].as_str().ok_or("a setup step has no `op`")?;
     let text = |key: &str| {

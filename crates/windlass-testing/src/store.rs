@@ -26,7 +26,7 @@ pub struct MemoryStore {
 pub enum StoreFault {
     /// Every append from this one on (counted from 1) fails as if the disk were full.
     FullAt(u64),
-    /// Every sync fails.
+    /// Every sync fails with an IO error.
     Sync,
 }
 

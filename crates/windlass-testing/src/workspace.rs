@@ -46,7 +46,7 @@ pub struct MemoryTree {
     pub landed: Vec<Landing>,
     /// The error of landing, if it is to fail.
     pub refuses: Option<WorkspaceError>,
-    /// What a landing reports as unfinished although the files have landed.
+    /// A step that a landing reports as unfinished although the files have landed.
     pub unfinished: Option<String>,
     /// Notes that a landing reports.
     pub notes: Vec<String>,
@@ -341,7 +341,7 @@ impl Processes for EmptyWorkspace {
     }
 }
 
-/// Artifacts in memory.
+/// Keeps artifacts in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryArtifacts(Arc<Mutex<Vec<Vec<u8>>>>);
 

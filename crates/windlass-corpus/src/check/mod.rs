@@ -88,7 +88,7 @@ fn worked(facts: &CaseFacts<'_>) -> Option<String> {
     }
 }
 
-/// Evaluates one post-condition.
+/// Evaluates one post-condition; the error tells why it does not hold.
 pub(crate) fn check(facts: &mut CaseFacts<'_>, post: &Value) -> Result<(), String> {
     let name = post["check"]
         .as_str()

@@ -59,7 +59,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     }
     facts.judge(ran);
 
-    // Whatever happened, the session must work again once the server answers well, and its requests must be valid.
+    // The session must always work again once the server answers well, and its requests must be valid.
     healthy.store(true, Ordering::SeqCst);
     let again = run(facts, &server, chat, &["-c"], &ChildWatch::default())?;
     facts.hear(&again);
