@@ -65,7 +65,7 @@ pub(crate) struct ChildObservations {
 
 impl ChildObservations {
     /// Takes one sample of a running engine.
-    pub(crate) fn look(&mut self, pid: i32, watch: &ChildWatch<'_>) {
+    pub(crate) fn sample(&mut self, pid: i32, watch: &ChildWatch<'_>) {
         self.memory = self.memory.max(processes::peak_memory(pid));
         if let Some(text) = &watch.argument {
             self.argument |= !processes::with_argument(text).is_empty();
@@ -114,7 +114,7 @@ pub(crate) fn run(mut command: Command, watch: &ChildWatch<'_>) -> Result<ChildR
         let mut ran = ChildResult::default();
         let mut told: Option<Instant> = None;
         let status = loop {
-            ran.seen.look(pid, watch);
+            ran.seen.sample(pid, watch);
             match child.try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) => {}
@@ -145,8 +145,8 @@ pub(crate) fn run(mut command: Command, watch: &ChildWatch<'_>) -> Result<ChildR
 /// Kills a process and all its descendants.
 pub(crate) fn end_tree(pid: i32) {
     let below = processes::descendants(pid, &processes::all());
-    processes::end(pid);
-    below.into_iter().for_each(processes::end);
+    processes::kill(pid);
+    below.into_iter().for_each(processes::kill);
 }
 
 /// Reads a pipe up to the limit. The rest is read and dropped, so that the writer does not block.

@@ -90,13 +90,13 @@ impl<'a> CaseFacts<'a> {
     }
 
     /// Sets the run that is checked.
-    pub(crate) fn judge(&mut self, ran: ChildResult) {
-        self.hear(&ran);
+    pub(crate) fn set_checked_run(&mut self, ran: ChildResult) {
+        self.keep_output(&ran);
         self.main = ran;
     }
 
     /// Keeps the output of a run.
-    pub(crate) fn hear(&mut self, ran: &ChildResult) {
+    pub(crate) fn keep_output(&mut self, ran: &ChildResult) {
         self.said.push(ran.out.clone());
         self.said.push(ran.err.clone());
     }

@@ -341,7 +341,7 @@ impl Drop for CaseFixture {
             .into_iter()
             .chain(processes::with_argument(self.value("@MARK@")))
         {
-            processes::end(pid);
+            processes::kill(pid);
         }
         for canary in &mut self.canaries {
             let _ = canary.kill();

@@ -94,7 +94,7 @@ fn containing(file: &str, text: &str) -> Vec<i32> {
 }
 
 /// Kills a process with SIGKILL.
-pub(crate) fn end(pid: i32) {
+pub(crate) fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);
     }

@@ -73,7 +73,7 @@ pub(crate) fn run(
     let pid = child.process_id().unwrap_or(0) as i32;
     let (mut ran, mut looked, mut answered) = (ChildResult::default(), 0, 0);
     let status = loop {
-        ran.seen.look(pid, watch);
+        ran.seen.sample(pid, watch);
         if let Ok(Some(status)) = child.try_wait() {
             break status;
         }

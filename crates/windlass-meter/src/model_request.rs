@@ -249,7 +249,7 @@ impl<'a> ModelRequest<'a> {
             AgentDialect::Anthropic => {
                 let max = self.max.map_or(most, |max| max.min(most));
                 self.fields.set("max_tokens", max.to_string());
-                self.think_within(most);
+                self.lower_thinking_budget(most);
             }
             AgentDialect::Responses => self.fields.set("max_output_tokens", most.to_string()),
             AgentDialect::Chat => {
@@ -297,7 +297,7 @@ impl<'a> ModelRequest<'a> {
     }
 
     /// Lowers the thinking budget, because thinking counts as output and must leave some of it for the answer.
-    fn think_within(&mut self, most: u64) {
+    fn lower_thinking_budget(&mut self, most: u64) {
         let Some(thinking) = self.fields.get("thinking") else {
             return;
         };

@@ -345,7 +345,7 @@ pub(super) fn read_whole(
     mut call: MeteredCall,
 ) {
     let Ok(answer) = serde_json::from_slice::<serde_json::Value>(body) else {
-        return; // cut, or no answer of a model: the rest may be billed
+        return; // a cut answer or no model answer: dropping the call books its reservation
     };
     let protocol = match dialect {
         AgentDialect::Anthropic => Protocol::AnthropicMessages,

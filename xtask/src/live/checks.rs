@@ -101,14 +101,14 @@ pub(super) fn cancel(runner: &LiveRunner, server: &LiveServer) -> Result<String>
         })?;
         ensure!(spoke, "no word came within {} s", RUN_TIMEOUT.as_secs());
         if session.process.ended()?.is_some() {
-            continue; // shorter than it was asked to be: another try
+            continue; // the answer was too short; try again
         }
         session.process.interrupt()?;
         let began = Instant::now();
         let ended = session.end(CANCEL_TIMEOUT)?;
         let took = began.elapsed();
         if ended.outcome() == "completed" {
-            continue; // it ended in the same moment
+            continue; // the run completed before the signal arrived
         }
         ensure!(
             ended.code == 130 && ended.outcome() == "cancelled",

@@ -99,7 +99,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
         true => product::events(&ran.out),
         false => product::log(facts.fixture),
     };
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     conclude(facts);
     if facts.case.wants("no_predictable_temp_paths").is_some() {
         super::command::temporary_names(facts, &script)?;
@@ -225,7 +225,7 @@ fn race(facts: &mut CaseFacts<'_>, name: &str, args: &Value) -> Result<(), Strin
     })?;
     facts.call = "call-1-1".to_owned();
     facts.events = product::events(&ran.out);
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     for (race, swaps) in races.iter().zip(&swaps) {
         let made = swaps.load(Ordering::Relaxed);
         crate::holds(made >= race.rounds, || {

@@ -24,7 +24,7 @@ fn run(facts: &mut CaseFacts<'_>, args: &[String]) -> Result<ChildResult, String
         args,
         &ChildWatch::default(),
     )?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     Ok(ran)
 }
 
@@ -217,7 +217,7 @@ pub(super) fn record_git_arguments(
     );
     command.env("PATH", path.map_err(|err| err.to_string())?);
     let ran = child::run(command, &ChildWatch::default())?;
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     let bytes = std::fs::read(&list).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let runs = text.split("\0\0").filter(|run| !run.is_empty());
@@ -247,7 +247,7 @@ pub(super) fn temporary_names(facts: &mut CaseFacts<'_>, script: &Path) -> Resul
         command.env("TMPDIR", &folder);
         let (ran, names) = watched(&folder, || child::run(command, &ChildWatch::default()))?;
         let ran = ran?;
-        facts.hear(&ran);
+        facts.keep_output(&ran);
         crate::holds(ran.code == 0, || {
             format!("the second run failed: {}", ran.err.trim())
         })?;

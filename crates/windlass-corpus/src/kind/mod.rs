@@ -76,7 +76,7 @@ pub(crate) fn brings_hostile_command(case: &Case) -> bool {
 }
 
 /// Checks that the session still works, or the workspace if the session cannot be used.
-pub(crate) fn survives(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+pub(crate) fn check_session_works(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     let (fixture, case) = (facts.fixture, facts.case);
     let fresh = facts.resumed.is_some() || product::sessions(fixture).is_empty();
     let script = product::script(fixture, &[])?;
@@ -87,7 +87,7 @@ pub(crate) fn survives(facts: &mut CaseFacts<'_>) -> Result<(), String> {
         &facts.product.scripted(&case.mode, &script, more),
         &ChildWatch::default(),
     )?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     let well = ran.code == 0 && ran.out.contains(product::WORDS);
     crate::holds(well, || {
         format!("afterwards: exit {}, {}", ran.code, ran.err.trim())

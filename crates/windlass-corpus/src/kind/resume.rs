@@ -89,7 +89,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     })
     .into_iter()
     .collect::<Result<Vec<_>, String>>()?;
-    all.iter().for_each(|ran| facts.hear(ran));
+    all.iter().for_each(|ran| facts.keep_output(ran));
     resumed.together = all.clone();
     all.sort_by_key(|ran| ran.code);
     facts.main = all.swap_remove(0);
@@ -120,7 +120,7 @@ fn make_session(facts: &mut CaseFacts<'_>, with_calls: bool) -> Result<(), Strin
         &args,
         &ChildWatch::default(),
     )?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     crate::holds(ran.code == 0, || {
         format!("the first session could not be created: {}", ran.err.trim())
     })
@@ -378,7 +378,7 @@ pub(crate) fn probe_grant(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     let ran = facts
         .product
         .run(fixture, "ask", &args, &ChildWatch::default())?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     let asked = product::of(&product::events(&ran.out), "asked")
         .next()
         .is_some();

@@ -91,7 +91,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
             ran.err.trim()
         )
     })?;
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     Ok(())
 }
 

@@ -62,7 +62,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     facts.events = product::events(&ran.out);
     facts.requests = server.received().len();
     facts.reached = reached(case, &ran);
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     if crash {
         facts.notes.push("crashed by a signal".to_owned());
         return Ok(());
@@ -82,7 +82,7 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
         },
     )?;
     facts.main.seen.argument |= ran.seen.argument;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     if case
         .setup
         .iter()
@@ -121,7 +121,7 @@ fn without_own_address(facts: &mut CaseFacts<'_>, prompt: &str) -> Result<(), St
         .command(facts.fixture, &facts.case.mode, &args);
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
     let ran = crate::child::run(command, &ChildWatch::default())?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     Ok(())
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn probe_rights(facts: &mut CaseFacts<'_>, mode: &str) -> Result<(), 
         .run(fixture, &facts.case.mode, &args, &ChildWatch::default())?;
     let judged =
         !product::decided(&product::events(&ran.out), "call-1-1", &facts.case.mode).is_empty();
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     crate::holds(judged, || {
         format!(
             "the probe did not run: exit {}, {}",

@@ -57,12 +57,12 @@ pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     if !pieces {
         facts.screens.push(screen("standard output", &ran.out));
     }
-    facts.judge(ran);
+    facts.set_checked_run(ran);
 
     // The session must always work again once the server answers well, and its requests must be valid.
     healthy.store(true, Ordering::SeqCst);
     let again = run(facts, &server, chat, &["-c"], &ChildWatch::default())?;
-    facts.hear(&again);
+    facts.keep_output(&again);
     let well = again.code == 0 && again.out.contains(WORDS);
     crate::holds(well, || {
         format!(

@@ -172,7 +172,7 @@ fn show_run(
     };
     seen("standard output", &piped.out, false);
     seen("standard error", &piped.err, false);
-    facts.judge(piped);
+    facts.set_checked_run(piped);
     for colour in [false, true] {
         let session = TerminalSession {
             colour,

@@ -176,7 +176,7 @@ impl Account for TestLedger {
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            tokio::task::yield_now().await; // a log takes its time
+            tokio::task::yield_now().await; // writing a log takes time
             if self.full.load(Ordering::SeqCst) {
                 return Err(StoreError::new(StoreErrorKind::Full, "the disk is full"));
             }

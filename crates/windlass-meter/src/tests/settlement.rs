@@ -18,7 +18,7 @@ use super::{dialect, tokens};
 /// The output tokens that every call here reserves.
 const RESERVED: u64 = 9_000;
 
-fn taken(booked: &Booked) -> (u64, u64, bool) {
+fn booked_tokens(booked: &Booked) -> (u64, u64, bool) {
     let Usage { input, output, .. } = booked.usage;
     (input, output, booked.estimated)
 }
@@ -50,7 +50,7 @@ async fn check_hung_up(ask: &str, first: Vec<u8>, heard: Option<&str>, rest: Vec
         booked.await;
     })
     .await;
-    assert_eq!(taken(&lab.booked()[0]), (7, 5, false), "{ask}");
+    assert_eq!(booked_tokens(&lab.booked()[0]), (7, 5, false), "{ask}");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn an_answer_that_never_came_costs_its_reservation() {
     let ask = ASK_MESSAGES.replace("true", "false");
     lab.during(hang_up(&lab, &vendor, &ask, None)).await;
     let input = Estimator::default().tokens(ask.len());
-    assert_eq!(taken(&lab.booked()[0]), (input, RESERVED, true));
+    assert_eq!(booked_tokens(&lab.booked()[0]), (input, RESERVED, true));
 }
 
 fn impatient() -> Http {
@@ -154,13 +154,13 @@ async fn a_lying_vendor_is_never_booked_below_what_it_served() {
     for (name, acts, expect) in cases {
         let (_, booked) = lie(acts).await;
         let (input, output) = expect;
-        assert_eq!(taken(&booked), (input, output, true), "{name}");
+        assert_eq!(booked_tokens(&booked), (input, output, true), "{name}");
     }
     let text = TEXT.repeat(1_000);
     let end = String::from_utf8(ending(r#"{"output_tokens":5}"#)).unwrap();
     let understated = end.replacen(TEXT, &text, 1);
     let (_, booked) = lie(say(understated.into())).await;
-    assert_eq!(taken(&booked), (7, 8_000, true), "understated");
+    assert_eq!(booked_tokens(&booked), (7, 8_000, true), "understated");
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_stream_that_passes_its_maximum_is_cut() {
     let acts = vec![Act::Say(open_stream()), Act::Repeat(TEXT.into(), 100_000)];
     let (answer, booked) = lie(acts).await;
     let served = answer.text().matches("twenty").count() as u64 * 4;
-    let (_, output, estimated) = taken(&booked);
+    let (_, output, estimated) = booked_tokens(&booked);
     assert!(
         estimated && output >= RESERVED && output >= served,
         "{output}"

@@ -21,9 +21,9 @@
 //! and memory at intervals and kills the command when it is over a limit.
 //!
 //! **Stopping.** When the command process exits, the first process kills everything that it left
-//! ([`FirstProcess::end_family`]), reports the status and exits. With a process namespace one `kill(-1)` reaches every
+//! ([`FirstProcess::end_descendants`]), reports the status and exits. With a process namespace one `kill(-1)` reaches every
 //! process, and the kernel kills the rest when process 1 exits. Without one, processes could escape by forking faster
-//! than they are found; see `processes::kill_family` and `landlock_rules::hold_signals`. The supervisor signals only
+//! than they are found; see `processes::kill_descendants` and `landlock_rules::hold_signals`. The supervisor signals only
 //! the first process: SIGTERM is passed on to the command, [`KILL_ALL`] kills everything, [`PAUSE_ALL`] and
 //! [`RESUME_ALL`] stop and continue everything.
 
@@ -432,7 +432,7 @@ impl<'a> FirstProcess<'a> {
             CallAnswerer::Renames(Renames::new(listener, self.setup.capabilities, ruleset))
         });
         let status = self.watch(child, broker.or(renames), status_tx);
-        self.end_family();
+        self.end_descendants();
         let status = status?;
         if layered {
             // When the caller learns of the end, no process and no mount uses the overlay any more.
@@ -719,14 +719,14 @@ impl<'a> FirstProcess<'a> {
     fn kill_all(&self) {
         match self.signals_held {
             true => sys::kill(-1, libc::SIGKILL),
-            false => processes::kill_family(),
+            false => processes::kill_descendants(),
         }
     }
 
     /// Lists the processes of the command.
     fn processes(&self) -> Vec<i32> {
         match self.shared_proc {
-            true => processes::family(),
+            true => processes::descendants(),
             // All processes of the namespace except this one.
             false => processes::visible().filter(|pid| *pid != 1).collect(),
         }
@@ -735,7 +735,7 @@ impl<'a> FirstProcess<'a> {
     /// Kills all processes that the command left and waits until they are gone, so that the report of the end can be
     /// relied on. This process adopts orphans, so when it has no child, none is left. If the kernel cannot end a
     /// process in time, the process ends later.
-    fn end_family(&self) {
+    fn end_descendants(&self) {
         processes::end_children(|| self.kill_all());
     }
 }

@@ -98,7 +98,7 @@ impl Covers {
 
     /// Mounts every cover that is missing; returns whether there was one. For a command with an overlay, covers only
     /// names outside the workspace: its changes inside are judged when they are merged.
-    pub(crate) fn arm(&mut self, layered: bool) -> io::Result<bool> {
+    pub(crate) fn cover_all(&mut self, layered: bool) -> io::Result<bool> {
         let mut changed = false;
         let needed = |bases: &[(PathBuf, OwnedFd)], one: &CoveredName| {
             !layered || bases[one.base].0 != self.root
@@ -132,7 +132,7 @@ impl Covers {
     }
 
     /// Removes banned names that a command created; called when a command has ended.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn remove_banned(&self) {
         for one in &self.banned {
             // This removes a file, never a directory: a directory of that name has no effect.
             let _ = rustix::fs::unlinkat(&self.bases[one.base].1, &one.name, AtFlags::empty());
@@ -140,12 +140,12 @@ impl Covers {
     }
 
     /// Returns whether placeholders are listed on disk, so that another process can remove them.
-    pub(crate) fn listed(&self) -> bool {
+    pub(crate) fn has_list(&self) -> bool {
         self.journal.is_some()
     }
 
     /// Removes the placeholders. If another sandbox works in the same workspace, the last one removes them.
-    pub(crate) fn disarm(&mut self) {
+    pub(crate) fn uncover(&mut self) {
         for path in self.placed.iter().rev() {
             let _ = detach(path);
         }

@@ -48,20 +48,20 @@ pub(crate) fn end_children(kill: impl Fn()) {
 
 /// Kills every descendant of this process. They are stopped first, because a process that forks while the others are
 /// killed could always be one ahead.
-pub(crate) fn kill_family() {
+pub(crate) fn kill_descendants() {
     let (mut known, until) = (0, Instant::now() + STOP_TIMEOUT);
     for _ in 0..MAX_STOPS {
         if until < Instant::now() {
             break;
         }
-        let all = family();
+        let all = descendants();
         signal_all(&all, libc::SIGSTOP);
         if all.len() == known {
             break;
         }
         known = all.len();
     }
-    signal_all(&family(), libc::SIGKILL);
+    signal_all(&descendants(), libc::SIGKILL);
 }
 
 /// The priority with which the helper was started; commands get it back.
@@ -303,12 +303,12 @@ pub(crate) fn holds_more_than(most: u64, processes: &[i32], own_segments: bool) 
 const MAX_THREADS: usize = 10_000;
 
 /// Lists the descendants of this process, up to a limit.
-pub(crate) fn family() -> Vec<i32> {
-    family_but(&[])
+pub(crate) fn descendants() -> Vec<i32> {
+    descendants_except(&[])
 }
 
 /// Lists the descendants of this process, without some of its children and their descendants.
-pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
+pub(crate) fn descendants_except(known: &[i32]) -> Vec<i32> {
     // If `/proc` belongs to another process namespace, this process has another id there.
     let own = std::fs::read_link("/proc/self")
         .ok()

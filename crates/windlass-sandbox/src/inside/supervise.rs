@@ -53,7 +53,7 @@ const PLACEHOLDER_DELAY: Duration = Duration::from_millis(500);
 /// The most commands at a time. The engine has a much lower limit on its jobs.
 const MAX_COMMANDS: usize = 64;
 /// The most enclosures for agents at a time.
-const MAX_PLACES: usize = 8;
+const MAX_ENCLOSURES: usize = 8;
 /// The prefix of a session's private directory; the monitor's process id follows.
 const SCRATCH: &str = "box-";
 
@@ -141,7 +141,7 @@ fn run_monitor(control: &UnixStream) -> Result<(), String> {
     }
     let status = sys::wait_for(inside);
     if tier != Tier::Namespaces {
-        processes::end_children(processes::kill_family);
+        processes::end_children(processes::kill_descendants);
     }
     drop(group);
     for path in &banned {
@@ -246,11 +246,11 @@ struct Supervisor<'a> {
     covers: Option<Covers>,
     running: Vec<RunningCommand>,
     /// Enclosures of agents with their ids.
-    places: Vec<(u32, AgentNetwork)>,
+    enclosures: Vec<(u32, AgentNetwork)>,
     /// The next command, prepared while there was no request to serve.
     spare: Option<PreparedCommand>,
     /// Whether a command was started since placeholders were last removed.
-    armed: bool,
+    needs_cleanup: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -363,9 +363,9 @@ impl<'a> Supervisor<'a> {
             setup,
             covers,
             running: Vec::new(),
-            places: Vec::new(),
+            enclosures: Vec::new(),
             spare: None,
-            armed: false,
+            needs_cleanup: false,
         })
     }
 
@@ -383,7 +383,7 @@ impl<'a> Supervisor<'a> {
                     Err(_) => return 1,
                 }
             }
-            let idle = self.armed && self.running.is_empty();
+            let idle = self.needs_cleanup && self.running.is_empty();
             let killing = self.running.iter().any(|one| one.killed.is_some());
             let pause = if killing {
                 KILL_CHECK_INTERVAL
@@ -481,7 +481,7 @@ impl<'a> Supervisor<'a> {
                     why: err.into(),
                 }),
             },
-            SupervisorRequest::Leave { id } => self.places.retain(|(known, _)| *known != id),
+            SupervisorRequest::Leave { id } => self.enclosures.retain(|(known, _)| *known != id),
         }
     }
 
@@ -490,7 +490,7 @@ impl<'a> Supervisor<'a> {
         if self.setup.spec.agent.is_none() {
             return Err(io::Error::other("this sandbox has no home for an agent"));
         }
-        if self.places.len() >= MAX_PLACES || listeners as usize > MAX_HANDLES {
+        if self.enclosures.len() >= MAX_ENCLOSURES || listeners as usize > MAX_HANDLES {
             return Err(io::Error::other(
                 "too many agents run in this sandbox already",
             ));
@@ -511,8 +511,8 @@ impl<'a> Supervisor<'a> {
                 (AgentNetwork::Brokered(network), listeners)
             }
         };
-        self.places.push((id, network));
-        self.log(|| format!("place {id} has {} listeners", listeners.len()));
+        self.enclosures.push((id, network));
+        self.log(|| format!("enclosure {id} has {} listeners", listeners.len()));
         Ok(listeners)
     }
 
@@ -530,15 +530,15 @@ impl<'a> Supervisor<'a> {
         let changed = self
             .covers
             .as_mut()
-            .map_or(Ok(false), |covers| covers.arm(layered))?;
-        self.armed |= changed || !layered;
+            .map_or(Ok(false), |covers| covers.cover_all(layered))?;
+        self.needs_cleanup |= changed || !layered;
         if changed {
             // The prepared command has a copy of the mounts from before this change.
             self.drop_spare();
         }
         if launch.place != 0 {
-            let place = self.places.iter().find(|(id, _)| *id == launch.place);
-            let (_, network) = place
+            let enclosure = self.enclosures.iter().find(|(id, _)| *id == launch.place);
+            let (_, network) = enclosure
                 .ok_or_else(|| io::Error::other("the agent's enclosure was removed already"))?;
             return Ok(
                 command::prepare(&self.setup, PrepareFor::Agent(network))?.start(launch, standard)
@@ -585,7 +585,7 @@ impl<'a> Supervisor<'a> {
             .collect();
         let until = Instant::now() + KILL_TIMEOUT;
         loop {
-            let orphans = processes::family_but(&known);
+            let orphans = processes::descendants_except(&known);
             if orphans.is_empty() || until < Instant::now() {
                 return;
             }
@@ -597,7 +597,7 @@ impl<'a> Supervisor<'a> {
     fn report(&self, one: RunningCommand) {
         let id = one.id;
         if let Some(covers) = &self.covers {
-            covers.sweep();
+            covers.remove_banned();
         }
         self.say(&match one.ending() {
             Some(Ok((status, limits))) => SupervisorReport::Ended { id, status, limits },
@@ -649,10 +649,10 @@ impl<'a> Supervisor<'a> {
         }
         self.kill_orphans();
         if let Some(covers) = &mut self.covers {
-            covers.sweep();
+            covers.remove_banned();
             // With a list on disk the monitor removes the placeholders; it has no mounts in the way.
-            if !covers.listed() {
-                covers.disarm();
+            if !covers.has_list() {
+                covers.uncover();
             }
         }
     }
@@ -660,10 +660,10 @@ impl<'a> Supervisor<'a> {
     fn remove_placeholders(&mut self) {
         self.log(|| "no command is left; removing placeholders".to_owned());
         if let Some(covers) = &mut self.covers {
-            covers.disarm();
+            covers.uncover();
         }
         self.drop_spare();
-        self.armed = false;
+        self.needs_cleanup = false;
     }
 }
 

@@ -36,7 +36,7 @@ impl Broker {
                 let process = processes::status_field(target, "Tgid:").ok_or(Errno(libc::ESRCH))?;
                 return Ok(processes::signal(process, signal)?);
             }
-            -1 => processes::family()
+            -1 => processes::descendants()
                 .into_iter()
                 .filter(|pid| *pid != own)
                 .collect(),
@@ -86,7 +86,7 @@ impl Broker {
 
 /// Lists the processes of the command that are in a process group.
 fn members_of(group: i32) -> Vec<i32> {
-    processes::family()
+    processes::descendants()
         .into_iter()
         .filter(|pid| group_of(*pid) == Some(group))
         .collect()

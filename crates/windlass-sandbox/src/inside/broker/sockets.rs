@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::notify::{Errno, SuspendedCall};
 use super::super::overlay::handle_path;
-use super::super::processes::family;
+use super::super::processes::descendants;
 use super::super::sys;
 use super::address::{self, Address, Destination, MAX_LEN};
 use super::{Broker, CallReply, path_of};
@@ -399,7 +399,7 @@ impl Broker {
     fn drop_closed(&self) -> bool {
         let mut open = BTreeSet::new();
         let mut left = MAX_HANDLES;
-        for pid in family() {
+        for pid in descendants() {
             for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
                 .into_iter()
                 .flatten()
