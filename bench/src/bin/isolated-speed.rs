@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         "--file",
         "--strategy",
     ])?;
-    let isolated = IsolatedRun {
+    let isolated = IsolatedBench {
         helper: flags.need::<String>("--helper")?.into(),
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: Path::new(&flags.need::<String>("--home")?).canonicalize()?,
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         .context("the figures cannot be written")
 }
 
-struct IsolatedRun {
+struct IsolatedBench {
     helper: PathBuf,
     workspace: PathBuf,
     home: PathBuf,
@@ -65,7 +65,7 @@ struct IsolatedRun {
     strategy: String,
 }
 
-impl IsolatedRun {
+impl IsolatedBench {
     /// Builds the transactions as the product does.
     fn transactions(&self) -> Result<Transactions> {
         let path = std::env::var_os("PATH").context("there is no PATH")?;
