@@ -1,4 +1,4 @@
-//! A floor's way to the model server: the product's HTTP stack and nothing above it.
+//! The HTTP client of a floor: the product's HTTP stack and nothing above it.
 
 use std::future::poll_fn;
 
@@ -10,7 +10,7 @@ use windlass_providers::endpoint::Endpoint;
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{Http, HttpOptions};
 
-/// A kept-alive client of one server.
+/// A keep-alive client of one server.
 #[derive(Debug)]
 pub struct Exchange {
     http: Http,
@@ -19,7 +19,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A client of the server at `base`, with the path of a protocol.
+    /// Creates a client of the server at `base`, with the path of a protocol.
     pub fn new(base: &str, protocol: Protocol) -> Result<Self> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -51,7 +51,7 @@ impl Exchange {
     }
 }
 
-/// Runs a floor on one thread: the least a program with this HTTP stack needs.
+/// Runs a future on one thread, which is the least a program with this HTTP stack needs.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,7 +59,8 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
         .block_on(work)
 }
 
-/// A request of about `bytes` bytes, open at its end: more messages can be appended, then [`closed`].
+/// Returns a request of about `bytes` bytes whose list of messages is still open: append more messages, then call
+/// [`closed`].
 #[must_use]
 pub fn open_request(bytes: usize) -> Vec<u8> {
     let mut body =
@@ -79,7 +80,7 @@ pub fn append(body: &mut Vec<u8>, bytes: usize) {
     body.extend_from_slice(br#""}"#);
 }
 
-/// The request so far, as it is sent.
+/// Returns the request with its end, as it is sent.
 #[must_use]
 pub fn closed(open: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(open.len() + 2);

@@ -1,22 +1,23 @@
-//! The command line of the benchmark programs: `--name value` pairs. Every flag must be known and every value usable.
+//! Parses the command line of the benchmark programs: `--name value` pairs. Every flag must be known, and every value
+//! must parse.
 
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
-/// The flags that were given.
+/// The flags of a command line.
 #[derive(Debug, Default)]
 pub struct Flags {
     given: Vec<(String, String)>,
 }
 
 impl Flags {
-    /// Reads the program's own command line; only `known` names are allowed.
+    /// Parses the program's own command line; only `known` names are allowed.
     pub fn from_env(known: &[&str]) -> Result<Self> {
         Self::parse(std::env::args().skip(1), known)
     }
 
-    /// Reads pairs of a name and a value.
+    /// Parses pairs of a name and a value.
     pub fn parse(mut args: impl Iterator<Item = String>, known: &[&str]) -> Result<Self> {
         let mut given = Vec::new();
         while let Some(name) = args.next() {
@@ -31,18 +32,18 @@ impl Flags {
         Ok(Self { given })
     }
 
-    /// The value of a flag, if it was given.
+    /// Returns the value of a flag, if it was given.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         let Some((_, value)) = self.given.iter().rev().find(|(given, _)| given == name) else {
             return Ok(None);
         };
         let Ok(value) = value.parse() else {
-            bail!("`{value}` is no value for `{name}`")
+            bail!("`{value}` is not a valid value for `{name}`")
         };
         Ok(Some(value))
     }
 
-    /// The value of a flag that must be there.
+    /// Returns the value of a required flag.
     pub fn need<T: FromStr>(&self, name: &str) -> Result<T> {
         self.get(name)?
             .with_context(|| format!("`{name}` is missing"))
@@ -69,7 +70,7 @@ mod tests {
         check("--url x --steps 3 --steps 4", "4");
         check("--url x", "`--steps` is missing");
         check("--steps", "`--steps` needs a value");
-        check("--steps many", "`many` is no value for `--steps`");
+        check("--steps many", "`many` is not a valid value for `--steps`");
         check("--step 3", "unknown flag `--step`; known: --steps, --url");
     }
 }

@@ -1,13 +1,14 @@
-//! What the benchmarks run beside the product: a loopback model server, and floors, which are the least a program
-//! must do for the same work with the same HTTP stack. `cargo xtask bench` starts them and measures.
-//! Nothing here is part of the product, and nothing here knows the engine.
+//! Programs that the benchmarks compare the product with: a loopback model server, and *floors*, which do the minimum
+//! that any program must do for the same work with the same HTTP stack. `cargo xtask bench` starts and measures them.
+//! Nothing here is part of the product or depends on the engine.
 //!
-//! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's way to the server,
-//! [`story`] is a long session, [`booth`] stands around a meter, [`flags`] reads the command line of all of them.
+//! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's HTTP client, [`long_session`]
+//! makes the events of a long session, [`meter_stubs`] has an enclosure and a ledger for a meter, and [`flags`] parses
+//! the command line of all programs.
 
-pub mod booth;
 pub mod exchange;
 pub mod flags;
+pub mod long_session;
+pub mod meter_stubs;
 pub mod server;
-pub mod story;
 pub mod wire;

@@ -1,5 +1,5 @@
 //! A model server for benchmarks: HTTP/1.1 with keep-alive on loopback, one thread per connection, plain blocking
-//! sockets, so that it costs as little as possible. It believes its clients as far as sizes go, and no further.
+//! sockets, so that it costs as little as possible. It limits the size of requests; otherwise it trusts its clients.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -8,46 +8,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::wire::{Flood, PIECE, Say, Wire, answer};
+use crate::wire::{Flood, ModelAnswer, ModelProtocol, PIECE, answer};
 
-/// The longest line of a request's head, and the most lines.
+/// The longest line of a request head, in bytes, and the most lines.
 const MAX_LINE: u64 = 16 << 10;
 const MAX_LINES: usize = 100;
-/// The largest request.
+/// The largest request body, in bytes.
 const MAX_BODY: u64 = 64 << 20;
-/// Bytes of a request that count as one token.
+/// The number of request bytes that are reported as one token.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// What the server says.
+/// The answers that the server gives.
 #[derive(Debug, Clone)]
-pub enum Scenario {
-    /// The same short text to everybody.
+pub enum ServerScenario {
+    /// The same short text for every request.
     Answer(String),
-    /// This many calls of `bash`, then a text; and again from the beginning.
+    /// This number of `bash` calls, then a text, then the same from the beginning.
     Steps(u64),
-    /// This many bytes of text in pieces of four.
+    /// This number of bytes of text, in pieces of four.
     Flood(u64),
 }
 
-/// A server.
+/// A model server with its scenario.
 #[derive(Debug)]
-pub struct Server {
-    scenario: Scenario,
+pub struct ModelServer {
+    scenario: ServerScenario,
     requests: AtomicU64,
     began: Instant,
     arrivals: Option<Mutex<File>>,
 }
 
 struct Head {
-    wire: Option<Wire>,
+    wire: Option<ModelProtocol>,
     body: u64,
 }
 
-impl Server {
-    /// A server that writes to `arrivals`, if given, when each request came and how large it was: a line of
-    /// nanoseconds and bytes.
+impl ModelServer {
+    /// Creates a server. It writes a line to `arrivals`, if given, for each request: the nanoseconds since the start,
+    /// and the size in bytes.
     #[must_use]
-    pub fn new(scenario: Scenario, arrivals: Option<File>) -> Self {
+    pub fn new(scenario: ServerScenario, arrivals: Option<File>) -> Self {
         Self {
             scenario,
             requests: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Server {
         let server = Arc::new(self);
         for stream in listener.incoming().flatten() {
             let server = server.clone();
-            // A connection that breaks is its client's business.
+            // A broken connection is not an error of the server.
             std::thread::spawn(move || server.connection(&stream));
         }
     }
@@ -71,7 +71,7 @@ impl Server {
         let mut reader = BufReader::with_capacity(256 << 10, stream);
         let mut writer = stream;
         let mut out = Vec::new();
-        // The first bytes of a request are its arrival.
+        // A request arrives with its first bytes.
         while !reader.fill_buf()?.is_empty() {
             let at = self.began.elapsed();
             let Some(head) = read_head(&mut reader)? else {
@@ -84,7 +84,7 @@ impl Server {
             };
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
             if let Some(file) = &self.arrivals {
-                // Before the answer, so that whoever has read the answer finds the line.
+                // Write the line before the answer, so that it is there when the client has read the answer.
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 file.write_all(format!("{} {}\n", at.as_nanos(), head.body).as_bytes())?;
             }
@@ -101,22 +101,22 @@ impl Server {
 
     fn answer(
         &self,
-        wire: Wire,
+        wire: ModelProtocol,
         number: u64,
         input: u64,
         out: &mut Vec<u8>,
         to: &mut impl Write,
     ) -> io::Result<()> {
         let say = match &self.scenario {
-            Scenario::Answer(text) => Say::Text(text.clone()),
-            Scenario::Steps(steps) => match number % (steps + 1) {
-                step if step < *steps => Say::Bash {
+            ServerScenario::Answer(text) => ModelAnswer::Text(text.clone()),
+            ServerScenario::Steps(steps) => match number % (steps + 1) {
+                step if step < *steps => ModelAnswer::Bash {
                     command: format!(": {step}"),
                     number: step,
                 },
-                _ => Say::Text("All done.".to_owned()),
+                _ => ModelAnswer::Text("All done.".to_owned()),
             },
-            Scenario::Flood(bytes) => return flood(wire, input, *bytes / PIECE, out, to),
+            ServerScenario::Flood(bytes) => return flood(wire, input, *bytes / PIECE, out, to),
         };
         out.clear();
         out.extend_from_slice(HEAD);
@@ -130,9 +130,9 @@ const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 const END: &[u8] = b"0\r\n\r\n";
 
-/// One block is written again and again, so that the server is not what is measured.
+/// Writes one prepared block again and again, so that the benchmark does not measure the server.
 fn flood(
-    wire: Wire,
+    wire: ModelProtocol,
     input: u64,
     pieces: u64,
     out: &mut Vec<u8>,
@@ -161,7 +161,7 @@ fn chunk(out: &mut Vec<u8>, body: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The head of a request; `None` when it is not one we can read.
+/// Reads the head of a request; `None` if it cannot be parsed.
 fn read_head(reader: &mut impl io::BufRead) -> io::Result<Option<Head>> {
     let mut head = Head {
         wire: None,
@@ -185,7 +185,7 @@ fn read_head(reader: &mut impl io::BufRead) -> io::Result<Option<Head>> {
         if number == 0 {
             let mut words = line.split(' ');
             head.wire = (words.next() == Some("POST"))
-                .then(|| Wire::at(words.next().unwrap_or_default()))
+                .then(|| ModelProtocol::at(words.next().unwrap_or_default()))
                 .flatten();
         } else if let Some((name, value)) = line.split_once(':')
             && name.eq_ignore_ascii_case("content-length")
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_head(request: &str, expect: Option<(Option<Wire>, u64)>) {
+    fn check_head(request: &str, expect: Option<(Option<ModelProtocol>, u64)>) {
         let head = read_head(&mut request.as_bytes()).unwrap();
         assert_eq!(head.map(|head| (head.wire, head.body)), expect);
     }
@@ -214,11 +214,11 @@ mod tests {
     fn a_head_says_the_wire_and_the_size() {
         check_head(
             "POST /v1/messages HTTP/1.1\r\nContent-Length: 12\r\n\r\n",
-            Some((Some(Wire::Messages), 12)),
+            Some((Some(ModelProtocol::Messages), 12)),
         );
         check_head(
             "POST /v1/chat/completions HTTP/1.1\r\n\r\n",
-            Some((Some(Wire::Chat), 0)),
+            Some((Some(ModelProtocol::Chat), 0)),
         );
         check_head("GET /v1/messages HTTP/1.1\r\n\r\n", Some((None, 0)));
         check_head(
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn the_calls_differ_and_then_a_text_ends_the_run() {
-        let server = Server::new(Scenario::Steps(2), None);
+        let server = ModelServer::new(ServerScenario::Steps(2), None);
         let said = |number| {
             let (mut out, mut to) = (Vec::new(), Vec::new());
             server
-                .answer(Wire::Messages, number, 1, &mut out, &mut to)
+                .answer(ModelProtocol::Messages, number, 1, &mut out, &mut to)
                 .unwrap();
             String::from_utf8(to).unwrap()
         };

@@ -1,19 +1,18 @@
-//! A model's answers as the two wires send them, ready to be written to a socket. Pure: bytes out, nothing in but
-//! what is to be said.
+//! A model's answers in two protocols, ready to be written to a socket. Pure.
 
 use std::fmt::Write as _;
 
-/// Which protocol a request came in.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// Anthropic Messages.
+pub enum ModelProtocol {
+    /// The Anthropic Messages API.
     Messages,
-    /// OpenAI Chat Completions.
+    /// The OpenAI Chat Completions API.
     Chat,
 }
 
-impl Wire {
-    /// The wire that is spoken at a path.
+impl ModelProtocol {
+    /// Returns the protocol that is served at a path.
     #[must_use]
     pub fn at(path: &str) -> Option<Self> {
         match path {
@@ -24,21 +23,21 @@ impl Wire {
     }
 }
 
-/// What a model says.
+/// The content of a model's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
-    /// A short text, and it is done.
+pub enum ModelAnswer {
+    /// A short text, which ends the run.
     Text(String),
     /// One call of `bash`.
     Bash {
-        /// The command.
+        /// The command line that the model wants to run.
         command: String,
-        /// Tells calls apart.
+        /// Makes the id of the call unique.
         number: u64,
     },
 }
 
-/// Four bytes each, as a model streams code; two of them escaped on the wire.
+/// Four bytes each, as a model streams code; two of them contain escapes.
 const PIECES: [&str; 8] = [
     "let ",
     "x = ",
@@ -52,33 +51,33 @@ const PIECES: [&str; 8] = [
 /// Bytes of text in one piece.
 pub const PIECE: u64 = 4;
 
-/// The parts of an answer of many small pieces: what comes first, then `block` again and again, then the end.
+/// The parts of an answer of many small pieces: the start, then `block` repeated, then the end.
 #[derive(Debug)]
 pub struct Flood {
     /// Everything before the first piece.
     pub start: String,
-    /// [`Flood::BLOCK`] pieces.
+    /// The events of [`Flood::BLOCK`] pieces.
     pub block: String,
     /// Everything after the last piece.
     pub end: String,
 }
 
 impl Flood {
-    /// Pieces in one block.
+    /// The number of pieces in one block.
     pub const BLOCK: u64 = 1_000;
 
-    /// The answer on a wire.
+    /// Creates the answer in a protocol.
     #[must_use]
-    pub fn new(wire: Wire, input: u64, pieces: u64) -> Self {
+    pub fn new(wire: ModelProtocol, input: u64, pieces: u64) -> Self {
         let (mut start, mut block, mut end) = (String::new(), String::new(), String::new());
         begin(&mut start, wire, input);
-        if wire == Wire::Messages {
+        if wire == ModelProtocol::Messages {
             messages_block(&mut start, r#"{"type":"text","text":""}"#);
         }
         for at in 0..Self::BLOCK as usize {
             text(&mut block, wire, PIECES[at % PIECES.len()]);
         }
-        if wire == Wire::Messages {
+        if wire == ModelProtocol::Messages {
             event(
                 &mut end,
                 "content_block_stop",
@@ -90,13 +89,13 @@ impl Flood {
     }
 }
 
-/// A whole answer as server-sent events.
+/// Returns a complete answer as server-sent events.
 #[must_use]
-pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
+pub fn answer(wire: ModelProtocol, say: &ModelAnswer, input: u64) -> String {
     let mut out = String::new();
     begin(&mut out, wire, input);
     match (wire, say) {
-        (Wire::Messages, Say::Text(words)) => {
+        (ModelProtocol::Messages, ModelAnswer::Text(words)) => {
             messages_block(&mut out, r#"{"type":"text","text":""}"#);
             text(&mut out, wire, &escaped(words));
             event(
@@ -106,11 +105,11 @@ pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
             );
             finish(&mut out, wire, "end_turn", "stop", input, 8);
         }
-        (Wire::Chat, Say::Text(words)) => {
+        (ModelProtocol::Chat, ModelAnswer::Text(words)) => {
             text(&mut out, wire, &escaped(words));
             finish(&mut out, wire, "end_turn", "stop", input, 8);
         }
-        (Wire::Messages, Say::Bash { command, number }) => {
+        (ModelProtocol::Messages, ModelAnswer::Bash { command, number }) => {
             let start = format!(
                 r#"{{"type":"tool_use","id":"toolu_{number:06}","name":"bash","input":{{}}}}"#
             );
@@ -127,7 +126,7 @@ pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
             );
             finish(&mut out, wire, "tool_use", "tool_calls", input, 16);
         }
-        (Wire::Chat, Say::Bash { command, number }) => {
+        (ModelProtocol::Chat, ModelAnswer::Bash { command, number }) => {
             let json = arguments(command);
             let delta = format!(
                 r#"{{"tool_calls":[{{"index":0,"id":"call_{number:06}","type":"function","function":{{"name":"bash","arguments":"{json}"}}}}]}}"#
@@ -139,15 +138,15 @@ pub fn answer(wire: Wire, say: &Say, input: u64) -> String {
     out
 }
 
-fn begin(out: &mut String, wire: Wire, input: u64) {
+fn begin(out: &mut String, wire: ModelProtocol, input: u64) {
     match wire {
-        Wire::Messages => {
+        ModelProtocol::Messages => {
             let data = format!(
                 r#"{{"type":"message_start","message":{{"id":"msg_bench","type":"message","role":"assistant","model":"scripted-bench","content":[],"stop_reason":null,"usage":{{"input_tokens":{input},"output_tokens":1}}}}}}"#
             );
             event(out, "message_start", &data);
         }
-        Wire::Chat => chat_chunk(out, r#"{"role":"assistant","content":""}"#, "null", ""),
+        ModelProtocol::Chat => chat_chunk(out, r#"{"role":"assistant","content":""}"#, "null", ""),
     }
 }
 
@@ -156,29 +155,36 @@ fn messages_block(out: &mut String, block: &str) {
     event(out, "content_block_start", &data);
 }
 
-/// A piece of text, already escaped.
-fn text(out: &mut String, wire: Wire, piece: &str) {
+/// Writes a piece of text that is already escaped.
+fn text(out: &mut String, wire: ModelProtocol, piece: &str) {
     match wire {
-        Wire::Messages => {
+        ModelProtocol::Messages => {
             let data = format!(
                 r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{piece}"}}}}"#
             );
             event(out, "content_block_delta", &data);
         }
-        Wire::Chat => chat_chunk(out, &format!(r#"{{"content":"{piece}"}}"#), "null", ""),
+        ModelProtocol::Chat => chat_chunk(out, &format!(r#"{{"content":"{piece}"}}"#), "null", ""),
     }
 }
 
-fn finish(out: &mut String, wire: Wire, messages: &str, chat: &str, input: u64, output: u64) {
+fn finish(
+    out: &mut String,
+    wire: ModelProtocol,
+    messages: &str,
+    chat: &str,
+    input: u64,
+    output: u64,
+) {
     match wire {
-        Wire::Messages => {
+        ModelProtocol::Messages => {
             let data = format!(
                 r#"{{"type":"message_delta","delta":{{"stop_reason":"{messages}","stop_sequence":null}},"usage":{{"output_tokens":{output}}}}}"#
             );
             event(out, "message_delta", &data);
             event(out, "message_stop", r#"{"type":"message_stop"}"#);
         }
-        Wire::Chat => {
+        ModelProtocol::Chat => {
             chat_chunk(out, "{}", &format!("\"{chat}\""), "");
             let total = input + output;
             let usage = format!(
@@ -203,12 +209,12 @@ fn event(out: &mut String, name: &str, data: &str) {
     let _ = write!(out, "event: {name}\ndata: {data}\n\n");
 }
 
-/// `{"command": …}` as it stands inside another JSON text.
+/// Returns `{"command": …}`, escaped for use inside another JSON string.
 fn arguments(command: &str) -> String {
     escaped(&format!(r#"{{"command":"{}"}}"#, escaped(command)))
 }
 
-/// Text inside JSON quotes. Only what the benchmark says: plain text with quotes, backslashes and line ends.
+/// Escapes text for JSON. Handles only the characters that occur in benchmarks: quotes, backslashes and line breaks.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -222,11 +228,11 @@ mod tests {
     use windlass_providers::framing::Framer;
     use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-    /// What our own decoders read out of an answer.
-    fn read(wire: Wire, stream: &str) -> String {
+    /// Decodes an answer with the product's own decoders.
+    fn read(wire: ModelProtocol, stream: &str) -> String {
         let protocol = match wire {
-            Wire::Messages => Protocol::AnthropicMessages,
-            Wire::Chat => Protocol::OpenAiChat,
+            ModelProtocol::Messages => Protocol::AnthropicMessages,
+            ModelProtocol::Chat => Protocol::OpenAiChat,
         };
         let mut decoder = protocol.decoder(&Quirks::NONE);
         let (mut framer, mut batch) = (Framer::new(protocol.framing()), Batch::default());
@@ -241,13 +247,16 @@ mod tests {
 
     #[test]
     fn both_wires_say_what_was_meant() {
-        for wire in [Wire::Messages, Wire::Chat] {
-            let said = read(wire, &answer(wire, &Say::Text("all \"done\"".into()), 7));
+        for wire in [ModelProtocol::Messages, ModelProtocol::Chat] {
+            let said = read(
+                wire,
+                &answer(wire, &ModelAnswer::Text("all \"done\"".into()), 7),
+            );
             assert!(
                 said.contains(r#"Text("all \"done\"")"#) && said.contains("input: 7"),
                 "{said}"
             );
-            let call = Say::Bash {
+            let call = ModelAnswer::Bash {
                 command: "echo \"a\\b\"".into(),
                 number: 3,
             };
@@ -265,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_pieces_of_four_bytes() {
-        for wire in [Wire::Messages, Wire::Chat] {
+        for wire in [ModelProtocol::Messages, ModelProtocol::Chat] {
             let flood = Flood::new(wire, 7, Flood::BLOCK);
             let said = read(
                 wire,

@@ -1,5 +1,6 @@
-//! `cargo xtask agents`: has the built binary install the agents that runtimes are certified with, into a folder of ours
-//! that stands for a person's data. What is there in its version is not touched and needs no network.
+//! `cargo xtask agents`: lets the built binary install the agents that runtimes are certified with, into a folder that
+//! takes the place of the user's data directory. An agent that is already installed in the right version is not touched
+//! and needs no network.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,27 +10,27 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 
-/// Those that CI certifies. The others need Python or take long: they are for `--all`.
+/// The agents that CI certifies. The others need Python or take long; `--all` installs them.
 pub(crate) const CERTIFIED: &[&str] = &["claude-code", "codex", "opencode"];
-/// What an install leaves in its folder once it is whole.
-const NOTE: &str = "windlass-install.json";
-/// The Node that the binary gets for scripts, where the machine's is too old.
+/// The file that an install leaves in its folder once it is complete.
+const INSTALL_RECORD: &str = "windlass-install.json";
+/// The Node that the binary installs for scripts if the machine's own is too old.
 const NODE: &str = "node";
 
-/// Where everything is that was installed.
-pub(crate) struct Installed {
-    /// A folder for each agent.
+/// The folders of the installed agents.
+pub(crate) struct InstalledAgents {
+    /// Contains a folder for each agent.
     pub(crate) folder: PathBuf,
-    /// For `PATH`: where the programs of npm are, for who runs them without windlass.
+    /// A value for `PATH` with the programs of npm, for callers that run them without windlass.
     pub(crate) path: OsString,
 }
 
-/// What is there already, where all that CI certifies is; nothing is installed.
-pub(crate) fn installed_already() -> Result<Option<Installed>> {
+/// Returns the installed agents if all that CI certifies are there; installs nothing.
+pub(crate) fn installed_already() -> Result<Option<InstalledAgents>> {
     let folder = folder(&data()?);
     let there = CERTIFIED
         .iter()
-        .all(|name| folder.join(name).join(NOTE).is_file());
+        .all(|name| folder.join(name).join(INSTALL_RECORD).is_file());
     if there {
         installed(folder).map(Some)
     } else {
@@ -37,9 +38,9 @@ pub(crate) fn installed_already() -> Result<Option<Installed>> {
     }
 }
 
-/// Installs what is missing with this binary, and says where everything is. With `all`, an agent that this machine cannot
-/// have is said and is no failure.
-pub(crate) fn run(windlass: &Path, all: bool) -> Result<Installed> {
+/// Installs the missing agents with this binary and returns their folders. With `all`, an agent that cannot be
+/// installed on this machine is reported and is not an error.
+pub(crate) fn run(windlass: &Path, all: bool) -> Result<InstalledAgents> {
     let data = data()?;
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let mut command = Command::new(windlass);
@@ -53,14 +54,14 @@ pub(crate) fn run(windlass: &Path, all: bool) -> Result<Installed> {
     match (status.success(), all) {
         (true, _) => {}
         (false, true) => println!(
-            "    not every agent can be had on this machine (see above); the matrix says so"
+            "    some agents cannot be installed on this machine (see above); the matrix lists them"
         ),
         (false, false) => bail!("the agents could not be installed (see above)"),
     }
     installed(folder(&data))
 }
 
-fn installed(folder: PathBuf) -> Result<Installed> {
+fn installed(folder: PathBuf) -> Result<InstalledAgents> {
     let bin = |name: &&str| folder.join(name).join("node_modules/.bin");
     let folders: Vec<PathBuf> = [NODE]
         .iter()
@@ -69,10 +70,10 @@ fn installed(folder: PathBuf) -> Result<Installed> {
         .filter(|bin| bin.is_dir())
         .collect();
     let path = joined(&folders)?;
-    Ok(Installed { folder, path })
+    Ok(InstalledAgents { folder, path })
 }
 
-/// What stands for a person's data.
+/// Returns the folder that takes the place of the user's data directory.
 fn data() -> Result<PathBuf> {
     Ok(match std::env::var_os("WINDLASS_AGENTS") {
         Some(folder) => PathBuf::from(folder),
@@ -80,12 +81,12 @@ fn data() -> Result<PathBuf> {
     })
 }
 
-/// Where the binary installs agents below a person's data.
+/// Returns the folder below the data directory in which the binary installs agents.
 fn folder(data: &Path) -> PathBuf {
     data.join("windlass/runtimes")
 }
 
-/// These folders before those that are searched anyway.
+/// Returns these folders followed by the current `PATH`.
 fn joined(folders: &[PathBuf]) -> Result<OsString> {
     let usual = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let all = folders.iter().cloned().chain(std::env::split_paths(&usual));

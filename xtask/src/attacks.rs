@@ -1,5 +1,6 @@
-//! The last stage of `cargo xtask test`: the corpus of attacks and of everyday work through the built binary, with
-//! the totals for each category. It fails when a case does not hold, and when too little of it ran.
+//! `cargo xtask attacks`: runs the corpus of attacks and of everyday work through the built binary and prints the
+//! totals of each category. It fails if a case fails, or if too few cases ran. It is also a stage of `cargo xtask
+//! test`.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +10,14 @@ use serde_json::Value;
 
 use crate::cargo;
 
-/// As it is typed to run it alone.
+/// The command line that runs it alone.
 pub(crate) const REPEAT: &str = "cargo xtask attacks crates/windlass-corpus/corpus";
 const CORPUS: &str = "crates/windlass-corpus/corpus";
-/// So many cases pass on any machine that has a kernel sandbox.
-const LEAST_PASSED: usize = 320;
+/// The number of cases that pass on any machine with a kernel sandbox.
+const MIN_PASSED: usize = 320;
 
-/// Runs the corpus and prints what it came to; with arguments, only the driver, which says itself what is wrong with
-/// them.
+/// Runs the corpus and prints the totals. With arguments, it only passes them to the driver, which reports its own
+/// errors.
 pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
     let programs = cargo::build(root, &["--workspace"])?;
     let mut driver = Command::new(programs.join("windlass-corpus"));
@@ -25,7 +26,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
         let status = driver.args(args).status();
         ensure!(
             status.context("the driver could not be started")?.success(),
-            "not everything held (see above)"
+            "some checks failed (see above)"
         );
         return Ok(());
     }
@@ -41,7 +42,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
         .filter(|(last, _)| last["totals"].is_object())
     else {
         bail!(
-            "the driver did not come to its end: {}",
+            "the driver did not finish: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
     };
@@ -52,8 +53,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
     judge(rows, output.status.code()).map_err(|why| anyhow!("{why}\n  to repeat it: {REPEAT}"))
 }
 
-/// A case that failed, or that was not run because the product has no kernel sandbox. A program that is missing here
-/// is this machine's matter.
+/// Returns whether a case failed, or was skipped because the product has no kernel sandbox. A missing program is a
+/// property of the machine and not a failure.
 fn is_breach(row: &Value) -> bool {
     let no_sandbox = || {
         row["why"]
@@ -70,16 +71,16 @@ fn names_sandbox(why: &str) -> bool {
     why.contains("kernel sandbox")
 }
 
-/// Whether the corpus holds: nothing is breached, the driver says so, too, and enough of it ran to mean something.
+/// Checks that no case failed, that the driver exited successfully, and that enough cases ran.
 fn judge(rows: &[Value], code: Option<i32>) -> Result<(), String> {
     let breaches = rows.iter().filter(|row| is_breach(row)).count();
     if breaches > 0 {
-        return Err(format!("{breaches} cases do not hold"));
+        return Err(format!("{breaches} cases failed"));
     }
     let passed = rows.iter().filter(|row| row["state"] == "passed").count();
-    if passed < LEAST_PASSED {
+    if passed < MIN_PASSED {
         return Err(format!(
-            "only {passed} cases passed, and at least {LEAST_PASSED} must"
+            "only {passed} cases passed, and at least {MIN_PASSED} must"
         ));
     }
     match code {
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// So many cases that passed, one more row, and how the driver ended.
+    /// Checks the verdict for this number of passed cases, one more row, and the driver's exit code.
     #[track_caller]
     fn check(passed: usize, more: Value, code: Option<i32>, says: &str) {
         let mut rows = vec![json!({ "state": "passed", "why": [] }); passed];
@@ -151,13 +152,13 @@ mod tests {
             320,
             row("not_run", "needs a product with a kernel sandbox: a"),
             Some(0),
-            "1 cases do not hold",
+            "1 cases failed",
         );
         check(
             320,
             row("failed", "decision: allow"),
             Some(1),
-            "1 cases do not hold",
+            "1 cases failed",
         );
         check(
             319,

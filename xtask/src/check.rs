@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the stages that must hold, cheapest first, each with its time. It stops at the first that
+//! `cargo xtask test`: runs the stages, cheapest first, and prints the time of each. It stops at the first one that
 //! fails, with the command that repeats it.
 
 use std::path::Path;
@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use crate::not_run::{self, NotRun};
 use crate::{attacks, cargo, everyday, install, kit};
 
-/// One thing that must hold.
-struct Stage {
+/// A cargo command that must succeed.
+struct TestStage {
     name: &'static str,
     args: &'static [&'static str],
     env: Option<(&'static str, &'static str)>,
 }
 
-impl Stage {
+impl TestStage {
     const fn new(name: &'static str, args: &'static [&'static str]) -> Self {
         Self {
             name,
@@ -25,7 +25,7 @@ impl Stage {
         }
     }
 
-    /// As it is typed to run it alone.
+    /// Returns the command line that runs it alone.
     fn repeat(&self) -> String {
         let env = self
             .env
@@ -35,9 +35,9 @@ impl Stage {
     }
 }
 
-// Every stage takes the whole workspace, so that all of them resolve to the same features and share what is built.
-const FORMAT: Stage = Stage::new("format", &["fmt", "--all", "--check"]);
-const LAYOUT: Stage = Stage::new(
+// Every stage builds the whole workspace, so that all of them resolve to the same features and share the build.
+const FORMAT: TestStage = TestStage::new("format", &["fmt", "--all", "--check"]);
+const LAYOUT: TestStage = TestStage::new(
     "layout",
     &[
         "test",
@@ -48,7 +48,7 @@ const LAYOUT: Stage = Stage::new(
         "layout",
     ],
 );
-const CLIPPY: Stage = Stage::new(
+const CLIPPY: TestStage = TestStage::new(
     "clippy",
     &[
         "clippy",
@@ -60,8 +60,8 @@ const CLIPPY: Stage = Stage::new(
         "warnings",
     ],
 );
-// The corpus is a test, too; here it is a stage of its own, which prints what it came to.
-const NEXTEST: Stage = Stage::new(
+// The corpus is also a test. It is left out here, because it is a stage of its own that prints its totals.
+const NEXTEST: TestStage = TestStage::new(
     "tests",
     &[
         "nextest",
@@ -72,7 +72,7 @@ const NEXTEST: Stage = Stage::new(
         "not test(every_attack_is_stopped_and_everyday_work_goes_through)",
     ],
 );
-const TESTS: Stage = Stage::new(
+const TESTS: TestStage = TestStage::new(
     "tests",
     &[
         "test",
@@ -86,23 +86,24 @@ const TESTS: Stage = Stage::new(
         "every_attack_is_stopped",
     ],
 );
-const DOC_TESTS: Stage = Stage::new("doc tests", &["test", "--workspace", "--locked", "--doc"]);
-const DOCS: Stage = Stage {
+const DOC_TESTS: TestStage =
+    TestStage::new("doc tests", &["test", "--workspace", "--locked", "--doc"]);
+const DOCS: TestStage = TestStage {
     name: "docs",
     args: &["doc", "--workspace", "--locked", "--no-deps"],
     env: Some(("RUSTDOCFLAGS", "-Dwarnings")),
 };
-const LICENCES: Stage = Stage::new(
+const LICENCES: TestStage = TestStage::new(
     "licences",
     &["deny", "--locked", "check", "licenses", "bans", "sources"],
 );
 
-/// Runs every stage, the kit with these agents.
-pub(crate) fn run(with: kit::With) -> Result<()> {
+/// Runs every stage; the conformance kit runs with these agents.
+pub(crate) fn run(with: kit::KitAgents) -> Result<()> {
     let root = cargo::root()?;
     let began = Instant::now();
     println!("==> tools");
-    install::what_is_missing()?;
+    install::install_missing()?;
     let tests = if install::has_nextest() {
         NEXTEST
     } else {
@@ -160,7 +161,7 @@ fn print_not_run(not_run: &NotRun) -> Result<()> {
     Ok(())
 }
 
-fn run_stage(stage: &Stage, root: &Path, not_run: &NotRun) -> Result<Duration> {
+fn run_stage(stage: &TestStage, root: &Path, not_run: &NotRun) -> Result<Duration> {
     let began = Instant::now();
     let mut command = cargo::command(stage.args.iter().copied());
     command

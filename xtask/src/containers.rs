@@ -1,5 +1,6 @@
-//! `cargo xtask containers`: the commands of the README in containers, and on this machine with parts of the kernel
-//! switched off. The table is in `rows.rs`; a row that this machine cannot have is counted as not run, with the reason.
+//! `cargo xtask containers`: runs the commands of the README in containers, and on this machine with parts of the
+//! kernel disabled. The table is in `rows.rs`; a row that cannot run on this machine is counted as not run, with the
+//! reason.
 
 mod everyday;
 mod outcome;
@@ -16,24 +17,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use self::podman::{Podman, finish, mount};
-use self::rows::{Container, Owner, Place, Row};
+use self::rows::{Container, ContainerRow, Owner, RowPlace};
 use crate::{cargo, unknown};
 
-/// How long the commands of one row may take together.
-const ROW: Duration = Duration::from_secs(240);
+/// The timeout for all commands of one row.
+const ROW_TIMEOUT: Duration = Duration::from_secs(240);
 const INSIDE: &str = include_str!("containers/inside.sh");
 const MODEL: &str = include_str!("containers/model.toml");
 
 /// The parsed command line.
 #[derive(Debug, Default)]
-struct Options {
+struct ContainerOptions {
     test: bool,
     everyday: bool,
     list: bool,
     only: Option<String>,
 }
 
-impl Options {
+impl ContainerOptions {
     fn parse(args: &[String]) -> Result<Self> {
         let mut options = Self::default();
         let mut args = args.iter();
@@ -67,36 +68,36 @@ impl Options {
     }
 }
 
-/// What rows share: the binary, the files that they read, and podman or why there is none.
-struct Bench {
+/// Everything that rows share: the binary, the files that they read, and podman or the reason why there is none.
+struct RowRunner {
     folder: tempfile::TempDir,
     binary: PathBuf,
-    /// Where the whole output of each row stays.
+    /// The folder with the complete output of each row.
     logs: PathBuf,
     root: bool,
     podman: Result<Podman, String>,
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Debug)]
-enum Outcome {
+enum RowOutcome {
     Passed { isolation: String },
     Failed { isolation: String, why: Vec<String> },
     NotRun(String),
 }
 
-/// Counts for the last line.
+/// The counts for the last line.
 #[derive(Debug, Default)]
-struct Totals {
+struct RowTotals {
     passed: usize,
     failed: usize,
     not_run: usize,
 }
 
-/// Runs the rows that were asked for.
+/// Runs the selected rows.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let options = Options::parse(args)?;
-    let rows: Vec<Row> = rows::all()
+    let options = ContainerOptions::parse(args)?;
+    let rows: Vec<ContainerRow> = rows::all()
         .into_iter()
         .filter(|row| options.picks(&row.name))
         .collect();
@@ -120,33 +121,33 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let began = Instant::now();
     let root = cargo::root()?;
-    let bench = Bench::prepare(&root)?;
-    let mut totals = Totals::default();
+    let runner = RowRunner::prepare(&root)?;
+    let mut totals = RowTotals::default();
     for (at, row) in rows.iter().enumerate() {
-        let outcome = bench.run(row, at)?;
+        let outcome = runner.run(row, at)?;
         report(&row.name, &outcome, &mut totals);
     }
     for suite in suites {
-        let outcome = match &bench.podman {
-            Ok(podman) => suite::run(suite, podman, &root, bench.folder.path(), &bench.logs)?,
-            Err(why) => Outcome::NotRun(why.clone()),
+        let outcome = match &runner.podman {
+            Ok(podman) => suite::run(suite, podman, &root, runner.folder.path(), &runner.logs)?,
+            Err(why) => RowOutcome::NotRun(why.clone()),
         };
         report(suite.name, &outcome, &mut totals);
     }
     for tasks in tasks {
-        let outcome = match &bench.podman {
+        let outcome = match &runner.podman {
             Ok(podman) => everyday::run(
                 tasks,
                 podman,
                 &root,
-                &bench.folder.path().join("wl"),
-                &bench.logs,
+                &runner.folder.path().join("wl"),
+                &runner.logs,
             )?,
-            Err(why) => Outcome::NotRun(why.clone()),
+            Err(why) => RowOutcome::NotRun(why.clone()),
         };
         report(tasks.name, &outcome, &mut totals);
     }
-    let Totals {
+    let RowTotals {
         passed,
         failed,
         not_run,
@@ -156,24 +157,24 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         began.elapsed().as_secs_f64()
     );
     if failed > 0 {
-        let logs = bench.logs.display();
+        let logs = runner.logs.display();
         bail!(
-            "{failed} rows are not as the table expects; `--only TEXT` repeats some of them; their output is in {logs}"
+            "{failed} rows differ from the table; `--only TEXT` repeats some of them; their output is in {logs}"
         );
     }
     Ok(())
 }
 
-fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
+fn report(name: &str, outcome: &RowOutcome, totals: &mut RowTotals) {
     match outcome {
-        Outcome::Passed { isolation } => {
+        RowOutcome::Passed { isolation } => {
             totals.passed += 1;
             println!("ok       {name}: {isolation}");
         }
-        Outcome::Failed { isolation, why } => {
+        RowOutcome::Failed { isolation, why } => {
             totals.failed += 1;
             println!("FAILED   {name}: {isolation}");
-            // The first failure has its output; the others mostly follow from it.
+            // Print the output of the first failure only; the others mostly follow from it.
             for (at, why) in why.iter().enumerate() {
                 let shown = if at == 0 {
                     why.as_str()
@@ -183,24 +184,24 @@ fn report(name: &str, outcome: &Outcome, totals: &mut Totals) {
                 println!("    {}", shown.trim_end());
             }
         }
-        Outcome::NotRun(why) => {
+        RowOutcome::NotRun(why) => {
             totals.not_run += 1;
             println!("not run  {name}: {why}");
         }
     }
 }
 
-impl Bench {
+impl RowRunner {
     fn prepare(repository: &Path) -> Result<Self> {
         let programs = cargo::build(repository, &["-p", "windlass-cli"])?;
         let folder = tempfile::tempdir()?;
-        // Every user of the rows reads these files.
+        // Every user of the rows must be able to read these files.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let shared = folder.path().join("wl");
         std::fs::create_dir(&shared)?;
         std::fs::write(shared.join("inside.sh"), INSIDE)?;
         std::fs::write(shared.join("model.toml"), MODEL)?;
-        // A copy, because the target directory may be below a folder that only its owner can enter.
+        // Make a copy, because the target directory may be below a folder that only its owner can enter.
         let binary = shared.join("windlass");
         std::fs::copy(programs.join("windlass"), &binary)
             .context("the binary could not be copied")?;
@@ -221,20 +222,20 @@ impl Bench {
         })
     }
 
-    fn run(&self, row: &Row, at: usize) -> Result<Outcome> {
+    fn run(&self, row: &ContainerRow, at: usize) -> Result<RowOutcome> {
         let log = self.logs.join(format!("row-{at}.log"));
         let finished = match row.place {
-            Place::Container(container) => match &self.podman {
+            RowPlace::Container(container) => match &self.podman {
                 Ok(podman) => match podman.lacks(&container) {
-                    Some(why) => return Ok(Outcome::NotRun(why)),
+                    Some(why) => return Ok(RowOutcome::NotRun(why)),
                     None => self.in_container(podman, &container, at, &log)?,
                 },
-                Err(why) => return Ok(Outcome::NotRun(why.clone())),
+                Err(why) => return Ok(RowOutcome::NotRun(why.clone())),
             },
-            Place::Machine { uid: 0, .. } if !self.root => {
-                return Ok(Outcome::NotRun("needs root".to_owned()));
+            RowPlace::Machine { uid: 0, .. } if !self.root => {
+                return Ok(RowOutcome::NotRun("needs root".to_owned()));
             }
-            Place::Machine { without, uid } => self.on_machine(without, uid, at, &log)?,
+            RowPlace::Machine { without, uid } => self.on_machine(without, uid, at, &log)?,
         };
         let (_, output) = finished;
         let steps = outcome::steps(&output);
@@ -254,9 +255,9 @@ impl Bench {
             .map_or("no exit code".to_owned(), |code| format!("exit {code}"));
         let isolation = format!("{code}; {line}");
         Ok(if why.is_empty() {
-            Outcome::Passed { isolation }
+            RowOutcome::Passed { isolation }
         } else {
-            Outcome::Failed { isolation, why }
+            RowOutcome::Failed { isolation, why }
         })
     }
 
@@ -291,7 +292,7 @@ impl Bench {
             "/usr/bin/bash",
             "/wl/inside.sh",
         ]);
-        let finished = finish(&mut command, log, ROW);
+        let finished = finish(&mut command, log, ROW_TIMEOUT);
         podman.remove(&name);
         finished
     }
@@ -335,7 +336,7 @@ impl Bench {
         ] {
             command.env_remove(name);
         }
-        finish(&mut command, log, ROW)
+        finish(&mut command, log, ROW_TIMEOUT)
     }
 }
 

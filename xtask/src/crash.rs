@@ -1,11 +1,11 @@
-//! `cargo xtask crash`: builds the binary and the crash harness, and lets the harness strike at every operation on a
-//! file that a scripted run makes. A sample of the same is part of the tests.
+//! `cargo xtask crash`: builds the binary and the crash harness, and lets the harness kill a scripted run at every file
+//! operation. The tests run a sample of that.
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 
-/// Runs the harness with what was typed; it says itself what is wrong with that.
+/// Runs the harness with these arguments; it reports wrong arguments itself.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let root = cargo::root()?;
     let programs = cargo::build(&root, &["-p", "windlass-cli", "-p", "windlass-crash"])?;
@@ -18,6 +18,6 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if ended.success() {
         Ok(())
     } else {
-        bail!("not everything held (see above)")
+        bail!("some checks failed (see above)")
     }
 }

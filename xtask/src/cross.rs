@@ -1,5 +1,6 @@
-//! `cargo xtask cross`: builds the binary for aarch64 and runs unit tests and the demo under qemu's user mode. qemu passes
-//! neither namespaces nor Landlock nor filters on, so the sandbox itself is not tested: docs/aarch64.md says what is.
+//! `cargo xtask cross`: builds the binary for aarch64 and runs unit tests and the demo under qemu's user mode. qemu
+//! supports neither namespaces nor Landlock nor filters, so the sandbox itself is not tested; docs/aarch64.md lists
+//! what is.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +11,10 @@ use crate::cargo;
 use crate::not_run::{self, NotRun};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// Lists the tests that cannot run under qemu.
+/// The list of tests that cannot run under qemu.
 const NOT_RUN: &str = "target/cross/not-run.txt";
 const RUNNER: &str = "xtask/tools/run-aarch64.sh";
-/// Names a compiler that has the standard library. Not `RUSTC`: that would also build this program again.
+/// Names a compiler that has the standard library for the target. `RUSTC` would also rebuild this program.
 const COMPILER: &str = "WINDLASS_CROSS_RUSTC";
 
 /// Crates whose unit tests need no sandbox.
@@ -31,10 +32,10 @@ const TESTED: &[&str] = &[
     "windlass-validators",
 ];
 
-/// Crates without unit tests whose tests of the public functions need no sandbox.
+/// Crates without unit tests whose integration tests need no sandbox.
 const TESTED_FROM_OUTSIDE: &[&str] = &["windlass-proposal", "windlass-shell"];
 
-/// Arguments for the emulated binary and the texts it has to print. It also has to exit with 0. No sandbox holds under
+/// Arguments for the emulated binary and the text it must print. It must also exit with 0. No sandbox works under
 /// qemu's user mode, so the demo works in place there.
 const STARTED: &[(&str, &[&str])] = &[
     (
@@ -83,7 +84,7 @@ pub(crate) fn run() -> Result<()> {
 
 fn start_program(root: &Path, binary: &Path, arg: &str, expected: &[&str]) -> Result<()> {
     let mut command = Command::new(root.join(RUNNER));
-    // A setting of the build, which the program would warn about.
+    // The program would warn about this variable, which is only for the build.
     command.env_remove(COMPILER);
     let output = command
         .arg(binary)
@@ -105,7 +106,7 @@ fn start_program(root: &Path, binary: &Path, arg: &str, expected: &[&str]) -> Re
     Ok(())
 }
 
-/// Says what is missing before the first long step.
+/// Reports missing tools before the first long step.
 fn needs(root: &Path) -> Result<()> {
     let starts = |program: &str| {
         let mut command = Command::new(program);
@@ -159,7 +160,7 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     if let Some(rustc) = std::env::var_os(COMPILER) {
         command.env("RUSTC", rustc);
     }
-    // Half the size and time, and no test looks at it.
+    // Half the size and time, and no test needs debug information.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     let status = command.status().context("cargo could not be started")?;
     if status.success() {

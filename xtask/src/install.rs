@@ -1,4 +1,4 @@
-//! What the checks need and a bare Rust toolchain may lack: installed when absent, never updated.
+//! Installs tools that the checks need and a bare Rust toolchain may lack. Tools that exist are never updated.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,13 +7,13 @@ use anyhow::{Result, bail, ensure};
 
 use crate::cargo;
 
-/// Versions that are installed where a tool is missing.
+/// Versions that are installed if a tool is missing.
 const CARGO_DENY: &str = "0.20.2";
 const MDBOOK: &str = "0.5.4";
 const TYPOS: &str = "1.52.0";
 
-/// Sees to it that every program of the checks is there.
-pub(crate) fn what_is_missing() -> Result<()> {
+/// Makes sure that every program of the checks is installed.
+pub(crate) fn install_missing() -> Result<()> {
     let mut git = Command::new("git");
     git.arg("--version");
     ensure!(
@@ -26,7 +26,8 @@ pub(crate) fn what_is_missing() -> Result<()> {
     cargo_deny()
 }
 
-/// Whether the faster test runner is there. It is not installed: the built-in one does the same work.
+/// Returns whether the faster test runner is installed. It is never installed here, because the built-in one does the
+/// same work.
 pub(crate) fn has_nextest() -> bool {
     cargo::answers(cargo::command(["nextest", "--version"]))
 }
@@ -94,7 +95,7 @@ fn cargo_install(args: &[&str]) -> Result<()> {
         .args(args)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_INCREMENTAL", "0")
-        // Not into our own build: another lock file, other features.
+        // Not into this repository's target directory: the tool has another lock file and other features.
         .env_remove("CARGO_TARGET_DIR")
         .current_dir(std::env::temp_dir())
         .status();

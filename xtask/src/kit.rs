@@ -1,5 +1,6 @@
-//! The conformance kit as a stage of `cargo xtask test`: our own runtimes, the kit's honest agent and its hostile one
-//! through the built binary; with the real programs, the tables of the documentation are made from that run.
+//! `cargo xtask kit`, also a stage of `cargo xtask test`: runs the conformance kit through the built binary with the
+//! built-in runtimes, the kit's honest agent and its hostile one. KitAgents real agents, the run also produces the
+//! tables of the documentation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,9 +10,9 @@ use anyhow::{Context as _, Result, bail};
 use crate::without::Feature;
 use crate::{agents, cargo, unknown};
 
-/// As it is typed to run it alone.
+/// The command line that runs it alone.
 pub(crate) const REPEAT: &str = "target/debug/windlass-kit run --windlass target/debug/windlass --runtime native --runtime fixture --runtime hostile";
-/// The tables for people.
+/// The file with the tables.
 const TABLES: &str = "docs/runtimes-matrix.md";
 const OURS: &[&str] = &[
     "native",
@@ -22,43 +23,43 @@ const OURS: &[&str] = &[
     "hostile",
 ];
 const KNOWN: &[&str] = &["--agents", "--all-agents", "--without"];
-/// The kit's word for every program that it knows.
+/// The kit's name for every program that it knows.
 const EVERY_PROGRAM: &str = "all";
 
-/// With whom the kit runs.
+/// The agents that the kit runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum With {
-    /// What needs no package.
+pub(crate) enum KitAgents {
+    /// Only runtimes that need no package.
     Ours,
     /// Also the agents that CI certifies.
     Agents,
-    /// Also all others that this machine can have.
+    /// Also all other agents that this machine can run.
     AllAgents,
 }
 
 /// The options of `cargo xtask kit`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Options {
-    with: With,
-    /// Kernel features that are switched off for the runtimes.
+pub(crate) struct KitOptions {
+    with: KitAgents,
+    /// Kernel features that are disabled for the runtimes.
     without: Vec<Feature>,
 }
 
-impl Options {
+impl KitOptions {
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let mut options = Self {
-            with: With::Ours,
+            with: KitAgents::Ours,
             without: Vec::new(),
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            match (arg.as_str(), With::flag(arg)) {
+            match (arg.as_str(), KitAgents::flag(arg)) {
                 ("--without", _) => {
                     options.without.push(Feature::parse(
                         args.next().context("--without needs a feature")?,
                     )?);
                 }
-                (_, Some(with)) if options.with == With::Ours => options.with = with,
+                (_, Some(with)) if options.with == KitAgents::Ours => options.with = with,
                 (_, Some(_)) => bail!("--agents and --all-agents exclude each other"),
                 (other, None) => bail!("{}", unknown("option", other, KNOWN.iter().copied())),
             }
@@ -67,8 +68,8 @@ impl Options {
     }
 }
 
-impl From<With> for Options {
-    fn from(with: With) -> Self {
+impl From<KitAgents> for KitOptions {
+    fn from(with: KitAgents) -> Self {
         Self {
             with,
             without: Vec::new(),
@@ -76,8 +77,8 @@ impl From<With> for Options {
     }
 }
 
-impl With {
-    /// The flag that asks for it.
+impl KitAgents {
+    /// Parses `--agents` and `--all-agents`.
     pub(crate) fn flag(flag: &str) -> Option<Self> {
         match flag {
             "--agents" => Some(Self::Agents),
@@ -87,10 +88,10 @@ impl With {
     }
 }
 
-/// Runs the kit; with real agents it installs them first and writes the tables. The tables say what holds where no
-/// kernel feature is missing.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let Options { with, without } = options;
+/// Runs the kit. KitAgents real agents it installs them first and writes the tables, but only if no kernel feature is
+/// disabled.
+pub(crate) fn run(root: &Path, options: &KitOptions) -> Result<()> {
+    let KitOptions { with, without } = options;
     let program = built(root)?;
     let mut command = if without.is_empty() {
         Command::new(program("windlass-kit"))
@@ -108,9 +109,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         .arg("--windlass")
         .arg(program("windlass"));
     let mut runtimes = OURS.to_vec();
-    if *with != With::Ours {
+    if *with != KitAgents::Ours {
         println!("==> agents: cargo xtask agents");
-        let all = *with == With::AllAgents;
+        let all = *with == KitAgents::AllAgents;
         let installed = agents::run(&program("windlass"), all)?;
         command.arg("--installed").arg(installed.folder);
         if without.is_empty() {
@@ -134,13 +135,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     }
 }
 
-/// Installs the agents alone.
+/// Installs the agents only.
 pub(crate) fn install(root: &Path, all: bool) -> Result<()> {
     let program = built(root)?;
     agents::run(&program("windlass"), all).map(drop)
 }
 
-/// Builds the binary and the kit; where a program of theirs is.
+/// Builds the binary and the kit; returns a function for the paths of their programs.
 fn built(root: &Path) -> Result<impl Fn(&str) -> PathBuf> {
     let programs = cargo::build(root, &["--workspace"])?;
     Ok(move |name: &str| programs.join(name))
@@ -151,9 +152,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(args: &str, expect: Result<(With, &[Feature]), &str>) {
+    fn check(args: &str, expect: Result<(KitAgents, &[Feature]), &str>) {
         let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
-        match (Options::parse(&args), expect) {
+        match (KitOptions::parse(&args), expect) {
             (Ok(options), Ok((with, without))) => {
                 assert_eq!((options.with, &*options.without), (with, without))
             }
@@ -164,11 +165,11 @@ mod tests {
 
     #[test]
     fn options_say_with_which_agents_and_without_which_features_it_runs() {
-        check("", Ok((With::Ours, &[])));
-        check("--all-agents", Ok((With::AllAgents, &[])));
+        check("", Ok((KitAgents::Ours, &[])));
+        check("--all-agents", Ok((KitAgents::AllAgents, &[])));
         check(
             "--without namespaces --agents",
-            Ok((With::Agents, &[Feature::Namespaces])),
+            Ok((KitAgents::Agents, &[Feature::Namespaces])),
         );
         check("--without", Err("--without needs a feature"));
         check("--without namespace", Err("did you mean `namespaces`?"));

@@ -1,15 +1,15 @@
-//! Counts lines of product code by crate: without blanks, comments and tests, and without the crates that serve tests
-//! alone.
+//! Counts lines of product code by crate: without blank lines, comments and tests, and without the crates that only
+//! serve tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// A crate whose name has one of these words serves tests.
+/// A crate whose name contains one of these words serves tests.
 const TEST_CRATES: &[&str] = &["kit", "corpus", "crash", "needs", "scripted", "testing"];
 
-/// The lines of each crate below this folder, the largest first, and their sum.
+/// Returns the lines of each crate below this folder, the largest first, and their sum.
 pub(crate) fn by_crate(crates: &Path) -> Result<(Vec<(String, usize)>, usize)> {
     let mut rows = Vec::new();
     for entry in std::fs::read_dir(crates)? {
@@ -66,7 +66,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Files and folders that a file declares as `#[cfg(test)] mod name;`.
+/// Returns the files and folders that a file declares as `#[cfg(test)] mod name;`.
 fn test_modules(path: &Path, text: &str) -> Vec<PathBuf> {
     let folder = path.parent().unwrap_or(path);
     let stem = path.file_stem().unwrap_or_default();
@@ -109,7 +109,7 @@ fn is_test_attribute(line: &str) -> bool {
     line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
 }
 
-/// Lines that are not blank, not comments and not part of an item for tests.
+/// Counts lines that are not blank, not comments and not part of a test item.
 fn product_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let (mut at, mut count) = (0, 0);
@@ -124,7 +124,7 @@ fn product_lines(text: &str) -> usize {
     count
 }
 
-/// The line behind the item that begins at `at` or behind its attributes.
+/// Returns the line after the item that begins at `at` or after its attributes.
 fn after_item(lines: &[&str], mut at: usize) -> usize {
     let skipped = |line: &&&str| line.is_empty() || line.starts_with("#[");
     at += lines[at..].iter().take_while(skipped).count();
@@ -141,7 +141,7 @@ fn after_item(lines: &[&str], mut at: usize) -> usize {
     lines.len()
 }
 
-/// The line without the strings that end in it, and without braces that are characters.
+/// Removes the strings that end in the line, and braces in character literals.
 fn without_literals(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

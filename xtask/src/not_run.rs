@@ -1,5 +1,5 @@
-//! Tests that this machine cannot run: they append their names and reasons to a file, and the command that started
-//! them prints the count. The file stays, with every name.
+//! Tests that cannot run on this machine append their names and reasons to a file, and the command that started them
+//! prints the count. The file stays, with every name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use anyhow::{Context as _, Result};
 
 use crate::cargo;
 
-/// The variable that tests find the file by; `windlass-needs` has the same name.
+/// The environment variable with the path of the file; `windlass-needs` uses the same name.
 pub(crate) const VARIABLE: &str = "WINDLASS_NOT_RUN";
 
-/// The list of one run of the tests.
+/// The list of one test run.
 pub(crate) struct NotRun {
     path: PathBuf,
 }
 
 impl NotRun {
-    /// An empty list in the target directory.
+    /// Creates an empty list in the target directory.
     pub(crate) fn start(root: &Path) -> Result<Self> {
         Self::at(cargo::target_directory(root)?.join("not-run.txt"))
     }
 
-    /// An empty list in this file.
+    /// Creates an empty list in this file.
     pub(crate) fn at(path: PathBuf) -> Result<Self> {
         std::fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path })
@@ -32,7 +32,7 @@ impl NotRun {
         &self.path
     }
 
-    /// The sentence about the list; none if every test ran. The list is sorted, so that two runs can be compared.
+    /// Returns the sentence about the list; `None` if every test ran. Sorts the list, so that two runs can be compared.
     pub(crate) fn finish(&self) -> Result<Option<String>> {
         let text = std::fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -46,7 +46,7 @@ impl NotRun {
     }
 }
 
-/// "12 tests not run: 10 need user namespaces (…), 2 need Landlock (…)", the most frequent reason first.
+/// Formats "12 tests not run: 10 need user namespaces (…), 2 need Landlock (…)", the most frequent reason first.
 fn sentence(lines: &[&str]) -> Option<String> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Child processes that end: each has a deadline, and none outlives its handle.
+//! Child processes with a deadline, which are killed when their handle is dropped.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// How often a child is looked at.
+/// The interval at which a child is polled.
 const TICK: Duration = Duration::from_millis(10);
-/// How much of a log is worth repeating.
+/// The number of log lines that are quoted.
 const LAST_LINES: usize = 12;
 
-/// A child that is killed when nobody holds it any more.
+/// A child that is killed when this is dropped.
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts it with its output in files: nobody has to read along for it to go on.
+    /// Starts a child with its output in files, so that it never blocks on a full pipe.
     pub(crate) fn start(command: &mut Command, stdout: &Path, stderr: &Path) -> Result<Self> {
         let file = |path: &Path| {
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
@@ -31,12 +31,12 @@ impl Running {
         })?))
     }
 
-    /// Its status, once it ended.
+    /// Returns the exit status, if it has exited.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.0.try_wait().context("the child cannot be waited for")
     }
 
-    /// Waits until it ends, at most so long.
+    /// Waits until it exits, at most this long.
     pub(crate) fn wait(&mut self, most: Duration) -> Result<ExitStatus> {
         let mut status = None;
         let ended = until(most, || {
@@ -51,7 +51,7 @@ impl Running {
         status.context("it ended without a status")
     }
 
-    /// What Ctrl-C sends.
+    /// Sends SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(&self) -> Result<()> {
         let sent = Command::new("kill")
             .args(["-INT", &self.0.id().to_string()])
@@ -66,13 +66,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only for a child that is gone already.
+        // Both fail only if the child is already gone.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Looks again and again until something holds; false when the time is over.
+/// Polls until the condition holds; returns false at the timeout.
 pub(crate) fn until(most: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let began = Instant::now();
     loop {
@@ -86,7 +86,7 @@ pub(crate) fn until(most: Duration, mut holds: impl FnMut() -> Result<bool>) -> 
     }
 }
 
-/// Runs a step of an installation, with its output in a log that is quoted when it fails.
+/// Runs a step of an installation. Its output goes to a log, which is quoted if the step fails.
 pub(crate) fn step(command: &mut Command, log: &Path, most: Duration) -> Result<()> {
     let errors = log.with_extension("err");
     let status = Running::start(command, log, &errors)?.wait(most);
@@ -97,7 +97,7 @@ pub(crate) fn step(command: &mut Command, log: &Path, most: Duration) -> Result<
     }
 }
 
-/// The end of a log.
+/// Returns the last lines of a log.
 pub(crate) fn last_lines(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

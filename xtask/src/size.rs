@@ -1,5 +1,5 @@
-//! `cargo xtask size`: how large the shipped binary is, by section and by crate, and how many lines of product code each
-//! crate has. It builds the profile `size`, which is `dist` but for the step that strips them.
+//! `cargo xtask size`: prints the size of the shipped binary by section and by crate, and the lines of product code of
+//! each crate. It builds the profile `size`, which is `dist` without stripping the symbols.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use crate::{cargo, lines};
 
-/// The target of the shipped binary, in bytes.
+/// The maximum size of the shipped binary, in bytes.
 const TARGET: u64 = 40_000_000;
-/// Smaller crates are summed up in one row.
+/// Smaller crates are summed up in one row, in bytes.
 const SMALLEST_ROW: u64 = 100_000;
-/// The shipped binary has no sections that begin so: symbols, and what the standard library says to debuggers.
+/// Prefixes of sections that the shipped binary does not have: symbols and debug information.
 const STRIPPED: &[&str] = &[".symtab", ".strtab", ".debug_"];
 
-/// Prints both tables. `--binary PATH` measures a built binary with symbols; `--lines` builds nothing.
+/// Prints both tables. `--binary PATH` measures an existing binary with symbols; `--lines` builds nothing.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let root = cargo::root()?;
     match args {
@@ -54,7 +54,7 @@ fn build(root: &Path) -> Result<PathBuf> {
 fn print_binary(path: &Path) -> Result<()> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let sizes = Sizes::of(&bytes)
-        .with_context(|| format!("{} is no ELF binary with symbols", path.display()))?;
+        .with_context(|| format!("{} is not an ELF binary with symbols", path.display()))?;
     println!("{}", sizes.table());
     Ok(())
 }
@@ -62,7 +62,7 @@ fn print_binary(path: &Path) -> Result<()> {
 /// The sizes of one binary, in bytes.
 #[derive(Debug, Default)]
 struct Sizes {
-    /// The whole file, as it is shipped.
+    /// The size of the file after stripping.
     file: u64,
     sections: BTreeMap<String, u64>,
     crates: BTreeMap<String, u64>,
@@ -91,8 +91,8 @@ impl Sizes {
         Ok(sizes)
     }
 
-    /// Adds each symbol to the crate that it names; what no symbol covers are constants without a name, tables for
-    /// unwinding and relocations.
+    /// Adds the size of each symbol to its crate. The rest, which no symbol covers, is unnamed constants, unwind tables
+    /// and relocations.
     fn attribute(&mut self, binary: &object::File<'_>) {
         let mut source = String::new();
         let mut counted = std::collections::BTreeSet::new();
@@ -145,14 +145,15 @@ impl Sizes {
     }
 }
 
-/// The crate of a symbol: the first path of its name, which for `<T as Trait>::f` is the crate of `T`. Symbols of C are
-/// named after their source file.
+/// Returns the crate of a symbol: the first path of its name, which for `<T as Trait>::f` is the crate of `T`. C
+/// symbols are attributed to their source file.
 fn owner(symbol: &str, source: &str) -> String {
     let Ok(name) = rustc_demangle::try_demangle(symbol) else {
         return format!("(C) {source}");
     };
     let name = format!("{name:#}");
-    // `<alloc::vec::Vec<windlass::T> as Drop>::drop`: what stands inside is nearer than the container.
+    // `<alloc::vec::Vec<windlass::T> as Drop>::drop`: the crate of the inner type is more useful than that of the
+    // container.
     let is_path = |text: &str| text.contains("::");
     let words = name.split(|ch: char| !(ch.is_alphanumeric() || ch == '_' || ch == ':'));
     let mut crates = words

@@ -1,5 +1,5 @@
-//! `cargo xtask without FEATURE … -- COMMAND`: runs a command as on a kernel that lacks a feature, by a seccomp filter
-//! that the command and everything it starts inherit. Nothing on the machine itself is changed.
+//! `cargo xtask without FEATURE … -- COMMAND`: runs a command as on a kernel that lacks a feature. A seccomp filter
+//! does that, which the command and all its descendants inherit. The machine itself is not changed.
 
 #[cfg(target_os = "linux")]
 mod filters;
@@ -8,22 +8,22 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::unknown;
 
-/// A part of the kernel that can be switched off for one command.
+/// A kernel feature that can be disabled for one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// Every namespace, also for root, as the filter of a container has it.
+    /// Every namespace, also for root, as with the filter of a container.
     Namespaces,
-    /// User namespaces alone, as `user.max_user_namespaces=0` has it; root can still make the others.
+    /// User namespaces only, as with `user.max_user_namespaces=0`; root can still create the others.
     UserNamespaces,
-    /// A user namespace can be made and gives no capabilities, as AppArmor on Ubuntu 24.04 has it.
+    /// A user namespace can be created but gives no capabilities, as with AppArmor on Ubuntu 24.04.
     NamespaceCapabilities,
     /// The Landlock system calls.
     Landlock,
     /// Seccomp filters that report to a listener.
     Notifications,
-    /// Taking a file descriptor out of another process; Docker's default profile withholds it.
+    /// Taking a file descriptor out of another process; Docker's default profile forbids it.
     PidfdGetfd,
-    /// Looking into another process by `ptrace` and its relatives.
+    /// Reading another process with `ptrace` and similar calls.
     Ptrace,
 }
 
@@ -67,14 +67,14 @@ impl Feature {
 
 /// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Request<'a> {
+struct WithoutRequest<'a> {
     features: Vec<Feature>,
-    /// The user and group that the command runs as; unchanged if none is given.
+    /// The user and group id that the command runs with; unchanged if `None`.
     uid: Option<u32>,
     command: &'a [String],
 }
 
-impl<'a> Request<'a> {
+impl<'a> WithoutRequest<'a> {
     fn parse(args: &'a [String]) -> Result<Self> {
         let usage = "usage: cargo xtask without FEATURE … [--uid N] -- COMMAND …";
         let dashes = args.iter().position(|arg| arg == "--").context(usage)?;
@@ -104,14 +104,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Becomes the command; returns only if that fails.
+/// Replaces this process by the command; returns only if that fails.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let request = Request::parse(args)?;
+    let request = WithoutRequest::parse(args)?;
     become_command(&request)
 }
 
 #[cfg(target_os = "linux")]
-fn become_command(request: &Request<'_>) -> Result<()> {
+fn become_command(request: &WithoutRequest<'_>) -> Result<()> {
     use std::os::unix::process::CommandExt as _;
 
     let (program, args) = request.command.split_first().context("no command")?;
@@ -125,7 +125,7 @@ fn become_command(request: &Request<'_>) -> Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn become_command(_: &Request<'_>) -> Result<()> {
+fn become_command(_: &WithoutRequest<'_>) -> Result<()> {
     bail!("`cargo xtask without` needs the seccomp filters of Linux")
 }
 
@@ -136,7 +136,7 @@ mod tests {
     #[track_caller]
     fn check(args: &[&str], expect: Result<(&[Feature], Option<u32>, usize), &str>) {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        match (Request::parse(&args), expect) {
+        match (WithoutRequest::parse(&args), expect) {
             (Ok(request), Ok((features, uid, words))) => {
                 assert_eq!(
                     (&*request.features, request.uid, request.command.len()),

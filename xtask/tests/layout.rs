@@ -1,5 +1,5 @@
-//! The workspace keeps its shape: dependencies point the way ARCHITECTURE.md draws them, and each crate bans what
-//! it must not know. Reads what cargo says about the workspace; builds nothing.
+//! Checks the shape of the workspace: dependencies point in the direction that ARCHITECTURE.md shows, and each crate
+//! bans what it must not use. Reads the output of `cargo metadata`; builds nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,18 +8,19 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Who may know whom; tests, examples and build scripts included.
+/// The crates that each crate may depend on, including its tests, examples and build scripts.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("windlass-core", &[]),
     ("windlass-engine", &["windlass-core", "windlass-testing"]),
-    // Fakes of the ports, for tests of ours and of embedders. It needs core alone, so that the engine's own tests use it.
+    // Fakes of the ports, for the tests of this workspace and of embedders. It needs only core, so that the engine's
+    // own tests can use it.
     ("windlass-testing", &["windlass-core"]),
-    // Tests of kernel features ask it whether this machine has them; it is no dependency of anything that ships.
+    // Tells tests whether this machine has a kernel feature; nothing that ships depends on it.
     ("windlass-needs", &[]),
     // Keeps edits and patches free of IO, so that tools and runtimes compute them without knowing the host.
     ("windlass-edit", &["windlass-needs"]),
     ("windlass-host", &["windlass-core", "windlass-sandbox"]),
-    // Changes to the user's tree: copies, landing and undo, apart from the door to the machine that they go through.
+    // Changes the user's tree: copies, landing and undo. It accesses the machine through the host.
     (
         "windlass-transaction",
         &[
@@ -35,7 +36,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-providers",
         &["windlass-core", "windlass-needs", "windlass-scripted"],
     ),
-    // Keeps the C grammar and the tables of programs out of core; reads lines, runs nothing.
+    // Keeps the C grammar and the tables of programs out of core; parses command lines and runs nothing.
     ("windlass-shell", &["windlass-core"]),
     (
         "windlass-tools",
@@ -48,7 +49,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     // Keeps the parsers of twenty languages out of everything else.
     ("windlass-validators", &["windlass-core"]),
-    // Counts what foreign agents spend where it leaves; keeps HTTP servers out of the protocols.
+    // Counts what agents that are not built in spend; keeps the HTTP server out of the protocols.
     (
         "windlass-meter",
         &["windlass-core", "windlass-providers", "windlass-scripted"],
@@ -58,7 +59,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-import",
         &["windlass-core", "windlass-engine", "windlass-testing"],
     ),
-    // The built-in loop with one answer; keeps patches out of the engine. Its tests run whole sessions.
+    // The built-in loop with one answer; keeps patches out of the engine. Its tests run complete sessions.
     (
         "windlass-proposal",
         &[
@@ -71,8 +72,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-transaction",
         ],
     ),
-    // Agents that are not ours, inside the envelope; engine | runtimes keeps process supervision out of the loop. Its
-    // tests run whole attempts on fakes.
+    // Agents that are not built in; keeps process supervision out of the engine. Its tests run complete attempts on
+    // fakes.
     (
         "windlass-runtimes",
         &[
@@ -85,7 +86,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-testing",
         ],
     ),
-    // Finds, installs, probes and chooses agents; runtimes | registry keeps files and installers out of the protocols.
+    // Finds, installs, probes and chooses agents; keeps files and installers out of the runtimes' protocols.
     (
         "windlass-registry",
         &[
@@ -99,19 +100,19 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-transaction",
         ],
     ),
-    // Makes traces of events; what it sends leaves through a port that the binary fills.
+    // Makes traces of events; the binary provides the port through which they are sent.
     ("windlass-telemetry", &["windlass-core"]),
-    // Drives a windlass binary as a user would; knows nothing else of ours but the server on loopback. It starts
-    // processes, opens files and listens by nature, so it bans nothing.
+    // Drives a windlass binary as a user would; besides that it uses only the server on loopback. It starts processes,
+    // opens files and listens, so it bans nothing.
     ("windlass-corpus", &["windlass-scripted"]),
-    // Kills a windlass binary and lets it resume; knows no other crate of ours, for the same reasons.
+    // Kills a windlass binary and lets it resume; it uses no other crate for the same reason.
     ("windlass-crash", &["windlass-needs"]),
-    // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime, and has the one HTTP server of
-    // tests; it knows no crate of ours.
+    // Plays a vendor on loopback, for the kit and for the binary's own probe of a runtime, and has the only HTTP server
+    // of the tests; it uses no other crate of the workspace.
     ("windlass-scripted", &[]),
-    // Runs agents under a windlass binary with a scripted model; knows nothing else of ours, for the same reasons.
+    // Runs agents under a windlass binary with a scripted model; it uses no other crate for the same reason.
     ("windlass-kit", &["windlass-scripted"]),
-    // The library that every surface uses: it puts the crates above together.
+    // The library that every surface uses: it connects the crates above.
     (
         "windlass",
         &[
@@ -130,13 +131,13 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-tools",
             "windlass-transaction",
             "windlass-validators",
-            // Its tests run a program against it.
+            // Only its tests use these.
             "windlass-scripted",
             "windlass-needs",
             "windlass-testing",
         ],
     ),
-    // A view: it ships the library alone. Its tests use the built binary as the sandbox helper and drive it from below.
+    // A view: it ships with the library only. Its tests use the built binary as the sandbox helper.
     (
         "windlass-cli",
         &[
@@ -166,7 +167,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What a crate's `clippy.toml` must ban, one word for each kind of thing it must not do itself.
+/// The functions that a crate's `clippy.toml` must ban, one for each kind of access that it must not have.
 const MUST_BAN: &[(&str, &[&str])] = &[
     (
         "windlass-core",
@@ -293,10 +294,10 @@ const MUST_BAN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The one crate that may do all of this.
+/// The only crate that may do all of this.
 const HOST: &str = "windlass-host";
 
-/// A crate of ours and the crates of ours that it names.
+/// A crate of the workspace, and the crates of the workspace that it depends on.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 fn root() -> &'static Path {
@@ -348,7 +349,7 @@ fn edges(metadata: &Value) -> Edges {
         .collect()
 }
 
-/// One sentence for each thing that is not as the table says.
+/// Returns one sentence for each difference from the table.
 fn wrong(edges: &Edges) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, found) in edges {
@@ -457,7 +458,7 @@ fn the_command_line_ships_only_the_library() {
     }
 }
 
-/// `windlass-scripted` is not here: `windlass runtimes --probe` rehearses with it.
+/// `windlass-scripted` is not in this list: `windlass runtimes --probe` uses it.
 const TEST_CRATES: &[&str] = &[
     "windlass-corpus",
     "windlass-crash",

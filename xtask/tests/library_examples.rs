@@ -1,16 +1,15 @@
-//! Every public function, type and constant of the crate `windlass` is used in an example that rustdoc compiles and runs,
-//! and so is every module of re-exports. The example stands in the docs of the item, of its type or of its module, so that
-//! one example can show what belongs together. Reads the source; builds nothing.
+//! Checks that every public function, type and constant of the crate `windlass`, and every module of re-exports, is
+//! used in an example that rustdoc compiles and runs. The example may be in the docs of the item, of its type or of its
+//! module, so that one example can show several items. Reads the source; builds nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 
-/// The public items of a file, each with the code that shows it in any one of these forms, and the code of the examples
-/// in its docs.
-fn read(text: &str) -> (Vec<Item>, String) {
+/// Returns the public items of a file, and the code of the examples in its docs.
+fn read(text: &str) -> (Vec<PublicItem>, String) {
     let (mut items, mut code) = (Vec::new(), String::new());
     let mut example = None;
-    // Tests come last in every file.
+    // Tests are last in every file.
     for line in text.lines().take_while(|line| *line != "#[cfg(test)]") {
         let inner = line.starts_with(' ');
         let line = line.trim_start();
@@ -33,16 +32,17 @@ fn read(text: &str) -> (Vec<Item>, String) {
     (items, code)
 }
 
-/// An item as an example can show it.
+/// A public item and how an example names it.
 #[derive(Debug, PartialEq)]
-struct Item {
+struct PublicItem {
     name: String,
     is_method: bool,
     is_function: bool,
 }
 
-impl Item {
-    /// Whether code names the item itself: a method after its type or value, a function with its call, a type as a word.
+impl PublicItem {
+    /// Returns whether code names the item itself: a method after its type or value, a function with its call, a type
+    /// as a word.
     fn is_in(&self, code: &str) -> bool {
         code.match_indices(&self.name).any(|(at, name)| {
             let (before, after) = (&code[..at], &code[at + name.len()..]);
@@ -56,7 +56,7 @@ impl Item {
     }
 }
 
-fn public_item(line: &str, inner: bool) -> Option<Item> {
+fn public_item(line: &str, inner: bool) -> Option<PublicItem> {
     let mut words = line.strip_prefix("pub ")?.split_whitespace();
     let kind = words.find(|word| !matches!(*word, "async" | "unsafe"))?;
     let mut name = words.next()?;
@@ -66,9 +66,9 @@ fn public_item(line: &str, inner: bool) -> Option<Item> {
     let is_function = kind == "fn" || (kind == "const" && line.contains(" fn "));
     let kinds = ["struct", "enum", "trait", "type", "const", "static"];
     let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
-    // A module that ends in the same line has a file of its own.
+    // A module without a body on the same line has its own file.
     let is_module = kind == "mod" && line.ends_with('{');
-    (is_function || is_module || kinds.contains(&kind)).then(|| Item {
+    (is_function || is_module || kinds.contains(&kind)).then(|| PublicItem {
         name: name[..end.unwrap_or(name.len())].to_owned(),
         is_method: inner && is_function || is_module,
         is_function,

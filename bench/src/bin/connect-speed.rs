@@ -1,6 +1,6 @@
-//! Measures the time that the sandbox adds to a connection on loopback: the same client and server plainly and in an open sandbox, in
-//! turn. Prints one line for each repetition: the median microseconds of `socket` and `connect` together, plainly and in
-//! the sandbox, then those of `connect` alone.
+//! Measures the time that the sandbox adds to a connection on loopback: the same client and server plainly and in an
+//! open sandbox, in turn. Prints one line for each repetition: the median microseconds of `socket` and `connect`
+//! together, plainly and in the sandbox, then those of `connect` alone.
 //!
 //! With `--connections` it is the client itself: it serves on a port of its own, connects to it that many times and
 //! prints the two medians.
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     }
     let home = PathBuf::from(flags.need::<String>("--home")?);
     let workspace = Path::new(&flags.need::<String>("--workspace")?).canonicalize()?;
-    // Commands of the sandbox can read the workspace, and perhaps not the folder that this program is in.
+    // Commands in the sandbox can read the workspace, but perhaps not the folder of this program.
     let client = workspace.join("connect-client");
     std::fs::copy(std::env::current_exe()?, &client).context("the client cannot be copied")?;
     let sandbox = open(flags.need::<String>("--helper")?.into(), &workspace, &home);
@@ -48,7 +48,8 @@ fn main() -> Result<()> {
             .output()
             .context("the client cannot be started")?;
         let plain = medians(&String::from_utf8_lossy(&plain.stdout))?;
-        let inside = runtime.block_on(held(&sandbox, &workspace, &home.join("medians")))?;
+        let inside =
+            runtime.block_on(run_in_sandbox(&sandbox, &workspace, &home.join("medians")))?;
         println!("{} {} {} {}", plain.0, inside.0, plain.1, inside.1);
     }
     std::fs::remove_file(client).context("the client cannot be removed")
@@ -56,7 +57,7 @@ fn main() -> Result<()> {
 
 const CLIENT: &[&str] = &["--connections", "200"];
 
-/// The sandbox of an ordinary run whose commands may use loopback.
+/// Returns the sandbox of an ordinary run whose commands may use loopback.
 fn open(helper: PathBuf, workspace: &Path, home: &Path) -> Sandbox {
     let plan = SandboxPlan {
         root: workspace.to_owned(),
@@ -70,7 +71,7 @@ fn open(helper: PathBuf, workspace: &Path, home: &Path) -> Sandbox {
     Sandbox::new(plan, helper, env, windlass_transaction::copy_workspace)
 }
 
-async fn held(sandbox: &Sandbox, dir: &Path, output: &Path) -> Result<(f64, f64)> {
+async fn run_in_sandbox(sandbox: &Sandbox, dir: &Path, output: &Path) -> Result<(f64, f64)> {
     let null = || {
         std::fs::File::options()
             .read(true)
@@ -106,7 +107,7 @@ fn connect(connections: usize) -> Result<(f64, f64)> {
     let port = server.local_addr()?.port();
     let accept = std::thread::spawn(move || -> std::io::Result<()> {
         for _ in 0..connections {
-            // Until the client closes it: what waits in the queue must not slow the next connection.
+            // Read until the client closes the connection, so that the queue does not slow down the next one.
             server.accept()?.0.read_to_end(&mut Vec::new())?;
         }
         Ok(())

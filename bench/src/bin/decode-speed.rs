@@ -1,5 +1,5 @@
-//! How fast a text-only stream is decoded, beside a plain scan of the same bytes for line ends. Prints one line for each
-//! repetition: milliseconds for 100 MB of decoding, and of scanning.
+//! Measures how fast a text-only stream is decoded, compared with a plain scan of the same bytes for line ends. Prints
+//! one line for each repetition: milliseconds for 100 MB of decoding, and of scanning.
 
 #![allow(clippy::print_stdout)]
 
@@ -10,9 +10,9 @@ use windlass_bench::flags::Flags;
 use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-/// What is decoded, in bytes; the figures are scaled to 100 MB.
+/// Bytes that are decoded; the figures are scaled to 100 MB.
 const SIZE: usize = 32 << 20;
-/// As much as a network read gives at once.
+/// The size of a typical network read.
 const PIECE: usize = 16 << 10;
 
 fn main() -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of text that came out.
+/// Decodes the stream; returns the bytes of text in it.
 fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<usize> {
     let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(&Quirks::NONE);
@@ -64,7 +64,7 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<usize> {
 
 type EventText = fn(u64) -> String;
 
-/// A protocol and the n-th event of a text-only stream in it, as its vendor sends it.
+/// Returns a protocol and a function for the n-th event of a text-only stream, as its vendor sends it.
 fn stream(name: &str) -> Option<(Protocol, EventText)> {
     const WORDS: &str = "and then the function returns the";
     let found: (Protocol, EventText) = match name {

@@ -1,4 +1,5 @@
-//! The floor of a landing: copies files aside, renames each copy over its file, and syncs the file system once.
+//! The floor of a landing: copies files to another directory, renames each copy over its file, and syncs the file
+//! system once.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
     rustix::fs::syncfs(std::fs::File::open(&dir)?).context("the files cannot be synced")
 }
 
-/// The first files below a directory, without those of git.
+/// Collects the first files below a directory, without those of git.
 fn find(dir: &Path, wanted: usize, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

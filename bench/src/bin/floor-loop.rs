@@ -1,5 +1,5 @@
-//! The floor of a step: a growing request over one kept-alive connection, the answer read to its end, the same
-//! `bash -c` as our tool starts, one line appended to a file and one sync.
+//! The floor of a step: a growing request over one keep-alive connection, the answer read to its end, the same `bash
+//! -c` that the product's tool starts, one line appended to a file, and one sync.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,6 +1,7 @@
-//! What an isolated run of a workspace takes: opening it until its first command has ended, and the rest of the stat
-//! walk; where files are named by a shell pattern, also the walk that tells what a person changed meanwhile and the
-//! landing of a change of these files, which are as many as `--files` says. Writes these milliseconds into a file. Processor time and memory are what the kernel accounts to it.
+//! Measures an isolated run of a workspace: opening it until its first command has ended, and the rest of the stat
+//! walk. With `--land PATTERN` the command changes the files that match a shell pattern (`--files` says how many), and
+//! two more times are measured: the walk that finds changes of the user, and the landing. Writes the milliseconds to a
+//! file. The caller takes processor time and memory from the kernel's accounting.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan};
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{Shelf, Transactions};
 
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A timeout that is longer than anything here takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let flags = Flags::from_env(&[
@@ -36,7 +37,7 @@ fn main() -> Result<()> {
         "--file",
         "--strategy",
     ])?;
-    let place = Place {
+    let isolated = IsolatedBench {
         helper: flags.need::<String>("--helper")?.into(),
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: Path::new(&flags.need::<String>("--home")?).canonicalize()?,
@@ -49,14 +50,14 @@ fn main() -> Result<()> {
         .build()?;
     let land = flags.get::<String>("--land")?;
     let files = flags.get("--files")?.unwrap_or(1);
-    let times = runtime.block_on(place.measure(land.as_deref(), files))?;
+    let times = runtime.block_on(isolated.measure(land.as_deref(), files))?;
     drop(runtime);
     wait_for_helpers()?;
     std::fs::write(flags.need::<String>("--file")?, times.join(" "))
         .context("the figures cannot be written")
 }
 
-struct Place {
+struct IsolatedBench {
     helper: PathBuf,
     workspace: PathBuf,
     home: PathBuf,
@@ -64,8 +65,8 @@ struct Place {
     strategy: String,
 }
 
-impl Place {
-    /// As the program itself puts it together.
+impl IsolatedBench {
+    /// Builds the transactions as the product does.
     fn transactions(&self) -> Result<Transactions> {
         let path = std::env::var_os("PATH").context("there is no PATH")?;
         let env = child_env(
@@ -110,7 +111,7 @@ impl Place {
             isolation: Isolation::Isolated,
             kept: None,
         };
-        let open = all.open(opening).await.map_err(said)?;
+        let open = all.open(opening).await.map_err(to_anyhow)?;
         shell(&*open, "true").await?;
         let mut times = vec![since(began)];
         let strategy = open.terms().strategy;
@@ -124,12 +125,12 @@ impl Place {
             shell(&*open, &line).await?;
         }
         let began = Instant::now();
-        // It is asked what was changed relative to what, so that the walk is waited for.
-        let changes = open.changes().await.map_err(said)?;
+        // Asking for the changes waits for the walk.
+        let changes = open.changes().await.map_err(to_anyhow)?;
         times.push(since(began));
         if land.is_some() {
             let began = Instant::now();
-            let moved = open.moved().await.map_err(said)?;
+            let moved = open.moved().await.map_err(to_anyhow)?;
             ensure!(
                 moved.is_empty(),
                 "nobody changed anything, and it saw {moved:?}"
@@ -140,7 +141,7 @@ impl Place {
                 tree_hash: changes.tree_hash,
                 to: LandTo::Tree,
             };
-            let landed = open.land(&landing).await.map_err(said)?;
+            let landed = open.land(&landing).await.map_err(to_anyhow)?;
             ensure!(
                 landed.files.len() == files,
                 "{} files landed, and not {files}",
@@ -148,7 +149,7 @@ impl Place {
             );
             times.push(since(began));
         }
-        open.discard().await.map_err(said)?;
+        open.discard().await.map_err(to_anyhow)?;
         Ok(times)
     }
 }
@@ -157,7 +158,7 @@ async fn shell(open: &dyn Transaction, line: &str) -> Result<()> {
     let command = Command {
         line: line.to_owned(),
         workdir: String::new(),
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         keep: 4_096,
         input: None,
         looks: false,
@@ -181,10 +182,10 @@ async fn shell(open: &dyn Transaction, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// The kernel accounts a child when it was waited for, which a thread of the sandbox does.
+/// Waits until a thread of the sandbox has reaped the helpers, because only then does the kernel account their time.
 fn wait_for_helpers() -> Result<()> {
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
             return Ok(());
@@ -198,6 +199,6 @@ fn since(began: Instant) -> String {
     format!("{:.3}", began.elapsed().as_secs_f64() * 1e3)
 }
 
-fn said(err: WorkspaceError) -> anyhow::Error {
+fn to_anyhow(err: WorkspaceError) -> anyhow::Error {
     anyhow!(err.message)
 }

@@ -1,6 +1,6 @@
-//! What the meter adds on the way from an agent to its model, beside a plain relay of the same bytes between the same
-//! two: each on a thread of its own, in turn. Prints `first METER RELAY`, the milliseconds from a request to the first
-//! byte of its answer, and `second METER RELAY`, the milliseconds of processor time for a second of 2 MB of events.
+//! Measures what the meter adds between an agent and its model, compared with a plain relay of the same bytes; each
+//! runs on its own thread, in turn. Prints `first METER RELAY`, the milliseconds from a request to the first byte of
+//! its answer, and `second METER RELAY`, the milliseconds of processor time per second for 2 MB of events.
 
 #![allow(clippy::print_stdout)]
 
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use windlass_bench::booth::{Booth, OpenBooks};
 use windlass_bench::exchange::{closed, open_request};
 use windlass_bench::flags::Flags;
-use windlass_bench::wire::{Flood, Wire};
+use windlass_bench::meter_stubs::{PortEnclosure, UnlimitedLedger};
+use windlass_bench::wire::{Flood, ModelProtocol};
 use windlass_core::CancellationToken;
 use windlass_meter::{Endpoint as _, Ledger, Meter};
 use windlass_providers::{Http, HttpOptions, ProviderOptions, WireProvider, vendor};
 use windlass_scripted::http::{self, Loopback};
 
-/// As much as agents send with a short prompt.
+/// The size of a request that agents send with a short prompt, in bytes.
 const REQUEST: usize = 50_000;
-/// How long a stream goes on, how often a piece of it comes, and how large it is: 2 MB a second.
+/// The length of a stream, the interval of its pieces, and their size in bytes: 2 MB per second.
 const STREAM: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(5);
 const PIECE: usize = 10_000;
@@ -33,11 +33,11 @@ fn main() -> Result<()> {
     let flags = Flags::from_env(&["--times", "--streams"])?;
     let model = model()?;
     let address: SocketAddr = model.url.trim_start_matches("http://").parse()?;
-    let (meter, relay) = (Between::meter(address)?, Between::relay(address)?);
-    let (mut to_meter, mut to_relay) = (Agent::connect(&meter)?, Agent::connect(&relay)?);
+    let (meter, relay) = (MeterOrRelay::meter(address)?, MeterOrRelay::relay(address)?);
+    let (mut to_meter, mut to_relay) = (BenchAgent::connect(&meter)?, BenchAgent::connect(&relay)?);
     for nth in 0..flags.get("--times")?.unwrap_or(100) + 3 {
         let (ours, floor) = (to_meter.ask("short")?.0, to_relay.ask("short")?.0);
-        // The first ones open connections.
+        // The first requests open connections.
         if nth >= 3 {
             println!("first {} {}", ms(ours), ms(floor));
         }
@@ -54,17 +54,17 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Something between the agent and its model, on a thread of its own.
-struct Between {
+/// A meter or a relay between the agent and its model, on its own thread.
+struct MeterOrRelay {
     address: SocketAddr,
     key: String,
-    /// Asks for the processor time of its thread.
+    /// Asks for the processor time of the thread.
     cpu: tokio::sync::mpsc::UnboundedSender<mpsc::Sender<Duration>>,
 }
 
-type Asked = tokio::sync::mpsc::UnboundedReceiver<mpsc::Sender<Duration>>;
+type CpuQuestions = tokio::sync::mpsc::UnboundedReceiver<mpsc::Sender<Duration>>;
 
-impl Between {
+impl MeterOrRelay {
     fn meter(model: SocketAddr) -> Result<Self> {
         let http = Http::new(&HttpOptions::default())?;
         let options = ProviderOptions {
@@ -76,14 +76,14 @@ impl Between {
         let meter = Meter::new(vec![Arc::new(upstream)], Arc::new(|_| None), false)?;
         let key = meter.key();
         Self::start(key, move |listener, asked| async move {
-            let books = OpenBooks;
+            let books = UnlimitedLedger;
             let ledger = Ledger {
                 account: &books,
                 outlet: &books,
             };
-            let (booth, done) = (Booth(listener), CancellationToken::new());
+            let (enclosure, done) = (PortEnclosure(listener), CancellationToken::new());
             let _ = tokio::join!(
-                meter.serve(&booth, ledger, &done),
+                meter.serve(&enclosure, ledger, &done),
                 answer(asked, done.clone())
             );
         })
@@ -100,7 +100,7 @@ impl Between {
                         };
                         let nodelay = agent.set_nodelay(true).and(model.set_nodelay(true));
                         if nodelay.is_ok() {
-                            // A connection that breaks is the agent's business.
+                            // A broken connection is no error here.
                             let _ = tokio::io::copy_bidirectional(&mut agent, &mut model).await;
                         }
                     });
@@ -115,7 +115,7 @@ impl Between {
 
     fn start<F, W>(key: String, work: F) -> Result<Self>
     where
-        F: FnOnce(tokio::net::TcpListener, Asked) -> W + Send + 'static,
+        F: FnOnce(tokio::net::TcpListener, CpuQuestions) -> W + Send + 'static,
         W: Future<Output = ()>,
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -141,7 +141,7 @@ impl Between {
         Ok(answered.recv()?)
     }
 
-    /// Milliseconds of processor time for each second of the work.
+    /// Returns milliseconds of processor time per second of the work.
     fn cpu_during(&self, work: impl FnOnce() -> Result<(Duration, usize)>) -> Result<f64> {
         let (before, began) = (self.cpu()?, Instant::now());
         let (_, read) = work()?;
@@ -154,8 +154,8 @@ impl Between {
     }
 }
 
-/// Says how much processor time this thread took, whenever somebody asks.
-async fn answer(mut asked: Asked, done: CancellationToken) {
+/// Answers each question with the processor time of this thread.
+async fn answer(mut asked: CpuQuestions, done: CancellationToken) {
     while let Some(to) = asked.recv().await {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
@@ -167,25 +167,25 @@ async fn answer(mut asked: Asked, done: CancellationToken) {
     done.cancel();
 }
 
-/// An agent with one kept-alive connection.
-struct Agent {
+/// An agent with one keep-alive connection.
+struct BenchAgent {
     to: TcpStream,
     from: BufReader<TcpStream>,
     key: String,
 }
 
-impl Agent {
-    fn connect(between: &Between) -> Result<Self> {
-        let to = TcpStream::connect(between.address)?;
+impl BenchAgent {
+    fn connect(server: &MeterOrRelay) -> Result<Self> {
+        let to = TcpStream::connect(server.address)?;
         to.set_nodelay(true)?;
         Ok(Self {
             from: BufReader::with_capacity(64 << 10, to.try_clone()?),
             to,
-            key: between.key.clone(),
+            key: server.key.clone(),
         })
     }
 
-    /// Asks for an answer: when its first byte came, and how many bytes it had.
+    /// Sends a request; returns the time to the first byte of the answer, and its size.
     fn ask(&mut self, what: &str) -> Result<(Duration, usize)> {
         let body = closed(&open_request(REQUEST));
         let mut request = format!(
@@ -226,9 +226,9 @@ impl Agent {
     }
 }
 
-/// A model that answers shortly, or for a while at a steady pace, as the user agent says.
+/// Starts a model server. The user agent chooses between a short answer and a stream at a steady pace.
 fn model() -> Result<Loopback> {
-    let flood = Flood::new(Wire::Messages, 10, Flood::BLOCK);
+    let flood = Flood::new(ModelProtocol::Messages, 10, Flood::BLOCK);
     let end = flood.block[..PIECE].rfind("\n\n");
     let piece = http::chunk(&flood.block[..end.context("a block has no events")? + 2]);
     let begin = [

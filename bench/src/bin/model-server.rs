@@ -1,5 +1,5 @@
-//! A scripted model on a loopback port, for benchmarks: `--answer TEXT`, `--steps N` or `--flood BYTES`.
-//! Prints its port first and ends when its standard input does, so that it never outlives who started it.
+//! A scripted model on a loopback port, for benchmarks: `--answer TEXT`, `--steps N` or `--flood BYTES`. Prints its
+//! port first and exits when its stdin closes, so that it never outlives its parent.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::bail;
 use windlass_bench::flags::Flags;
-use windlass_bench::server::{Scenario, Server};
+use windlass_bench::server::{ModelServer, ServerScenario};
 
 fn main() -> anyhow::Result<()> {
     let flags = Flags::from_env(&["--answer", "--steps", "--flood", "--arrivals"])?;
@@ -16,9 +16,9 @@ fn main() -> anyhow::Result<()> {
         flags.get("--steps")?,
         flags.get("--flood")?,
     ) {
-        (Some(text), None, None) => Scenario::Answer(text),
-        (None, Some(steps), None) => Scenario::Steps(steps),
-        (None, None, Some(bytes)) => Scenario::Flood(bytes),
+        (Some(text), None, None) => ServerScenario::Answer(text),
+        (None, Some(steps), None) => ServerScenario::Steps(steps),
+        (None, None, Some(bytes)) => ServerScenario::Flood(bytes),
         _ => bail!("give one of --answer TEXT, --steps N and --flood BYTES"),
     };
     let arrivals = flags
@@ -28,10 +28,10 @@ fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?.port())?;
     std::thread::spawn(|| {
-        // Anything said is ignored; the end is what counts.
+        // Input is ignored; only its end matters.
         let _ = std::io::copy(&mut std::io::stdin().lock().by_ref(), &mut std::io::sink());
         std::process::exit(0);
     });
-    Server::new(scenario, arrivals).serve(&listener);
+    ModelServer::new(scenario, arrivals).serve(&listener);
     Ok(())
 }

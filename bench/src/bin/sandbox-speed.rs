@@ -1,6 +1,6 @@
-//! What the sandbox adds to starting a command: the same program started plainly, in the sandbox of an open session,
-//! as the first command of a session, and with bubblewrap where it is installed, in turn. Prints one line for each
-//! repetition: milliseconds plainly, in the sandbox, first, and with bubblewrap (`-` without).
+//! Measures what the sandbox adds to starting a command: the same program started plainly, in the sandbox of an open
+//! session, as the first command of a session, and with bubblewrap if it is installed, in turn. Prints one line for
+//! each repetition: milliseconds plainly, in the sandbox, first, and with bubblewrap (`-` without).
 
 #![allow(clippy::print_stdout)]
 
@@ -17,7 +17,7 @@ const PROGRAM: &str = "/bin/true";
 
 fn main() -> Result<()> {
     let flags = Flags::from_env(&["--helper", "--workspace", "--home", "--times"])?;
-    let place = Place {
+    let dirs = SandboxDirs {
         helper: flags.need::<String>("--helper")?.into(),
         workspace: Path::new(&flags.need::<String>("--workspace")?).canonicalize()?,
         home: flags.need::<String>("--home")?.into(),
@@ -25,13 +25,13 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let open = place.sandbox();
-    runtime.block_on(held(&open, &place.workspace))?;
+    let open = dirs.sandbox();
+    runtime.block_on(run_in_sandbox(&open, &dirs.workspace))?;
     for _ in 0..flags.get("--times")?.unwrap_or(20) {
         let plain = timed(|| run(Command::new(PROGRAM)))?;
-        let inside = timed(|| runtime.block_on(held(&open, &place.workspace)))?;
-        let fresh = place.sandbox();
-        let first = timed(|| runtime.block_on(held(&fresh, &place.workspace)))?;
+        let inside = timed(|| runtime.block_on(run_in_sandbox(&open, &dirs.workspace)))?;
+        let fresh = dirs.sandbox();
+        let first = timed(|| runtime.block_on(run_in_sandbox(&fresh, &dirs.workspace)))?;
         drop(fresh);
         let other = timed(|| run(bubblewrap())).map_or("-".to_owned(), |time| time.to_string());
         println!("{plain} {inside} {first} {other}");
@@ -39,14 +39,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-struct Place {
+struct SandboxDirs {
     helper: PathBuf,
     workspace: PathBuf,
     home: PathBuf,
 }
 
-impl Place {
-    /// The sandbox of an ordinary run.
+impl SandboxDirs {
+    /// Returns the sandbox of an ordinary run.
     fn sandbox(&self) -> Sandbox {
         let plan = SandboxPlan {
             root: self.workspace.clone(),
@@ -66,7 +66,7 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-async fn held(sandbox: &Sandbox, dir: &Path) -> Result<()> {
+async fn run_in_sandbox(sandbox: &Sandbox, dir: &Path) -> Result<()> {
     let null = || -> Result<std::os::fd::OwnedFd> {
         Ok(std::fs::File::options()
             .read(true)

@@ -1,8 +1,8 @@
-//! What a long session costs on disk. `make` writes one and prints, for each thousand events, the milliseconds of
-//! appending them and of a plain write of the same bytes. `resume` folds it and prints the milliseconds of that and of
-//! finding the line ends of the same bytes; `list` prints those of listing. `save` saves a snapshot and `load` resumes with
-//! it. `many` writes many short sessions, and `stat` looks at the log of each. `read`, `tail`, `load` and `stat` print
-//! nothing: the kernel accounts their time and memory.
+//! Measures what a long session costs on disk. `make` writes one and prints, for each thousand events, the milliseconds
+//! of appending them and of a plain write of the same bytes. `resume` folds it and prints the milliseconds of that and
+//! of finding the line ends of the same bytes; `list` prints those of listing. `save` saves a snapshot and `load`
+//! resumes with it. `many` writes many short sessions, and `stat` reads the metadata of each log. `read`, `tail`, `load`
+//! and `stat` print nothing: the caller takes their time and memory from the kernel's accounting.
 
 #![allow(clippy::print_stdout)]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use futures_util::StreamExt as _;
 use windlass_bench::flags::Flags;
-use windlass_bench::story::Story;
+use windlass_bench::long_session::LongSession;
 use windlass_core::event::EventKind;
 use windlass_core::id::SessionId;
 use windlass_core::message::Message;
@@ -22,9 +22,9 @@ use windlass_core::store::{OpenLog, SessionStore as _};
 use windlass_engine::load_history;
 use windlass_host::session_log::SessionLog;
 
-/// Events that are appended and timed together.
+/// The number of events that are appended and timed together.
 const BATCH: u64 = 1_000;
-/// Events at the end that somebody wants to see.
+/// The number of events at the end that `tail` reads.
 const LAST: u64 = 100;
 
 /// Events of a short session.
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         "--sessions",
     ])?;
     let dir: PathBuf = flags.need::<String>("--dir")?.into();
-    let place = Place {
+    let bench = StoreBench {
         log: SessionLog::new(dir.join("sessions")),
         dir,
         id: "long".parse()?,
@@ -51,44 +51,44 @@ fn main() -> Result<()> {
     let times: u64 = flags.get("--times")?.unwrap_or(5);
     let events: u64 = flags.get("--events")?.unwrap_or(u64::MAX);
     match flags.need::<String>("--what")?.as_str() {
-        "make" => runtime.block_on(place.make(events, flags.get("--bytes")?.unwrap_or(u64::MAX))),
+        "make" => runtime.block_on(bench.make(events, flags.get("--bytes")?.unwrap_or(u64::MAX))),
         "resume" => (0..times).try_for_each(|_| {
             println!(
                 "{} {}",
-                ms(runtime.block_on(place.resume(events))?),
-                ms(place.scan(events)?)
+                ms(runtime.block_on(bench.resume(events))?),
+                ms(bench.scan(events)?)
             );
             Ok(())
         }),
         "list" => (0..times).try_for_each(|_| {
-            println!("{}", ms(runtime.block_on(place.list())?));
+            println!("{}", ms(runtime.block_on(bench.list())?));
             Ok(())
         }),
-        "many" => runtime.block_on(place.many(flags.need("--sessions")?)),
-        "stat" => place.stat(),
-        "save" => runtime.block_on(place.save()),
-        "load" => runtime.block_on(place.load()),
-        "read" => runtime.block_on(place.read()),
-        "tail" => runtime.block_on(place.tail()),
-        other => bail!("there is nothing to do called `{other}`"),
+        "many" => runtime.block_on(bench.many(flags.need("--sessions")?)),
+        "stat" => bench.stat(),
+        "save" => runtime.block_on(bench.save()),
+        "load" => runtime.block_on(bench.load()),
+        "read" => runtime.block_on(bench.read()),
+        "tail" => runtime.block_on(bench.tail()),
+        other => bail!("unknown `--what {other}`"),
     }
 }
 
-struct Place {
+struct StoreBench {
     log: SessionLog,
     dir: PathBuf,
     id: SessionId,
 }
 
-impl Place {
+impl StoreBench {
     async fn make(&self, events: u64, bytes: u64) -> Result<()> {
-        let story = Story::new(self.id.clone());
+        let session = LongSession::new(self.id.clone());
         let mut writer = self.log.open_writer(&self.id, OpenLog::New).await?.writer;
         let mut plain = File::create(self.dir.join("plain.jsonl"))?;
         let (mut seq, mut written) = (1, 0);
         while seq <= events && written < bytes {
             let batch: Vec<_> = (seq..seq + BATCH.min(events - seq + 1))
-                .map(|seq| story.event(seq))
+                .map(|seq| session.event(seq))
                 .collect();
             let began = Instant::now();
             let mut lines = Vec::with_capacity(batch.len());
@@ -116,7 +116,7 @@ impl Place {
     async fn many(&self, sessions: u64) -> Result<()> {
         for session in 0..sessions {
             let id: SessionId = format!("20261115-031445-{session:06}").parse()?;
-            let story = Story::new(id.clone());
+            let story = LongSession::new(id.clone());
             let mut writer = self.log.open_writer(&id, OpenLog::New).await?.writer;
             for seq in 1..=SHORT {
                 let mut event = match seq {
@@ -161,7 +161,7 @@ impl Place {
     async fn save(&self) -> Result<()> {
         let mut opened = self.log.open_writer(&self.id, OpenLog::Existing).await?;
         let mut history = load_history(&self.log, &self.id).await?;
-        let end = Story::new(self.id.clone()).end(history.last_seq() + 1);
+        let end = LongSession::new(self.id.clone()).end(history.last_seq() + 1);
         let line = serde_json::to_string(&end)?;
         opened.writer.append(&end, &line).await?;
         history.apply(&end);
@@ -176,7 +176,7 @@ impl Place {
         Ok(())
     }
 
-    /// The least that has to be done with the same bytes.
+    /// Counts the lines of the log, which is the minimum of work with the same bytes.
     fn scan(&self, events: u64) -> Result<Duration> {
         let began = Instant::now();
         let mut file = File::open(self.log.log_path(&self.id))?;

@@ -1,13 +1,12 @@
-//! One case as it stands in a file. Nothing is looked up here but the fields of the schema; what is not of the
-//! schema is an error, so that a typo never becomes a pass.
+//! Parses one case from a line of a file. A field that is not in the schema is an error, so that a typo never passes.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The largest file of cases.
+/// The largest file of cases, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// How deep folders are searched for files of cases.
+/// The depth to which folders are searched for files of cases.
 const MAX_DEPTH: usize = 4;
 
 const KEYS: &[&str] = &[
@@ -16,16 +15,16 @@ const KEYS: &[&str] = &[
 ];
 const MODES: &[&str] = &["plan", "ask", "auto", "ci", "full"];
 
-/// What a policy decides about a call.
+/// A decision of the policy about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// It ran with no prompt.
+    /// The call ran without a prompt.
     Allow,
-    /// Somebody is asked, and nothing happened before the answer.
+    /// The user is asked, and nothing happens before the answer.
     Ask,
-    /// It was refused.
+    /// The call was refused.
     Deny,
-    /// It ran, and the wall kept every post-condition true.
+    /// The call ran, and the sandbox kept every post-condition true.
     Contained,
 }
 
@@ -40,7 +39,7 @@ impl Decision {
         })
     }
 
-    /// The word of the schema.
+    /// Returns the name that the schema uses.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -52,39 +51,39 @@ impl Decision {
     }
 }
 
-/// One case.
+/// One case of the corpus.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name.
+    /// The id, which is unique in the corpus.
     pub id: String,
-    /// The category it counts in.
+    /// The category in which it is counted.
     pub category: String,
-    /// What it is about, in words.
+    /// A description in one line.
     pub title: String,
-    /// The policy in force.
+    /// The approval mode that the product runs in.
     pub mode: String,
-    /// Whether the workspace is one the person trusts.
+    /// Whether the user trusts the workspace.
     pub trusted: bool,
-    /// Further rules of the user.
+    /// Additional rules in the user's settings.
     pub rules: Value,
-    /// Systems it applies to; empty is all.
+    /// Operating systems that it applies to; empty means all.
     pub platform: Vec<String>,
-    /// Programs it needs.
+    /// Programs that must be installed.
     pub needs: Vec<String>,
-    /// For whom it can be shown.
+    /// The user it can run as: `root only`, `not root`, or any if empty.
     pub as_user: String,
-    /// What is prepared, in order.
+    /// Operations that prepare the scratch directory, in order.
     pub setup: Vec<Value>,
-    /// What is fed in.
+    /// The input for the product.
     pub input: Value,
-    /// The decisions that are right, the first one foremost.
+    /// The accepted decisions; the expected one comes first.
     pub accepted: Vec<Decision>,
-    /// What must be true afterwards.
+    /// The post-conditions, all of which must hold.
     pub post: Vec<Value>,
 }
 
 impl Case {
-    /// Reads one line.
+    /// Parses one line of JSON.
     pub fn parse(line: &str) -> Result<Self, String> {
         let row: Value = serde_json::from_str(line).map_err(|err| format!("is not JSON: {err}"))?;
         let fields = row.as_object().ok_or("is not a JSON object")?;
@@ -93,11 +92,11 @@ impl Case {
         }
         let text = |key: &str| {
             let value = row[key].as_str().map(str::to_owned);
-            value.ok_or_else(|| format!("`{key}` is missing or no text"))
+            value.ok_or_else(|| format!("`{key}` is missing or is not a string"))
         };
         let list = |key: &str| match &row[key] {
             Value::Array(items) => Ok(items.clone()),
-            _ => Err(format!("`{key}` is missing or no list")),
+            _ => Err(format!("`{key}` is missing or is not a list")),
         };
         let words = |key: &str| -> Vec<String> {
             row[key]
@@ -138,19 +137,19 @@ impl Case {
         })
     }
 
-    /// Everyday work that must go through, not an attack that must be stopped.
+    /// Returns whether it is everyday work that must succeed, and not an attack that must be stopped.
     #[must_use]
     pub fn benign(&self) -> bool {
         self.category == "benign"
     }
 
-    /// The kind of its input.
+    /// Returns the kind of its input.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.input["kind"].as_str().unwrap_or_default()
     }
 
-    /// The first post-condition of that name.
+    /// Returns the first post-condition with that name.
     #[must_use]
     pub fn wants(&self, check: &str) -> Option<&Value> {
         self.post.iter().find(|post| post["check"] == check)
@@ -168,23 +167,23 @@ fn accepted(expect: &Value) -> Result<Vec<Decision>, String> {
     words.map(read).collect()
 }
 
-/// A line of a file: a case, or why it is none.
-pub(crate) struct Line {
-    /// `file:line`, for lines that are no case.
-    pub(crate) place: String,
+/// A line of a file: a case, or why it cannot be parsed.
+pub(crate) struct CaseLine {
+    /// `file:line`, which names a line that is not a case.
+    pub(crate) position: String,
     pub(crate) case: Result<Case, String>,
 }
 
-/// Every case of files and folders, in order.
-pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<Line>, String> {
+/// Loads every case of these files and folders, in order.
+pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<CaseLine>, String> {
     let mut files = Vec::new();
     for path in paths {
         find(path, 0, &mut files)?;
     }
     if files.is_empty() {
-        return Err("there is no .jsonl file in what was named".to_owned());
+        return Err("the given paths contain no .jsonl file".to_owned());
     }
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<CaseLine> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for file in files {
         let name = file
@@ -209,8 +208,8 @@ pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<Line>, String> {
             {
                 case = Err(format!("the id {} is used twice", read.id));
             }
-            lines.push(Line {
-                place: format!("{name}:{}", at + 1),
+            lines.push(CaseLine {
+                position: format!("{name}:{}", at + 1),
                 case,
             });
         }
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_schema_is_no_case() {
+    fn a_line_that_violates_the_schema_is_not_a_case() {
         check("\"mode\":\"auto\" => \"mode\":\"yolo\"", "`yolo`");
         check("\"source\" => \"sauce\"", "`sauce` is not a field");
         check(

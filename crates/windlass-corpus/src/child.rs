@@ -1,4 +1,5 @@
-//! Runs the product as a child and watches it: output with a cap, a deadline, how large it gets, what it starts.
+//! Runs the product as a child process and watches it: output with a limit, a deadline, its memory, and the processes
+//! it starts.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -7,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::census;
+use crate::processes;
 
-/// The most that is kept of one stream.
+/// The most bytes that are kept of one stream.
 const MAX_OUTPUT: u64 = 96 << 20;
 const TICK: Duration = Duration::from_millis(4);
 
-/// How a child is run and what is watched.
-pub(crate) struct Watch<'a> {
+/// The deadline of a child, and the observations to make while it runs.
+pub(crate) struct ChildWatch<'a> {
     pub(crate) deadline: Duration,
-    /// Text that must be in nobody's arguments.
+    /// Text that must not occur in the arguments of any process.
     pub(crate) argument: Option<String>,
-    /// Count what it starts.
+    /// Count the processes that it starts.
     pub(crate) processes: bool,
-    /// Send this signal once this says so.
+    /// Send this signal once the function returns true.
     pub(crate) signal: Option<(Signal, &'a dyn Fn() -> bool)>,
 }
 
-impl Default for Watch<'_> {
+impl Default for ChildWatch<'_> {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -35,55 +36,56 @@ impl Default for Watch<'_> {
     }
 }
 
-/// What a child came to.
+/// The result of a child.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ran {
+pub(crate) struct ChildResult {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) took: Duration,
-    /// It was ended because its time was up.
+    /// It was killed at its deadline.
     pub(crate) overdue: bool,
-    /// From the signal to the end, when there was one.
+    /// The time from the signal to the end, if a signal was sent.
     pub(crate) stopped_in: Option<Duration>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: ChildObservations,
 }
 
-/// What was seen while it ran.
+/// Observations while the child ran.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
-    /// The most memory the engine had, in bytes.
+pub(crate) struct ChildObservations {
+    /// The peak memory of the engine, in bytes.
     pub(crate) memory: u64,
-    /// The most processes it had at once.
+    /// The most processes at a time.
     pub(crate) processes: usize,
-    /// Somebody's arguments held the text.
+    /// The arguments of some process contained the text.
     pub(crate) argument: bool,
     /// Names of children that had a controlling terminal.
     pub(crate) with_terminal: Vec<String>,
 }
 
-impl Seen {
-    /// One look at a running engine.
-    pub(crate) fn look(&mut self, pid: i32, watch: &Watch<'_>) {
-        self.memory = self.memory.max(census::peak_memory(pid));
+impl ChildObservations {
+    /// Takes one sample of a running engine.
+    pub(crate) fn sample(&mut self, pid: i32, watch: &ChildWatch<'_>) {
+        self.memory = self.memory.max(processes::peak_memory(pid));
         if let Some(text) = &watch.argument {
-            self.argument |= !census::with_argument(text).is_empty();
+            self.argument |= !processes::with_argument(text).is_empty();
         }
         if watch.processes {
-            let all = census::all();
+            let all = processes::all();
             let own = all
                 .iter()
                 .find(|process| process.pid == pid)
                 .map(|process| process.name.clone());
-            let below = census::descendants(pid, &all);
+            let below = processes::descendants(pid, &all);
             self.processes = self.processes.max(below.len());
             for process in all
                 .iter()
                 .filter(|process| below.contains(&process.pid) && process.tty != 0)
             {
-                // A helper of the engine has the engine's name or runs the engine's program until it becomes the command.
+                // A helper of the engine has the engine's name, or runs the engine's program until it executes the
+                // command.
                 let ours = Some(&process.name) == own.as_ref()
-                    || census::program(process.pid) == census::program(pid);
+                    || processes::program(process.pid) == processes::program(pid);
                 if !ours && !self.with_terminal.contains(&process.name) {
                     self.with_terminal.push(process.name.clone());
                 }
@@ -92,8 +94,8 @@ impl Seen {
     }
 }
 
-/// Runs it to its end, or to its deadline.
-pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Ran, String> {
+/// Runs the child to its end, or kills it at its deadline.
+pub(crate) fn run(mut command: Command, watch: &ChildWatch<'_>) -> Result<ChildResult, String> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -109,10 +111,10 @@ pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Ran, String
     std::thread::scope(|scope| {
         let out = scope.spawn(|| all_of(out));
         let err = scope.spawn(|| all_of(err));
-        let mut ran = Ran::default();
+        let mut ran = ChildResult::default();
         let mut told: Option<Instant> = None;
         let status = loop {
-            ran.seen.look(pid, watch);
+            ran.seen.sample(pid, watch);
             match child.try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) => {}
@@ -140,14 +142,14 @@ pub(crate) fn run(mut command: Command, watch: &Watch<'_>) -> Result<Ran, String
     })
 }
 
-/// Ends a process with everything below it.
+/// Kills a process and all its descendants.
 pub(crate) fn end_tree(pid: i32) {
-    let below = census::descendants(pid, &census::all());
-    census::end(pid);
-    below.into_iter().for_each(census::end);
+    let below = processes::descendants(pid, &processes::all());
+    processes::kill(pid);
+    below.into_iter().for_each(processes::kill);
 }
 
-/// What a pipe says, up to the cap; the rest is read and dropped, so that nobody blocks.
+/// Reads a pipe up to the limit. The rest is read and dropped, so that the writer does not block.
 fn all_of(pipe: Option<impl Read>) -> String {
     let mut all = Vec::new();
     if let Some(mut pipe) = pipe {

@@ -1,5 +1,5 @@
-//! The command line of the driver: reads the arguments, prints each row as it is there and the totals at the end. It
-//! judges nothing itself; [`run`](crate::run()) does.
+//! The command line of the driver: parses the arguments, prints each row as soon as it is there, and the totals at the
+//! end. [`run`](crate::run()) does the work.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -8,9 +8,9 @@ use crate::locked;
 use crate::report::Row;
 use crate::run::{Options, run};
 
-/// A case failed, or nothing ran.
+/// The exit code if a case failed, or if no case ran.
 const FAILED: u8 = 1;
-/// The arguments are wrong.
+/// The exit code if the arguments are wrong.
 const USAGE_ERROR: u8 = 2;
 
 const USAGE: &str = "\
@@ -25,10 +25,9 @@ usage: windlass-corpus --windlass PATH [--category NAME …] [--id ID …] [--jo
   --json      print one JSON object for each case, and one with the totals
 ";
 
-/// Runs the command line and returns its exit code: 0 if every case that ran passed, 1 if not, 2 for a mistake in the
-/// arguments.
+/// Runs the command line and returns its exit code: 0 if every case that ran passed, 1 if not, 2 for wrong arguments.
 pub fn command(args: &[String], out: &mut (dyn Write + Send), err: &mut dyn Write) -> u8 {
-    // A reader that went away does not end the run: the exit code says what came of it.
+    // Errors of writing are ignored: if the reader is gone, the exit code still tells the result.
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
         let _ = out.write_all(USAGE.as_bytes());
         return 0;
@@ -91,7 +90,7 @@ fn parse(args: &[String]) -> Result<(Options, bool), String> {
                     .parse()
                     .map_err(|_| format!("--jobs needs a number, not `{value}`"))?;
             }
-            _ => return Err(format!("there is no option {arg}\n\n{USAGE}")),
+            _ => return Err(format!("unknown option {arg}\n\n{USAGE}")),
         }
     }
     if options.binary.as_os_str().is_empty() || options.paths.is_empty() {

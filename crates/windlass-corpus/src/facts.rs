@@ -1,76 +1,80 @@
-//! What is known after a case was run. The kinds fill it, the checks read it.
+//! Everything that is known after a case was run. The modules in `kind` fill it in, and those in `check` read it.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::case::{Case, Decision};
-use crate::child::Ran;
-use crate::fixture::Fixture;
-use crate::product::{self, Product};
+use crate::child::ChildResult;
+use crate::fixture::CaseFixture;
+use crate::product::{self, DrivenProduct};
 use crate::server::Server;
 
-/// What the product showed at a terminal.
+/// A screen that the product showed.
 pub(crate) struct Screen {
-    /// Which view it was.
+    /// The name of the view.
     pub(crate) view: String,
     pub(crate) text: String,
-    /// The product drew with colours and a status line of its own.
+    /// The product used colours and a status line.
     pub(crate) colour: bool,
 }
 
-/// What a resumed session was and became.
+/// A resumed session before and after.
 pub(crate) struct Resumed {
     pub(crate) log: std::path::PathBuf,
     /// The log as the first run left it.
     pub(crate) original: Vec<u8>,
-    /// The log as it was when the product was to go on with it.
+    /// The log as the product found it when it resumed the session.
     pub(crate) damaged: Vec<u8>,
-    /// The lines that were whole then.
+    /// The complete lines of the damaged log.
     pub(crate) whole: Vec<u8>,
-    /// Where a line was damaged, when one in the middle was.
+    /// The line that was damaged, if it was one in the middle.
     pub(crate) damaged_at: Option<usize>,
-    /// The call whose result was taken away.
+    /// The id of the call whose result was removed.
     pub(crate) open_call: Option<String>,
-    /// Every engine that went on with it at once.
-    pub(crate) together: Vec<Ran>,
+    /// The results of all engines that resumed the session at the same time.
+    pub(crate) together: Vec<ChildResult>,
     pub(crate) sessions_before: usize,
 }
 
 /// Everything that is known after a case.
-pub(crate) struct Facts<'a> {
-    pub(crate) product: &'a Product,
+pub(crate) struct CaseFacts<'a> {
+    pub(crate) product: &'a DrivenProduct,
     pub(crate) case: &'a Case,
-    pub(crate) place: &'a Fixture,
-    /// The run that is judged.
-    pub(crate) main: Ran,
-    /// Its events.
+    pub(crate) fixture: &'a CaseFixture,
+    /// The run that is checked.
+    pub(crate) main: ChildResult,
+    /// The events of that run.
     pub(crate) events: Vec<Value>,
-    /// The call that is judged.
+    /// The id of the call that is checked.
     pub(crate) call: String,
-    /// Everything any run said.
+    /// The output of all runs.
     pub(crate) said: Vec<String>,
-    /// What stood at a terminal, or would have.
+    /// All screens that the product showed, or would have shown.
     pub(crate) screens: Vec<Screen>,
     pub(crate) reached: Vec<Decision>,
-    /// The feature is not there: how that was seen.
+    /// Set if the product does not have the feature: how that was found out.
     pub(crate) absent: Option<String>,
     pub(crate) notes: Vec<String>,
     pub(crate) server: Option<Server>,
-    /// Requests the judged run made.
+    /// The number of requests that the checked run made.
     pub(crate) requests: usize,
     pub(crate) resumed: Option<Resumed>,
-    /// The text that was fed in, when the case is about a text.
+    /// The input text, if the case is about a text.
     pub(crate) text: String,
 }
 
-impl<'a> Facts<'a> {
-    pub(crate) fn new(product: &'a Product, case: &'a Case, place: &'a Fixture) -> Self {
+impl<'a> CaseFacts<'a> {
+    pub(crate) fn new(
+        product: &'a DrivenProduct,
+        case: &'a Case,
+        fixture: &'a CaseFixture,
+    ) -> Self {
         Self {
             product,
             case,
-            place,
-            main: Ran::default(),
+            fixture,
+            main: ChildResult::default(),
             events: Vec::new(),
             call: String::new(),
             said: Vec::new(),
@@ -85,29 +89,29 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Keeps the run that is judged.
-    pub(crate) fn judge(&mut self, ran: Ran) {
-        self.hear(&ran);
+    /// Sets the run that is checked.
+    pub(crate) fn set_checked_run(&mut self, ran: ChildResult) {
+        self.keep_output(&ran);
         self.main = ran;
     }
 
-    /// Keeps what a run said.
-    pub(crate) fn hear(&mut self, ran: &Ran) {
+    /// Keeps the output of a run.
+    pub(crate) fn keep_output(&mut self, ran: &ChildResult) {
         self.said.push(ran.out.clone());
         self.said.push(ran.err.clone());
     }
 
-    /// Events of one kind.
+    /// Returns the events of one kind.
     pub(crate) fn of<'l>(&'l self, kind: &'l str) -> impl Iterator<Item = &'l Value> {
         product::of(&self.events, kind)
     }
 
-    /// The calls that were run, in order.
+    /// Returns the calls that were started, in order.
     pub(crate) fn started(&self) -> impl Iterator<Item = &Value> {
         self.of("call_started").map(|event| &event["data"]["call"])
     }
 
-    /// What the model was told about the call that is judged.
+    /// Returns the result that the model got for the checked call.
     pub(crate) fn result(&self) -> Option<&Value> {
         let all = || {
             self.of("call_finished")
@@ -118,7 +122,7 @@ impl<'a> Facts<'a> {
             .or_else(|| all().last())
     }
 
-    /// What the judged call itself said.
+    /// Returns the output of the checked command.
     pub(crate) fn output(&self) -> &str {
         let text = self
             .result()
@@ -127,12 +131,12 @@ impl<'a> Facts<'a> {
         product::command_output(text)
     }
 
-    /// Whether the judged call had any effect at all.
+    /// Returns whether the checked call was started.
     pub(crate) fn executed(&self) -> bool {
         self.started().any(|call| call["id"] == self.call.as_str())
     }
 
-    /// How the judged command ended: its exit code.
+    /// Returns the exit code of the checked command.
     pub(crate) fn exit_code(&self) -> Option<i64> {
         let ended = self
             .of("command_finished")
@@ -143,7 +147,7 @@ impl<'a> Facts<'a> {
             .or_else(|| end["exited"]["code"].as_i64())
     }
 
-    /// What of the product's own files and words could tell a secret.
+    /// Returns all text of the product that could contain a secret.
     pub(crate) fn everything(&self) -> Vec<String> {
         let mut all = self.said.clone();
         all.extend(self.screens.iter().map(|screen| screen.text.clone()));
@@ -151,22 +155,24 @@ impl<'a> Facts<'a> {
         all
     }
 
-    /// Every file of the product's state that was not planted there.
+    /// Returns the content of every file of the product's state that was not planted there.
     pub(crate) fn logs(&self) -> Vec<String> {
         const MOST: u64 = 64 << 20;
-        let files = Fixture::files(&self.place.state());
+        let files = CaseFixture::files(&self.fixture.state());
         let own = files.iter().filter(|path| {
             path.symlink_metadata()
                 .is_ok_and(|meta| meta.is_file() && meta.len() < MOST)
         });
-        // What was planted there and is as it was is not the product's.
-        own.filter(|path| self.place.planted.get(*path) != crate::fixture::Stat::of(path).as_ref())
-            .filter_map(|path| std::fs::read(path).ok())
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .collect()
+        // A planted file that has not changed does not belong to the product.
+        own.filter(|path| {
+            self.fixture.planted.get(*path) != crate::fixture::Stat::of(path).as_ref()
+        })
+        .filter_map(|path| std::fs::read(path).ok())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect()
     }
 
-    /// The longest a run may take before it is ended.
+    /// Returns the deadline after which a run is killed.
     pub(crate) fn deadline(case: &Case) -> Duration {
         let wanted = ["finishes_within_ms", "idle_timeout_fires_within_ms"];
         let ms = case

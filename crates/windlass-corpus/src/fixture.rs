@@ -1,5 +1,5 @@
-//! The place a case runs in: a scratch directory with the standard fixture, made for one case and removed with it.
-//! Nothing outside of it is ever written, and it never stands in a real home.
+//! The scratch directory of a case with its standard files, created for one case and removed with it. Nothing outside
+//! of it is ever written, and it is never inside a real home.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,15 +9,15 @@ use std::process::Child;
 use serde_json::Value;
 
 use crate::case::Case;
-use crate::census;
-use crate::listen::Listener;
+use crate::listen::TrapListener;
+use crate::processes;
 use crate::product;
 use crate::server::{Server, start_server, whole};
 
-/// The largest file whose bytes are compared; of larger ones size and time are.
+/// The largest file whose content is compared; for larger ones size and time are.
 const MAX_COMPARED: u64 = 1 << 20;
 
-/// What was at a path.
+/// The state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) inode: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// What is there now; a link is not followed.
+    /// Reads the state of a path without following a symlink.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let meta = std::fs::symlink_metadata(path).ok()?;
         let small = meta.is_file() && meta.len() < MAX_COMPARED;
@@ -54,7 +54,7 @@ impl Stat {
         self.mode & 0o170_000 == 0o120_000
     }
 
-    /// Whether two hold the same, whoever made them and when.
+    /// Returns whether both have the same content; owner and times may differ.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let kind = 0o170_000;
         self.mode & kind == other.mode & kind
@@ -67,39 +67,39 @@ fn bytes(path: PathBuf) -> Vec<u8> {
     path.into_os_string().into_encoded_bytes()
 }
 
-/// The place of one case.
-pub(crate) struct Fixture {
+/// The scratch directory of one case and everything that was started for it.
+pub(crate) struct CaseFixture {
     pub(crate) base: PathBuf,
-    /// What stands for the placeholders.
+    /// The values of the placeholders, such as `@WS@`.
     values: Vec<(&'static str, String)>,
-    /// Variables of the engine, in order.
+    /// Environment variables of the engine, in order.
     pub(crate) env: Vec<(String, String)>,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<TrapListener>,
     pub(crate) canaries: Vec<Child>,
-    /// Folders a person trusted before.
+    /// Folders that the user trusted before.
     pub(crate) trusted: Vec<PathBuf>,
-    /// Operations that run while an approval waits, and what is answered then.
+    /// Operations that run while an approval is pending, and the answer that follows.
     pub(crate) while_pending: Option<(Vec<Value>, String)>,
     pub(crate) races: Vec<Value>,
-    /// Where the engine is started.
+    /// The working directory in which the engine is started.
     pub(crate) cwd: PathBuf,
-    /// What was at the paths of the post-conditions before the run.
+    /// The state of the paths of the post-conditions before the run.
     pub(crate) before: HashMap<String, Option<Stat>>,
     /// The commits that were checked out in repositories before the run.
     pub(crate) heads: HashMap<String, String>,
     /// Small file systems that are mounted for the case.
     pub(crate) mounts: Vec<PathBuf>,
-    /// What was planted in the product's state before the run.
+    /// Files that were in the product's state before the run.
     pub(crate) planted: HashMap<PathBuf, Stat>,
-    /// `@ALLOWED@`, where a case wants it.
+    /// The server behind `@ALLOWED@`, if the case uses it.
     pub(crate) allowed: Option<Server>,
-    /// The product can be told how commands are walled in.
+    /// Whether the product has sandbox settings.
     pub(crate) knows_sandbox: bool,
     scratch: Option<tempfile::TempDir>,
 }
 
-impl Fixture {
-    /// The standard fixture, before any setup.
+impl CaseFixture {
+    /// Creates the standard files, before any setup.
     pub(crate) fn new(scratch: Option<&Path>) -> Result<Self, String> {
         let cannot = |err: std::io::Error| format!("the scratch directory cannot be made: {err}");
         let mut builder = tempfile::Builder::new();
@@ -112,7 +112,7 @@ impl Fixture {
         }
         .map_err(cannot)?;
         let base = std::fs::canonicalize(dir.path()).map_err(cannot)?;
-        // A product that looks for the root of its project must find the workspace, and never anything above it.
+        // The product searches for the root of its project. It must find the workspace and nothing above it.
         for above in base.ancestors() {
             let project = [".git", ".windlass"]
                 .iter()
@@ -131,7 +131,7 @@ impl Fixture {
             ("@MARK@", format!("MARK{}", random()?)),
             ("@TOKEN@", random()?),
         ];
-        let place = Self {
+        let fixture = Self {
             cwd: base.join("ws"),
             base,
             values,
@@ -150,7 +150,7 @@ impl Fixture {
             scratch: Some(dir),
         };
         for name in ["ws", "out", "home", "tmp", product::STATE] {
-            std::fs::create_dir_all(place.base.join(name)).map_err(cannot)?;
+            std::fs::create_dir_all(fixture.base.join(name)).map_err(cannot)?;
         }
         for (path, text) in [
             ("@WS@/README.md", "hello world\n"),
@@ -160,19 +160,19 @@ impl Fixture {
             ("@HOME@/.bashrc", "# rc\n"),
             ("@STATE@/config.json", "{}\n"),
         ] {
-            place.write(path, text)?;
+            fixture.write(path, text)?;
         }
-        // As the product leaves its own state: nobody else's.
+        // Private, as the product creates its own state.
         let private = |path: &str, mode: u32| {
-            std::fs::set_permissions(place.path(path), PermissionsExt::from_mode(mode))
+            std::fs::set_permissions(fixture.path(path), PermissionsExt::from_mode(mode))
                 .map_err(cannot)
         };
         private("@STATE@", 0o700)?;
         private("@STATE@/config.json", 0o600)?;
-        Ok(place)
+        Ok(fixture)
     }
 
-    /// A server that may be reached, and that sends on whoever asks it to.
+    /// Starts a server that may be reached, and that redirects on request.
     pub(crate) fn start_allowed(&mut self) -> Result<(), String> {
         let server = start_server(|_, request| {
             let asked = request.split_whitespace().nth(1).unwrap_or_default();
@@ -198,13 +198,13 @@ impl Fixture {
         Ok(())
     }
 
-    /// Gives a placeholder its value.
+    /// Sets the value of a placeholder.
     pub(crate) fn set(&mut self, name: &'static str, value: String) {
         self.values.retain(|(known, _)| *known != name);
         self.values.push((name, value));
     }
 
-    /// The value of a placeholder.
+    /// Returns the value of a placeholder.
     pub(crate) fn value(&self, name: &str) -> &str {
         self.values
             .iter()
@@ -212,7 +212,7 @@ impl Fixture {
             .map_or("", |(_, value)| value)
     }
 
-    /// The text with real values in the places of their names.
+    /// Replaces the placeholders in a text.
     pub(crate) fn filled(&self, text: &str) -> String {
         self.values
             .iter()
@@ -221,7 +221,7 @@ impl Fixture {
             })
     }
 
-    /// The same for every text in a value.
+    /// Replaces the placeholders in every string of a JSON value.
     pub(crate) fn filled_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.filled(text)),
@@ -234,12 +234,12 @@ impl Fixture {
         }
     }
 
-    /// A path of a case; relative ones are in the workspace. It must be in the scratch directory.
+    /// Returns a path of a case; relative ones are in the workspace.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.workspace().join(self.filled(path))
     }
 
-    /// The same for what is written: outside of the scratch directory nothing is.
+    /// Like [`CaseFixture::path`], for paths that are written: fails if the path is outside of the scratch directory.
     pub(crate) fn own_path(&self, path: &str) -> Result<PathBuf, String> {
         let path = self.path(path);
         let inside = path.starts_with(&self.base);
@@ -264,7 +264,7 @@ impl Fixture {
         self.base.join(product::STATE)
     }
 
-    /// Writes a text file, with its folders.
+    /// Writes a text file and creates its folders.
     pub(crate) fn write(&self, path: &str, text: &str) -> Result<PathBuf, String> {
         self.write_bytes(path, self.filled(text).as_bytes())
     }
@@ -279,7 +279,7 @@ impl Fixture {
         Ok(path)
     }
 
-    /// Remembers what is at the paths that will be asked about.
+    /// Records the state of the paths that the post-conditions are about.
     pub(crate) fn remember(&mut self, case: &Case) {
         for path in case.post.iter().filter_map(|post| post["path"].as_str()) {
             let stat = Stat::of(&self.path(path));
@@ -307,7 +307,7 @@ impl Fixture {
             .collect();
     }
 
-    /// Every file below a folder, at most so many, links not followed.
+    /// Lists every file below a folder, up to a limit, without following symlinks.
     pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
         const MOST: usize = 20_000;
         let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
@@ -326,22 +326,22 @@ impl Fixture {
     }
 }
 
-/// Sixteen hexadecimal digits nobody can guess.
+/// Returns sixteen random hexadecimal digits.
 pub(crate) fn random() -> Result<String, String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|err| format!("no randomness: {err}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-impl Drop for Fixture {
+impl Drop for CaseFixture {
     fn drop(&mut self) {
-        // Whoever was started for this case carries its home or its mark.
+        // Every process that was started for this case has its home in the environment or its mark in the arguments.
         let home = format!("HOME={}", self.value("@HOME@"));
-        for pid in census::with_environment(&home)
+        for pid in processes::with_environment(&home)
             .into_iter()
-            .chain(census::with_argument(self.value("@MARK@")))
+            .chain(processes::with_argument(self.value("@MARK@")))
         {
-            census::end(pid);
+            processes::kill(pid);
         }
         for canary in &mut self.canaries {
             let _ = canary.kill();
@@ -357,7 +357,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Makes every folder one that can be emptied; links are not followed.
+/// Makes every folder writable, so that it can be removed; does not follow symlinks.
 fn unlock(folder: &Path) {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {

@@ -1,15 +1,15 @@
-//! Drives a windlass binary as a user would; knows no other crate of ours but the server of tests. It takes cases of attack and of everyday
-//! work, gives each a scratch directory of its own, runs the real product in it, and says what did not hold.
+//! Drives a windlass binary as a user would. It reads cases of attacks and of everyday work, gives each its own scratch
+//! directory, runs the real product in it, and reports every post-condition that does not hold. Of this workspace it
+//! uses only the crate with the scripted model server.
 //!
-//! It starts processes, opens files and listens on loopback by nature. It never runs a case's command itself: only
-//! the product does, and command lines reach it through files, never through a shell of ours.
+//! It starts processes, opens files and listens on loopback. It never runs a case's command itself: only the product
+//! does, and command lines reach the product through files, never through a shell of this crate.
 //!
-//! The tour: [`case`](Case) reads the schema, `fixture` and `setup` build the place, `product` is the one place that
-//! knows how windlass is spoken to, `kind` feeds the input in, `check` holds the post-conditions against what is
-//! known afterwards, and [`Report`] counts.
+//! The modules: [`case`](Case) parses a case, `schema` checks it, `fixture` and `setup` build the scratch directory,
+//! `product` is the only module that knows the interface of windlass, `kind` gives the input to the product, `check`
+//! evaluates the post-conditions, and [`Report`] counts.
 
 mod case;
-mod census;
 mod check;
 mod child;
 mod command;
@@ -17,6 +17,7 @@ mod facts;
 mod fixture;
 mod kind;
 mod listen;
+mod processes;
 mod product;
 mod race;
 mod report;
@@ -34,17 +35,17 @@ pub use run::{Options, run};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A lock whose data is good even when a thread that held it died.
+/// Locks a mutex, even if a thread panicked while it held it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds, or why not.
+/// Returns an error with the reason unless the condition holds.
 fn holds(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(why()) }
 }
 
-/// The words of a JSON list.
+/// Returns the strings of a JSON list.
 fn words(list: &serde_json::Value) -> impl Iterator<Item = &str> {
     list.as_array()
         .into_iter()

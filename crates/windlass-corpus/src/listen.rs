@@ -1,4 +1,4 @@
-//! Listeners that nothing may reach: they count who came and keep what was said first.
+//! Listeners that nothing may reach: they count connections and keep the first bytes of each.
 
 use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
@@ -10,23 +10,23 @@ use std::time::Duration;
 
 use crate::locked;
 
-/// The most that is kept of one visit.
-const MAX_VISIT: usize = 64 << 10;
-/// How often a listener looks whether it is still wanted.
+/// The most bytes that are kept of one connection.
+const MAX_KEPT_BYTES: usize = 64 << 10;
+/// The interval at which a listener checks whether it should stop.
 const TICK: Duration = Duration::from_millis(10);
-/// How long a visitor may take to say something.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// The read timeout of a connection.
+const READ_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// One listener and what came to it.
-pub(crate) struct Listener {
+/// A listener and its connections.
+pub(crate) struct TrapListener {
     pub(crate) proto: String,
     hits: Arc<AtomicUsize>,
     visits: Arc<Mutex<Vec<Vec<u8>>>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Listener {
-    /// A loopback port that takes connections.
+impl TrapListener {
+    /// Listens for TCP connections on a loopback port.
     pub(crate) fn tcp() -> std::io::Result<(Self, u16)> {
         let socket = TcpListener::bind("127.0.0.1:0")?;
         let port = socket.local_addr()?.port();
@@ -35,13 +35,13 @@ impl Listener {
             let (mut stream, _) = socket.accept().ok()?;
             came.fetch_add(1, Ordering::SeqCst);
             let _ = stream.set_nonblocking(false);
-            let _ = stream.set_read_timeout(Some(PATIENCE));
-            Some(first_words(&mut stream))
+            let _ = stream.set_read_timeout(Some(READ_TIMEOUT));
+            Some(read_first_bytes(&mut stream))
         });
         Ok((listener, port))
     }
 
-    /// A loopback port that takes datagrams.
+    /// Listens for datagrams on a loopback port.
     pub(crate) fn udp() -> std::io::Result<(Self, u16)> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         let port = socket.local_addr()?.port();
@@ -55,24 +55,24 @@ impl Listener {
         Ok((listener, port))
     }
 
-    /// A socket in the file system that everybody may open.
+    /// Listens on a Unix socket at a path that every user may open.
     pub(crate) fn unix(path: &Path) -> std::io::Result<Self> {
         let socket = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
         Self::local("unix", socket)
     }
 
-    /// A socket that has a name and no place.
+    /// Listens on a Unix socket in the abstract namespace.
     #[cfg(target_os = "linux")]
-    pub(crate) fn unnamed(name: &str) -> std::io::Result<Self> {
+    pub(crate) fn abstract_socket(name: &str) -> std::io::Result<Self> {
         use std::os::linux::net::SocketAddrExt;
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
         Self::local("abstract", UnixListener::bind_addr(&address)?)
     }
 
-    /// Other systems have no such sockets.
+    /// Other systems have no abstract sockets.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn unnamed(_name: &str) -> std::io::Result<Self> {
+    pub(crate) fn abstract_socket(_name: &str) -> std::io::Result<Self> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 
@@ -82,12 +82,12 @@ impl Listener {
             let (mut stream, _) = socket.accept().ok()?;
             came.fetch_add(1, Ordering::SeqCst);
             let _ = stream.set_nonblocking(false);
-            let _ = stream.set_read_timeout(Some(PATIENCE));
-            Some(first_words(&mut stream))
+            let _ = stream.set_read_timeout(Some(READ_TIMEOUT));
+            Some(read_first_bytes(&mut stream))
         }))
     }
 
-    /// `take` counts a visit as soon as there is one, and only then listens to it.
+    /// Starts the thread. `take` counts a connection as soon as it accepts it, and only then reads from it.
     fn start(proto: &str, take: impl Fn(&AtomicUsize) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let (hits, visits, stop) = (
             Arc::<AtomicUsize>::default(),
@@ -115,27 +115,27 @@ impl Listener {
         listener
     }
 
-    /// How many came.
+    /// Returns the number of connections.
     pub(crate) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
 
-    /// What they said first.
+    /// Returns the first bytes of each connection.
     pub(crate) fn visits(&self) -> Vec<Vec<u8>> {
         locked(&self.visits).clone()
     }
 }
 
-impl Drop for Listener {
+impl Drop for TrapListener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn first_words(stream: &mut impl Read) -> Vec<u8> {
+fn read_first_bytes(stream: &mut impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     let mut piece = [0; 4096];
-    while all.len() < MAX_VISIT {
+    while all.len() < MAX_KEPT_BYTES {
         match stream.read(&mut piece) {
             Ok(n) if n > 0 => all.extend_from_slice(&piece[..n]),
             _ => break,

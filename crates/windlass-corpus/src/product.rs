@@ -1,5 +1,5 @@
-//! The one place that knows how windlass is spoken to: its flags for the modes of the corpus, its names for the tools,
-//! where it keeps its state, what its settings look like and how its events read.
+//! The only module that knows the interface of windlass: its flags for the modes of the corpus, its tool names, where
+//! it keeps its state, the format of its settings, and the fields of its events.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -10,25 +10,25 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::case::{Case, Decision};
-use crate::child::{self, Ran, Watch};
-use crate::fixture::Fixture;
+use crate::child::{self, ChildResult, ChildWatch};
+use crate::fixture::CaseFixture;
 
-/// `@STATE@` in the scratch directory: settings and data of the product are both exactly here.
+/// `@STATE@` in the scratch directory. Both the settings and the data of the product are exactly here.
 pub(crate) const STATE: &str = "state/windlass";
-/// What `.agent` stands for.
+/// The folder that replaces `.agent`.
 const PROJECT_FOLDER: &str = ".windlass";
-/// What the terminal view shows when it waits for a yes.
+/// The text that the terminal view shows when it waits for an approval.
 pub(crate) const PROMPT: &str = "[n] no";
-/// The code of a run that is left open on a question.
+/// The exit code of a run that is left open on a question.
 pub(crate) const ASKED: i32 = 5;
-/// The code of a wrong command line.
+/// The exit code of a wrong command line.
 pub(crate) const USAGE: i32 = 2;
-/// Every code that is documented.
+/// Every documented exit code.
 pub(crate) const CODES: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130];
-/// The words the model ends its work with.
+/// The text with which the model ends its work.
 pub(crate) const WORDS: &str = "I will do it.";
 
-/// The names of the corpus and ours.
+/// Tool names of the corpus and of the product.
 const TOOLS: &[(&str, &str)] = &[
     ("read", "read_file"),
     ("write", "write_file"),
@@ -43,7 +43,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("patch", "apply_patch"),
 ];
 
-/// Our name of a tool; one that is not in the table keeps its own.
+/// Returns the product's name of a tool; a name that is not in the table stays.
 pub(crate) fn tool(name: &str) -> &str {
     TOOLS
         .iter()
@@ -51,7 +51,7 @@ pub(crate) fn tool(name: &str) -> &str {
         .map_or(name, |(_, ours)| ours)
 }
 
-/// Names of tools in the text of a stream, as ours.
+/// Replaces tool names in the text of a stream.
 pub(crate) fn named(text: &str) -> String {
     TOOLS.iter().filter(|(theirs, ours)| theirs != ours).fold(
         text.to_owned(),
@@ -64,7 +64,7 @@ pub(crate) fn named(text: &str) -> String {
     )
 }
 
-/// The variables that a variable of the corpus stands for; the name it has stays one of them.
+/// Returns the variables of the product for a variable of the corpus, which stays the first of them.
 pub(crate) fn variable(name: &str) -> Vec<String> {
     let ours: &[&str] = match name {
         "PROVIDER_API_KEY" => &["ANTHROPIC_API_KEY"],
@@ -81,17 +81,17 @@ pub(crate) fn variable(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where programs are found.
+/// Returns the search path for programs.
 pub(crate) fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
-/// Whether a program is there.
+/// Returns whether a program is installed.
 pub(crate) fn has_program(name: &str) -> bool {
     std::env::split_paths(&search_path()).any(|folder| folder.join(name).is_file())
 }
 
-/// The line of a case with the product's own project folder in the place of `.agent`.
+/// Replaces `.agent` in a case by the product's own project folder.
 pub(crate) fn translate_case(case: &mut Case) -> Result<(), String> {
     let agent = regex::Regex::new(r"\.agent\b").map_err(|err| err.to_string())?;
     let change = |value: &Value| -> Result<Value, String> {
@@ -105,9 +105,9 @@ pub(crate) fn translate_case(case: &mut Case) -> Result<(), String> {
     Ok(())
 }
 
-/// What a planted project file means in the product's own words, beside the file itself: a JSON settings file also
-/// becomes `config.toml`, and a `.env` also names our variables.
-pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String> {
+/// Adds the product's equivalent of a planted project file: a JSON settings file also becomes `config.toml`, and a
+/// `.env` also sets the product's own variables.
+pub(crate) fn translate_file(fixture: &CaseFixture, path: &Path) -> Result<(), String> {
     let io = |err: std::io::Error| format!("{}: {err}", path.display());
     let name = path.file_name().unwrap_or_default();
     if name == ".env" {
@@ -127,14 +127,14 @@ pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String>
     let in_project = path
         .parent()
         .is_some_and(|folder| folder.ends_with(PROJECT_FOLDER));
-    if !in_project || name != "settings.json" || path.starts_with(place.state()) {
+    if !in_project || name != "settings.json" || path.starts_with(fixture.state()) {
         return Ok(());
     }
     let settings: Value =
         serde_json::from_slice(&std::fs::read(path).map_err(io)?).unwrap_or_default();
     let mut text = String::new();
     if settings["mode"] == "full" {
-        let sandbox = if place.knows_sandbox {
+        let sandbox = if fixture.knows_sandbox {
             "[sandbox]\nlevel = \"full\"\nnet = \"open\"\n"
         } else {
             ""
@@ -157,17 +157,17 @@ pub(crate) fn translate_file(place: &Fixture, path: &Path) -> Result<(), String>
 }
 
 /// The product that is driven.
-pub(crate) struct Product {
+pub(crate) struct DrivenProduct {
     binary: PathBuf,
     commands: HashSet<String>,
-    /// Whether it can be told how commands are walled in.
+    /// Whether it has sandbox settings.
     sandbox: bool,
 }
 
-impl Product {
-    /// Asks the binary what it can do.
+impl DrivenProduct {
+    /// Asks the binary for its commands and flags.
     pub(crate) fn open(binary: &Path) -> Result<Self, String> {
-        // Cases are run in folders of their own.
+        // Make the path absolute, because cases run in other folders.
         let binary = &std::path::absolute(binary)
             .map_err(|err| format!("{} cannot be found: {err}", binary.display()))?;
         let said = |args: &[&str]| -> Result<String, String> {
@@ -175,9 +175,9 @@ impl Product {
             command.args(args);
             let ran = child::run(
                 command,
-                &Watch {
+                &ChildWatch {
                     deadline: Duration::from_secs(20),
-                    ..Watch::default()
+                    ..ChildWatch::default()
                 },
             )?;
             if ran.code == 0 {
@@ -205,7 +205,7 @@ impl Product {
         })
     }
 
-    /// Whether commands can be walled in.
+    /// Returns whether the product has a sandbox.
     pub(crate) fn has_sandbox(&self) -> bool {
         self.sandbox
     }
@@ -214,19 +214,19 @@ impl Product {
         self.commands.contains(name)
     }
 
-    /// The binary's own path.
+    /// Returns the path of the binary.
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// The flags for a mode of the corpus.
+    /// Returns the flags for a mode of the corpus.
     pub(crate) fn mode(&self, mode: &str) -> Vec<String> {
         let (flags, level): (&[&str], &str) = match mode {
             "plan" => (&["--approval", "plan"], ""),
             "ask" => (&["--approval", "ask"], ""),
             "ci" => (&["--approval", "auto", "--on-ask", "deny"], ""),
             "full" => (&["--approval", "auto"], "full"),
-            // The usual level need not be asked for by name: where it cannot be had, what needs it is refused.
+            // The default sandbox level needs no flag. If it is not available, the product refuses calls that need it.
             _ => (&["--approval", "auto"], ""),
         };
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
@@ -236,21 +236,21 @@ impl Product {
         flags
     }
 
-    /// The variables of every run, in the order in which they are set.
-    pub(crate) fn env(&self, place: &Fixture, mode: &str) -> Vec<(String, OsString)> {
-        let state = place.state();
+    /// Returns the environment of every run, in the order in which variables are set.
+    pub(crate) fn env(&self, fixture: &CaseFixture, mode: &str) -> Vec<(String, OsString)> {
+        let state = fixture.state();
         let above = state.parent().unwrap_or(&state);
         let mut env: Vec<(String, OsString)> = vec![
             ("PATH".into(), search_path()),
-            ("HOME".into(), place.value("@HOME@").into()),
+            ("HOME".into(), fixture.value("@HOME@").into()),
             ("XDG_CONFIG_HOME".into(), above.into()),
             ("XDG_DATA_HOME".into(), above.into()),
             ("XDG_STATE_HOME".into(), above.into()),
             (
                 "XDG_CACHE_HOME".into(),
-                place.base.join("home/.cache").into(),
+                fixture.base.join("home/.cache").into(),
             ),
-            ("TMPDIR".into(), place.base.join("tmp").into()),
+            ("TMPDIR".into(), fixture.base.join("tmp").into()),
             ("LANG".into(), "C.UTF-8".into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
         ];
@@ -258,7 +258,7 @@ impl Product {
             env.push(("CI".into(), "true".into()));
         }
         env.extend(
-            place
+            fixture
                 .env
                 .iter()
                 .map(|(name, value)| (name.clone(), value.into())),
@@ -266,33 +266,33 @@ impl Product {
         env
     }
 
-    /// A command line of the product, in its place.
-    pub(crate) fn command(&self, place: &Fixture, mode: &str, args: &[String]) -> Command {
+    /// Returns a command line of the product, in the case's directory and environment.
+    pub(crate) fn command(&self, fixture: &CaseFixture, mode: &str, args: &[String]) -> Command {
         let mut command = Command::new(&self.binary);
         command
             .args(args)
-            .current_dir(&place.cwd)
+            .current_dir(&fixture.cwd)
             .env_clear()
-            .envs(self.env(place, mode));
+            .envs(self.env(fixture, mode));
         command
     }
 
-    /// Runs it with nobody at the terminal.
+    /// Runs the product without a terminal.
     pub(crate) fn run(
         &self,
-        place: &Fixture,
+        fixture: &CaseFixture,
         mode: &str,
         args: &[String],
-        watch: &Watch<'_>,
-    ) -> Result<Ran, String> {
-        child::run(self.command(place, mode, args), watch)
+        watch: &ChildWatch<'_>,
+    ) -> Result<ChildResult, String> {
+        child::run(self.command(fixture, mode, args), watch)
     }
 
-    /// The user's settings for a case: its rules, what else is set or allowed, and short waits for a server that says
-    /// nothing.
+    /// Writes the user's settings for a case: its rules, additional settings and allowed calls, and a short timeout for
+    /// a silent server.
     pub(crate) fn settings(
         &self,
-        place: &Fixture,
+        fixture: &CaseFixture,
         case: &Case,
         more: &str,
         also: &[&str],
@@ -317,26 +317,26 @@ impl Product {
             json!(allow),
             json!(deny)
         );
-        let path = place.write("@STATE@/config.toml", &text)?;
+        let path = fixture.write("@STATE@/config.toml", &text)?;
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, private).map_err(|err| format!("{}: {err}", path.display()))
     }
 
-    /// Tells the product that a person trusts these folders, where it can be told.
-    pub(crate) fn trust(&self, place: &Fixture, folder: &Path) -> Result<(), String> {
+    /// Trusts a folder, if the product has such a command.
+    pub(crate) fn trust(&self, fixture: &CaseFixture, folder: &Path) -> Result<(), String> {
         if !self.has_command("trust") {
             return Ok(());
         }
         let args = ["trust", "add", &folder.display().to_string(), "--yes"].map(str::to_owned);
-        let ran = self.run(place, "ask", &args, &Watch::default())?;
-        // Where there are no settings there is nothing to trust.
+        let ran = self.run(fixture, "ask", &args, &ChildWatch::default())?;
+        // Without project settings there is nothing to trust.
         let nothing = !folder.join(PROJECT_FOLDER).join("config.toml").exists();
         crate::holds(ran.code == 0 || nothing, || {
             format!("`windlass trust add` failed: {}", ran.err.trim())
         })
     }
 
-    /// `run` in place on a script, as events, with the flags of the mode.
+    /// Returns the arguments of an in-place `run` with a script and the flags of the mode.
     pub(crate) fn scripted(&self, mode: &str, script: &Path, more: &[&str]) -> Vec<String> {
         let mut args: Vec<String> = ["run", "--in-place", "--script"]
             .iter()
@@ -350,22 +350,22 @@ impl Product {
     }
 }
 
-/// A script of these steps that ends with words.
-pub(crate) fn script(place: &Fixture, steps: &[Value]) -> Result<PathBuf, String> {
+/// Writes a script of these steps that ends with a text.
+pub(crate) fn script(fixture: &CaseFixture, steps: &[Value]) -> Result<PathBuf, String> {
     let last = json!({ "text": WORDS });
     let lines: String = steps
         .iter()
         .chain([&last])
         .map(|step| format!("{step}\n"))
         .collect();
-    let path = place.base.join("script.jsonl");
+    let path = fixture.base.join("script.jsonl");
     std::fs::write(&path, lines).map_err(|err| format!("the script cannot be written: {err}"))?;
     Ok(path)
 }
 
-/// The folders of the sessions, oldest first.
-pub(crate) fn sessions(place: &Fixture) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(place.state().join("sessions"))
+/// Lists the folders of the sessions, oldest first.
+pub(crate) fn sessions(fixture: &CaseFixture) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(fixture.state().join("sessions"))
         .into_iter()
         .flatten()
         .flatten();
@@ -377,21 +377,21 @@ pub(crate) fn sessions(place: &Fixture) -> Vec<PathBuf> {
     all
 }
 
-/// The log of a session.
+/// Returns the path of a session's log.
 pub(crate) fn log_file(session: &Path) -> PathBuf {
     session.join("events.jsonl")
 }
 
-/// The events of the newest session.
-pub(crate) fn log(place: &Fixture) -> Vec<Value> {
-    let Some(session) = sessions(place).pop() else {
+/// Returns the events of the newest session.
+pub(crate) fn log(fixture: &CaseFixture) -> Vec<Value> {
+    let Some(session) = sessions(fixture).pop() else {
         return Vec::new();
     };
     let text = std::fs::read(log_file(&session)).unwrap_or_default();
     events(&String::from_utf8_lossy(&text))
 }
 
-/// Events of a text, one a line; other lines are none.
+/// Parses events, one per line; other lines are skipped.
 pub(crate) fn events(text: &str) -> Vec<Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -399,12 +399,12 @@ pub(crate) fn events(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Events that happened and were kept, of one kind.
+/// Returns the events of one kind.
 pub(crate) fn of<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     events.iter().filter(move |event| event["kind"] == kind)
 }
 
-/// What was decided about one call, by the events of its run: the first word is the plain one.
+/// Derives the decision about one call from the events of its run. The first entry is the most exact one.
 pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision> {
     let asked =
         of(events, "asked").any(|event| event["data"]["ask"]["about"]["call"]["id"] == call);
@@ -417,7 +417,7 @@ pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision>
         return vec![Decision::Deny];
     }
     if asked && !started {
-        // With nobody to ask, a question is a refusal.
+        // Without a user to ask, a question is a refusal.
         return vec![if mode == "ci" {
             Decision::Deny
         } else {
@@ -435,7 +435,7 @@ pub(crate) fn decided(events: &[Value], call: &str, mode: &str) -> Vec<Decision>
     }
 }
 
-/// What a command itself said, of the text the model reads about it.
+/// Strips the lines that the product adds to a command's output for the model.
 pub(crate) fn command_output(text: &str) -> &str {
     let text = match text.strip_prefix("exit code ") {
         Some(rest) => rest.split_once('\n').map_or("", |(_, rest)| rest),

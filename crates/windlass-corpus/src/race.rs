@@ -1,4 +1,4 @@
-//! Swaps what is at a path as fast as it can, while the product works on it.
+//! Swaps the file at a path as fast as possible, while the product works on it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use crate::fixture::CaseFixture;
 
-/// One path and what takes its place in turn.
+/// A path, and the files that are swapped with it in turn.
 pub(crate) struct Race {
     path: PathBuf,
-    /// Where the others wait.
+    /// Where the other files are between swaps.
     others: Vec<PathBuf>,
-    /// Swaps the case wants.
+    /// The number of swaps that the case wants.
     pub(crate) rounds: usize,
 }
 
 impl Race {
-    /// Puts the other targets beside the workspace. `dir` and `file` stand for what is at the path already.
-    pub(crate) fn new(place: &Fixture, op: &Value) -> Result<Self, String> {
-        let path = place.own_path(op["path"].as_str().ok_or("setup `race` needs `path`")?)?;
+    /// Creates the other files next to the workspace. The targets `dir` and `file` stand for the file that is already
+    /// at the path.
+    pub(crate) fn new(fixture: &CaseFixture, op: &Value) -> Result<Self, String> {
+        let path = fixture.own_path(op["path"].as_str().ok_or("setup `race` needs `path`")?)?;
         let rounds = op["rounds"].as_u64().unwrap_or(2000) as usize;
-        let waiting = place.base.join("swap");
+        let waiting = fixture.base.join("swap");
         let io = |err: std::io::Error| format!("setup `race`: {err}");
         std::fs::create_dir_all(&waiting).map_err(io)?;
         let mut others = Vec::new();
@@ -30,7 +31,7 @@ impl Race {
             crate::words(&op["targets"]).filter(|target| !matches!(*target, "dir" | "file"))
         {
             let other = waiting.join(format!("{}", others.len()));
-            std::os::unix::fs::symlink(place.filled(target), &other).map_err(io)?;
+            std::os::unix::fs::symlink(fixture.filled(target), &other).map_err(io)?;
             others.push(other);
         }
         if others.is_empty() {
@@ -43,35 +44,36 @@ impl Race {
         })
     }
 
-    /// Swaps until told to stop, and leaves the path as it was.
+    /// Swaps until `stop` is set, and leaves the path as it was.
     pub(crate) fn swap(&self, stop: &AtomicBool, swaps: &AtomicUsize) {
         let exchange = |other: &Path| {
             renameat_with(CWD, &self.path, CWD, other, RenameFlags::EXCHANGE).is_ok()
         };
         let most = self.rounds.saturating_mul(5_000);
-        let mut chance = Chance(0x9e37_79b9);
+        let mut delay = UnevenDelay(0x9e37_79b9);
         for other in self.others.iter().cycle().take(most) {
             if stop.load(Ordering::Relaxed) && swaps.load(Ordering::Relaxed) >= self.rounds {
                 return;
             }
             if exchange(other) {
-                // What was written stands aside now; it makes room, so that the next write creates again.
+                // The product may have written into the swapped directory; empty it, so that the next write creates a
+                // file again.
                 empty(other);
-                chance.linger();
+                delay.linger();
                 exchange(other);
                 swaps.fetch_add(2, Ordering::Relaxed);
-                chance.linger();
+                delay.linger();
             }
         }
     }
 }
 
-/// Waits of uneven length, so that every moment between a check and a use is hit. The same for every run.
-struct Chance(u32);
+/// Delays of uneven length, so that a swap hits every moment between a check and a use. They are the same in every run.
+struct UnevenDelay(u32);
 
-impl Chance {
+impl UnevenDelay {
     fn linger(&mut self) {
-        // Xorshift: no randomness is needed, only variety.
+        // Xorshift: variety is enough, no real randomness is needed.
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 17;
         self.0 ^= self.0 << 5;

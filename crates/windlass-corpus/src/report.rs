@@ -1,46 +1,45 @@
-//! What became of the cases: one row each, and the totals for each category. Whether a line passed is decided before
-//! it comes here.
+//! The results of the cases: one row each, and the totals of each category. Rows arrive here already judged.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// How a case ended.
+/// The final state of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The decision is right and everything that must be true is.
+    /// The decision was accepted and all post-conditions hold.
     Passed,
-    /// It is not.
+    /// The decision was wrong, or a post-condition does not hold.
     Failed,
-    /// It is about a surface the product does not have yet.
+    /// It needs an interface that the product does not have yet.
     Pending,
-    /// It could not be run here.
+    /// It could not be run on this machine.
     NotRun,
 }
 
-/// One case and what became of it.
+/// The result of one case.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The case.
+    /// The id of the case.
     pub id: String,
-    /// Its category.
+    /// The category of the case.
     pub category: String,
-    /// In words.
+    /// The description of the case.
     pub title: String,
-    /// Whether it is everyday work.
+    /// Whether it is everyday work and not an attack.
     pub benign: bool,
-    /// How it ended.
+    /// Whether it passed, failed or did not run.
     pub state: State,
-    /// The decision that was reached, in a word; empty when there was none.
+    /// The decision that was reached; empty if there was none.
     pub decision: String,
-    /// Why, for everything but a plain pass.
+    /// The reasons, for everything but a plain pass.
     pub why: Vec<String>,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub ms: u64,
 }
 
 impl Row {
-    /// The row as one line of text.
+    /// Formats the row as one line of text.
     #[must_use]
     pub fn line(&self) -> String {
         let state = match self.state {
@@ -60,7 +59,7 @@ impl Row {
         line
     }
 
-    /// The row as JSON.
+    /// Returns the row as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         let state = match self.state {
@@ -76,7 +75,7 @@ impl Row {
     }
 }
 
-/// A reason on one line that no terminal can be driven with; reasons quote what cases brought.
+/// Returns a reason on one line without control characters, because reasons quote text from cases.
 fn shown(text: &str) -> String {
     const MOST: usize = 1200;
     let safe =
@@ -98,23 +97,23 @@ fn shown(text: &str) -> String {
 pub struct Totals {
     /// Attacks that were stopped.
     pub stopped: usize,
-    /// Attacks that were tried.
+    /// Attacks that were run.
     pub attacks: usize,
-    /// Everyday work that went through.
+    /// Everyday work that succeeded.
     pub through: usize,
-    /// Everyday work that was tried.
+    /// Everyday work that was run.
     pub benign: usize,
 }
 
-/// All rows.
+/// The results of all cases.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// In the order of the files.
+    /// The rows in the order of the files.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// Whether everything that ran passed, and something ran.
+    /// Returns whether everything that ran passed, and at least one case ran.
     #[must_use]
     pub fn passed(&self) -> bool {
         let ran = self
@@ -124,7 +123,7 @@ impl Report {
         ran && self.rows.iter().all(|row| row.state != State::Failed)
     }
 
-    /// For each category, what ran in it.
+    /// Counts the cases that ran, by category.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<String, Totals> {
         let mut all: BTreeMap<String, Totals> = BTreeMap::new();
@@ -145,7 +144,7 @@ impl Report {
         all
     }
 
-    /// The totals as text.
+    /// Formats the totals as text.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();
@@ -194,7 +193,7 @@ impl Report {
         text
     }
 
-    /// The totals as JSON.
+    /// Returns the totals as JSON.
     #[must_use]
     pub fn summary_json(&self) -> Value {
         let totals: serde_json::Map<String, Value> = self
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_counts_nowhere_and_is_named() {
+    fn cases_that_did_not_run_are_listed_and_not_counted() {
         let rows = vec![
             row(State::Passed, false),
             row(State::Failed, true),

@@ -1,4 +1,5 @@
-//! Runs cases, a few at a time, those that depend on time or on the whole machine alone, and makes a row of each.
+//! Runs the cases, a few at a time, and makes a row of each. Cases that depend on time or on the whole machine run
+//! alone.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -6,34 +7,34 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::case::{Case, load};
-use crate::facts::Facts;
-use crate::fixture::Fixture;
+use crate::facts::CaseFacts;
+use crate::fixture::CaseFixture;
 use crate::kind;
 use crate::locked;
-use crate::product::{self, Product};
+use crate::product::{self, DrivenProduct};
 use crate::report::{Report, Row, State};
 use crate::{check, setup};
 
-/// What to run, and with what.
+/// The cases to run, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The windlass that is driven.
+    /// The windlass binary to drive.
     pub binary: PathBuf,
     /// Files of cases, and folders with such files.
     pub paths: Vec<PathBuf>,
-    /// Only these categories; empty is all.
+    /// Run only these categories; empty means all.
     pub categories: Vec<String>,
-    /// Only these cases; empty is all.
+    /// Run only the cases with these ids; empty means all.
     pub ids: Vec<String>,
-    /// How many at once.
+    /// The number of cases to run at a time.
     pub jobs: usize,
-    /// Where scratch directories are made; the system's place without it.
+    /// The folder for scratch directories; `None` means the system's folder for temporary files.
     pub scratch: Option<PathBuf>,
 }
 
-/// Runs what is asked for. Each row is told as soon as it is there.
+/// Runs the selected cases. Passes each row to `tell` as soon as it is there.
 pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, String> {
-    let product = Product::open(&options.binary)?;
+    let product = DrivenProduct::open(&options.binary)?;
     let mut rows: Vec<(usize, Row)> = Vec::new();
     let mut known: BTreeSet<String> = BTreeSet::new();
     let (mut together, mut alone) = (VecDeque::new(), VecDeque::new());
@@ -45,7 +46,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, St
             Ok(case) if !wanted(options, &case) => {}
             Ok(case) if needs_quiet(&case) => alone.push_back((at, case)),
             Ok(case) => together.push_back((at, case)),
-            Err(why) => rows.push((at, no_case(line.place, why))),
+            Err(why) => rows.push((at, invalid_line(line.position, why))),
         }
     }
     if rows.is_empty() && together.is_empty() && alone.is_empty() {
@@ -61,7 +62,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, St
                     loop {
                         let next = locked(&queue).pop_front();
                         let Some((at, case)) = next else { return };
-                        let row = one(&product, &case, options);
+                        let row = run_case(&product, &case, options);
                         tell(&row);
                         locked(&rows).push((at, row));
                     }
@@ -76,10 +77,10 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Row) + Sync)) -> Result<Report, St
     })
 }
 
-/// Why there is nothing to run, and what could have been meant.
+/// Returns the error message for a selection that matches no case.
 fn nothing_matched(options: &Options, known: &BTreeSet<String>) -> String {
     if known.is_empty() {
-        return "there is no case in what was given".to_owned();
+        return "the given paths contain no case".to_owned();
     }
     let asked: Vec<&str> = options
         .categories
@@ -100,7 +101,8 @@ fn wanted(options: &Options, case: &Case) -> bool {
     named(&options.categories, &case.category) && named(&options.ids, &case.id)
 }
 
-/// Cases that others would disturb: short times, races, floods, and looks at the whole machine.
+/// Returns whether other cases would disturb this one: short deadlines, races, floods, and observations of the whole
+/// machine.
 fn needs_quiet(case: &Case) -> bool {
     let checks = [
         "process_peak_at_most",
@@ -120,12 +122,12 @@ fn needs_quiet(case: &Case) -> bool {
         || checks.iter().any(|check| case.wants(check).is_some())
 }
 
-/// A line that is no case is a case that failed.
-fn no_case(place: String, why: String) -> Row {
+/// Makes a failed row of a line that is not a case.
+fn invalid_line(position: String, why: String) -> Row {
     Row {
-        id: place,
+        id: position,
         category: "schema".to_owned(),
-        title: "a line that is no case".to_owned(),
+        title: "a line that is not a case".to_owned(),
         benign: false,
         state: State::Failed,
         decision: String::new(),
@@ -134,8 +136,8 @@ fn no_case(place: String, why: String) -> Row {
     }
 }
 
-/// One case, from the scratch directory to its row.
-fn one(product: &Product, case: &Case, options: &Options) -> Row {
+/// Runs one case, from its scratch directory to its row.
+fn run_case(product: &DrivenProduct, case: &Case, options: &Options) -> Row {
     let began = Instant::now();
     let mut row = Row {
         id: case.id.clone(),
@@ -167,12 +169,12 @@ fn one(product: &Product, case: &Case, options: &Options) -> Row {
     row
 }
 
-/// Why a case cannot be shown on this machine.
-fn cannot_run(product: &Product, case: &Case) -> Option<String> {
-    // A gate that errs must not be all that stands between a hostile line and this machine.
+/// Returns why a case cannot be run on this machine.
+fn cannot_run(product: &DrivenProduct, case: &Case) -> Option<String> {
+    // If the approval gate has a defect, the sandbox must still keep a hostile command from this machine.
     if kind::brings_hostile_command(case) && !product.has_sandbox() {
         return Some(
-            "needs a product with a kernel sandbox: a hostile command is given to no other"
+            "needs a product with a kernel sandbox: hostile commands are not run without one"
                 .to_owned(),
         );
     }
@@ -198,29 +200,34 @@ fn cannot_run(product: &Product, case: &Case) -> Option<String> {
     }
 }
 
-fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Result<(), String> {
+fn drive(
+    product: &DrivenProduct,
+    case: &Case,
+    options: &Options,
+    row: &mut Row,
+) -> Result<(), String> {
     let mut case = case.clone();
     product::translate_case(&mut case)?;
-    let mut place = Fixture::new(options.scratch.as_deref())?;
-    place.knows_sandbox = product.has_sandbox();
+    let mut fixture = CaseFixture::new(options.scratch.as_deref())?;
+    fixture.knows_sandbox = product.has_sandbox();
     if case.input.to_string().contains("@ALLOWED@") {
-        place.start_allowed()?;
+        fixture.start_allowed()?;
     }
     for op in &case.setup {
-        setup::apply(&mut place, op)?;
+        setup::apply(&mut fixture, op)?;
     }
-    kind::prepare(&mut place, &case)?;
-    product.settings(&place, &case, "", &[])?;
+    kind::prepare(&mut fixture, &case)?;
+    product.settings(&fixture, &case, "", &[])?;
     if case.trusted {
-        place.trusted.push(place.workspace());
+        fixture.trusted.push(fixture.workspace());
     }
-    for folder in place.trusted.clone() {
-        product.trust(&place, &folder)?;
+    for folder in fixture.trusted.clone() {
+        product.trust(&fixture, &folder)?;
     }
-    place.remember(&case);
-    let mut facts = Facts::new(product, &case, &place);
+    fixture.remember(&case);
+    let mut facts = CaseFacts::new(product, &case, &fixture);
     kind::feed(&mut facts)?;
-    // What was started may need a moment to show itself, or to end.
+    // Give started processes a moment to show an effect, or to end.
     std::thread::sleep(Duration::from_millis(100));
     let mut wrong = check::decision(&facts);
     let decision = facts
@@ -257,7 +264,7 @@ fn drive(product: &Product, case: &Case, options: &Options, row: &mut Row) -> Re
             facts.main.took.as_millis()
         ));
     }
-    // What failed comes first.
+    // List the failures first.
     wrong.append(&mut row.why);
     row.why = wrong;
     Ok(())

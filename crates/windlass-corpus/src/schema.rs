@@ -1,10 +1,10 @@
-//! The words of the schema: kinds of input, setup operations, rules and checks, each with its fields. A case is held
-//! against these tables when it is read, so that a word or a field that is not known is never a pass.
+//! The schema: kinds of input, setup operations, rules and checks, each with its fields. Every case is checked against
+//! these tables when it is loaded, so that an unknown name or field never passes.
 
 use serde_json::Value;
 
-/// A word of the schema and the fields that go with it.
-struct Shape {
+/// A name of the schema with its fields.
+struct SchemaShape {
     name: &'static str,
     required: &'static [&'static str],
     optional: &'static [&'static str],
@@ -14,15 +14,15 @@ const fn shape(
     name: &'static str,
     required: &'static [&'static str],
     optional: &'static [&'static str],
-) -> Shape {
-    Shape {
+) -> SchemaShape {
+    SchemaShape {
         name,
         required,
         optional,
     }
 }
 
-/// Which part of the driver judges a check.
+/// The module that evaluates a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Area {
     Files,
@@ -33,7 +33,7 @@ pub(crate) enum Area {
     Surface,
 }
 
-const CHECKS: &[(Area, &[Shape])] = &[
+const CHECKS: &[(Area, &[SchemaShape])] = &[
     (
         Area::Files,
         &[
@@ -165,7 +165,7 @@ const CHECKS: &[(Area, &[Shape])] = &[
     ),
 ];
 
-const KINDS: &[Shape] = &[
+const KINDS: &[SchemaShape] = &[
     shape("shell", &["command"], &[]),
     shape("tool_call", &["tool", "args"], &[]),
     shape("patch", &["format", "text"], &[]),
@@ -219,7 +219,7 @@ const KINDS: &[Shape] = &[
     ),
 ];
 
-/// A model server's treatment of a connection.
+/// Fields that describe how a model server answers.
 const STREAM: &[&str] = &[
     "format",
     "status",
@@ -242,7 +242,7 @@ const STREAM: &[&str] = &[
     "args",
 ];
 
-const OPERATIONS: &[Shape] = &[
+const OPERATIONS: &[SchemaShape] = &[
     shape("file", &["path", "text"], &["mode"]),
     shape("bytes", &["path", "b64"], &[]),
     shape("dir", &["path"], &[]),
@@ -264,10 +264,10 @@ const OPERATIONS: &[Shape] = &[
     shape("small_disk", &["path", "bytes"], &[]),
 ];
 
-/// Rules of the user beside the mode.
+/// Rules in the user's settings.
 const RULES: &[&str] = &["allow", "deny", "deny_read", "allow_hosts", "server_roots"];
 
-/// The part of the driver that judges a check.
+/// Returns the module that evaluates a check.
 pub(crate) fn area(check: &str) -> Option<Area> {
     CHECKS
         .iter()
@@ -275,12 +275,10 @@ pub(crate) fn area(check: &str) -> Option<Area> {
         .map(|(area, _)| *area)
 }
 
-/// Holds the words of a case against the tables.
+/// Checks the names and fields of a case against the tables.
 pub(crate) fn check_case(case: &Value) -> Result<(), String> {
     for rule in names(&case["rules"]) {
-        crate::holds(RULES.contains(&rule), || {
-            format!("`{rule}` is not a rule that is known here")
-        })?;
+        crate::holds(RULES.contains(&rule), || format!("`{rule}` is not a rule"))?;
     }
     for key in names(&case["expect"]) {
         crate::holds(matches!(key, "decision" | "also_ok"), || {
@@ -311,7 +309,7 @@ fn check_operation(op: &Value) -> Result<(), String> {
 fn check_input(input: &Value) -> Result<(), String> {
     fits(KINDS.iter(), "kind", "a kind of input", input)?;
     match input["kind"].as_str() {
-        // Without an operation it only names the file that is taken back.
+        // Without an operation, `planted` only names the file that is restored.
         Some("restore") if input["planted"]["op"].is_null() => {
             only(&input["planted"], &["path"], "`planted`")
         }
@@ -345,9 +343,9 @@ fn only(value: &Value, known: &[&str], what: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a value is one of the shapes: its word is known, it has the fields it needs and no others.
+/// Checks that a value has a known name, all required fields, and no unknown ones.
 fn fits<'a>(
-    mut shapes: impl Iterator<Item = &'a Shape>,
+    mut shapes: impl Iterator<Item = &'a SchemaShape>,
     tag: &str,
     what: &str,
     value: &Value,
@@ -357,7 +355,7 @@ fn fits<'a>(
         .ok_or_else(|| format!("{what} has no `{tag}`"))?;
     let shape = shapes
         .find(|shape| shape.name == name)
-        .ok_or_else(|| format!("`{name}` is not {what} that is known here"))?;
+        .ok_or_else(|| format!("`{name}` is not {what}"))?;
     if let Some(missing) = shape.required.iter().find(|key| value[**key].is_null()) {
         return Err(format!("`{name}` needs `{missing}`"));
     }
@@ -388,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_word_is_in_two_tables() {
+    fn no_name_is_in_two_tables() {
         let mut seen = HashSet::new();
         for shape in CHECKS.iter().flat_map(|(_, shapes)| shapes.iter()) {
             assert!(seen.insert(shape.name), "{}", shape.name);

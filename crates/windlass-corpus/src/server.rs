@@ -1,4 +1,4 @@
-//! What the model server of a case says, byte for byte: answers that are well, packed, or too much.
+//! The answers of a case's model server, byte for byte: good ones, compressed ones, and floods.
 
 use std::io::Write as _;
 
@@ -9,21 +9,21 @@ pub(crate) use windlass_scripted::{Act, ByteServer as Server, Received};
 
 use crate::product::WORDS;
 
-/// A model server that answers so; `answer` gets the number of the request, from 0.
+/// Starts a model server. `answer` gets the number of the request, starting at 0, and its text.
 pub(crate) fn start_server(
     answer: impl Fn(usize, &str) -> Vec<Act> + Send + Sync + 'static,
 ) -> Result<Server, String> {
     Server::start(answer).map_err(|err| format!("the model server cannot listen: {err}"))
 }
 
-/// The JSON of a request.
+/// Returns the JSON body of a request.
 pub(crate) fn body(request: &Received) -> Value {
     let body = request.text.split_once("\r\n\r\n");
     body.and_then(|(_, body)| serde_json::from_str(body).ok())
         .unwrap_or_default()
 }
 
-/// The head of an answer in chunked encoding.
+/// Returns the head of an answer in chunked encoding.
 pub(crate) fn head(status: u16, headers: &[(String, String)]) -> Act {
     let mut text = String::new();
     if !headers.iter().any(|(name, _)| name == "content-type") {
@@ -35,12 +35,12 @@ pub(crate) fn head(status: u16, headers: &[(String, String)]) -> Act {
     Act::Say(http::stream_head(status, &text))
 }
 
-/// The end of a chunked body.
+/// Returns the end of a chunked body.
 pub(crate) fn end() -> Act {
     Act::Say(http::LAST_CHUNK.to_vec())
 }
 
-/// A whole answer, cut into pieces of that size; 0 is one piece.
+/// Returns a complete answer, cut into pieces of this size; 0 means one piece.
 pub(crate) fn whole(
     status: u16,
     headers: &[(String, String)],
@@ -54,7 +54,7 @@ pub(crate) fn whole(
     acts
 }
 
-/// An answer that ends a run well.
+/// Returns an answer that ends a run successfully.
 pub(crate) fn good(chat: bool) -> Vec<Act> {
     if !chat {
         return saying(&[WORDS.to_owned()]);
@@ -66,7 +66,7 @@ pub(crate) fn good(chat: bool) -> Vec<Act> {
     whole(200, &[], text.as_bytes(), 0)
 }
 
-/// An answer whose words come in these pieces, each in an event of its own.
+/// Returns an answer whose text comes in these pieces, each in its own event.
 pub(crate) fn saying(pieces: &[String]) -> Vec<Act> {
     let first = [
         json!({ "type": "message_start", "message": { "usage": { "input_tokens": 3, "output_tokens": 1 } } }),
@@ -89,10 +89,10 @@ pub(crate) fn saying(pieces: &[String]) -> Vec<Act> {
     acts
 }
 
-/// Much of nothing, packed: a gzip stream of that many zeros without its final checksum.
+/// Returns a gzip stream of this number of zeros, without the final checksum.
 pub(crate) fn packed_zeros(bytes: usize) -> Vec<Act> {
     const BLOCK: usize = 1 << 20;
-    // One flushed block of zeros may follow another: it only refers back to zeros.
+    // One flushed block of zeros may follow another, because it refers back only to zeros.
     let first = flushed(1, BLOCK);
     let block = flushed(2, BLOCK).split_off(first.len());
     vec![
@@ -104,13 +104,13 @@ pub(crate) fn packed_zeros(bytes: usize) -> Vec<Act> {
 fn flushed(blocks: usize, size: usize) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     for _ in 0..blocks {
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = gzip.write_all(&vec![0; size]).and_then(|()| gzip.flush());
     }
     gzip.get_ref().clone()
 }
 
-/// The bytes, packed.
+/// Compresses the bytes with gzip.
 pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let _ = gzip.write_all(bytes);

@@ -1,5 +1,5 @@
-//! The operations that prepare a case. Everything is made in the scratch directory; an operation that is not known is
-//! an error.
+//! The operations that prepare a case. All files are created in the scratch directory; an unknown operation is an
+//! error.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,13 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, random};
-use crate::listen::Listener;
+use crate::fixture::{CaseFixture, random};
+use crate::listen::TrapListener;
 use crate::product;
-use crate::tar::{Entry, archive};
+use crate::tar::{TarEntry, archive};
 
-/// Does one operation.
-pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
+/// Performs one operation of a case's `setup`.
+pub(crate) fn apply(fixture: &mut CaseFixture, op: &Value) -> Result<(), String> {
     let name = op["op"].as_str().ok_or("a setup step has no `op`")?;
     let text = |key: &str| {
         op[key]
@@ -24,17 +24,17 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
     };
     let io = |err: std::io::Error| format!("setup `{name}`: {err}");
     match name {
-        "git_init" => git_init(place, &place.own_path(text("path")?)?),
+        "git_init" => git_init(fixture, &fixture.own_path(text("path")?)?),
         "git_config" => {
-            let folder = place.own_path(text("path")?)?;
+            let folder = fixture.own_path(text("path")?)?;
             git(
-                place,
+                fixture,
                 &folder,
-                &["config", text("key")?, &place.filled(text("value")?)],
+                &["config", text("key")?, &fixture.filled(text("value")?)],
             )
             .map(drop)
         }
-        "listen" => listen(place, text("proto")?).map_err(|why| format!("setup `listen`: {why}")),
+        "listen" => listen(fixture, text("proto")?).map_err(|why| format!("setup `listen`: {why}")),
         "canary" => {
             let mut command = Command::new("sleep");
             command
@@ -43,36 +43,36 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
             let child = command.spawn().map_err(io)?;
-            place.set("@CANARY@", child.id().to_string());
-            place.canaries.push(child);
+            fixture.set("@CANARY@", child.id().to_string());
+            fixture.canaries.push(child);
             Ok(())
         }
         "env" => {
-            let value = place.filled(text("value")?);
+            let value = fixture.filled(text("value")?);
             for name in product::variable(text("name")?) {
-                place.env.push((name, value.clone()));
+                fixture.env.push((name, value.clone()));
             }
             Ok(())
         }
         "cwd" => {
-            place.cwd = place.own_path(text("path")?)?;
+            fixture.cwd = fixture.own_path(text("path")?)?;
             Ok(())
         }
         "trust" => {
-            let path = place.own_path(text("path")?)?;
+            let path = fixture.own_path(text("path")?)?;
             std::fs::create_dir_all(&path).map_err(io)?;
-            place.trusted.push(path);
+            fixture.trusted.push(path);
             Ok(())
         }
         "small_disk" => {
-            let path = place.own_path(text("path")?)?;
+            let path = fixture.own_path(text("path")?)?;
             let bytes = op["bytes"]
                 .as_u64()
                 .ok_or("setup `small_disk` needs `bytes`")?;
-            small_disk(place, path, bytes)
+            small_disk(fixture, path, bytes)
         }
         "race" => {
-            place.races.push(op.clone());
+            fixture.races.push(op.clone());
             Ok(())
         }
         "while_pending" => {
@@ -80,16 +80,16 @@ pub(crate) fn apply(place: &mut Fixture, op: &Value) -> Result<(), String> {
                 .as_array()
                 .ok_or("setup `while_pending` needs `do`")?
                 .clone();
-            place.while_pending =
+            fixture.while_pending =
                 Some((steps, op["then"].as_str().unwrap_or("approve").to_owned()));
             Ok(())
         }
-        other => apply_files(place, other, op),
+        other => apply_files(fixture, other, op),
     }
 }
 
-/// The operations that only make files.
-fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
+/// Performs the operations that only create files.
+fn apply_files(fixture: &CaseFixture, name: &str, op: &Value) -> Result<(), String> {
     let text = |key: &str| {
         op[key]
             .as_str()
@@ -98,55 +98,57 @@ fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
     let io = |err: std::io::Error| format!("setup `{name}`: {err}");
     match name {
         "file" => {
-            let path = place.write(text("path")?, text("text")?)?;
+            let path = fixture.write(text("path")?, text("text")?)?;
             if let Some(mode) = op["mode"].as_str() {
                 let mode = u32::from_str_radix(mode, 8)
-                    .map_err(|_| format!("`{mode}` is no file mode"))?;
+                    .map_err(|_| format!("`{mode}` is not a file mode"))?;
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).map_err(io)?;
             }
-            product::translate_file(place, &path)
+            product::translate_file(fixture, &path)
         }
         "bytes" => {
             let bytes = STANDARD
                 .decode(text("b64")?)
                 .map_err(|err| format!("setup `bytes`: {err}"))?;
-            place.write_bytes(text("path")?, &bytes).map(drop)
+            fixture.write_bytes(text("path")?, &bytes).map(drop)
         }
-        "dir" => std::fs::create_dir_all(place.own_path(text("path")?)?).map_err(io),
+        "dir" => std::fs::create_dir_all(fixture.own_path(text("path")?)?).map_err(io),
         "replace_dir" => {
-            let path = place.own_path(text("path")?)?;
+            let path = fixture.own_path(text("path")?)?;
             if path.exists() {
                 std::fs::rename(&path, path.with_extension("replaced")).map_err(io)?;
             }
             match op["target"].as_str() {
-                Some(target) => std::os::unix::fs::symlink(place.filled(target), path).map_err(io),
+                Some(target) => {
+                    std::os::unix::fs::symlink(fixture.filled(target), path).map_err(io)
+                }
                 None => std::fs::create_dir_all(path).map_err(io),
             }
         }
         "symlink" => {
             let (path, target) = (
-                place.own_path(text("path")?)?,
-                place.filled(text("target")?),
+                fixture.own_path(text("path")?)?,
+                fixture.filled(text("target")?),
             );
-            make_way(&path).map_err(io)?;
+            clear_path(&path).map_err(io)?;
             std::os::unix::fs::symlink(target, path).map_err(io)
         }
         "hardlink" => {
             let (path, target) = (
-                place.own_path(text("path")?)?,
-                place.own_path(text("target")?)?,
+                fixture.own_path(text("path")?)?,
+                fixture.own_path(text("target")?)?,
             );
-            make_way(&path).map_err(io)?;
+            clear_path(&path).map_err(io)?;
             std::fs::hard_link(target, path).map_err(io)
         }
         "fifo" => {
-            let path = place.own_path(text("path")?)?;
-            make_way(&path).map_err(io)?;
+            let path = fixture.own_path(text("path")?)?;
+            clear_path(&path).map_err(io)?;
             let mode = rustix::fs::Mode::from_raw_mode(0o644);
             rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).map_err(|err| io(err.into()))
         }
         "sparse" => {
-            let path = place.write_bytes(text("path")?, b"")?;
+            let path = fixture.write_bytes(text("path")?, b"")?;
             let size = op["bytes"].as_u64().ok_or("setup `sparse` needs `bytes`")?;
             std::fs::OpenOptions::new()
                 .write(true)
@@ -155,17 +157,15 @@ fn apply_files(place: &Fixture, name: &str, op: &Value) -> Result<(), String> {
                 .map_err(io)
         }
         "tar" => {
-            let bytes = packed(place, &op["entries"])?;
-            place.write_bytes(text("path")?, &bytes).map(drop)
+            let bytes = packed(fixture, &op["entries"])?;
+            fixture.write_bytes(text("path")?, &bytes).map(drop)
         }
-        other => Err(format!(
-            "`{other}` is not a setup operation that is known here"
-        )),
+        other => Err(format!("`{other}` is not a known setup operation")),
     }
 }
 
-/// What stands where something else is to be; a folder that holds something stays.
-fn make_way(path: &Path) -> std::io::Result<()> {
+/// Creates the parent folder and removes what is at the path, unless it is a folder that is not empty.
+fn clear_path(path: &Path) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -176,22 +176,22 @@ fn make_way(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// An archive of entries with a text or a link.
-pub(crate) fn packed(place: &Fixture, entries: &Value) -> Result<Vec<u8>, String> {
+/// Builds an archive of entries with a text or a link.
+pub(crate) fn packed(fixture: &CaseFixture, entries: &Value) -> Result<Vec<u8>, String> {
     let mut all = Vec::new();
     for entry in entries.as_array().ok_or("an archive needs `entries`")? {
         let name = entry["name"]
             .as_str()
             .ok_or("an entry of an archive needs a `name`")?;
-        let text = entry["text"].as_str().map(|text| place.filled(text));
-        let link = entry["link"].as_str().map(|link| place.filled(link));
+        let text = entry["text"].as_str().map(|text| fixture.filled(text));
+        let link = entry["link"].as_str().map(|link| fixture.filled(link));
         all.push((name, text.unwrap_or_default(), link));
     }
-    let entries: Vec<Entry<'_>> = all
+    let entries: Vec<TarEntry<'_>> = all
         .iter()
         .map(|(name, text, link)| match link {
-            Some(target) => Entry::Link { name, target },
-            None => Entry::File {
+            Some(target) => TarEntry::Link { name, target },
+            None => TarEntry::File {
                 name,
                 content: text.as_bytes(),
             },
@@ -200,12 +200,16 @@ pub(crate) fn packed(place: &Fixture, entries: &Value) -> Result<Vec<u8>, String
     archive(&entries)
 }
 
-/// A file system of that size over a folder; what is in the folder is carried over.
-fn small_disk(place: &mut Fixture, path: std::path::PathBuf, bytes: u64) -> Result<(), String> {
+/// Mounts a file system of this size over a folder and copies the folder's content into it.
+fn small_disk(
+    fixture: &mut CaseFixture,
+    path: std::path::PathBuf,
+    bytes: u64,
+) -> Result<(), String> {
     let cannot = |err: &dyn std::fmt::Display| format!("setup `small_disk`: {err}");
     std::fs::create_dir_all(&path).map_err(|err| cannot(&err))?;
     let mut held = Vec::new();
-    for file in Fixture::files(&path)
+    for file in CaseFixture::files(&path)
         .into_iter()
         .filter(|file| file.is_file())
     {
@@ -221,7 +225,7 @@ fn small_disk(place: &mut Fixture, path: std::path::PathBuf, bytes: u64) -> Resu
         Some(options.as_c_str()),
     )
     .map_err(|err| cannot(&err))?;
-    place.mounts.push(path);
+    fixture.mounts.push(path);
     for (bytes, file) in held {
         let folder = file.parent().unwrap_or(&file);
         std::fs::create_dir_all(folder)
@@ -232,7 +236,7 @@ fn small_disk(place: &mut Fixture, path: std::path::PathBuf, bytes: u64) -> Resu
     Ok(())
 }
 
-/// Whether this process may mount a file system.
+/// Returns whether this process may mount a file system.
 pub(crate) fn may_mount() -> bool {
     const SYS_ADMIN: u32 = 21;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -243,20 +247,20 @@ pub(crate) fn may_mount() -> bool {
     held.is_some_and(|held| held & (1 << SYS_ADMIN) != 0)
 }
 
-/// The commit that is checked out.
-pub(crate) fn head(place: &Fixture, folder: &Path) -> Result<String, String> {
-    git(place, folder, &["rev-parse", "HEAD"])
+/// Returns the commit that is checked out.
+pub(crate) fn head(fixture: &CaseFixture, folder: &Path) -> Result<String, String> {
+    git(fixture, folder, &["rev-parse", "HEAD"])
 }
 
-/// The text of a file in a commit, as it is stored.
+/// Returns the stored text of a file in a commit.
 pub(crate) fn blob(
-    place: &Fixture,
+    fixture: &CaseFixture,
     folder: &Path,
     revision: &str,
     file: &Path,
 ) -> Result<String, String> {
     git(
-        place,
+        fixture,
         folder,
         &[
             "cat-file",
@@ -266,7 +270,7 @@ pub(crate) fn blob(
     )
 }
 
-fn git_init(place: &Fixture, folder: &Path) -> Result<(), String> {
+fn git_init(fixture: &CaseFixture, folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|err| format!("setup `git_init`: {err}"))?;
     for args in [
         &["init", "-q"] as &[&str],
@@ -275,13 +279,13 @@ fn git_init(place: &Fixture, folder: &Path) -> Result<(), String> {
         &["add", "-A"],
         &["commit", "-qm", "first", "--allow-empty"],
     ] {
-        git(place, folder, args)?;
+        git(fixture, folder, args)?;
     }
     Ok(())
 }
 
-/// Git, with nothing of this machine's own settings; what it prints.
-fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<String, String> {
+/// Runs git without the machine's own settings; returns its output.
+fn git(fixture: &CaseFixture, folder: &Path, args: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     command
         .args([
@@ -296,7 +300,7 @@ fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<String, String> 
     command.current_dir(folder).env_clear().stdin(Stdio::null());
     command
         .env("PATH", product::search_path())
-        .env("HOME", place.value("@HOME@"))
+        .env("HOME", fixture.value("@HOME@"))
         .env("GIT_CONFIG_NOSYSTEM", "1");
     let output = command
         .output()
@@ -308,39 +312,39 @@ fn git(place: &Fixture, folder: &Path, args: &[&str]) -> Result<String, String> 
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn listen(place: &mut Fixture, proto: &str) -> Result<(), String> {
+fn listen(fixture: &mut CaseFixture, proto: &str) -> Result<(), String> {
     let io = |err: std::io::Error| err.to_string();
     let listener = match proto {
         "tcp" => {
-            let (listener, port) = Listener::tcp().map_err(io)?;
-            place.set("@PORT@", port.to_string());
+            let (listener, port) = TrapListener::tcp().map_err(io)?;
+            fixture.set("@PORT@", port.to_string());
             listener
         }
         "udp" => {
-            let (listener, port) = Listener::udp().map_err(io)?;
-            place.set("@UPORT@", port.to_string());
+            let (listener, port) = TrapListener::udp().map_err(io)?;
+            fixture.set("@UPORT@", port.to_string());
             listener
         }
         "unix" => {
-            let path = place.path("@OUT@/d.sock");
-            let listener = Listener::unix(&path).map_err(io)?;
-            place.set("@SOCK@", path.display().to_string());
+            let path = fixture.path("@OUT@/d.sock");
+            let listener = TrapListener::unix(&path).map_err(io)?;
+            fixture.set("@SOCK@", path.display().to_string());
             listener
         }
         "abstract" => {
             let name = format!("abs{}", random()?);
-            let listener = Listener::unnamed(&name).map_err(io)?;
-            place.set("@ABS@", name);
+            let listener = TrapListener::abstract_socket(&name).map_err(io)?;
+            fixture.set("@ABS@", name);
             listener
         }
-        other => return Err(format!("`{other}` is no protocol that is known here")),
+        other => return Err(format!("`{other}` is not a known protocol")),
     };
-    place.listeners.push(listener);
+    fixture.listeners.push(listener);
     Ok(())
 }
 
-/// An operation after the case began: only what changes files.
-pub(crate) fn apply_later(place: &Fixture, op: &Value) -> Result<(), String> {
+/// Performs an operation while the case is running; only operations that change files are allowed.
+pub(crate) fn apply_later(fixture: &CaseFixture, op: &Value) -> Result<(), String> {
     let known = [
         "file",
         "bytes",
@@ -355,5 +359,5 @@ pub(crate) fn apply_later(place: &Fixture, op: &Value) -> Result<(), String> {
     crate::holds(known.contains(&name), || {
         format!("`{name}` cannot be done after the case began")
     })?;
-    apply_files(place, name, op)
+    apply_files(fixture, name, op)
 }

@@ -1,20 +1,20 @@
-//! Just enough of a tar writer to plant hostile archives: names are written as given, whatever they say.
+//! A minimal tar writer for hostile archives: names are written unchecked.
 
-/// One entry: a file with its content, or a link with its target.
-pub(crate) enum Entry<'a> {
+/// One entry: a file with its content, or a symlink with its target.
+pub(crate) enum TarEntry<'a> {
     File { name: &'a str, content: &'a [u8] },
     Link { name: &'a str, target: &'a str },
 }
 
 const BLOCK: usize = 512;
 
-/// The archive.
-pub(crate) fn archive(entries: &[Entry<'_>]) -> Result<Vec<u8>, String> {
+/// Returns the bytes of the archive.
+pub(crate) fn archive(entries: &[TarEntry<'_>]) -> Result<Vec<u8>, String> {
     let mut all = Vec::new();
     for entry in entries {
         let (name, content, kind, target): (&str, &[u8], u8, &str) = match entry {
-            Entry::File { name, content } => (name, content, b'0', ""),
-            Entry::Link { name, target } => (name, &[], b'2', target),
+            TarEntry::File { name, content } => (name, content, b'0', ""),
+            TarEntry::Link { name, target } => (name, &[], b'2', target),
         };
         if name.len() > 100 || target.len() > 100 {
             return Err(format!(
@@ -51,11 +51,11 @@ mod tests {
     #[test]
     fn an_archive_is_what_tar_reads() {
         let entries = [
-            Entry::Link {
+            TarEntry::Link {
                 name: "l",
                 target: "../../out",
             },
-            Entry::File {
+            TarEntry::File {
                 name: "../../out/pwned",
                 content: b"x",
             },

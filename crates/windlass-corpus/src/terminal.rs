@@ -1,4 +1,4 @@
-//! The product at a real terminal of 100×30, typed to and read from.
+//! Runs the product in a real terminal of 100×30 characters, types into it and reads from it.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,35 +7,35 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
-use crate::child::{Ran, Watch, end_tree};
-use crate::fixture::Fixture;
+use crate::child::{ChildResult, ChildWatch, end_tree};
+use crate::fixture::CaseFixture;
 use crate::locked;
-use crate::product::{PROMPT, Product};
+use crate::product::{DrivenProduct, PROMPT};
 
-/// The most of a screen that is kept.
+/// The most bytes of terminal output that are kept.
 const MAX_SCREEN: usize = 32 << 20;
-/// More questions than a case can have.
+/// More questions than any case has.
 const MAX_QUESTIONS: usize = 32;
 const TICK: Duration = Duration::from_millis(4);
 
-/// How the terminal is, and who sits at it.
-pub(crate) struct Session<'a> {
+/// The terminal and the answers of its user.
+pub(crate) struct TerminalSession<'a> {
     /// With colours and a status line.
     pub(crate) colour: bool,
-    /// What the person does when asked: something first, then this answer.
+    /// The answer to every question. `before_answer` runs first.
     pub(crate) answer: &'a str,
     pub(crate) before_answer: &'a dyn Fn() -> Result<(), String>,
 }
 
-/// Runs the product at a terminal. What it showed is in `out`.
+/// Runs the product in a terminal. Its screen output is in `out`.
 pub(crate) fn run(
-    product: &Product,
-    place: &Fixture,
+    product: &DrivenProduct,
+    fixture: &CaseFixture,
     mode: &str,
     args: &[String],
-    session: &Session<'_>,
-    watch: &Watch<'_>,
-) -> Result<Ran, String> {
+    session: &TerminalSession<'_>,
+    watch: &ChildWatch<'_>,
+) -> Result<ChildResult, String> {
     let cannot = |err: &dyn std::fmt::Display| format!("no terminal: {err}");
     let size = PtySize {
         rows: 30,
@@ -48,9 +48,9 @@ pub(crate) fn run(
         .map_err(|err| cannot(&err))?;
     let mut command = CommandBuilder::new(product.binary());
     command.args(args);
-    command.cwd(&place.cwd);
+    command.cwd(&fixture.cwd);
     command.env_clear();
-    for (name, value) in product.env(place, mode) {
+    for (name, value) in product.env(fixture, mode) {
         command.env(name, value);
     }
     command.env("TERM", "xterm-256color");
@@ -71,9 +71,9 @@ pub(crate) fn run(
     );
     read(reader, screen.clone(), ended.clone());
     let pid = child.process_id().unwrap_or(0) as i32;
-    let (mut ran, mut looked, mut answered) = (Ran::default(), 0, 0);
+    let (mut ran, mut looked, mut answered) = (ChildResult::default(), 0, 0);
     let status = loop {
-        ran.seen.look(pid, watch);
+        ran.seen.sample(pid, watch);
         if let Ok(Some(status)) = child.try_wait() {
             break status;
         }
@@ -97,7 +97,7 @@ pub(crate) fn run(
     };
     ran.took = began.elapsed();
     ran.code = status.exit_code() as i32;
-    // The last words may still be on their way.
+    // The last output may still be in the pipe.
     let waited = Instant::now();
     while !ended.load(Ordering::Relaxed) && waited.elapsed() < Duration::from_millis(500) {
         std::thread::sleep(TICK);

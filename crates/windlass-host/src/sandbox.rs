@@ -332,7 +332,7 @@ impl Sandbox {
         })?;
         let ended = ended
             .await
-            .unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+            .unwrap_or_else(|_| Err(SandboxError::Gone("its helper process exited".to_owned())));
         drop(child);
         ended
     }
@@ -497,7 +497,7 @@ impl Sandbox {
             .enclose(listeners, move |result| drop(done.send(result)))?;
         let made = made
             .await
-            .unwrap_or_else(|_| Err(SandboxError::Gone("its supervisor was ended".to_owned())));
+            .unwrap_or_else(|_| Err(SandboxError::Gone("its helper process exited".to_owned())));
         let (place, mut listeners) = made?;
         let refused = Refused::default();
         let seen_home = if inside.tier == Tier::Namespaces {

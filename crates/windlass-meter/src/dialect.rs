@@ -1,49 +1,50 @@
-//! The four ways in which agents speak to a model, and how each of them says no. Pure: nothing is sent here.
+//! The four protocols in which agents talk to a model, and the form of an error in each of them. Pure: nothing is sent
+//! here.
 //!
-//! The statuses were chosen by looking at the agents: at a refused limit Claude Code stops after one call when it is 402
-//! (at 400 it tries again with fewer features), and Codex stops after one call when it is 400 (it tries 402, 403 and 5xx
-//! again). At 426 Codex gives up its web socket at once and asks again over HTTP.
+//! The statuses were chosen by testing the agents. On a call over the limit, Claude Code stops after one call with
+//! status 402 (with 400 it tries again with fewer features), and Codex stops after one call with 400 (it repeats 402,
+//! 403 and 5xx). On 426, Codex switches from its web socket to HTTP.
 
 use serde_json::{Value, json};
 use windlass_providers::Vendor;
 use windlass_providers::protocol::Protocol;
 
-/// A way to speak to a model.
+/// A protocol of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    /// Anthropic Messages.
+pub(super) enum AgentDialect {
+    /// The Anthropic Messages API.
     Anthropic,
-    /// OpenAI Responses.
+    /// The OpenAI Responses API.
     Responses,
-    /// OpenAI Chat Completions.
+    /// The OpenAI Chat Completions API.
     Chat,
-    /// Gemini's generateContent.
+    /// The `generateContent` API of Gemini.
     Gemini,
 }
 
-/// Why a request is not passed on.
+/// The reason why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// It shows another key than the one of this run.
+pub(super) enum RequestFault {
+    /// It does not have the key of this run.
     BadKey,
-    /// There is nothing at that address.
+    /// There is nothing at this URL.
     NotFound,
-    /// It cannot be read, or asks for something that cannot be counted.
+    /// It cannot be parsed, or asks for something that cannot be counted.
     Invalid,
-    /// It is too large.
+    /// It exceeds the maximum size.
     TooLarge,
-    /// It did not come in time.
+    /// It did not arrive in time.
     Late,
-    /// It wants another protocol than HTTP.
+    /// It asks for another protocol than HTTP.
     Upgrade,
-    /// A limit of the run, or the run itself, is over.
+    /// A limit of the run is reached, or the run is over.
     OverLimit,
-    /// The model's server could not be reached, or what it said cannot be passed on.
+    /// The model's server could not be reached, or its answer cannot be passed on.
     Upstream,
 }
 
-impl Dialect {
-    /// What a person calls it.
+impl AgentDialect {
+    /// Returns the name of the protocol for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Anthropic => "Anthropic Messages",
@@ -53,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// The models with which somebody would understand it, as people type them.
+    /// Returns the models that speak this protocol, as `-m` arguments for messages.
     pub(super) fn models(self) -> &'static str {
         match self {
             Self::Anthropic => "`-m anthropic/MODEL`, `-m bedrock/MODEL` or `-m vertex/MODEL`",
@@ -63,8 +64,8 @@ impl Dialect {
         }
     }
 
-    /// How answers of a vendor to this dialect are read; `None` where the vendor does not understand it. The second is
-    /// whether it is the vendor's own way.
+    /// Returns the protocol in which a vendor answers this dialect, and whether it is the vendor's main one; `None` if
+    /// the vendor does not support the dialect.
     pub(super) fn at(self, vendor: &Vendor) -> Option<(Protocol, bool)> {
         use Protocol as P;
         match (self, vendor.protocol) {
@@ -72,21 +73,21 @@ impl Dialect {
             | (Self::Responses, P::OpenAiResponses)
             | (Self::Chat, P::OpenAiChat)
             | (Self::Gemini, P::Gemini) => Some((vendor.protocol, true)),
-            // They serve chat completions beside it.
+            // These vendors also serve chat completions.
             (Self::Chat, P::OpenAiResponses | P::OllamaChat) => Some((P::OpenAiChat, false)),
             _ => None,
         }
     }
 
-    /// Status and body of a no.
-    pub(super) fn fault(self, fault: Fault, message: &str) -> (u16, Vec<u8>) {
+    /// Returns the status and body of an error.
+    pub(super) fn fault(self, fault: RequestFault, message: &str) -> (u16, Vec<u8>) {
         let status = self.status(fault);
         let body = match self {
             Self::Anthropic => {
                 json!({ "type": "error", "error": { "type": anthropic_word(fault), "message": message } })
             }
             Self::Responses | Self::Chat => {
-                let kind = if fault == Fault::Upstream {
+                let kind = if fault == RequestFault::Upstream {
                     "server_error"
                 } else {
                     "invalid_request_error"
@@ -100,21 +101,21 @@ impl Dialect {
         (status, body.to_string().into_bytes())
     }
 
-    fn status(self, fault: Fault) -> u16 {
+    fn status(self, fault: RequestFault) -> u16 {
         match fault {
-            Fault::BadKey => 401,
-            Fault::NotFound => 404,
-            Fault::Invalid => 400,
-            Fault::TooLarge => 413,
-            Fault::Late => 408,
-            Fault::Upgrade => 426,
-            Fault::OverLimit if self == Self::Anthropic => 402,
-            Fault::OverLimit => 400,
-            Fault::Upstream => 502,
+            RequestFault::BadKey => 401,
+            RequestFault::NotFound => 404,
+            RequestFault::Invalid => 400,
+            RequestFault::TooLarge => 413,
+            RequestFault::Late => 408,
+            RequestFault::Upgrade => 426,
+            RequestFault::OverLimit if self == Self::Anthropic => 402,
+            RequestFault::OverLimit => 400,
+            RequestFault::Upstream => 502,
         }
     }
 
-    /// A whole answer in the form in which the decoder of this dialect reads the event with the usage.
+    /// Wraps a complete answer in the event from which the decoder of this dialect reads the usage.
     pub(super) fn as_event(self, body: &str) -> String {
         match self {
             Self::Anthropic => format!(r#"{{"type":"message_start","message":{body}}}"#),
@@ -123,7 +124,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a whole answer declines, in the words that the decoder of events does not see.
+    /// Returns whether a complete answer is a refusal, in fields that the event decoder does not read.
     pub(super) fn declines(self, answer: &Value) -> bool {
         let refusal = |part: &Value| part["type"] == "refusal";
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -141,7 +142,7 @@ impl Dialect {
         }
     }
 
-    /// A list of models, where the server has none.
+    /// Returns a list of models, for vendors that have no such list.
     pub(super) fn model_list(self, names: &[&str]) -> Vec<u8> {
         let all = |row: fn(&str) -> Value| -> Value { names.iter().map(|id| row(id)).collect() };
         let list = match self {
@@ -161,35 +162,42 @@ impl Dialect {
     }
 }
 
-fn anthropic_word(fault: Fault) -> &'static str {
+fn anthropic_word(fault: RequestFault) -> &'static str {
     match fault {
-        Fault::BadKey => "authentication_error",
-        Fault::NotFound => "not_found_error",
-        Fault::Invalid | Fault::Late | Fault::Upgrade => "invalid_request_error",
-        Fault::TooLarge => "request_too_large",
-        Fault::OverLimit => "billing_error",
-        Fault::Upstream => "api_error",
+        RequestFault::BadKey => "authentication_error",
+        RequestFault::NotFound => "not_found_error",
+        RequestFault::Invalid | RequestFault::Late | RequestFault::Upgrade => {
+            "invalid_request_error"
+        }
+        RequestFault::TooLarge => "request_too_large",
+        RequestFault::OverLimit => "billing_error",
+        RequestFault::Upstream => "api_error",
     }
 }
 
-fn openai_code(fault: Fault) -> Option<&'static str> {
+fn openai_code(fault: RequestFault) -> Option<&'static str> {
     match fault {
-        Fault::BadKey => Some("invalid_api_key"),
-        Fault::NotFound => Some("not_found"),
-        Fault::TooLarge => Some("request_too_large"),
-        Fault::OverLimit => Some("budget_exceeded"),
-        Fault::Invalid | Fault::Late | Fault::Upgrade | Fault::Upstream => None,
+        RequestFault::BadKey => Some("invalid_api_key"),
+        RequestFault::NotFound => Some("not_found"),
+        RequestFault::TooLarge => Some("request_too_large"),
+        RequestFault::OverLimit => Some("budget_exceeded"),
+        RequestFault::Invalid
+        | RequestFault::Late
+        | RequestFault::Upgrade
+        | RequestFault::Upstream => None,
     }
 }
 
-fn gemini_word(fault: Fault) -> &'static str {
+fn gemini_word(fault: RequestFault) -> &'static str {
     match fault {
-        Fault::BadKey => "UNAUTHENTICATED",
-        Fault::NotFound => "NOT_FOUND",
-        Fault::Invalid | Fault::TooLarge | Fault::Upgrade => "INVALID_ARGUMENT",
-        Fault::Late => "DEADLINE_EXCEEDED",
-        Fault::OverLimit => "FAILED_PRECONDITION",
-        Fault::Upstream => "UNAVAILABLE",
+        RequestFault::BadKey => "UNAUTHENTICATED",
+        RequestFault::NotFound => "NOT_FOUND",
+        RequestFault::Invalid | RequestFault::TooLarge | RequestFault::Upgrade => {
+            "INVALID_ARGUMENT"
+        }
+        RequestFault::Late => "DEADLINE_EXCEEDED",
+        RequestFault::OverLimit => "FAILED_PRECONDITION",
+        RequestFault::Upstream => "UNAVAILABLE",
     }
 }
 
@@ -198,37 +206,37 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(dialect: Dialect, answer: Value, declines: bool) {
+    fn check(dialect: AgentDialect, answer: Value, declines: bool) {
         assert_eq!(dialect.declines(&answer), declines, "{answer}");
     }
 
     #[test]
-    fn a_whole_answer_says_that_it_declines() {
+    fn refusals_are_found_in_complete_answers() {
         check(
-            Dialect::Anthropic,
+            AgentDialect::Anthropic,
             json!({ "stop_reason": "refusal" }),
             true,
         );
         check(
-            Dialect::Anthropic,
+            AgentDialect::Anthropic,
             json!({ "stop_reason": "end_turn" }),
             false,
         );
         let output = |kind: &str| json!({ "output": [{ "type": "message", "content": [{ "type": kind }] }] });
-        check(Dialect::Responses, output("refusal"), true);
-        check(Dialect::Responses, output("output_text"), false);
+        check(AgentDialect::Responses, output("refusal"), true);
+        check(AgentDialect::Responses, output("output_text"), false);
         check(
-            Dialect::Chat,
+            AgentDialect::Chat,
             json!({ "choices": [{ "finish_reason": "content_filter" }] }),
             true,
         );
         check(
-            Dialect::Chat,
+            AgentDialect::Chat,
             json!({ "choices": [{ "message": { "refusal": "I cannot." } }] }),
             true,
         );
         check(
-            Dialect::Chat,
+            AgentDialect::Chat,
             json!({ "choices": [{ "finish_reason": "stop", "message": { "refusal": null } }] }),
             false,
         );

@@ -1,4 +1,4 @@
-//! The model endpoint as a runtime sees it, and why it stops serving.
+//! The model endpoint as a runtime sees it, and the reasons why it stops serving.
 
 use windlass_core::budget::{Limit, Usage};
 use windlass_core::enclosure::Enclosure;
@@ -7,47 +7,47 @@ use windlass_core::runtime::{Account, Outlet};
 use windlass_core::store::StoreError;
 use windlass_core::{BoxFuture, CancellationToken};
 
-/// Where the model traffic of a run goes, and who counts it.
+/// Receives and counts the model requests of a run.
 pub trait Endpoint: Send + Sync {
-    /// What the agent has to show there; it opens nothing else.
+    /// Returns the key that the agent must send. It is valid only here.
     fn key(&self) -> String;
-    /// Serves connections of the place until a call was refused because of a limit, the model cannot be had, or `done` is
-    /// cancelled, which gives `None`. A refusal has reached the agent by then, and what was under way is booked: it is
-    /// waited for, not dropped.
+    /// Serves connections from the enclosure. Returns when a call was refused because of a limit, when the model is not
+    /// available, or, with `None`, when `done` is cancelled. By then the agent has received the refusal, and all calls
+    /// are booked: pending calls are awaited, not dropped.
     fn serve<'a>(
         &'a self,
         place: &'a dyn Enclosure,
         ledger: Ledger<'a>,
         done: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>>;
-    /// What the last answer of the model's vendor failed with, if it did.
+    /// Returns the error of the vendor's last answer, if it failed.
     fn failing(&self) -> Option<ProviderError> {
         None
     }
-    /// Whether the model declined the last time it was asked for work. Many agents only say so in words.
+    /// Returns whether the model refused the last request for work. Many agents report that only as text.
     fn declined(&self) -> bool {
         false
     }
-    /// What went through since it was last asked.
+    /// Returns the usage since the last time this was called.
     fn take_usage(&self) -> Usage;
 }
 
-/// Where model calls are booked.
+/// The account and the log in which model calls are booked.
 #[derive(Clone, Copy)]
 pub struct Ledger<'a> {
-    /// What may be spent.
+    /// The budget that calls are reserved and booked in.
     pub account: &'a dyn Account,
-    /// Where warnings and waits are said.
+    /// The log for warnings and waits.
     pub outlet: &'a dyn Outlet,
 }
 
-/// Why no further model call is served.
+/// The reason why no further model call is served.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Trip {
-    /// The next call would cross this limit.
+    /// The next call would exceed this limit.
     OverBudget(Limit),
-    /// The model cannot be had.
+    /// The model is not available.
     Provider(ProviderError),
-    /// The model declined, and the agent asked it the same again and again.
+    /// The model refused, and the agent repeated the request again and again.
     Declined,
 }

@@ -1,22 +1,24 @@
-//! The model endpoint of an agent that is not ours. It speaks the agent's own protocol on one side and the vendor's on
-//! the other, holds the real key, and reserves, counts and prices every call on its way (decisions 7 and 9). What does
-//! not fit the limits of the run is refused before it is sent, in words that the agent understands.
+//! The model endpoint of an agent that is not built in. The agent sends its model requests here instead of to the
+//! vendor. The meter adds the real key, reserves, counts and prices every call, and passes the request on (decisions 7
+//! and 9). It refuses a request that does not fit the limits of the run before it is sent, with an error that the agent
+//! understands.
 //!
-//! A tour in the order of one request: `route` says where it goes, `ask` what is asked, `beyond` what is not
-//! passed on of it, `forward` reserves it, `passage` passes on the rest, `tee` reads the answer in passing, `desk` keeps the books, and
-//! `dialect` knows how to say no.
+//! The modules, in the order of one request: `route` finds out where it goes, `model_request` parses it,
+//! `vendor_actions` removes what must not be passed on, `handler` reserves the call, `forwarded_call` sends it, `tee`
+//! reads the usage from the answer while it streams back, and `billing` books the call. `dialect` formats errors in the
+//! agent's protocol.
 
-mod ask;
-mod beyond;
-mod desk;
+mod billing;
 mod dialect;
 mod endpoint;
-mod forward;
-mod passage;
+mod forwarded_call;
+mod handler;
+mod model_request;
 mod route;
 mod tee;
 #[cfg(test)]
 mod tests;
+mod vendor_actions;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,93 +40,93 @@ use windlass_providers::WireProvider;
 
 pub use self::endpoint::{Endpoint, Ledger, Trip};
 
-use self::desk::Desk;
-use self::forward::Shop;
+use self::billing::BillingQueue;
+use self::handler::RequestHandler;
 
-/// Connections at once; further ones wait.
+/// The most connections at a time; further ones wait.
 const MAX_CONNECTIONS: usize = 64;
-/// The largest head of a request.
+/// The largest request head, in bytes.
 const MAX_HEAD: usize = 256 << 10;
-/// How long a connection may say nothing between two requests, or take for the head of one.
-const HEAD: Duration = Duration::from_secs(120);
-/// How long the last answer may take to arrive.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Connections in a row that cannot be taken.
+/// The timeout for the head of a request, and for the pause before it on an open connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time that the last answer may take to reach the agent.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most consecutive connections that fail to be accepted.
 const MAX_REFUSED: u32 = 16;
-/// Bytes of chance in the key of a run.
-const KEY: usize = 24;
+/// Random bytes in the key of a run.
+const KEY_BYTES: usize = 24;
 
-/// The price that somebody set for a model.
+/// Looks up the price that the settings set for a model.
 pub type PriceOf = Arc<dyn Fn(&str) -> Option<Price> + Send + Sync>;
 
-/// Counts what a foreign agent spends.
+/// Counts what an agent that is not built in spends.
 pub struct Meter {
     key: String,
     upstreams: Vec<Arc<WireProvider>>,
     prices: PriceOf,
     cost_is_explicit: bool,
-    /// What requests take in memory.
-    room: Semaphore,
-    desk: Arc<Desk>,
+    /// Bounds the memory of request bodies.
+    body_memory: Semaphore,
+    billing: Arc<BillingQueue>,
 }
 
 impl Meter {
-    /// A meter in front of these vendors. A request goes to the first that understands it. `prices` is what the
-    /// configuration says of a model; where it says nothing, the vendor's table counts. With a cost limit that somebody
-    /// set, a model without a price is refused.
+    /// Creates a meter in front of these vendors. A request goes to the first one that speaks its protocol. `prices`
+    /// returns the price from the settings; without one the vendor's own table applies. If the user set a cost limit
+    /// (`cost_is_explicit`), a model without a known price is refused.
     pub fn new(
         upstreams: Vec<Arc<WireProvider>>,
         prices: PriceOf,
         cost_is_explicit: bool,
     ) -> std::io::Result<Self> {
-        let mut chance = [0; KEY];
-        getrandom::fill(&mut chance).map_err(std::io::Error::other)?;
-        let chance: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
-        // Some agents look at the beginning of a key; nobody takes this one for a real one.
-        let key = format!("sk-windlass-placeholder-{chance}");
-        let room = Semaphore::new(forward::ROOM);
+        let mut random = [0; KEY_BYTES];
+        getrandom::fill(&mut random).map_err(std::io::Error::other)?;
+        let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Some agents check how a key begins. No vendor accepts this one.
+        let key = format!("sk-windlass-placeholder-{random}");
+        let body_memory = Semaphore::new(handler::BODY_PERMITS);
         Ok(Self {
             key,
             upstreams,
             prices,
             cost_is_explicit,
-            room,
-            desk: Arc::default(),
+            body_memory,
+            billing: Arc::default(),
         })
     }
 }
 
-/// Takes connections and answers them, until nothing more is served and the agent knows.
+/// Accepts and serves connections until no further call is served and the agent has received the last answer.
 async fn serve<'a>(
-    shop: &Shop<'a>,
-    mut passages: mpsc::UnboundedReceiver<BoxFuture<'a, ()>>,
+    handler: &RequestHandler<'a>,
+    mut forwarded: mpsc::UnboundedReceiver<BoxFuture<'a, ()>>,
     place: &dyn Enclosure,
 ) -> Trip {
-    let desk = &shop.meter.desk;
+    let billing = &handler.meter.billing;
     let (mut connections, mut passing) = (FuturesUnordered::new(), FuturesUnordered::new());
     let mut accepting = place.accept();
     let mut refused = 0;
-    let mut last_words = std::pin::pin!(None);
+    let mut last_answer_timer = std::pin::pin!(None);
     loop {
         tokio::select! {
             biased;
-            Some(passage) = passages.recv() => passing.push(passage),
+            Some(forwarded_call) = forwarded.recv() => passing.push(forwarded_call),
             Some(()) = passing.next(), if !passing.is_empty() => {}
             Some(was_last) = connections.next(), if !connections.is_empty() => {
-                if let (true, Some(trip)) = (was_last, desk.trip()) {
+                if let (true, Some(trip)) = (was_last, billing.trip()) {
                     return trip;
                 }
             }
-            () = desk.stopped.notified(), if last_words.is_none() => {
-                last_words.set(desk.trip().map(|_| tokio::time::sleep(LAST_WORDS)));
+            () = billing.stopped.notified(), if last_answer_timer.is_none() => {
+                last_answer_timer.set(billing.trip().map(|_| tokio::time::sleep(LAST_ANSWER_TIMEOUT)));
             }
-            () = over(last_words.as_mut()) => if let Some(trip) = desk.trip() { return trip },
+            () = elapsed(last_answer_timer.as_mut()) => if let Some(trip) = billing.trip() { return trip },
             taken = &mut accepting, if connections.len().max(passing.len()) < MAX_CONNECTIONS => {
                 accepting = place.accept();
                 match taken {
                     Ok(wire) => {
                         refused = 0;
-                        connections.push(connection(shop, wire));
+                        connections.push(connection(handler, wire));
                     }
                     Err(err) if refused >= MAX_REFUSED => return Trip::Provider(unreachable_endpoint(&err)),
                     Err(_) => refused += 1,
@@ -134,8 +136,8 @@ async fn serve<'a>(
     }
 }
 
-/// When the time is over, where one was set.
-async fn over(time: Pin<&mut Option<tokio::time::Sleep>>) {
+/// Waits for the timer; without one it waits forever.
+async fn elapsed(time: Pin<&mut Option<tokio::time::Sleep>>) {
     match time.as_pin_mut() {
         Some(time) => time.await,
         None => std::future::pending().await,
@@ -154,60 +156,61 @@ impl Endpoint for Meter {
         done: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Option<Trip>, StoreError>> {
         Box::pin(async move {
-            self.desk.reopen();
-            let mut clerk = std::pin::pin!(self.desk.clerk(ledger));
-            let (passages, queue) = mpsc::unbounded_channel();
-            let shop = Shop {
+            self.billing.reopen();
+            let mut booking = std::pin::pin!(self.billing.run(ledger));
+            let (forwarded, queue) = mpsc::unbounded_channel();
+            let handler = RequestHandler {
                 meter: self,
                 ledger,
-                passages,
+                forwarded,
             };
             let trip = tokio::select! {
                 biased;
                 () = done.cancelled() => None,
-                trip = serve(&shop, queue, place) => Some(trip),
-                booked = &mut clerk => return booked.map(|()| self.desk.trip()),
+                trip = serve(&handler, queue, place) => Some(trip),
+                booked = &mut booking => return booked.map(|()| self.billing.trip()),
             };
-            self.desk.close();
-            clerk.await?;
-            Ok(trip.or_else(|| self.desk.trip()))
+            self.billing.close();
+            booking.await?;
+            Ok(trip.or_else(|| self.billing.trip()))
         })
     }
 
     fn failing(&self) -> Option<ProviderError> {
-        self.desk.failing()
+        self.billing.failing()
     }
 
     fn declined(&self) -> bool {
-        self.desk.declined()
+        self.billing.declined()
     }
 
     fn take_usage(&self) -> Usage {
-        self.desk.take_usage()
+        self.billing.take_usage()
     }
 }
 
-/// One connection to its end; whether nothing more is served after it.
-async fn connection(shop: &Shop<'_>, wire: Box<dyn Wire>) -> bool {
+/// Serves one connection to its end; returns whether no further call is served.
+async fn connection(handler: &RequestHandler<'_>, wire: Box<dyn Wire>) -> bool {
     let last = AtomicBool::new(false);
     let service = service_fn(|request| {
         let answer: BoxFuture<'_, _> = Box::pin(async {
-            Ok::<_, std::convert::Infallible>(shop.answer(request, &last).await)
+            Ok::<_, std::convert::Infallible>(handler.answer(request, &last).await)
         });
         answer
     });
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD);
-    // A connection that breaks is the agent's business; what it began to use is counted when its answer is dropped.
+    // A broken connection is no error here: a call that was sent is booked when its answer is dropped.
     let _ = server.serve_connection(TokioIo::new(wire), service).await;
     last.load(Ordering::Relaxed)
 }
 
 fn unreachable_endpoint(err: &std::io::Error) -> ProviderError {
-    let message = format!("connections of the agent to its model endpoint cannot be taken: {err}");
+    let message =
+        format!("the agent's connections to its model endpoint cannot be accepted: {err}");
     ProviderError {
         kind: ProviderErrorKind::Network {
             transient: false,

@@ -1,53 +1,52 @@
-//! Where a request of an agent wants to go, by method, path and headers alone. What is not written here is not passed
-//! on: the agent is inside the sandbox, and this address is its only way out. Pure; no body is read.
+//! Finds out where a request goes, from its method, path and headers alone. A path that is not listed here is rejected:
+//! the agent is in the sandbox, and this endpoint is its only way out. Pure; the body is not read.
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, UPGRADE};
 use hyper::{Method, Uri};
 
-use super::dialect::{Dialect, Fault};
+use super::dialect::{AgentDialect, RequestFault};
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A call of a model, which is counted.
-    Call(Target),
-    /// Somebody wants to know how many tokens a request takes. It is free.
-    Count(Target),
-    /// Which models there are, or what is known of one.
+    /// A model call, which costs something.
+    Call(CallTarget),
+    /// A question how many tokens a request has, which is free.
+    Count(CallTarget),
+    /// A list of models, or the description of one.
     Models {
-        /// How the answer is said.
-        dialect: Dialect,
-        /// The model.
+        dialect: AgentDialect,
+        /// The model to describe; `None` lists all.
         of: Option<String>,
     },
 }
 
-/// A call, as far as its address says.
+/// A call, as far as its URL describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    /// How it is said.
-    pub(super) dialect: Dialect,
-    /// The model and the word behind it, in the dialect that has them in the path.
+pub(super) struct CallTarget {
+    /// The protocol of the request.
+    pub(super) dialect: AgentDialect,
+    /// The model and the verb, in the dialect that has them in the path.
     pub(super) named: Option<(String, Verb)>,
-    /// What the vendor is told in the address.
+    /// The query that is passed on to the vendor.
     pub(super) query: Option<&'static str>,
 }
 
-/// What the path of a Gemini request asks for.
+/// The verb in the path of a Gemini request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// An answer as events.
+    /// An answer as a stream of events.
     Stream,
-    /// An answer as one list, which grows.
+    /// An answer as a JSON array that grows.
     List,
-    /// An answer as one document.
+    /// An answer as one JSON document.
     Whole,
-    /// A count.
+    /// A count of tokens.
     Count,
 }
 
 impl Verb {
-    /// Its word in the path.
+    /// Returns the verb as it stands in the path.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Stream | Self::List => "streamGenerateContent",
@@ -57,57 +56,66 @@ impl Verb {
     }
 }
 
-/// A no: in whose words, why, and the words.
-pub(super) type No = (Dialect, Fault, &'static str);
+/// A rejected request: the dialect of the answer, the reason, and the message.
+pub(super) type Rejection = (AgentDialect, RequestFault, &'static str);
 
-const NOTHING: &str = "there is nothing at this address; only model calls are passed on from here";
+const NOTHING: &str = "there is nothing at this URL; this endpoint passes on only model calls";
 
-/// Where the request goes, or why it does not.
+/// Returns where the request goes, or why it is rejected.
 pub(super) fn route(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
     key: &str,
-) -> Result<Route, No> {
+) -> Result<Route, Rejection> {
     let path = uri.path();
     let dialect = dialect_of(path, headers);
     let no = |fault, words| Err((dialect, fault, words));
     if uri.scheme().is_some() || uri.authority().is_some() || method == Method::CONNECT {
-        let words = "this is a model endpoint and no proxy";
-        return no(Fault::Invalid, words);
+        let words = "this is a model endpoint, not a proxy";
+        return no(RequestFault::Invalid, words);
     }
     let host = headers.get(HOST);
     if !host.is_none_or(|host| is_loopback(host.as_bytes())) {
-        let words = "requests for other hosts are not passed on from here";
-        return no(Fault::NotFound, words);
+        let words = "this endpoint does not pass on requests for other hosts";
+        return no(RequestFault::NotFound, words);
     }
     if !shows_key(uri, headers, key) {
-        let words = "this endpoint takes only the key that the agent of this run was given";
-        return no(Fault::BadKey, words);
+        let words = "this endpoint accepts only the key that the agent of this run was given";
+        return no(RequestFault::BadKey, words);
     }
     if headers.contains_key(UPGRADE) {
-        let words = "web sockets are not passed on from here; ask over HTTP";
-        return no(Fault::Upgrade, words);
+        let words = "this endpoint does not pass on web sockets; use HTTP";
+        return no(RequestFault::Upgrade, words);
     }
     let (get, post) = (method == Method::GET, method == Method::POST);
     let beta = has_pair(uri, "beta=true").then_some("beta=true");
-    let target = |dialect, query| Target {
+    let target = |dialect, query| CallTarget {
         dialect,
         named: None,
         query,
     };
     match path {
-        "/v1/messages" if post => Ok(Route::Call(target(Dialect::Anthropic, beta))),
-        "/v1/messages/count_tokens" if post => Ok(Route::Count(target(Dialect::Anthropic, beta))),
-        "/v1/responses" if post => Ok(Route::Call(target(Dialect::Responses, None))),
-        "/v1/chat/completions" if post => Ok(Route::Call(target(Dialect::Chat, None))),
+        "/v1/messages" if post => Ok(Route::Call(target(AgentDialect::Anthropic, beta))),
+        "/v1/messages/count_tokens" if post => {
+            Ok(Route::Count(target(AgentDialect::Anthropic, beta)))
+        }
+        "/v1/responses" if post => Ok(Route::Call(target(AgentDialect::Responses, None))),
+        "/v1/chat/completions" if post => Ok(Route::Call(target(AgentDialect::Chat, None))),
         "/v1/models" | "/v1beta/models" if get => Ok(Route::Models { dialect, of: None }),
-        _ => named(path, get, post, uri, dialect).map_or_else(|| no(Fault::NotFound, NOTHING), Ok),
+        _ => with_model(path, get, post, uri, dialect)
+            .map_or_else(|| no(RequestFault::NotFound, NOTHING), Ok),
     }
 }
 
-/// The addresses with a model in them.
-fn named(path: &str, get: bool, post: bool, uri: &Uri, dialect: Dialect) -> Option<Route> {
+/// Parses paths with a model in them.
+fn with_model(
+    path: &str,
+    get: bool,
+    post: bool,
+    uri: &Uri,
+    dialect: AgentDialect,
+) -> Option<Route> {
     let rest = path
         .strip_prefix("/v1beta/models/")
         .or_else(|| path.strip_prefix("/v1/models/"))?;
@@ -127,8 +135,8 @@ fn named(path: &str, get: bool, post: bool, uri: &Uri, dialect: Dialect) -> Opti
         "countTokens" => Verb::Count,
         _ => return None,
     };
-    let target = Target {
-        dialect: Dialect::Gemini,
+    let target = CallTarget {
+        dialect: AgentDialect::Gemini,
         named: Some((model.to_owned(), verb)),
         query: None,
     };
@@ -139,26 +147,26 @@ fn named(path: &str, get: bool, post: bool, uri: &Uri, dialect: Dialect) -> Opti
     })
 }
 
-/// In whose words the answer is, also when it is a no.
-fn dialect_of(path: &str, headers: &HeaderMap) -> Dialect {
+/// Returns the dialect of the answer, also for a rejected request.
+fn dialect_of(path: &str, headers: &HeaderMap) -> AgentDialect {
     if path.starts_with("/v1beta/")
         || path.contains("enerateContent")
         || headers.contains_key("x-goog-api-key")
     {
-        return Dialect::Gemini;
+        return AgentDialect::Gemini;
     }
     if path.starts_with("/v1/responses") {
-        return Dialect::Responses;
+        return AgentDialect::Responses;
     }
     let anthropic = path.starts_with("/v1/messages") || headers.contains_key("anthropic-version");
     if anthropic || headers.contains_key("x-api-key") {
-        Dialect::Anthropic
+        AgentDialect::Anthropic
     } else {
-        Dialect::Chat
+        AgentDialect::Chat
     }
 }
 
-/// One segment of a path that needs no escapes and does not climb.
+/// Returns whether the name is one path segment without escapes that is not `..`.
 fn is_model(name: &str) -> bool {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
@@ -184,7 +192,7 @@ fn is_loopback(host: &[u8]) -> bool {
     matches!(name, "127.0.0.1" | "localhost" | "[::1]")
 }
 
-/// Whether the key of this run is shown, in any of the places where agents put keys.
+/// Returns whether the request has the key of this run, in any of the places where agents put keys.
 fn shows_key(uri: &Uri, headers: &HeaderMap, key: &str) -> bool {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -209,7 +217,7 @@ fn shows_key(uri: &Uri, headers: &HeaderMap, key: &str) -> bool {
         .any(|shown| same(shown, key.as_bytes()))
 }
 
-/// Looks at every byte, so that the time it takes says nothing about the key.
+/// Compares every byte, so that the time it takes reveals nothing about the key.
 fn same(shown: &[u8], key: &[u8]) -> bool {
     let different = shown
         .iter()

@@ -1,7 +1,7 @@
-//! The answer on its way to the agent: every piece goes on as it came, and the decoder of the protocol looks at it in
-//! passing. It is read to its end also when the agent does not listen any more, because the vendor bills all of it, and
-//! cut where it gets longer than was reserved. Nothing is held back, except for what may be the beginning of a key.
-//! Binary messages of one host go on as the events inside them.
+//! Passes an answer on to the agent while the decoder of the protocol reads its usage. The answer is read to its end
+//! even if the agent hangs up, because the vendor bills all of it; it is cut if it gets longer than was reserved.
+//! Nothing is held back except for bytes that may be the beginning of a key. The binary frames of Bedrock are passed on
+//! as server-sent events.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,28 +17,28 @@ use windlass_providers::framing::{Event, Framer, Framing};
 use windlass_providers::http::HttpBody;
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks, bedrock};
 
-use super::desk::Call;
-use super::dialect::Dialect;
+use super::billing::MeteredCall;
+use super::dialect::AgentDialect;
 
 /// The body of an answer to the agent.
-pub(super) enum Reply {
-    /// All of it is here.
+pub(super) enum AnswerBody {
+    /// The complete body; `None` once it was sent.
     Whole(Option<Bytes>),
-    /// It comes from the vendor.
+    /// Chunks that arrive from the vendor.
     Stream(mpsc::Receiver<Piece>),
 }
 
-/// A piece of an answer, or how it broke off.
+/// A chunk of an answer, or the error that ended it.
 pub(super) type Piece = Result<Bytes, ProviderError>;
 
-impl Reply {
-    /// Bytes that are all here.
+impl AnswerBody {
+    /// Returns a complete body.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()))
     }
 }
 
-impl Body for Reply {
+impl Body for AnswerBody {
     type Data = Bytes;
     type Error = ProviderError;
 
@@ -68,12 +68,12 @@ impl Body for Reply {
     }
 }
 
-/// An answer that is passed on and read.
+/// An answer that is passed on and read at the same time.
 pub(super) struct Tee<'a> {
     body: HttpBody,
-    reader: Reader,
+    reader: UsageReader,
     mask: KeyMask<'a>,
-    call: Call,
+    call: MeteredCall,
 }
 
 impl<'a> Tee<'a> {
@@ -81,17 +81,17 @@ impl<'a> Tee<'a> {
         body: HttpBody,
         protocol: Protocol,
         upstream: &'a WireProvider,
-        call: Call,
+        call: MeteredCall,
     ) -> Self {
         Self {
             body,
-            reader: Reader::new(protocol, &upstream.vendor().quirks),
+            reader: UsageReader::new(protocol, &upstream.vendor().quirks),
             mask: KeyMask::new(upstream),
             call,
         }
     }
 
-    /// Reads to the end, and passes on as long as the agent listens.
+    /// Reads the answer to its end, and passes it on as long as the agent listens.
     pub(super) async fn run(mut self, onward: mpsc::Sender<Piece>) {
         while let Some(piece) = poll_fn(|cx| self.body.poll_piece(cx)).await {
             let piece = match piece {
@@ -128,16 +128,16 @@ fn too_long(output: u64) -> ProviderError {
     ProviderError {
         kind: ProviderErrorKind::InvalidResponse,
         message: format!(
-            "the model's server sent more than the {output} tokens that were asked for; the answer was cut"
+            "the model's server sent more than the {output} tokens that were asked for; the rest was cut off"
         ),
         status: None,
     }
 }
 
-/// Hides the vendor's keys in an answer, also where one lies in two pieces.
+/// Masks the vendor's keys in an answer, also if a key is split between two chunks.
 pub(super) struct KeyMask<'a> {
     upstream: &'a WireProvider,
-    /// May be the beginning of a key.
+    /// Bytes that may be the beginning of a key.
     held: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ impl<'a> KeyMask<'a> {
         Self { upstream, held }
     }
 
-    /// The part of the answer that can go on.
+    /// Adds a chunk; returns the part that can be passed on.
     pub(super) fn push(&mut self, piece: &[u8]) -> Bytes {
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(piece);
@@ -156,33 +156,33 @@ impl<'a> KeyMask<'a> {
         all.into()
     }
 
-    /// The bytes that were held back, when the answer ends.
+    /// Returns the bytes that were held back, at the end of the answer.
     pub(super) fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }
 }
 
-/// Reads an answer in passing.
-struct Reader {
+/// Reads the usage from an answer.
+struct UsageReader {
     framer: Framer,
     decoder: Decoder,
     batch: Batch,
-    /// What goes on instead of the pieces, where they are binary messages.
-    events: Option<Events>,
-    /// The rest is passed on and not read.
+    /// Set for binary frames: the events that are passed on instead.
+    events: Option<SseWriter>,
+    /// The rest is passed on without being read.
     done: bool,
 }
 
 #[derive(Default)]
-struct Events {
+struct SseWriter {
     out: Vec<u8>,
     event: Vec<u8>,
 }
 
-impl Reader {
+impl UsageReader {
     fn new(protocol: Protocol, quirks: &Quirks) -> Self {
-        let events = (protocol.framing() == Framing::AwsEventStream).then(Events::default);
-        // Behind the frames it is the protocol that the agent speaks.
+        let events = (protocol.framing() == Framing::AwsEventStream).then(SseWriter::default);
+        // Inside the frames it is the protocol that the agent speaks.
         let inner = if events.is_some() {
             Protocol::AnthropicMessages
         } else {
@@ -197,16 +197,16 @@ impl Reader {
         }
     }
 
-    /// The end that a call is settled with whose answer breaks off here.
-    fn broken(&self, call: &Call) -> CallEnd {
+    /// Returns how a call is settled if its answer breaks off here.
+    fn broken(&self, call: &MeteredCall) -> CallEnd {
         match call.record.received.bytes() {
             0 => CallEnd::Unknown,
             _ => CallEnd::Cut,
         }
     }
 
-    /// Reads a piece and gives back what goes on.
-    fn read(&mut self, piece: Bytes, call: &mut Call) -> Bytes {
+    /// Reads a chunk; returns what is passed on.
+    fn read(&mut self, piece: Bytes, call: &mut MeteredCall) -> Bytes {
         if self.done && self.events.is_none() {
             return piece;
         }
@@ -228,10 +228,11 @@ impl Reader {
                 if let Some(events) = &mut self.events {
                     events.fail(&err);
                 }
-                // The vendor itself says that nothing more comes.
+                // The vendor itself says that nothing more follows.
                 call.end(CallEnd::Cut, Some(err));
             }
-            // The agent may ask again as soon as it has read this, so it is booked before it goes on.
+            // The agent may send the next request as soon as it has read this, so the call must be booked before it is
+            // passed on.
             Ok(()) if self.decoder.ended() => {
                 self.done = true;
                 call.complete();
@@ -244,8 +245,8 @@ impl Reader {
         }
     }
 
-    /// The body is over.
-    fn finish(&mut self, call: &mut Call) {
+    /// Handles the end of the body.
+    fn finish(&mut self, call: &mut MeteredCall) {
         if self.done {
             return;
         }
@@ -256,7 +257,7 @@ impl Reader {
             events,
             ..
         } = self;
-        // Half an event at the end is a cut, and nothing else.
+        // An incomplete event at the end only means that the answer was cut.
         let _ = framer.finish(|event| match events {
             Some(events) => events.take(&event, decoder, batch),
             None => decoder.event(&event, batch),
@@ -270,14 +271,14 @@ impl Reader {
         }
     }
 
-    fn note(&mut self, call: &mut Call) {
+    fn note(&mut self, call: &mut MeteredCall) {
         while let Some(chunk) = self.batch.pop() {
             note(chunk, call);
         }
     }
 }
 
-fn note(chunk: Chunk, call: &mut Call) {
+fn note(chunk: Chunk, call: &mut MeteredCall) {
     match chunk {
         Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::CallArgs { json: text, .. } => {
             call.record.received.push(&text);
@@ -288,8 +289,8 @@ fn note(chunk: Chunk, call: &mut Call) {
     }
 }
 
-impl Events {
-    /// Takes the event out of its message, reads it and writes it as the agent expects it.
+impl SseWriter {
+    /// Unwraps the event from its frame, reads it and writes it as a server-sent event.
     fn take(
         &mut self,
         event: &Event<'_>,
@@ -297,7 +298,7 @@ impl Events {
         batch: &mut Batch,
     ) -> Result<(), ProviderError> {
         #[derive(serde::Deserialize)]
-        struct Kind<'a> {
+        struct EventType<'a> {
             #[serde(borrow, rename = "type")]
             kind: std::borrow::Cow<'a, str>,
         }
@@ -306,7 +307,7 @@ impl Events {
         }
         let text = String::from_utf8_lossy(&self.event);
         let kind =
-            serde_json::from_str::<Kind<'_>>(&text).map_or("message".into(), |kind| kind.kind);
+            serde_json::from_str::<EventType<'_>>(&text).map_or("message".into(), |kind| kind.kind);
         let inner = Event {
             name: "message".into(),
             data: text.as_ref().into(),
@@ -316,14 +317,15 @@ impl Events {
         read
     }
 
-    /// Says a failure that came in the place of an event.
+    /// Writes an error event.
     fn fail(&mut self, err: &ProviderError) {
-        let (_, body) = Dialect::Anthropic.fault(super::dialect::Fault::Upstream, &err.message);
+        let (_, body) =
+            AgentDialect::Anthropic.fault(super::dialect::RequestFault::Upstream, &err.message);
         write(&mut self.out, "error", &String::from_utf8_lossy(&body));
     }
 }
 
-/// One server-sent event. Line ends inside it begin a further line of data.
+/// Writes one server-sent event. A line break inside the data starts another `data:` line.
 fn write(out: &mut Vec<u8>, name: &str, data: &str) {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     out.extend_from_slice(format!("event: {name}\n").as_bytes());
@@ -335,19 +337,24 @@ fn write(out: &mut Vec<u8>, name: &str, data: &str) {
     out.push(b'\n');
 }
 
-/// Reads an answer that is no stream, and settles its call.
-pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], mut call: Call) {
+/// Reads an answer that is not a stream, and settles its call.
+pub(super) fn read_whole(
+    dialect: AgentDialect,
+    quirks: &Quirks,
+    body: &[u8],
+    mut call: MeteredCall,
+) {
     let Ok(answer) = serde_json::from_slice::<serde_json::Value>(body) else {
-        return; // cut, or no answer of a model: the rest may be billed
+        return; // a cut answer or no model answer: dropping the call books its reservation
     };
     let protocol = match dialect {
-        Dialect::Anthropic => Protocol::AnthropicMessages,
-        Dialect::Responses => Protocol::OpenAiResponses,
-        Dialect::Chat => Protocol::OpenAiChat,
-        Dialect::Gemini => Protocol::Gemini,
+        AgentDialect::Anthropic => Protocol::AnthropicMessages,
+        AgentDialect::Responses => Protocol::OpenAiResponses,
+        AgentDialect::Chat => Protocol::OpenAiChat,
+        AgentDialect::Gemini => Protocol::Gemini,
     };
     let (mut decoder, mut batch) = (protocol.decoder(quirks), Batch::default());
-    // One vendor answers in a list that grows.
+    // Gemini can answer with a JSON array that grows.
     let parts = match &answer {
         serde_json::Value::Array(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
@@ -357,7 +364,7 @@ pub(super) fn read_whole(dialect: Dialect, quirks: &Quirks, body: &[u8], mut cal
             name: "message".into(),
             data: dialect.as_event(&part.to_string()).into(),
         };
-        // An event that cannot be read reports nothing, and is counted by its size.
+        // An event that cannot be parsed reports no usage and is counted by its size.
         let _ = decoder.event(&event, &mut batch);
     }
     while let Some(chunk) = batch.pop() {

@@ -1,11 +1,11 @@
-//! The meter as an agent and a vendor see it: what goes through, what is counted, and what is refused.
+//! Tests the meter between a scripted vendor and an agent: what it passes on, counts and refuses.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod declined;
-mod door;
 mod hosted;
 mod lab;
-mod settling;
+mod rejected;
+mod settlement;
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use windlass_core::provider::{Chunk, ProviderErrorKind};
 use windlass_providers::framing::Framer;
 use windlass_providers::protocol::{Batch, Protocol, Quirks};
 
-use self::lab::{Act, Booked, ByteServer, Lab, REAL_KEY, events, saying, upstream, whole};
+use self::lab::{Act, Booked, ByteServer, MeterLab, REAL_KEY, events, saying, upstream, whole};
 use crate::endpoint::{Endpoint as _, Trip};
 
 const MESSAGES: &str = "/v1/messages?beta=true";
@@ -47,7 +47,7 @@ fn tokens(max: u64) -> Budget {
     }
 }
 
-/// Vendor, path and body of each dialect.
+/// The vendor, path and body of each dialect.
 fn dialect(name: &str) -> (Protocol, &'static str, &'static str, &'static str) {
     match name {
         "anthropic" => (
@@ -68,7 +68,7 @@ fn dialect(name: &str) -> (Protocol, &'static str, &'static str, &'static str) {
     }
 }
 
-/// What the decoder alone makes of a stream: the last report, and whether the answer is whole.
+/// Decodes a stream without the meter: the last usage report, and whether the answer is complete.
 fn decoded(protocol: Protocol, body: &[u8]) -> (Option<Usage>, bool) {
     let (mut framer, mut decoder) = (
         Framer::new(protocol.framing()),
@@ -103,7 +103,7 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
         let body = recording(name);
         let (protocol, id, path, ask) = dialect(name.split('_').next().unwrap());
         let vendor = saying(events(&body));
-        let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
+        let lab = MeterLab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
         let (answer, trip) = lab.call(path, ask).await;
         assert_eq!((answer.status, trip), (200, None), "{name}");
         assert!(answer.body == body, "{name} was changed on its way");
@@ -111,7 +111,7 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
         let booked = lab.booked();
         assert_eq!(booked.len(), 1, "{name}");
         match (usage, whole) {
-            // An absurd report is none.
+            // An impossible report is ignored.
             (Some(usage), true) if usage.output < u64::MAX => assert_eq!(
                 (booked[0].usage, booked[0].estimated),
                 (usage, false),
@@ -124,7 +124,7 @@ async fn recorded_streams_pass_byte_for_byte_and_are_booked_as_reported() {
     }
 }
 
-/// One door: what reaches the vendor.
+/// Checks what reaches the vendor.
 #[track_caller]
 fn check_heard(request: &str, path: &str, says: &[&str], never: &[&str]) {
     assert!(
@@ -142,7 +142,7 @@ fn check_heard(request: &str, path: &str, says: &[&str], never: &[&str]) {
 #[tokio::test]
 async fn the_real_key_goes_out_and_the_placeholder_stays() {
     let vendor = saying(events(recording("anthropic_text_and_parallel_calls.sse")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let key = lab.meter.key();
     let more = format!(
         "\r\nauthorization: Bearer {key}\r\ncookie: a=b\r\nx-amz-security-token: t\r\nanthropic-beta: one,two\r\n\
@@ -167,8 +167,8 @@ async fn the_real_key_goes_out_and_the_placeholder_stays() {
     assert!(!answer.head.contains(REAL_KEY) && !answer.text().contains(REAL_KEY));
 }
 
-/// One door: a request with 5,000 tokens left is limited to what fits, in the field of its dialect. `LEFT` stands for
-/// what its own words leave of them, and `HALF` for a half of that.
+/// Checks that a request with 5,000 tokens left is limited to what fits, in the field of its dialect. `LEFT` stands for
+/// the tokens that its own text leaves, and `HALF` for half of that.
 async fn check_lowered(name: &str, ask: &str, expect: &str) {
     let (_, id, path, _) = dialect(name);
     let body = recording(match name {
@@ -178,7 +178,7 @@ async fn check_lowered(name: &str, ask: &str, expect: &str) {
         _ => "gemini_thoughts_signatures_and_parallel_calls.sse",
     });
     let vendor = saying(events(body));
-    let lab = Lab::new(vec![upstream(id, &vendor.url)], tokens(5_000));
+    let lab = MeterLab::new(vec![upstream(id, &vendor.url)], tokens(5_000));
     let (answer, _) = lab.call(path, ask).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let left = 5_000 - Estimator::default().tokens(ask.len());
@@ -233,7 +233,7 @@ async fn the_output_is_lowered_to_what_is_left() {
         r#""thinking":{"type":"enabled","budget_tokens":HALF}"#,
     )
     .await;
-    // A model nobody knows is told where to end, and one that fits is passed on as it is.
+    // An unknown model gets a maximum, and a known one that fits is passed on unchanged.
     check_lowered(
         "chat",
         r#"{"model":"nobody-1"}"#,
@@ -265,11 +265,11 @@ async fn a_chat_stream_is_made_to_report_its_usage() {
     .await;
 }
 
-/// One door: a call that would cross the limit is not sent, and said in the dialect.
+/// Checks that a call over the limit is not sent, and that the error has the form of the dialect.
 async fn check_refused(name: &str, status: u16, place: &str, word: &str) {
     let (_, id, path, ask) = dialect(name);
     let vendor = saying(Vec::new());
-    let lab = Lab::new(vec![upstream(id, &vendor.url)], tokens(1_000));
+    let lab = MeterLab::new(vec![upstream(id, &vendor.url)], tokens(1_000));
     let (answer, trip) = lab.call(path, ask).await;
     assert_eq!(
         (answer.status, trip),
@@ -312,10 +312,10 @@ const PRICE: Price = Price {
 };
 
 #[tokio::test]
-async fn money_counts_by_the_price_that_was_set() {
+async fn the_configured_price_applies() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
     let vendor = saying(events(&body));
-    let lab = Lab::priced(
+    let lab = MeterLab::priced(
         vec![upstream("anthropic", &vendor.url)],
         Budget::UNLIMITED,
         Some(PRICE),
@@ -327,7 +327,7 @@ async fn money_counts_by_the_price_that_was_set() {
         cost_micros: Some(1_000),
         ..Budget::UNLIMITED
     };
-    let lab = Lab::priced(
+    let lab = MeterLab::priced(
         vec![upstream("anthropic", &vendor.url)],
         cost,
         Some(PRICE),
@@ -338,10 +338,10 @@ async fn money_counts_by_the_price_that_was_set() {
 }
 
 #[tokio::test]
-async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_so_many_words() {
+async fn an_unknown_price_is_warned_of_once_and_refused_with_a_cost_limit() {
     let vendor = saying(events(recording("anthropic_text_and_parallel_calls.sse")));
     let ask = r#"{"model":"nobody-1","max_tokens":10,"stream":true}"#;
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         for _ in 0..2 {
             assert_eq!(lab.ask(&lab.post(MESSAGES, ask)).await.status, 200);
@@ -358,7 +358,7 @@ async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_
             .count(),
         1
     );
-    let lab = Lab::priced(
+    let lab = MeterLab::priced(
         vec![upstream("anthropic", &vendor.url)],
         Budget::UNLIMITED,
         None,
@@ -377,7 +377,7 @@ async fn an_unknown_price_is_said_once_and_refused_where_the_cost_is_limited_in_
     assert_eq!(vendor.requests().len(), 2);
 }
 
-/// Reads from a connection until these words were there.
+/// Reads from a connection until this text arrived.
 async fn read_until(wire: &mut tokio::io::DuplexStream, words: &str) -> String {
     let (mut all, mut piece) = (Vec::new(), vec![0; 4_096]);
     loop {
@@ -410,7 +410,7 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
         ]
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut wire = lab.place.connect();
         wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
@@ -434,9 +434,9 @@ async fn the_first_bytes_do_not_wait_for_the_rest() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_when_serving_ends_is_counted() {
+async fn calls_in_progress_when_serving_ends_are_booked() {
     let vendor = ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Hang]).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let mut wire = lab.place.connect();
     lab.during(async {
         wire.write_all(lab.post(MESSAGES, ASK_MESSAGES).as_bytes())
@@ -452,14 +452,14 @@ async fn what_is_under_way_when_serving_ends_is_counted() {
 }
 
 #[tokio::test]
-async fn calls_beside_each_other_hold_their_part() {
-    // Each wants 6,000 of 10,000: the second gets what is left, and the third waits until one of them is booked.
+async fn concurrent_calls_hold_their_reservations() {
+    // Each wants 6,000 of 10,000: the second gets the rest, and the third waits until one of them is booked.
     let script = |number: usize, _: &str| match number {
         0 | 1 => vec![Act::Say(open_stream()), Act::Wait, Act::Say(END.into())],
         _ => vec![Act::Say(open_stream()), Act::Say(END.into())],
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
     let ask = ASK_MESSAGES.replace("9000", "6000");
     lab.during(async {
         let (mut one, mut two, mut three) = (
@@ -503,10 +503,10 @@ fn max_tokens(request: &str) -> u64 {
     body["max_tokens"].as_u64().unwrap()
 }
 
-/// One door: how many calls reach a vendor that always fails like this, and how it ends.
+/// Checks how many calls reach a vendor that always fails like this, and how serving ends.
 async fn check_failing(status: u16, body: &str, calls: usize, kind: &str) {
     let vendor = saying(whole(status, "application/json", body));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (_, trip) = lab
         .during(async {
             for _ in 0..calls {
@@ -535,7 +535,7 @@ async fn check_failing(status: u16, body: &str, calls: usize, kind: &str) {
 }
 
 #[tokio::test]
-async fn a_vendor_that_fails_in_a_row_ends_it() {
+async fn consecutive_vendor_failures_end_serving() {
     let says = format!(r#"{{"type":"error","error":{{"type":"x","message":"no, {REAL_KEY}"}}}}"#);
     check_failing(500, &says, 4, "unavailable").await;
     check_failing(429, &says, 6, "rate_limited").await;
@@ -551,14 +551,14 @@ async fn a_vendor_that_fails_in_a_row_ends_it() {
 }
 
 #[tokio::test]
-async fn a_success_between_failures_and_a_wrong_request_do_not_end_it() {
+async fn a_success_between_failures_and_an_invalid_request_do_not_end_serving() {
     let script = |number: usize, _: &str| match number % 4 {
         3 => vec![Act::Say(events(format!("{START}{TEXT}{END}")))],
         2 => vec![Act::Say(whole(400, "application/json", "{}"))],
         _ => vec![Act::Say(whole(529, "application/json", "{}"))],
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (statuses, trip) = lab
         .during(async {
             let mut all = Vec::new();
@@ -575,13 +575,13 @@ async fn a_success_between_failures_and_a_wrong_request_do_not_end_it() {
 }
 
 #[tokio::test]
-async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
+async fn a_side_request_does_not_hide_that_the_work_fails() {
     let script = |_: usize, heard: &str| match heard.contains("\"tools\"") {
         true => vec![Act::Say(whole(500, "application/json", "{}"))],
         false => vec![Act::Say(events(format!("{START}{TEXT}{END}")))],
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let work = ASK_MESSAGES.replacen(
         '{',
         r#"{"tools":[{"name":"write","input_schema":{"type":"object"}}],"#,
@@ -604,11 +604,11 @@ async fn a_call_beside_the_work_does_not_hide_that_the_work_fails() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_and_ends_it_after_a_while() {
+async fn an_unreachable_vendor_ends_serving_after_some_calls() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", free.local_addr().unwrap());
     drop(free);
-    let lab = Lab::new(vec![upstream("anthropic", &url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &url)], Budget::UNLIMITED);
     let (answer, trip) = lab
         .during(async {
             let mut last = None;
@@ -630,7 +630,7 @@ async fn nobody_there_is_said_and_ends_it_after_a_while() {
 async fn counting_tokens_and_listing_models_are_free() {
     let vendor = saying(whole(200, "application/json", r#"{"input_tokens":12}"#));
     let count = "/v1/messages/count_tokens?beta=true";
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(1));
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], tokens(1));
     let (answer, trip) = lab.call(count, ASK_MESSAGES).await;
     assert_eq!(
         (answer.status, answer.text().as_str(), trip),
@@ -655,7 +655,7 @@ async fn counting_tokens_and_listing_models_are_free() {
             "GET /v1/models/claude-x"
         ]
     );
-    let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], tokens(1));
+    let lab = MeterLab::new(vec![upstream("bedrock", &vendor.url)], tokens(1));
     let (answer, _) = lab.call(count, ASK_MESSAGES).await;
     assert_eq!(
         (answer.status, answer.text().as_str()),
@@ -673,10 +673,10 @@ async fn counting_tokens_and_listing_models_are_free() {
     assert_eq!(vendor.requests().len(), 3);
 }
 
-/// One door: an answer in one document, and what is booked for it.
+/// Checks what is booked for an answer in one document.
 async fn check_whole(id: &str, path: &str, ask: &str, answer: &str, expect: Option<[u64; 4]>) {
     let vendor = saying(whole(200, "application/json", answer));
-    let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
     let (got, _) = lab.call(path, ask).await;
     assert_eq!((got.status, got.text().as_str()), (200, answer));
     let booked = lab.booked();

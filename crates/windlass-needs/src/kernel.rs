@@ -1,4 +1,4 @@
-//! Probes of single system calls.
+//! Probes for single system calls.
 #![allow(
     unsafe_code,
     reason = "no crate that is small enough for a test helper has these calls"
@@ -7,11 +7,11 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-/// Makes `landlock_create_ruleset` return the version.
+/// The flag that makes `landlock_create_ruleset` return the version.
 const VERSION: libc::c_uint = 1;
 
 pub(crate) fn landlock() -> Result<(), String> {
-    // SAFETY: with this flag the call reads no memory.
+    // SAFETY: with this flag the kernel reads no memory.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -30,7 +30,7 @@ pub(crate) fn landlock() -> Result<(), String> {
     }
 }
 
-/// Tries it on a thread of its own: a filter stays as long as the thread that installed it.
+/// Tries it on a new thread, because a filter cannot be removed from the thread that installed it.
 pub(crate) fn notifications() -> Result<(), String> {
     let tried = std::thread::spawn(|| install_listener().map_err(|err| format!("seccomp: {err}")));
     tried
@@ -50,7 +50,7 @@ fn install_listener() -> io::Result<()> {
         len: 1,
         filter: code.as_mut_ptr(),
     };
-    // SAFETY: it only takes rights from this thread.
+    // SAFETY: the call only takes privileges away from this thread.
     let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if alone != 0 {
         return Err(io::Error::last_os_error());
@@ -68,12 +68,13 @@ fn install_listener() -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has just made this descriptor, and nothing else knows it.
+    // SAFETY: the call has just created this descriptor, and no other code knows it.
     unsafe { libc::close(fd as libc::c_int) };
     Ok(())
 }
 
-/// Takes a descriptor out of this process itself; the rights between two processes are another matter.
+/// Duplicates a descriptor of this process itself. That shows whether the call exists, not whether it is permitted
+/// between two processes.
 pub(crate) fn pidfd_getfd() -> Result<(), String> {
     let null = std::fs::File::open("/dev/null").map_err(|err| format!("/dev/null: {err}"))?;
     // SAFETY: the call takes two numbers.
@@ -85,7 +86,7 @@ pub(crate) fn pidfd_getfd() -> Result<(), String> {
     let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, null.as_raw_fd(), 0) };
     let error = io::Error::last_os_error();
     for fd in [process, taken].into_iter().filter(|fd| *fd >= 0) {
-        // SAFETY: the calls above have just made it, and nothing else knows it.
+        // SAFETY: the calls above have just created it, and no other code knows it.
         unsafe { libc::close(fd as libc::c_int) };
     }
     if taken >= 0 {
@@ -107,7 +108,7 @@ pub(crate) fn socket_diag() -> Result<(), String> {
     if fd < 0 {
         return Err(format!("socket: {}", io::Error::last_os_error()));
     }
-    // SAFETY: the call has just made this descriptor, and nothing else knows it.
+    // SAFETY: the call has just created this descriptor, and no other code knows it.
     unsafe { libc::close(fd) };
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! For tests of what a machine may not have: namespaces, overlay mounts, Landlock, seccomp notifications. Such a test
-//! starts with `if lacks(Need::Namespaces) { return; }`. Where the need is not met, the test passes, and its name and
-//! the reason are appended to the file that `$WINDLASS_NOT_RUN` names; `cargo xtask test` sets it and prints the count.
+//! Lets tests check for kernel features that a machine may not have: namespaces, overlay mounts, Landlock, seccomp
+//! notifications. Such a test starts with `if lacks(Need::Namespaces) { return; }`. If the feature is missing, the test
+//! passes, and its name and the reason are appended to the file that `$WINDLASS_NOT_RUN` names; `cargo xtask test` sets
+//! the variable and prints the count.
 //!
-//! The probes try the real thing and share no code with the sandbox, so that a sandbox that wrongly calls itself
-//! unavailable makes tests fail instead of leaving them out.
+//! The probes try the feature itself and share no code with the sandbox. So a sandbox that wrongly reports itself as
+//! unavailable makes tests fail instead of being skipped.
 
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -13,17 +14,17 @@ use std::io::Write as _;
 use std::panic::Location;
 use std::sync::OnceLock;
 
-/// Names the file that lists the tests that were not run, one `test<TAB>reason` a line.
+/// The environment variable with the file that lists the skipped tests, one `test<TAB>reason` per line.
 pub const NOT_RUN: &str = "WINDLASS_NOT_RUN";
 
-/// What a test may need.
+/// A feature of the machine that a test may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// User, mount, process and network namespaces in which file systems and a new `/proc` can be mounted.
     Namespaces,
-    /// The same, and an overlay mount whose layers are in the folder for temporary files.
+    /// Namespaces, and an overlay mount whose layers are in the folder for temporary files.
     Overlay,
-    /// A place of its own for what a command writes: an overlay mount, or, where there are no namespaces at all, a copy.
+    /// A separate place for the writes of a command: an overlay mount or, if there are no namespaces at all, a copy.
     /// Namespaces without overlay mounts give neither.
     CommandLayers,
     /// The Landlock system calls.
@@ -37,7 +38,7 @@ pub enum Need {
 }
 
 impl Need {
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Namespaces => "user namespaces",
             Self::Overlay => "overlay mounts in a user namespace",
@@ -49,7 +50,7 @@ impl Need {
         }
     }
 
-    /// Why the need is not met here, or none if it is. Tried once in a process.
+    /// Returns why the feature is missing, or `None` if it works. Each probe runs once per process.
     fn unmet(self) -> Option<&'static str> {
         static FOUND: [OnceLock<Option<String>>; 7] = [const { OnceLock::new() }; 7];
         FOUND[self as usize]
@@ -78,18 +79,19 @@ impl Need {
     }
 }
 
-/// Whether this machine lacks what the calling test needs; then the test is listed as not run and has to return.
+/// Returns whether this machine lacks a feature that the calling test needs. Then the test is listed as skipped and
+/// must return.
 #[must_use]
 #[track_caller]
 pub fn lacks(need: Need) -> bool {
     let Some(why) = need.unmet() else {
         return false;
     };
-    not_run(&format!("needs {} ({why})", need.words()));
+    not_run(&format!("needs {} ({why})", need.description()));
     true
 }
 
-/// The same for a program on the PATH.
+/// Like [`lacks`], for a program on the PATH.
 #[must_use]
 #[track_caller]
 pub fn lacks_program(name: &str) -> bool {
@@ -101,22 +103,23 @@ pub fn lacks_program(name: &str) -> bool {
     !found
 }
 
-/// Lists the calling test as not run, for a reason that starts with "needs".
+/// Lists the calling test as skipped. The reason starts with "needs".
 #[track_caller]
 pub fn not_run(reason: &str) {
     list(&test_name(Location::caller()), reason);
 }
 
-/// The test runner names the thread of a test after it, unless it runs tests on the main thread, one for each process.
+/// Returns the name of the calling test. The test runner names the thread after the test, unless it runs one test per
+/// process on the main thread.
 fn test_name(caller: &Location<'_>) -> String {
-    // Runners set it; several packages have a test program of the same name.
+    // Test runners set the variable. Several packages have a test program of the same name.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "test".to_owned());
     let program = std::env::current_exe().ok();
     let program = program
         .as_deref()
         .and_then(std::path::Path::file_stem)
         .map(|name| name.to_string_lossy());
-    // Cargo adds a hash to the name. Unit tests are in a program that is named after the package.
+    // Cargo adds a hash to the file name. The program of the unit tests is named after the package.
     let program = program
         .as_deref()
         .map(|name| name.rsplit_once('-').map_or(name, |(name, _)| name));
@@ -138,7 +141,7 @@ fn test_name(caller: &Location<'_>) -> String {
     )
 }
 
-/// A list that cannot be written must not look like a list without this test.
+/// Panics if the list cannot be written, because a list without this test would be wrong.
 #[allow(
     clippy::print_stderr,
     reason = "a runner shows it with the output of the test"
@@ -152,7 +155,7 @@ fn list(test: &str, reason: &str) {
         .create(true)
         .append(true)
         .open(&path);
-    // One write for each line: tests of other processes append to the same file.
+    // Append each line with one write, because other processes append to the same file.
     let written =
         file.and_then(|mut file| file.write_all(format!("{test}\t{reason}\n").as_bytes()));
     assert!(

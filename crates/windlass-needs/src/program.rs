@@ -1,17 +1,17 @@
-//! Probes of namespaces and mounts, by the program `unshare` of the system: it can be repeated in a shell.
+//! Probes for namespaces and mounts. They use the system's `unshare` program, so that they can be repeated in a shell.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a probe may take. It needs a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a probe, which usually takes a few milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(2);
 
-/// Mounts over folders that every machine has.
+/// Mounts over folders that exist on every machine.
 const NAMESPACES: &str = r#"mount -t tmpfs none "$FOLDER" && mount -t proc none /proc"#;
-/// As much as the sandbox needs to use namespaces in part.
+/// The part of it that the sandbox needs to use namespaces at all.
 const MOUNTS: &str = r#"mount -t tmpfs none "$FOLDER""#;
-/// The layers are in a folder of the caller, the options are those that the sandbox mounts with.
+/// The layers are in a folder of the caller; the options are those of the sandbox.
 const OVERLAY: &str = r#"cd "$FOLDER" && mkdir lower upper work merged &&
 mount -t overlay -o userxattr,lowerdir=lower,upperdir=upper,workdir=work none merged && echo x > merged/file
 found=$?
@@ -21,11 +21,11 @@ rm -rf work
 exit $found"#;
 
 pub(crate) fn namespaces() -> Result<(), String> {
-    inside(NAMESPACES, &std::env::temp_dir())
+    run_in_namespaces(NAMESPACES, &std::env::temp_dir())
 }
 
 pub(crate) fn command_layers() -> Result<(), String> {
-    let mounts = || inside(MOUNTS, &std::env::temp_dir());
+    let mounts = || run_in_namespaces(MOUNTS, &std::env::temp_dir());
     overlay().or_else(|why| mounts().map_or(Ok(()), |()| Err(why)))
 }
 
@@ -33,14 +33,14 @@ pub(crate) fn overlay() -> Result<(), String> {
     namespaces()?;
     let folder = std::env::temp_dir().join(format!("windlass-needs-{}", std::process::id()));
     std::fs::create_dir(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
-    let result = inside(OVERLAY, &folder);
-    // A leftover is empty folders in the place for temporary files.
+    let result = run_in_namespaces(OVERLAY, &folder);
+    // If this fails, only empty folders are left in the folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
 
-/// Runs a line in new namespaces; the error is the first line that it printed.
-fn inside(line: &str, folder: &std::path::Path) -> Result<(), String> {
+/// Runs a shell command in new namespaces; the error is the first line that it printed.
+fn run_in_namespaces(line: &str, folder: &std::path::Path) -> Result<(), String> {
     let mut command = Command::new("unshare");
     command.args([
         "--user",
@@ -59,10 +59,10 @@ fn inside(line: &str, folder: &std::path::Path) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|err| format!("the program `unshare` cannot be started: {err}"))?;
+        .map_err(|err| format!("cannot start the program `unshare`: {err}"))?;
     let began = Instant::now();
     while child.try_wait().map_err(|err| err.to_string())?.is_none() {
-        if began.elapsed() >= PATIENCE {
+        if began.elapsed() >= TIMEOUT {
             let _ = child.kill();
             break;
         }
@@ -77,6 +77,6 @@ fn inside(line: &str, folder: &std::path::Path) -> Result<(), String> {
         .lines()
         .map(str::trim)
         .find(|line| !line.is_empty())
-        .unwrap_or("it did not say why");
+        .unwrap_or("it printed no reason");
     Err(first.replace('\t', " "))
 }

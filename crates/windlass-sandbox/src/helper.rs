@@ -1,11 +1,12 @@
-//! Which program is the sandbox's helper. Every program that links this crate can be: started with [`HELPER_ARG`], it
-//! becomes the helper before its `main` begins, because the helper must be alone in its process and a program may start
-//! threads at once (`#[tokio::main]` does, and so does a test runner).
+//! The program that runs as the sandbox's helper. Every program that links this crate can be the helper: started with
+//! [`HELPER_ARG`], it becomes the helper before its `main` begins. It cannot wait for `main`, because the helper forks
+//! and therefore needs a process with one thread, and many programs start threads at once (`#[tokio::main]` does, and
+//! so does a test runner).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The argument that makes a program the helper.
+/// The first command line argument that makes a program run as the helper.
 pub const HELPER_ARG: &str = "__sandbox-helper";
 
 /// The program that acts as the helper, and its arguments.
@@ -17,14 +18,14 @@ pub const HELPER_ARG: &str = "__sandbox-helper";
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Helper {
-    /// Its path.
+    /// The program file that the engine spawns.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The command line arguments after the program name; [`HELPER_ARG`] comes first.
     pub args: Vec<OsString>,
 }
 
 impl Helper {
-    /// A program that links this crate, such as the current one or the `windlass` binary.
+    /// Uses a program that links this crate, such as the current one or the `windlass` binary.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -33,12 +34,12 @@ impl Helper {
     }
 }
 
-/// The loader calls this before `main`.
+/// The dynamic loader calls every function pointer in `.init_array` before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = become_helper;
 
-/// Keeps [`BEFORE_MAIN`] in every program that opens a sandbox: a linker drops what nothing refers to.
+/// Keeps [`BEFORE_MAIN`] in every program that opens a sandbox: the linker drops a static that no code refers to.
 pub(crate) fn is_linked() {
     std::hint::black_box(&BEFORE_MAIN);
 }
@@ -51,7 +52,8 @@ extern "C" fn become_helper() {
     std::process::exit(i32::from(crate::inside::supervise()));
 }
 
-/// Whether the first argument says so. Not every C library gives arguments to programs before `main`.
+/// Returns whether the first argument is [`HELPER_ARG`]. Not every C library passes the arguments to Rust before
+/// `main`, so `/proc` is the fallback.
 fn is_asked_to_help() -> bool {
     let mut args = std::env::args_os();
     if args.next().is_some() {
@@ -62,7 +64,8 @@ fn is_asked_to_help() -> bool {
     args.next() == Some(HELPER_ARG.as_bytes())
 }
 
-/// Whether an engine is at the other end of standard input. Typed by a person, the argument is the program's own to judge.
+/// Returns whether standard input is a Unix socket, as it is when an engine started this program. If a user types the
+/// argument in a terminal, `main` runs and handles the argument itself.
 fn has_engine() -> bool {
     rustix::net::sockopt::socket_domain(rustix::stdio::stdin())
         .is_ok_and(|family| family == rustix::net::AddressFamily::UNIX)

@@ -1,10 +1,18 @@
-//! The kernel sandbox. The engine starts a helper program ([`Helper`]); the helper builds, once for a
-//! session, a view of the file system with namespaces of its own, and starts every command from it. [`Session`] is the
-//! engine's side. What a sandbox is to be is a [`Spec`].
+//! The kernel sandbox: runs commands so that they see and change only what a [`Spec`] allows.
 //!
-//! Unsafe code is in `inside/sys.rs`, one system call a function; one more call is in `probe.rs`, and `helper.rs` has a
-//! function that runs before `main`. This crate decides nothing
-//! about what is allowed: it makes what it is told, or says why it cannot.
+//! The engine never enters the sandbox itself. It spawns a helper process ([`Helper`]), which builds a private view of
+//! the file system once per session and starts every command in it. [`Session`] is the engine's side of that
+//! connection; the code that runs in the helper is in `inside/`, and its module comment explains the processes.
+//!
+//! There are three tiers, because not every machine allows user namespaces: [`Tier::Namespaces`] is the full sandbox,
+//! [`Tier::Broker`] replaces namespaces by a broker that performs some system calls for the command, and
+//! [`Tier::Landlock`] uses only Landlock and system call filters. [`probe()`] finds out which of them work here.
+//!
+//! This crate decides nothing about permissions: it builds the sandbox that the [`Spec`] describes, or returns why it
+//! cannot.
+//!
+//! Unsafe code is in `inside/sys.rs`, one system call per function; one more call is in `probe.rs`, and `helper.rs` has
+//! a function that runs before `main`.
 #![allow(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

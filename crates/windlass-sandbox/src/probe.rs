@@ -1,4 +1,4 @@
-//! What this kernel offers, found by trying it.
+//! Finds out which sandbox tiers this machine supports, by running a command in each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use crate::helper::Helper;
 use crate::session::{SandboxError, Session, Standard};
 use crate::spec::{Access, Spec, Tier};
 
-/// How long a program that does nothing may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout for the test command, which does nothing.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What can be had here.
+/// The sandbox tiers that work on this machine. An error is the reason why a tier does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The sandbox with namespaces, or why not.
+    /// [`Tier::Namespaces`], the full sandbox.
     pub namespaces: Result<(), String>,
-    /// The sandbox with a broker, or why not.
+    /// [`Tier::Broker`], which needs no namespaces.
     pub broker: Result<(), String>,
-    /// Landlock and filters alone, or why not.
+    /// [`Tier::Landlock`], with Landlock and system call filters only.
     pub landlock: Result<(), String>,
-    /// The version of Landlock; 0 is none.
+    /// The version of the kernel's Landlock interface; 0 means that there is no Landlock.
     pub landlock_version: u32,
     /// The kernel limits the memory of all commands together. Otherwise their memory is only watched.
     pub limits_memory: bool,
 }
 
-/// Tries every tier by running a program that does nothing in `folder`. Private directories are made in `scratch` and
-/// removed again.
+/// Tries every tier by running a command that does nothing in `folder`. Creates private directories in `scratch` and
+/// removes them again.
 #[must_use]
 pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
     let attempt =
@@ -40,10 +40,10 @@ pub fn probe(helper: &Helper, folder: &Path, scratch: &Path) -> Offer {
     }
 }
 
-/// The version of Landlock that the kernel has; 0 is none.
+/// Returns the version of the kernel's Landlock interface; 0 means that there is no Landlock.
 #[must_use]
 pub fn landlock_version() -> u32 {
-    // SAFETY: with this flag the call takes no attributes and gives a number.
+    // SAFETY: with this flag the kernel reads no attributes and returns the version.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -55,8 +55,8 @@ pub fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Whether parts of `/proc` are covered, as in a container. Then the kernel mounts no other one, and commands see the
-/// processes that are in it.
+/// Returns whether another mount covers a part of `/proc`, as in a container. The kernel then refuses to mount a new
+/// `/proc`, so commands see the processes of the container in the existing one.
 #[must_use]
 pub fn proc_is_masked() -> bool {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn proc_is_masked() -> bool {
 }
 
 fn is_mask(mount: &str) -> bool {
-    // The kernel looks past this one, which is there on most systems.
+    // The kernel ignores this mount, which most systems have.
     mount.starts_with("/proc/") && mount != "/proc/sys/fs/binfmt_misc"
 }
 
@@ -97,14 +97,16 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
     let child = session.start(&argv, &[], folder, Access::Write, standard, move |result| {
         drop(done.send(result))
     })?;
-    let ended = ended
-        .recv_timeout(PATIENCE)
-        .unwrap_or_else(|_| Err(SandboxError::Gone("no answer".to_owned())))?;
+    let ended = ended.recv_timeout(PROBE_TIMEOUT).unwrap_or_else(|_| {
+        Err(SandboxError::Gone(
+            "the test command did not end in time".to_owned(),
+        ))
+    })?;
     drop(child);
     match ended.status.success() {
         true => Ok(()),
         false => Err(SandboxError::Unavailable(format!(
-            "a program that does nothing failed in it: {}",
+            "a test command failed in the sandbox: {}",
             ended.status
         ))),
     }

@@ -3,8 +3,8 @@
 use std::process::Child;
 use std::time::Duration;
 
-/// Reaps a process if it exits within this time. A process that is left unreaped when its parent exits goes to the
-/// first process of the machine, and that of a container often reaps nothing.
+/// Reaps a process if it exits within this time. When a parent exits before it has reaped a child, the child goes to
+/// the init process, and in a container that often reaps nothing.
 pub fn reap_within(process: &mut Child, time: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};

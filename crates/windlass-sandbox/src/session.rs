@@ -1,5 +1,6 @@
-//! The engine's side: starts the helper, sends commands, hears how they ended. Ends are waited for with a callback
-//! from a thread of its own, so that it fits any runtime; nothing here blocks but opening.
+//! The engine's side of the sandbox: spawns the helper, sends it commands, and receives how they ended. A thread reads
+//! the helper's reports and calls the callback of each request, so this works with any async runtime. Only
+//! [`Session::open`] blocks.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,33 +20,38 @@ use crate::helper::{self, Helper};
 use crate::inside::{PAUSE_ALL, RESUME_ALL};
 use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
-use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Refusal, Report, Request, send};
+use crate::wire::{
+    CommandLaunch, HIT_MEMORY, HIT_PROCESSES, Inbox, Refusal, SupervisorReport, SupervisorRequest,
+    send,
+};
 
-/// How long the helper may take to build the view.
-const BUILD_TIME: Duration = Duration::from_secs(10);
-/// How long the helper may take to read a command.
-const SEND_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to end everything and clean up, before it is left to do so alone.
-const TIDY_TIME: Duration = Duration::from_secs(2);
-/// How long the helper may take to exit after that, before it is left to the first process of the machine.
-const REAP_TIME: Duration = Duration::from_millis(100);
+/// The time that the helper may take to build the view of the file system.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that the helper may take to read one request.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that closing a session waits for the helper to kill all commands and clean up. After that the helper
+/// continues on its own.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that closing waits for the helper to exit after the cleanup. After that the helper is left to the init
+/// process.
+const REAP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Why a sandbox cannot be had or a command not started.
+/// A sandbox could not be opened, or a command in it could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// The kernel or its settings refuse a part of it.
+    /// The kernel or its settings refuse a part of the sandbox; another [`crate::Tier`] may work.
     #[error("{0}")]
     Unavailable(String),
-    /// Something that was asked for is not there or cannot be, whatever the kernel offers.
+    /// The [`Spec`] or the request is wrong, for example because a path does not exist. No tier would work.
     #[error("{0}")]
     Invalid(String),
-    /// This kernel, or a file system, cannot put a private layer over a directory.
+    /// This kernel, or a file system, cannot put a private overlay over a directory.
     #[error("{0}")]
     NoLayers(String),
-    /// The command itself could not be started.
+    /// The sandbox works, but the command could not be started in it.
     #[error("{0}")]
     Command(String),
-    /// The helper is gone.
+    /// The helper exited, and all commands ended with it.
     #[error("the sandbox is gone: {0}")]
     Gone(String),
 }
@@ -60,47 +66,48 @@ impl From<Refusal> for SandboxError {
     }
 }
 
-/// A listener, with its port.
+/// A TCP listener with its port.
 pub type Listener = (u16, std::net::TcpListener);
 
-/// A sandbox that is built, and what else it was asked for.
+/// A new sandbox, with the listener and the tree that its [`Spec`] asked for.
 #[derive(Debug)]
 pub struct Opened {
-    /// The sandbox.
+    /// The connection to the helper; dropping it ends the sandbox.
     pub session: Session,
-    /// A listener on the sandbox's own loopback, with its port.
+    /// A listener on the sandbox's own loopback, for [`crate::Net::Proxy`].
     pub listener: Option<Listener>,
-    /// The tree that commands work in, where it is not the workspace itself: a directory to open others beneath, with
-    /// nothing covered in it. What is done there commands see at once, and the other way round.
+    /// The directory that commands work in, if it is not the workspace itself. The caller opens files beneath it;
+    /// nothing in it is hidden or protected there. Changes by the caller and by commands are visible to each other at
+    /// once.
     pub tree: Option<OwnedFd>,
 }
 
-/// A sandbox. It ends, with everything in it, when the last clone is dropped.
+/// A sandbox. When the last clone is dropped, the sandbox ends and all its processes are killed.
 #[derive(Debug, Clone)]
-pub struct Session(Arc<Shared>);
+pub struct Session(Arc<SessionShared>);
 
-struct Shared {
+struct SessionShared {
     control: UnixStream,
-    /// Held while a frame is sent: two must not be mixed.
+    /// Held while a frame is sent, so that two frames do not mix.
     sending: Mutex<()>,
     waiting: Mutex<Waiting>,
-    /// Who waits for commands to stop.
+    /// The callbacks of [`Child::pause`], by command id.
     pausing: Mutex<HashMap<u32, Callback<bool>>>,
     next: AtomicU32,
-    /// Ends when the helper has cleaned up.
-    tidied: Mutex<mpsc::Receiver<()>>,
+    /// The channel closes when the helper has cleaned up.
+    cleaned_up: Mutex<mpsc::Receiver<()>>,
 }
 
 type Callback<T> = Box<dyn FnOnce(Result<T, SandboxError>) + Send>;
 
-/// Who waits for something, and for what.
+/// The callback of a request that the helper has not answered yet.
 enum Waiter {
     End(Callback<Ended>),
     Place(Callback<(Place, Vec<Listener>)>),
 }
 
 impl Waiter {
-    /// What it waits for will not be.
+    /// Calls the callback with an error.
     fn refuse(self, why: SandboxError) {
         match self {
             Self::End(done) => done(Err(why)),
@@ -109,67 +116,67 @@ impl Waiter {
     }
 }
 
-/// Who waits for which command or place; `None` once the helper is gone.
+/// Pending requests by id; `None` once the helper is gone.
 type Waiting = Option<HashMap<u32, Waiter>>;
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
+        f.write_str("SessionShared")
     }
 }
 
-/// How a command ended. Everything it started is gone.
+/// The end of a command. All processes that it started are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// As the kernel gives it.
+    /// The exit status as the kernel reports it.
     pub status: ExitStatus,
-    /// Limits it ran into.
+    /// Limits that the sandbox killed the command for.
     pub limits: LimitsHit,
 }
 
-/// What a command has as standard input, output and error.
+/// The standard streams of a command.
 #[derive(Debug)]
 pub struct Standard {
-    /// Where it reads.
+    /// Becomes the command's stdin.
     pub input: OwnedFd,
-    /// Where it writes.
+    /// Becomes the command's stdout.
     pub output: OwnedFd,
-    /// Where it complains.
+    /// Becomes the command's stderr.
     pub error: OwnedFd,
 }
 
-/// A command that runs. It does not keep the sandbox, and ends with it.
+/// A running command. It does not keep the sandbox open; when the sandbox closes, the command is killed.
 #[derive(Debug)]
 pub struct Child {
-    session: Weak<Shared>,
+    session: Weak<SessionShared>,
     id: u32,
 }
 
-/// The place of an agent: what is started in it sees [`crate::AGENT_HOME`], and has a network apart from that of the
-/// commands where it was made with listeners. It does not keep the sandbox.
+/// The enclosure of an agent. Programs started in it see [`crate::AGENT_HOME`]; if it was made with listeners, they
+/// also have a network apart from that of the commands. It does not keep the sandbox open.
 #[derive(Debug)]
 pub struct Place {
-    session: Weak<Shared>,
+    session: Weak<SessionShared>,
     id: u32,
 }
 
-/// Where a command works.
+/// The file system and network that a command gets.
 #[derive(Debug, Clone, Copy)]
 pub enum Within<'a> {
-    /// In the workspace, which it may change or only look at.
+    /// The workspace itself, writable or read-only.
     Workspace(Access),
-    /// Over a layer of its own: the name of its folder in [`Spec::command_layers`]. What it writes in the workspace goes
-    /// there, and nobody else sees it; protected names are not covered for it, hidden ones are. Once it has ended nobody
-    /// writes there any more.
+    /// A private overlay over the workspace. The name is that of its folder in [`Spec::command_layers`], which receives
+    /// everything the command writes to the workspace, unseen by other commands. Protected names are writable in the
+    /// overlay; hidden ones stay hidden. After the command has ended, no process writes there any more.
     Layer(&'a str),
-    /// The same, and the layered workspace is lent to the caller while the command runs.
+    /// Like [`Within::Layer`], and the caller also receives the overlay directory while the command runs.
     LentLayer(&'a str, &'a TreeBorrower),
-    /// In the place of an agent.
+    /// The enclosure of an agent.
     Place(&'a Place),
 }
 
-/// Receives the workspace as a command over a layer sees it: a directory to open others beneath. Writes there are seen by
-/// the command at once, and its watchers hear of them.
+/// Receives the overlay of a [`Within::LentLayer`] command as a directory to open files beneath. The command sees
+/// writes there at once, and its file watchers report them.
 #[derive(Debug)]
 pub struct TreeBorrower {
     ours: UnixStream,
@@ -177,21 +184,21 @@ pub struct TreeBorrower {
 }
 
 impl TreeBorrower {
-    /// For one command.
+    /// Creates a borrower for one command.
     pub fn new() -> io::Result<Self> {
         let (ours, lender) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(BUILD_TIME))?;
+        ours.set_read_timeout(Some(BUILD_TIMEOUT))?;
         let lender = Mutex::new(Some(lender));
         Ok(Self { ours, lender })
     }
 
-    /// Waits until the layer is mounted; fails where the command ended before.
+    /// Waits until the overlay is mounted. Fails if the command ended before that.
     pub fn receive(&self) -> io::Result<OwnedFd> {
         let mut inbox = Inbox::default();
         inbox.wait(&self.ours)?;
         inbox
             .handle()
-            .ok_or_else(|| io::Error::other("the command has no layer"))
+            .ok_or_else(|| io::Error::other("the command has no overlay"))
     }
 }
 
@@ -204,14 +211,14 @@ impl From<Access> for Within<'_> {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
-            // A helper that is gone has no places either.
-            let _ = session.send(&Request::Leave { id: self.id }, &[]);
+            // If the helper is gone, the enclosure is gone as well.
+            let _ = session.send(&SupervisorRequest::Leave { id: self.id }, &[]);
         }
     }
 }
 
 impl Session {
-    /// Starts the helper and waits until the view is built.
+    /// Spawns the helper and waits until it has built the view of the file system.
     pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
         let unavailable =
             |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
@@ -222,7 +229,7 @@ impl Session {
         let spec = logged.as_ref().unwrap_or(spec);
         tracing::debug!(tier = ?spec.tier, net = ?spec.net, root = %spec.root.display(), "sandbox: open");
         let (control, theirs) =
-            UnixStream::pair().map_err(|err| unavailable("no socket pair", err))?;
+            UnixStream::pair().map_err(|err| unavailable("cannot create a socket pair", err))?;
         helper::is_linked();
         let mut command = std::process::Command::new(&helper.program);
         command.args(&helper.args).env_clear().current_dir("/");
@@ -232,14 +239,14 @@ impl Session {
             .stderr(Stdio::null());
         let mut child = command
             .spawn()
-            .map_err(|err| unavailable("the sandbox helper cannot be started", err))?;
+            .map_err(|err| unavailable("cannot start the sandbox helper", err))?;
         drop(command);
         let mut inbox = Inbox::default();
-        let (port, tree) = match introduce(&control, &mut inbox, spec) {
+        let (port, tree) = match send_spec(&control, &mut inbox, spec) {
             Ok(ready) => ready,
             Err(err) => {
                 tracing::warn!("sandbox: not built");
-                // One that does not get on with us is not left behind.
+                // Do not leave a helper running that could not build the sandbox or did not answer.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Err(err);
             }
@@ -250,22 +257,22 @@ impl Session {
         let tree = if tree { inbox.handle() } else { None };
         let reading = control
             .try_clone()
-            .map_err(|err| unavailable("no handle is left", err))?;
-        let (tidy, tidied) = mpsc::channel();
-        let (waiting, tidied) = (Mutex::new(Some(HashMap::new())), Mutex::new(tidied));
-        let shared = Arc::new(Shared {
+            .map_err(|err| unavailable("cannot duplicate the helper's socket", err))?;
+        let (cleanup_done, cleaned_up) = mpsc::channel();
+        let (waiting, cleaned_up) = (Mutex::new(Some(HashMap::new())), Mutex::new(cleaned_up));
+        let shared = Arc::new(SessionShared {
             control,
             sending: Mutex::new(()),
             waiting,
             pausing: Mutex::default(),
             next: AtomicU32::new(1),
-            tidied,
+            cleaned_up,
         });
-        let hears = Arc::downgrade(&shared);
+        let weak = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("windlass-sandbox".into())
-            .spawn(move || listen(&reading, inbox, &hears, child, tidy))
-            .map_err(|err| unavailable("no thread can be started", err))?;
+            .spawn(move || read_reports(&reading, inbox, &weak, child, cleanup_done))
+            .map_err(|err| unavailable("cannot start a thread", err))?;
         Ok(Opened {
             session: Self(shared),
             listener,
@@ -273,9 +280,9 @@ impl Session {
         })
     }
 
-    /// Starts a command; `done` is called once, from another thread, when it has ended and everything it started is
-    /// gone, or when it could not be started. [`SandboxError::NoLayers`] means that there are no layers here; then
-    /// nothing was started.
+    /// Starts a command. `done` is called once, from another thread: when the command has ended and all its processes
+    /// are gone, or when it could not be started. [`SandboxError::NoLayers`] means that overlays do not work here; then
+    /// no process was started.
     pub fn start<'a>(
         &self,
         argv: &[OsString],
@@ -299,7 +306,7 @@ impl Session {
             _ => None,
         };
         let run = |id| {
-            Request::Run(Box::new(Launch {
+            SupervisorRequest::Run(Box::new(CommandLaunch {
                 id,
                 argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
                 env: env.iter().map(pair).collect(),
@@ -325,21 +332,22 @@ impl Session {
         })
     }
 
-    /// Makes a place for an agent, with so many listeners on a loopback of its own that nobody else reaches; without
-    /// any, its network is that of the commands. Needs [`Spec::agent`]. `done` is called once, from another thread.
+    /// Makes an enclosure for an agent. It gets `listeners` listeners on its own loopback, which no other command
+    /// reaches; with 0 listeners it shares the network of the commands. Needs [`Spec::agent`]. `done` is called once,
+    /// from another thread.
     pub fn enclose(
         &self,
         listeners: u32,
         done: impl FnOnce(Result<(Place, Vec<Listener>), SandboxError>) + Send + 'static,
     ) -> Result<(), SandboxError> {
-        let ask = |id| Request::Enclose { id, listeners };
+        let ask = |id| SupervisorRequest::Enclose { id, listeners };
         self.ask(ask, &[], Waiter::Place(Box::new(done))).map(drop)
     }
 
-    /// Asks for something that somebody waits for; gives its number.
+    /// Sends a request and registers its callback; returns the request's id.
     fn ask(
         &self,
-        request: impl FnOnce(u32) -> Request,
+        request: impl FnOnce(u32) -> SupervisorRequest,
         handles: &[BorrowedFd<'_>],
         waiter: Waiter,
     ) -> Result<u32, SandboxError> {
@@ -347,7 +355,7 @@ impl Session {
         {
             let mut waiting = self.0.waiting.lock();
             let Some(waiting) = waiting.as_mut() else {
-                return Err(SandboxError::Gone("its supervisor was ended".to_owned()));
+                return Err(SandboxError::Gone("its helper process exited".to_owned()));
             };
             waiting.insert(id, waiter);
         }
@@ -362,25 +370,26 @@ impl Session {
 }
 
 impl Child {
-    /// Asks everything in the command to end.
+    /// Sends SIGTERM to all processes of the command.
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
     }
 
-    /// Ends everything in the command.
+    /// Kills all processes of the command.
     pub fn kill(&self) {
         self.signal(libc::SIGKILL);
     }
 
-    /// Stops everything in the command until [`Child::resume`]. `done` is called once, from another thread: with whether
-    /// nothing of it runs any more, or when the command or the sandbox is gone. What could not be stopped should be
-    /// killed.
+    /// Stops all processes of the command until [`Child::resume`]. `done` is called once, from another thread, with
+    /// whether all of them are stopped, or with an error if the command or the sandbox is gone. If some process could
+    /// not be stopped, the caller should kill the command.
     pub fn pause(&self, done: impl FnOnce(Result<bool, SandboxError>) + Send + 'static) {
         let gone = || Err(SandboxError::Gone("the command has ended".to_owned()));
         let Some(session) = self.session.upgrade() else {
             return done(gone());
         };
-        // Registered under the lock that its end takes, so that one of the two is heard.
+        // The thread that reports the end of a command takes the same lock. So either this sees that the command ended,
+        // or that thread finds the callback.
         let waiting = session.waiting.lock();
         let is_running = waiting
             .as_ref()
@@ -397,16 +406,16 @@ impl Child {
         self.signal(PAUSE_ALL);
     }
 
-    /// Lets everything in the command run again.
+    /// Continues all processes that [`Child::pause`] stopped.
     pub fn resume(&self) {
         self.signal(RESUME_ALL);
     }
 
     fn signal(&self, signal: i32) {
-        // A helper that is gone has taken the command with it.
+        // If the helper is gone, so is the command.
         if let Some(session) = self.session.upgrade() {
             let _ = session.send(
-                &Request::Signal {
+                &SupervisorRequest::Signal {
                     id: self.id,
                     signal,
                 },
@@ -416,25 +425,26 @@ impl Child {
     }
 }
 
-impl Shared {
-    fn send(&self, request: &Request, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
+impl SessionShared {
+    fn send(&self, request: &SupervisorRequest, handles: &[BorrowedFd<'_>]) -> io::Result<()> {
         let _alone = self.sending.lock();
         send(self.control.as_fd(), &request.encode(), handles)
     }
 }
 
-impl Drop for Shared {
+impl Drop for SessionShared {
     fn drop(&mut self) {
-        // The helper sees the end of its socket, ends every command and takes its placeholders away; that is waited
-        // for, so that nobody finds them afterwards.
+        // The helper sees the end of its socket, kills every command and removes its placeholders. Wait for that, so
+        // that the caller does not find placeholders in the workspace afterwards.
         let _ = self.control.shutdown(std::net::Shutdown::Write);
-        let tidied = self.tidied.lock();
-        let _ = tidied.recv_timeout(TIDY_TIME);
+        let cleaned_up = self.cleaned_up.lock();
+        let _ = cleaned_up.recv_timeout(CLEANUP_TIMEOUT);
     }
 }
 
-/// Says what the sandbox is to be, and waits until it is; the port of the listener, or 0, and whether a tree comes.
-fn introduce(
+/// Sends the [`Spec`] and waits until the sandbox is built. Returns the port of the listener, or 0, and whether a file
+/// descriptor of the tree follows.
+fn send_spec(
     control: &UnixStream,
     inbox: &mut Inbox,
     spec: &Spec,
@@ -445,48 +455,48 @@ fn introduce(
         SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}"))
     })?;
     send(control.as_fd(), &spec, &[])
-        .map_err(|err| unavailable("the sandbox helper does not listen", err))?;
+        .map_err(|err| unavailable("cannot write to the sandbox helper", err))?;
     control
-        .set_read_timeout(Some(BUILD_TIME))
+        .set_read_timeout(Some(BUILD_TIMEOUT))
         .map_err(|err| unavailable("the sandbox helper", err))?;
     let ready = first_report(control, inbox)?;
     control
         .set_read_timeout(None)
-        .and_then(|()| control.set_write_timeout(Some(SEND_TIME)))
+        .and_then(|()| control.set_write_timeout(Some(SEND_TIMEOUT)))
         .map_err(|err| unavailable("the sandbox helper", err))?;
     match ready {
-        Report::Ready { port, tree } => Ok((port, tree)),
-        Report::Refused(why) => Err(why.into()),
+        SupervisorReport::Ready { port, tree } => Ok((port, tree)),
+        SupervisorReport::Refused(why) => Err(why.into()),
         _ => Err(SandboxError::Unavailable(
-            "the sandbox helper speaks another language".to_owned(),
+            "the sandbox helper sent an unexpected report".to_owned(),
         )),
     }
 }
 
-fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<Report, SandboxError> {
+fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<SupervisorReport, SandboxError> {
     let unavailable = |why: &str| SandboxError::Unavailable(why.to_owned());
     let frame = inbox.wait(control).map_err(|err| match err.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            unavailable("the sandbox helper took too long")
+            unavailable("the sandbox helper did not answer in time")
         }
         _ => unavailable(&err.to_string()),
     })?;
-    let frame = frame.ok_or_else(|| unavailable("the sandbox helper ended without a word"))?;
-    Report::decode(&frame).map_err(|err| unavailable(&err.to_string()))
+    let frame = frame.ok_or_else(|| unavailable("the sandbox helper exited without a report"))?;
+    SupervisorReport::decode(&frame).map_err(|err| unavailable(&err.to_string()))
 }
 
-/// Hears reports until the helper is gone.
-fn listen(
+/// Reads reports until the helper is gone, then fails all pending requests and reaps the helper.
+fn read_reports(
     reading: &UnixStream,
     mut inbox: Inbox,
-    shared: &Weak<Shared>,
+    shared: &Weak<SessionShared>,
     mut helper: std::process::Child,
-    tidy: mpsc::Sender<()>,
+    cleanup_done: mpsc::Sender<()>,
 ) {
     while matches!(inbox.fill(reading), Ok(true)) {
         while let Ok(Some(frame)) = inbox.next() {
-            match Report::decode(&frame) {
-                Ok(report) => hear(report, &mut inbox, shared),
+            match SupervisorReport::decode(&frame) {
+                Ok(report) => handle_report(report, &mut inbox, shared),
                 Err(_) => continue,
             }
         }
@@ -495,27 +505,27 @@ fn listen(
     let left = shared
         .upgrade()
         .and_then(|shared| shared.waiting.lock().take());
-    // After that nothing more is added here.
+    // `waiting` is `None` now, so `pause` adds no more callbacks.
     let pausing = shared
         .upgrade()
         .map(|shared| std::mem::take(&mut *shared.pausing.lock()));
     for (_, done) in pausing.into_iter().flatten() {
         done(Err(SandboxError::Gone(
-            "its supervisor was ended".to_owned(),
+            "its helper process exited".to_owned(),
         )));
     }
     for (_, waiter) in left.into_iter().flatten() {
-        waiter.refuse(SandboxError::Gone("its supervisor was ended".to_owned()));
+        waiter.refuse(SandboxError::Gone("its helper process exited".to_owned()));
     }
-    // The helper still removes its layers of caches, which may be large. Most are gone at once: then the helper is
-    // reaped before this process exits, because the first process of a container often reaps nothing.
-    reap_within(&mut helper, REAP_TIME);
-    drop(tidy);
+    // The helper still removes the overlays of the caches, which may be large. It usually exits at once, and is then
+    // reaped here before this process exits, because the init process of a container often reaps nothing.
+    reap_within(&mut helper, REAP_TIMEOUT);
+    drop(cleanup_done);
     let _ = helper.wait();
 }
 
-/// Tells whoever waits for it.
-fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
+/// Calls the callback of the request that a report answers.
+fn handle_report(report: SupervisorReport, inbox: &mut Inbox, shared: &Weak<SessionShared>) {
     let waiter = |id: u32| {
         shared
             .upgrade()
@@ -526,8 +536,8 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
         shared.pausing.lock().remove(&id)
     };
     match report {
-        Report::Log { line } => tracing::debug!("sandbox helper: {line}"),
-        Report::Ended { id, status, limits } => {
+        SupervisorReport::Log { line } => tracing::debug!("sandbox helper: {line}"),
+        SupervisorReport::Ended { id, status, limits } => {
             tracing::debug!(id, status, limits, "sandbox: command ended");
             let limits = LimitsHit {
                 processes: limits & HIT_PROCESSES != 0,
@@ -544,14 +554,14 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
                 }));
             }
         }
-        Report::Paused { id, stopped } => {
+        SupervisorReport::Paused { id, stopped } => {
             tracing::debug!(id, stopped, "sandbox: command paused");
             if let Some(done) = pausing(id) {
                 done(Ok(stopped));
             }
         }
-        Report::Enclosed { id, ports } => {
-            // Taken also when nobody waits any more: the next handles are somebody else's.
+        SupervisorReport::Enclosed { id, ports } => {
+            // Take the file descriptors even if the callback is gone: the ones behind them belong to the next report.
             let listener = |port| {
                 Some((
                     u16::try_from(port).ok()?,
@@ -564,7 +574,11 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
                 id,
             };
             if let Some(Waiter::Place(done)) = waiter(id) {
-                let lost = || SandboxError::Gone("a listener was lost on the way".to_owned());
+                let lost = || {
+                    SandboxError::Gone(
+                        "the helper sent no file descriptor for a listener".to_owned(),
+                    )
+                };
                 done(
                     listeners
                         .map(|listeners| (place, listeners))
@@ -572,7 +586,7 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
                 );
             }
         }
-        Report::Failed { id, why } => {
+        SupervisorReport::Failed { id, why } => {
             if let Some(done) = pausing(id) {
                 done(Err(SandboxError::Gone("the command has ended".to_owned())));
             }
@@ -583,6 +597,6 @@ fn hear(report: Report, inbox: &mut Inbox, shared: &Weak<Shared>) {
                 });
             }
         }
-        Report::Ready { .. } | Report::Refused(_) => {}
+        SupervisorReport::Ready { .. } | SupervisorReport::Refused(_) => {}
     }
 }

@@ -1,59 +1,61 @@
-//! What a sandbox is to be: plain data, made by the caller and read by the supervisor. Nothing here acts.
+//! The description of a sandbox: plain data that the caller builds and the helper reads.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Everything the supervisor needs to know before the first command.
+/// Everything the helper needs to know before the first command. A path marked "canonical" must be absolute and without
+/// symlinks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The workspace: the one tree that commands may change. Canonical.
+    /// The workspace, which is the one tree that commands may change. Canonical.
     pub root: PathBuf,
-    /// What stands at the workspace's path.
+    /// The directory that commands see at the workspace's path.
     pub tree: Tree,
-    /// Directories with a private layer that the caller owns and that stays when the session ends: a git directory
-    /// outside the workspace.
+    /// Directories outside the workspace, such as a git directory, that get a private overlay. The caller owns the
+    /// overlay, and it stays when the session ends.
     pub layers: Vec<Layer>,
-    /// Where the layers of single commands lie: a directory of the caller's, outside of everything that is shown. In it
-    /// each has a folder with the folders `upper` and `work`, both empty and on one file system. The kernel leaves
-    /// folders in `work` that are closed also to their owner.
+    /// The directory with the overlays of single commands ([`crate::Within::Layer`]). It belongs to the caller and lies
+    /// outside of everything that commands see. Each overlay has a folder in it with the folders `upper` and `work`,
+    /// both empty and on one file system. The kernel creates folders in `work` that even their owner cannot open.
     pub command_layers: Option<PathBuf>,
-    /// Whether they may.
+    /// Whether commands may change the workspace.
     pub access: Access,
-    /// By which means commands are held.
+    /// The kernel mechanisms that confine commands.
     pub tier: Tier,
-    /// What keeps signals of commands inside, in the broker tier.
+    /// The mechanism that keeps commands from signalling other processes, in the broker tier.
     pub signals: Signals,
-    /// The home directory, which is shown empty but for the paths below. Canonical.
+    /// The home directory. Commands see it empty except for the paths listed below. Canonical.
     pub home: Option<PathBuf>,
-    /// Shown and not writable: tools below the home directory, granted paths.
+    /// Paths that commands see read-only: tools below the home directory, and paths that the settings grant.
     pub read: Vec<PathBuf>,
-    /// Shown and writable: what the configuration grants, and a git directory outside the workspace.
+    /// Paths that commands see and may write: paths that the settings grant, and a git directory outside the workspace.
     pub write: Vec<PathBuf>,
-    /// Shown, with a private layer on top that takes the writes and ends with the session.
+    /// Paths that commands see under a private overlay, which receives the writes and is deleted when the session ends.
     pub caches: Vec<PathBuf>,
-    /// Shown empty: credentials. Files or folders, absolute.
+    /// Files and folders, such as credentials, that commands see empty. Absolute.
     pub hide: Vec<PathBuf>,
-    /// Names that are not writable, also while they are absent.
+    /// Names that commands cannot change or create.
     pub protect: Vec<Protected>,
-    /// The home of an agent that is not ours. Only what is started in a place of its own sees it.
+    /// The home of an agent that is not built in. Only programs in its enclosure see it.
     pub agent: Option<AgentHome>,
-    /// What the network is.
+    /// The network that commands reach.
     pub net: Net,
-    /// How much a command may use.
+    /// Resource limits of one command.
     pub limits: Limits,
-    /// Where a private directory for the layers of the caches is made; without it caches cannot be written.
+    /// The directory in which the session makes private directories, such as the overlays of the caches. Without it the
+    /// caches are read-only.
     pub scratch: Option<PathBuf>,
-    /// Where the names of placeholders are noted, so that they go even when everything was killed. Only for the
-    /// workspace itself: what is left in a tree of its own is for the caller to pass over.
+    /// The file that lists placeholders in the workspace, so that they are removed even after the helper was killed.
+    /// Not used with an overlay or a copy of the workspace: there the caller ignores leftover placeholders.
     pub journal: Option<PathBuf>,
-    /// The helper sends lines for the log of developers. [`crate::Session::open`] sets it.
+    /// Makes the helper send debug log lines. [`crate::Session::open`] sets it.
     #[serde(default)]
     pub log: bool,
 }
 
 impl Spec {
-    /// Whether something of the machine is shown below a place.
+    /// Returns whether commands see any path of the machine below `place`.
     pub(crate) fn shows_below(&self, place: &Path) -> bool {
         let granted = self.read.iter().chain(&self.write).chain(&self.caches);
         let all = granted
@@ -63,7 +65,8 @@ impl Spec {
             .any(|path| path.starts_with(place) && path != place)
     }
 
-    /// The whole sandbox around a directory that commands may change, with nothing else granted, hidden or protected.
+    /// Returns the full sandbox around a directory that commands may change, with no other path granted, hidden or
+    /// protected.
     #[must_use]
     pub fn around(root: PathBuf) -> Self {
         Self {
@@ -90,96 +93,99 @@ impl Spec {
     }
 }
 
-/// What stands at the workspace's path. With anything but the workspace itself no path in the view leads to it: what
-/// is granted below it is what the tree has there.
+/// The directory that commands see at the workspace's path. Unless it is [`Tree::Itself`], no path in the view leads to
+/// the real workspace: a granted path below the workspace is looked up in this directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tree {
-    /// The workspace itself.
+    /// The workspace itself, without overlay or copy.
     Itself,
-    /// A private layer over it takes the writes. They are written out to the disk by whoever keeps it. The directories
-    /// are the caller's, on one file system and outside the workspace. One session at a time: also its handle of the
-    /// tree must be gone before the next one opens.
+    /// A private overlay over the workspace receives the writes. The caller syncs them to disk if it keeps them. The
+    /// directories belong to the caller, on one file system and outside the workspace. Only one session may use them at
+    /// a time: before the next one opens, the caller must also have closed [`crate::Opened::tree`].
     Layered {
-        /// What takes the writes. The root of the tree has its mode and its owner.
+        /// The directory that receives the writes. Its mode and owner become those of the tree's root.
         upper: PathBuf,
-        /// Where the kernel prepares them; of no use to anybody else.
+        /// The work directory of the kernel's overlay file system; its content means nothing to others.
         work: PathBuf,
-        /// The upper directory of another layer, shown between this one and the workspace. Nothing may write to it
-        /// meanwhile.
+        /// The upper directory of another overlay, mounted between this one and the workspace. It must not change while
+        /// the session is open.
         #[serde(default)]
         between: Option<PathBuf>,
     },
-    /// Another directory, shown at its path.
+    /// A copy of the workspace, shown at the workspace's path.
     Copy {
-        /// Where it is. Canonical.
+        /// The directory of the copy. Canonical.
         from: PathBuf,
     },
 }
 
-/// Why there is no layer without namespaces.
-pub const NO_LAYERS: &str = "without namespaces a directory cannot have a private layer";
+/// The message of [`crate::SandboxError::NoLayers`] in the tiers without namespaces.
+pub const NO_LAYERS: &str = "without namespaces a directory cannot have a private overlay";
 
-/// Where the home of an agent is in the view: the same in every session, because agents write paths of it down.
+/// The path of an agent's home in the view. It is the same in every session, because agents store paths below it in
+/// their files.
 pub const AGENT_HOME: &str = "/.windlass/home";
 
-/// The private directories of a session in the values of variables: `tmp`, `home`, and `home/.cargo` below it. Without
-/// namespaces they have other paths, which are put in the place of this one when a command starts.
+/// Stands for the directory with the session's private directories (`tmp`, `home` and `home/.cargo`) in the values of
+/// environment variables. The tiers without namespaces replace it by the real path when they start a command.
 pub const PRIVATE: &str = "/.windlass/private";
 
-/// The home of an agent that is not ours, shown at [`AGENT_HOME`].
+/// The home of an agent that is not built in, mounted at [`AGENT_HOME`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHome {
-    /// The directory that is shown there and takes the writes. Canonical.
+    /// The directory that is mounted there, writable. Canonical.
     pub from: PathBuf,
-    /// Single files that are shown in it and not writable: where they are, and their names relative to the home.
+    /// Single files that are mounted read-only in the home: their path on this machine, and their name relative to the
+    /// home.
     pub files: Vec<(PathBuf, PathBuf)>,
 }
 
-/// A directory with a private layer on top.
+/// A directory with a private overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// Where it is, and stays as it is. Canonical.
+    /// The directory under the overlay, which stays unchanged. Canonical.
     pub at: PathBuf,
-    /// What takes the writes.
+    /// The directory that receives the writes.
     pub upper: PathBuf,
-    /// Where the kernel prepares them: an empty directory on the same file system.
+    /// The work directory of the kernel's overlay file system: empty, and on the same file system as `upper`.
     pub work: PathBuf,
 }
 
-/// A name below a base directory that commands do not change.
+/// A path that commands must not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
-    /// The workspace, or another writable directory. Canonical.
+    /// The workspace or another writable directory that contains the path. Canonical.
     pub base: PathBuf,
-    /// Relative to it.
+    /// The path relative to `base`.
     pub name: PathBuf,
-    /// What to do with it.
+    /// The kind of protection.
     pub how: Protection,
 }
 
-/// How a name is protected.
+/// A way of protecting a path from commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
-    /// Not writable; covered by an empty directory while it is absent. Folders on the way are pinned, and made where
-    /// they are absent, unless they are listed themselves.
+    /// Read-only. While the path is absent, an empty directory is mounted there. Its parent folders are pinned, and
+    /// created if they are absent, unless they have an entry of their own.
     Frozen,
-    /// Not writable where it exists; free while it is absent.
+    /// Read-only if the path exists; commands may create it if it does not.
     FrozenIfPresent,
-    /// Writable inside, but not to be renamed, removed or replaced.
+    /// Commands may write inside, but not rename, remove or replace the directory itself.
     Pinned,
-    /// Removed when a command has made it: it cannot be covered, because programs would stumble over the cover.
+    /// Deleted after the command that created it. It cannot be covered while it is absent, because programs would fail
+    /// on the cover.
     Banned,
 }
 
-/// Whether the workspace may be changed.
+/// Whether a command may change the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// No.
+    /// The command can read the workspace and not write to it.
     ReadOnly,
-    /// Yes.
+    /// The command can read and write the workspace.
     #[default]
     Write,
 }
@@ -197,7 +203,7 @@ pub enum Tier {
     Namespaces,
 }
 
-/// What keeps the signals of commands inside where there are no namespaces.
+/// The mechanism that keeps commands from signalling other processes in the broker tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signals {
@@ -208,10 +214,10 @@ pub enum Signals {
 }
 
 impl Signals {
-    /// Landlock where it can.
+    /// Returns [`Signals::Landlock`] if the kernel's Landlock is new enough.
     #[must_use]
     pub fn of_this_kernel() -> Self {
-        /// The first version of Landlock that knows about signals.
+        /// The first version of Landlock that can restrict signals.
         const SCOPED_SIGNALS: u32 = 6;
         if crate::landlock_version() < SCOPED_SIGNALS {
             Self::Broker
@@ -221,38 +227,38 @@ impl Signals {
     }
 }
 
-/// What the network of commands is.
+/// The network that commands reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Net {
-    /// Nothing can be reached.
+    /// No network, not even loopback.
     Off,
-    /// A loopback of their own.
+    /// A private loopback, which only the commands of the sandbox reach.
     Loopback,
-    /// A loopback of their own with one listener on it that is handed to the caller.
+    /// A private loopback with one listener, which [`crate::Opened::listener`] hands to the caller.
     Proxy,
-    /// The network of this machine.
+    /// The network of this machine, without restriction.
     Open,
 }
 
-/// How much a command may use.
+/// Resource limits of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Processes of one command at a time; threads do not count.
+    /// Processes at a time, not counting threads.
     pub processes: u32,
-    /// Bytes of memory of one command.
+    /// Bytes of memory of all processes together.
     pub memory: u64,
-    /// Bytes of one file.
+    /// Bytes of one file that the command writes.
     pub file_size: u64,
-    /// Bytes of the private temporary directory, which is in memory.
+    /// Bytes of the private `/tmp`, which is in memory.
     pub temporary: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // They are counted from outside, so a fork bomb on a busy machine passes the limit by some before it is
-            // killed. 220 leaves that room below 256.
+            // The first process counts from outside, so on a busy machine a fork bomb exceeds the limit by some
+            // processes before it is killed. 220 keeps the total below 256.
             processes: 220,
             memory: 4 << 30,
             file_size: 4 << 30,
@@ -261,11 +267,11 @@ impl Default for Limits {
     }
 }
 
-/// Which limit a command ran into.
+/// The limits that a command was killed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitsHit {
-    /// It was ended because of the processes it started.
+    /// The command started more than [`Limits::processes`].
     pub processes: bool,
-    /// It was ended because of the memory it took.
+    /// The command used more than [`Limits::memory`].
     pub memory: bool,
 }

@@ -1,5 +1,7 @@
-//! How the caller and the supervisor speak: frames on a socket pair, with handles beside them. Both ends are ours;
-//! lengths are bounded all the same.
+//! The protocol between the engine and the helper: length-prefixed frames on a Unix socket pair, with file descriptors
+//! attached. Both ends run the same program, but lengths are checked all the same.
+//!
+//! Requests have a binary form, because command lines and environments need not be UTF-8. Reports are JSON.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,81 +17,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Access;
 
-/// The longest frame: an environment and a command line at their largest.
+/// The longest frame, which is enough for the largest environment and command line.
 const MAX_FRAME: usize = 8 << 20;
-/// Handles that come with one frame, at most.
+/// The most file descriptors that one frame carries.
 pub(crate) const MAX_HANDLES: usize = 4;
 
-/// Bits of the limits that were hit.
+/// A bit of `SupervisorReport::Ended::limits` for each limit that a command can exceed.
 pub(crate) const HIT_PROCESSES: u32 = 1;
 pub(crate) const HIT_MEMORY: u32 = 2;
 
-/// What the caller asks for.
+/// A request of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// Starts a command; standard input, output and error come beside it.
-    Run(Box<Launch>),
-    /// Signals everything in a command.
+pub(crate) enum SupervisorRequest {
+    /// Starts a command; the frame carries its stdin, stdout and stderr.
+    Run(Box<CommandLaunch>),
+    /// Sends a signal to all processes of a command.
     Signal { id: u32, signal: i32 },
-    /// Makes a place for an agent, with so many listeners on a loopback of its own; without any, its network is that of
-    /// the sandbox.
+    /// Makes an enclosure for an agent, with this number of listeners on its own loopback. With 0 listeners it shares
+    /// the network of the commands.
     Enclose { id: u32, listeners: u32 },
-    /// That place is not needed any more.
+    /// Removes an enclosure that is not needed any more.
     Leave { id: u32 },
 }
 
 /// A command to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub(crate) struct CommandLaunch {
     pub(crate) id: u32,
-    /// The program, by path or by name, and its words.
+    /// The program, by path or by name, and its arguments.
     pub(crate) argv: Vec<Vec<u8>>,
-    /// `NAME=value`.
+    /// Environment variables, each as `NAME=value`.
     pub(crate) env: Vec<Vec<u8>>,
     pub(crate) dir: Vec<u8>,
-    /// Whether it may change what the sandbox lets be changed, or only looks.
+    /// A read-only command gets a view in which it cannot write to the workspace.
     pub(crate) access: Access,
-    /// The name of the layer that takes what it writes in the workspace; empty where there is none.
+    /// The name of the command's overlay over the workspace; empty if it has none.
     pub(crate) layer: Vec<u8>,
-    /// A socket comes as the fourth handle; the first process sends the mounted layer to it.
+    /// The frame carries a socket as its fourth file descriptor, and the command's first process sends the mounted
+    /// overlay to it.
     pub(crate) lends_tree: bool,
-    /// The place of an agent that it is started in; 0 for any other command.
+    /// The id of the enclosure that it is started in; 0 for a command of the engine.
     pub(crate) place: u32,
 }
 
-/// What the supervisor says.
+/// A message of the helper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Report {
-    /// The view is built; beside it come the listener where one was asked for, and then the tree where it is not the
-    /// workspace itself.
+pub(crate) enum SupervisorReport {
+    /// The view is built. The frame carries the listener if `port` is not 0, then the tree if `tree` is set.
     Ready { port: u32, tree: bool },
-    /// It could not be built.
+    /// The sandbox could not be built.
     Refused(Refusal),
-    /// A command ended, with the status as the kernel gives it; everything it started is gone.
+    /// A command ended with this wait status, and all processes that it started are gone.
     Ended { id: u32, status: i32, limits: u32 },
-    /// A command was to be stopped; whether nothing of it runs any more.
+    /// The answer to a request to stop a command: whether all its processes are stopped.
     Paused { id: u32, stopped: bool },
-    /// A command could not be started, or a place could not be made.
+    /// A command could not be started, or an enclosure could not be made.
     Failed { id: u32, why: Refusal },
-    /// A place is made; its listeners come beside it.
+    /// An enclosure is made; the frame carries its listeners.
     Enclosed { id: u32, ports: Vec<u32> },
-    /// A line for the log of developers.
+    /// A debug log line.
     Log { line: String },
 }
 
-/// Why the supervisor cannot do what was asked for.
+/// The reason why the helper cannot do what the engine asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
-    /// The kernel or its settings refuse a part of it; another tier may do.
+    /// The kernel or its settings refuse a part of it; another tier may work.
     Unavailable(String),
-    /// Something that was asked for is not there or cannot be: no tier would do.
+    /// The request is wrong, for example because a path does not exist; no tier would work.
     Invalid(String),
-    /// A private layer over a directory cannot be had here.
+    /// A private overlay over a directory is not available here.
     NoLayers(String),
 }
 
 impl Refusal {
-    /// The same, with what it is about.
+    /// Prefixes the reason with the thing it is about.
     pub(crate) fn about(self, what: &str) -> Self {
         match self {
             Self::Unavailable(why) => Self::Unavailable(format!("{what}: {why}")),
@@ -123,9 +125,9 @@ impl From<String> for Refusal {
     }
 }
 
-impl Request {
+impl SupervisorRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::default();
+        let mut out = FrameWriter::default();
         match self {
             Self::Run(launch) => {
                 out.number(1);
@@ -157,9 +159,9 @@ impl Request {
     }
 
     pub(crate) fn decode(frame: &[u8]) -> io::Result<Self> {
-        let mut from = Reader(frame);
+        let mut from = FrameReader(frame);
         match from.number()? {
-            1 => Ok(Self::Run(Box::new(Launch {
+            1 => Ok(Self::Run(Box::new(CommandLaunch {
                 id: from.number()?,
                 argv: from.list()?,
                 env: from.list()?,
@@ -187,9 +189,9 @@ impl Request {
     }
 }
 
-impl Report {
+impl SupervisorReport {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // Numbers and text always have a form; an empty frame would be refused as garbled.
+        // Serializing numbers and text does not fail; if it did, the engine would reject the empty frame as garbled.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -203,15 +205,15 @@ impl Report {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct FrameWriter(Vec<u8>);
 
-impl Writer {
+impl FrameWriter {
     fn number(&mut self, number: u32) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        // Frames over the bound are refused as a whole when they are sent.
+        // `send` rejects a frame over the limit as a whole.
         self.number(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(bytes);
     }
@@ -224,9 +226,9 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct FrameReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> FrameReader<'a> {
     fn number(&mut self) -> io::Result<u32> {
         let (head, rest) = self.0.split_first_chunk::<4>().ok_or_else(garbled)?;
         self.0 = rest;
@@ -258,7 +260,7 @@ fn garbled() -> io::Error {
     )
 }
 
-/// Sends one frame, with handles beside its first byte.
+/// Sends one frame, with the file descriptors attached to its first byte.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     payload: &[u8],
@@ -300,7 +302,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Receives frames.
+/// The receiving end of the socket: collects bytes and file descriptors until a frame is complete.
 #[derive(Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -308,7 +310,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Reads what is there, waiting for something; `false` at the end.
+    /// Blocks until there is something to read and reads it; returns `false` at the end of the stream.
     pub(crate) fn fill(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let mut buffer = [0_u8; 16 << 10];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDLES))];
@@ -334,7 +336,7 @@ impl Inbox {
         Ok(got.bytes > 0)
     }
 
-    /// The next whole frame, if there is one.
+    /// Returns the next complete frame, if there is one, without reading from the socket.
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some((head, rest)) = self.bytes.split_first_chunk::<4>() else {
             return Ok(None);
@@ -350,7 +352,7 @@ impl Inbox {
         Ok(Some(frame))
     }
 
-    /// The next whole frame, which is waited for; none when the other end is gone.
+    /// Reads until a frame is complete; returns `None` if the other end is gone.
     pub(crate) fn wait(&mut self, socket: impl AsFd) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(frame) = self.next()? {
@@ -362,7 +364,7 @@ impl Inbox {
         }
     }
 
-    /// The next handle that came beside a frame.
+    /// Returns the next file descriptor, in the order in which they were sent.
     pub(crate) fn handle(&mut self) -> Option<OwnedFd> {
         self.handles.pop_front()
     }
@@ -375,7 +377,7 @@ mod tests {
     #[test]
     fn frames_and_handles_arrive_as_they_were_sent() {
         let (one, two) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        let launch = Launch {
+        let launch = CommandLaunch {
             id: 7,
             argv: vec![b"a".to_vec(), vec![0xff, b' ']],
             env: vec![b"A=1".to_vec()],
@@ -385,18 +387,18 @@ mod tests {
             lends_tree: true,
             place: 3,
         };
-        let request = Request::Run(Box::new(launch));
+        let request = SupervisorRequest::Run(Box::new(launch));
         send(one.as_fd(), &request.encode(), &[one.as_fd()]).expect("sent");
         send(
             one.as_fd(),
-            &Request::Signal { id: 7, signal: -1 }.encode(),
+            &SupervisorRequest::Signal { id: 7, signal: -1 }.encode(),
             &[],
         )
         .expect("sent");
         let mut inbox = Inbox::default();
         inbox.fill(&two).expect("read");
         assert_eq!(
-            Request::decode(&inbox.next().expect("whole").expect("one")).expect("read"),
+            SupervisorRequest::decode(&inbox.next().expect("whole").expect("one")).expect("read"),
             request
         );
         assert!(inbox.handle().is_some());
@@ -405,8 +407,8 @@ mod tests {
         }
         let next = inbox.next().expect("whole").expect("one");
         assert_eq!(
-            Request::decode(&next).expect("read"),
-            Request::Signal { id: 7, signal: -1 }
+            SupervisorRequest::decode(&next).expect("read"),
+            SupervisorRequest::Signal { id: 7, signal: -1 }
         );
         drop(one);
         assert!(!inbox.fill(&two).expect("the end"));
@@ -420,8 +422,8 @@ mod tests {
             &[4, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255],
             &[3, 0, 0, 0, 1],
         ] {
-            assert!(Request::decode(frame).is_err(), "{frame:?}");
-            assert!(Report::decode(frame).is_err(), "{frame:?}");
+            assert!(SupervisorRequest::decode(frame).is_err(), "{frame:?}");
+            assert!(SupervisorReport::decode(frame).is_err(), "{frame:?}");
         }
         let mut inbox = Inbox {
             bytes: vec![255, 255, 255, 255, 0],

@@ -1,5 +1,5 @@
-//! The sandbox without namespaces, in the real kernel: commands work on a copy, and the broker performs what Landlock
-//! does not judge.
+//! Runs commands in the real sandbox without namespaces: they work on a copy, and the broker performs the calls that
+//! Landlock does not restrict.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use lab::{LOOK, check_pause, helper, run, wait_until};
+use lab::{READ_ONLY_LINE, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
     Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, Session, Signals, Spec, Standard,
     Tier, Tree, Within,
@@ -20,14 +20,14 @@ use windlass_sandbox::{
 
 mod lab;
 
-/// A workspace, its copy, a folder beside them and a home.
-struct Lab {
+/// A workspace, its copy, a folder next to them and a home.
+struct BrokerLab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     spec: Spec,
 }
 
-impl Lab {
+impl BrokerLab {
     fn new(net: Net) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
@@ -55,7 +55,7 @@ impl Lab {
             net,
             home: Some(base.join("home")),
             read: vec![base.join("home/tools")],
-            // The engine's own folder is hidden as well, and holds the private directories.
+            // The engine's own folder, which contains the private directories, is hidden as well.
             hide: vec![base.join("home/tools/credentials"), base.join("boxes")],
             scratch: Some(base.join("boxes")),
             ..Spec::around(base.join("ws"))
@@ -67,7 +67,7 @@ impl Lab {
         }
     }
 
-    /// The lab as it is on this kernel, and as on one whose Landlock does not hold signals.
+    /// The lab as it is on this kernel, and as it is on a kernel whose Landlock does not restrict signals.
     fn with_both_signals(net: Net) -> [Self; 2] {
         [Signals::of_this_kernel(), Signals::Broker].map(|signals| {
             let mut lab = Self::new(net);
@@ -88,7 +88,7 @@ impl Lab {
         )
     }
 
-    /// The exit code and the output of a line in which `@` is the folder of everything.
+    /// Checks the exit code and the output of a command line in which `@` stands for the base folder.
     #[track_caller]
     fn check(&self, line: &str, code: i32, expect: &str) {
         let (ended, output) = self.run(line);
@@ -100,7 +100,7 @@ impl Lab {
         );
     }
 
-    /// The line fails, whatever it says, and nothing outside the copy is another than before.
+    /// Checks that the command line fails and changes nothing outside the copy.
     #[track_caller]
     fn check_refused(&self, line: &str) {
         let before = fs::metadata(self.base.join("out/victim.txt")).unwrap();
@@ -128,7 +128,7 @@ impl Lab {
 
 #[test]
 fn commands_work_on_the_copy() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     lab.check(
         "cat README.md && echo hi > src/a && mkdir d && mv src/a d/b && cat d/b && ln -s b d/c && rm d/c",
         0,
@@ -139,7 +139,7 @@ fn commands_work_on_the_copy() {
         "hi\n"
     );
     lab.check("pwd; cat @/home/tools/a", 0, "@/copy\ntool");
-    // Without the way round that `mv` knows.
+    // `mv` would fall back to copying.
     lab.check(
         "python3 -c \"import os; os.rename('d/b', 'src/e'); os.link('src/e', 'd/f'); print('moved')\"",
         0,
@@ -149,7 +149,7 @@ fn commands_work_on_the_copy() {
 
 #[test]
 fn nothing_outside_the_copy_is_read_or_written() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     for line in [
         "echo x > @/out/victim.txt",
         "echo x > @/ws/README.md",
@@ -171,7 +171,7 @@ fn nothing_outside_the_copy_is_read_or_written() {
 
 #[test]
 fn attributes_are_changed_in_the_copy_alone() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     for line in [
         "chmod 777 @/out/victim.txt",
         "cd @/out && chmod 777 victim.txt",
@@ -202,7 +202,7 @@ fn attributes_are_changed_in_the_copy_alone() {
 
 #[test]
 fn a_server_of_a_command_is_reached_by_its_clients() {
-    let lab = Lab::new(Net::Loopback);
+    let lab = BrokerLab::new(Net::Loopback);
     let serve = "python3 - <<'E'
 import socket, threading
 def serve(host, family):
@@ -220,7 +220,7 @@ E";
 
 #[test]
 fn a_port_that_was_given_up_can_be_bound_again() {
-    let lab = Lab::new(Net::Loopback);
+    let lab = BrokerLab::new(Net::Loopback);
     let line = "python3 - <<'E'
 import socket
 s = socket.socket(); s.bind(('', 0)); port = s.getsockname()[1]; s.close()
@@ -232,7 +232,7 @@ E";
 
 #[test]
 fn a_closed_connection_is_closed_for_the_other_side() {
-    let lab = Lab::new(Net::Loopback);
+    let lab = BrokerLab::new(Net::Loopback);
     let line = "python3 - <<'E'
 import socket
 s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
@@ -244,7 +244,7 @@ E";
 
 #[test]
 fn nothing_else_of_this_machine_is_reached() {
-    let lab = Lab::new(Net::Loopback);
+    let lab = BrokerLab::new(Net::Loopback);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let socket = lab.base.join("out/s");
@@ -290,7 +290,7 @@ c=socket.socket(1); c.connect('here'); p,_=s.accept(); c.send(b'x'); print(p.rec
 
 #[test]
 fn a_server_on_a_path_tells_its_own_path() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     let line = "python3 -c \"
 import socket, os
 s = socket.socket(1); s.bind('here'); s.listen(); print(s.getsockname() == os.getcwd() + '/here')
@@ -306,17 +306,17 @@ c = socket.socket(1); c.connect(name); p, _ = s.accept(); c.send(b'x'); print(p.
 
 #[test]
 fn without_a_network_nothing_is_bound_or_reached() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.bind(('127.0.0.1',0))\"");
     lab.check_refused("python3 -c \"import socket; s=socket.socket(); s.listen()\"");
     lab.check_refused("exec 3<>/dev/tcp/127.0.0.1/1");
 }
 
-/// The kernel takes an address without a family for one of all addresses.
+/// The kernel treats an address without a family as "any address".
 #[test]
 fn an_address_without_a_family_is_refused() {
     for net in [Net::Off, Net::Loopback] {
-        let lab = Lab::new(net);
+        let lab = BrokerLab::new(net);
         lab.check(
             "python3 -c \"
 import socket, ctypes, struct
@@ -331,7 +331,7 @@ for call in (libc.bind, libc.connect):
 
 #[test]
 fn a_socket_that_listens_without_an_address_is_bound_to_loopback() {
-    let lab = Lab::new(Net::Loopback);
+    let lab = BrokerLab::new(Net::Loopback);
     lab.check(
         "python3 -c \"import socket; s=socket.socket(); s.listen(); print(s.getsockname()[0])\"",
         0,
@@ -341,7 +341,7 @@ fn a_socket_that_listens_without_an_address_is_bound_to_loopback() {
 
 #[test]
 fn the_engine_is_reached_where_it_listens_for_commands() {
-    let mut lab = Lab::new(Net::Proxy);
+    let mut lab = BrokerLab::new(Net::Proxy);
     let opened = Session::open(&helper(), &lab.spec).unwrap();
     let (port, listener) = opened.listener.unwrap();
     let accept = std::thread::spawn(move || {
@@ -358,7 +358,7 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
     assert!(ended.status.success(), "{output}");
     assert_eq!(accept.join().unwrap(), "hello\n");
     drop(opened.session);
-    // Commands have no part in what listens for an agent.
+    // Commands must not reach the listeners of an agent.
     lab.spec.agent = Some(AgentHome {
         from: lab.base.join("home"),
         files: Vec::new(),
@@ -416,22 +416,22 @@ fn the_engine_is_reached_where_it_listens_for_commands() {
 
 #[test]
 fn a_paused_command_does_nothing_until_it_is_resumed() {
-    for lab in Lab::with_both_signals(Net::Off) {
+    for lab in BrokerLab::with_both_signals(Net::Off) {
         check_pause(&lab.open(), &lab.base.join("copy"));
     }
 }
 
 #[test]
 fn a_command_that_only_reads_changes_nothing() {
-    let lab = Lab::new(Net::Off);
-    let (_, output) = lab.run(LOOK);
+    let lab = BrokerLab::new(Net::Off);
+    let (_, output) = lab.run(READ_ONLY_LINE);
     assert!(output.starts_with("hello\n"), "{output}");
     assert!(!lab.base.join("copy/new").exists());
 }
 
 #[test]
 fn variables_lead_to_private_directories() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     let session = lab.open();
     let (mut reads, writes) = std::io::pipe().unwrap();
     let input = fs::File::open("/dev/null").unwrap().into();
@@ -472,7 +472,7 @@ fn variables_lead_to_private_directories() {
 
 #[test]
 fn the_helpers_argument_alone_makes_no_helper() {
-    // This program reads it as the name of a test, of which there is none.
+    // The test program takes the argument as a test name filter that matches no test.
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .arg(HELPER_ARG)
         .stdin(std::process::Stdio::null())
@@ -484,9 +484,9 @@ fn the_helpers_argument_alone_makes_no_helper() {
 
 #[test]
 fn a_closed_session_leaves_no_process_to_reap() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     lab.check("echo done", 0, "done");
-    // Closing waits for the helper. Children of this process are those whose parent it is.
+    // Closing waits for the helper. Children of this process have its id as their parent.
     let own = format!("PPid:\t{}\n", std::process::id());
     let children = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
@@ -497,12 +497,12 @@ fn a_closed_session_leaves_no_process_to_reap() {
 
 #[test]
 fn nothing_outlives_its_command() {
-    Lab::with_both_signals(Net::Off)
+    BrokerLab::with_both_signals(Net::Off)
         .iter()
         .for_each(check_nothing_outlives);
 }
 
-fn check_nothing_outlives(lab: &Lab) {
+fn check_nothing_outlives(lab: &BrokerLab) {
     let mark = format!("windlass-{}", std::process::id());
     lab.check(
         &format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); (sleep 61 # {mark}\n) & disown; echo done"),
@@ -517,7 +517,7 @@ fn check_nothing_outlives(lab: &Lab) {
         })
     };
     assert!(!alive(&mark));
-    // Also where the command is killed, and where the whole session goes.
+    // The same applies if the command is killed, and if the whole session is closed.
     let session = lab.open();
     let null = || {
         fs::File::options()
@@ -550,12 +550,12 @@ fn check_nothing_outlives(lab: &Lab) {
 
 #[test]
 fn signals_and_memory_of_other_processes_are_out_of_reach() {
-    Lab::with_both_signals(Net::Off)
+    BrokerLab::with_both_signals(Net::Off)
         .iter()
         .for_each(check_others_out_of_reach);
 }
 
-fn check_others_out_of_reach(lab: &Lab) {
+fn check_others_out_of_reach(lab: &BrokerLab) {
     let mut canary = std::process::Command::new("sleep")
         .arg("60")
         .env("CANARY", "planted")
@@ -595,7 +595,7 @@ fn check_others_out_of_reach(lab: &Lab) {
 
 #[test]
 fn commands_signal_their_own_processes() {
-    for lab in Lab::with_both_signals(Net::Off) {
+    for lab in BrokerLab::with_both_signals(Net::Off) {
         lab.check("sleep 60 & kill $!; wait $!; echo $?", 0, "143");
         lab.check(
             "sh -c 'kill -KILL $$' 2>&1 | cat; echo ${PIPESTATUS[0]}",
@@ -609,7 +609,7 @@ fn commands_signal_their_own_processes() {
             "No such process",
         );
         lab.check("(set -m; (sleep 60 & sleep 61) & kill -TERM -$!; wait $! 2>/dev/null; echo $? >&2) 2>&1 >/dev/null | tail -1", 0, "143");
-        // The group of the caller, and everything; this signal does nothing to a process that does not wait for it.
+        // Process group 0 and "all processes". Processes without a handler ignore SIGWINCH.
         for target in ["0", "-1"] {
             let line = "import os,signal,time; pid=os.fork()\nif pid: os.waitpid(pid,0)\nelse:\n  signal.signal(signal.SIGWINCH, lambda *_: (print('told', flush=True), os._exit(0)))\n  os.spawnvp(os.P_NOWAIT,'sh',['sh','-c','kill -WINCH TARGET'])\n  time.sleep(60)";
             lab.check(
@@ -641,8 +641,8 @@ fn commands_signal_their_own_processes() {
 
 #[test]
 fn a_command_has_terminals_of_its_own() {
-    let lab = Lab::new(Net::Off);
-    // The C library asks the kernel for the other end of a terminal.
+    let lab = BrokerLab::new(Net::Off);
+    // The C library asks the kernel for the slave end of a terminal.
     let opened = r#"python3 -c "
 import os
 first, second = os.openpty()
@@ -662,7 +662,7 @@ print(os.read(terminal, 9), os.waitpid(pid, 0)[1])
 
 #[test]
 fn terminals_of_other_programs_are_out_of_reach() {
-    let lab = Lab::new(Net::Off);
+    let lab = BrokerLab::new(Net::Off);
     let makes = "import os, sys; _, end = os.openpty(); print(os.ttyname(end), flush=True); sys.stdin.read()";
     let mut other = std::process::Command::new("python3");
     let mut other = other
@@ -679,7 +679,7 @@ fn terminals_of_other_programs_are_out_of_reach() {
     assert!(place.starts_with("/dev/pts/"), "{place}");
     lab.check_refused(&format!("echo x > {place}"));
     lab.check_refused(&format!("exec 3< {place}"));
-    // Only a handle that made a terminal leads to its other end, and only to be opened as a terminal.
+    // Only a file descriptor that created a terminal leads to its slave end, and only with the flags of a terminal.
     let asks = |open: &str, flags: &str| {
         format!(
             "python3 -c \"import fcntl, os; fcntl.ioctl({open}, 0x5441, {flags})\" 2>&1 | tail -n 1"
@@ -698,7 +698,7 @@ fn terminals_of_other_programs_are_out_of_reach() {
         0,
         "OSError: [Errno 22] Invalid argument",
     );
-    // Nothing unlocked it.
+    // The command did not unlock the terminal.
     lab.check(
         &asks("os.open('/dev/ptmx', 2)", "2"),
         0,
@@ -710,7 +710,7 @@ fn terminals_of_other_programs_are_out_of_reach() {
 
 #[test]
 fn limits_hold() {
-    let mut lab = Lab::new(Net::Off);
+    let mut lab = BrokerLab::new(Net::Off);
     lab.spec.limits = Limits {
         processes: 40,
         memory: 200 << 20,
@@ -729,8 +729,8 @@ t.start(); t.join()\"";
 }
 
 #[test]
-fn usual_programs_work() {
-    let lab = Lab::new(Net::Loopback);
+fn common_programs_work() {
+    let lab = BrokerLab::new(Net::Loopback);
     lab.check("git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l", 0, "1");
     lab.check(
         "printf 'int main(){return 3;}' > a.c && gcc -o a a.c && ./a; echo $?",
@@ -758,7 +758,7 @@ fn usual_programs_work() {
 
 #[test]
 fn a_process_that_forks_and_exits_forever_is_ended() {
-    for lab in Lab::with_both_signals(Net::Off) {
+    for lab in BrokerLab::with_both_signals(Net::Off) {
         let mark = format!("racer-{}-{:?}", std::process::id(), lab.spec.signals);
         lab.check(
             &format!("python3 -c \"import os; m='{mark}'\nwhile True:\n  if os.fork(): os._exit(0)\" > /dev/null 2>&1 & sleep 0.2; echo done"),

@@ -1,4 +1,4 @@
-//! A clock that is moved by hand.
+//! A clock that tests move by hand.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use tokio::sync::oneshot;
 use windlass_core::BoxFuture;
 use windlass_core::clock::{Clock, Timestamp};
 
-/// Time moves only by [`ManualClock::advance`]; chance is a counter. Clones share the time.
+/// A clock whose time moves only by [`ManualClock::advance`]; its random numbers are a counter. Clones share the time.
 #[derive(Clone, Default)]
-pub struct ManualClock(Arc<Mutex<State>>);
+pub struct ManualClock(Arc<Mutex<ManualClockState>>);
 
 #[derive(Default)]
-struct State {
+struct ManualClockState {
     now: Duration,
     drawn: u64,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
 }
 
 impl ManualClock {
-    /// Moves time on and wakes whoever waited for it.
+    /// Moves the time forward and wakes the tasks that slept until then.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
         state.now += by;
@@ -32,7 +32,7 @@ impl ManualClock {
         }
     }
 
-    /// Moves time to the next moment somebody waits for; false when nobody does.
+    /// Moves the time to the end of the next sleep; returns false if no task sleeps.
     pub fn advance_to_next(&self) -> bool {
         let next = {
             let mut state = self.lock();
@@ -51,14 +51,14 @@ impl ManualClock {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ManualClockState> {
         self.0.lock()
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        // 2026-11-15T00:00:00Z, plus what was advanced.
+        // 2026-11-15T00:00:00Z, plus the advanced time.
         let millis = i64::try_from(self.lock().now.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_millis(1_794_700_800_000_i64.saturating_add(millis))
     }

@@ -1,5 +1,6 @@
-//! Fakes for tests of ours and of embedders: a scripted model, a store in memory, a clock that is moved by hand, a
-//! workspace without a machine. They are as strict as the real ones where the engine relies on it.
+//! Fakes for the tests of this workspace and of embedders: a scripted model, a store in memory, a clock that is moved
+//! by hand, and a workspace without files or processes. Where the engine relies on the strictness of the real ones,
+//! they are just as strict.
 
 mod clock;
 mod provider;

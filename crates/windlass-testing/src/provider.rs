@@ -1,4 +1,4 @@
-//! A model that says what it was told to say.
+//! A model that plays a script.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -12,32 +12,32 @@ use windlass_core::history::unpaired;
 use windlass_core::message::{Message, Role};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, Provider, ProviderError, Request};
 
-type Answer = Vec<Result<Chunk, ProviderError>>;
+type ScriptedAnswer = Vec<Result<Chunk, ProviderError>>;
 
-/// What a request held.
+/// A request that the model received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
-    /// The system prompt.
+    /// The system prompt of the request.
     pub system: String,
-    /// The names of the tools.
+    /// The names of the tools that were offered.
     pub tools: Vec<String>,
-    /// The messages.
+    /// The conversation so far, oldest first.
     pub messages: Vec<Message>,
 }
 
-/// Plays one scripted answer for each request and keeps what it was asked.
+/// Plays one scripted answer per request and records the requests.
 #[derive(Clone)]
 pub struct ScriptedProvider {
-    answers: Arc<Mutex<VecDeque<Answer>>>,
+    answers: Arc<Mutex<VecDeque<ScriptedAnswer>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
-    summary: Option<Answer>,
+    summary: Option<ScriptedAnswer>,
     facts: Arc<dyn Fn(&str) -> ModelFacts + Send + Sync>,
 }
 
 impl ScriptedProvider {
-    /// These answers, in order; asked for more, it fails as an upstream that is gone.
+    /// Creates a model with these answers, in order. When they are used up, every request fails with `ModelNotFound`.
     #[must_use]
-    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub fn new(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
         let facts = Arc::new(|_: &str| ModelFacts {
             price: Some(Price::FREE),
@@ -51,13 +51,13 @@ impl ScriptedProvider {
         }
     }
 
-    /// The same, with other facts about its model.
+    /// Replaces the facts about its model.
     #[must_use]
     pub fn with_facts(self, facts: ModelFacts) -> Self {
         self.with_facts_of(move |_| facts.clone())
     }
 
-    /// The same, with other facts about each model.
+    /// Replaces the facts about each model.
     #[must_use]
     pub fn with_facts_of(self, facts: impl Fn(&str) -> ModelFacts + Send + Sync + 'static) -> Self {
         Self {
@@ -66,16 +66,17 @@ impl ScriptedProvider {
         }
     }
 
-    /// The same; requests for a summary, which offer no tools, get this answer and take none of the script.
+    /// Adds an answer for requests for a summary. Such requests offer no tools, and they do not consume an answer of
+    /// the script.
     #[must_use]
-    pub fn with_summary(self, answer: Answer) -> Self {
+    pub fn with_summary(self, answer: ScriptedAnswer) -> Self {
         Self {
             summary: Some(answer),
             ..self
         }
     }
 
-    /// The messages of each request so far.
+    /// Returns the messages of each request so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Vec<Message>> {
         self.requests()
@@ -84,16 +85,16 @@ impl ScriptedProvider {
             .collect()
     }
 
-    /// Each request so far.
+    /// Returns all requests so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }
 }
 
-/// An answer in words.
+/// Returns an answer with only text.
 #[must_use]
-pub fn says(text: &str) -> Answer {
+pub fn says(text: &str) -> ScriptedAnswer {
     vec![
         Ok(Chunk::Text(text.to_owned())),
         Ok(Chunk::Usage(Usage {
@@ -105,9 +106,9 @@ pub fn says(text: &str) -> Answer {
     ]
 }
 
-/// An answer that calls one tool.
+/// Returns an answer that calls one tool.
 #[must_use]
-pub fn call(id: &str, name: &str, args: &Value) -> Answer {
+pub fn call(id: &str, name: &str, args: &Value) -> ScriptedAnswer {
     vec![
         Ok(Chunk::CallStart {
             index: 0,
@@ -137,7 +138,7 @@ impl Provider for ScriptedProvider {
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
-        // What a vendor would answer with status 400 is a defect of the engine: be at least as strict.
+        // A vendor would answer such a request with status 400, so it is a defect of the engine.
         assert_eq!(
             unpaired(request.history),
             None,

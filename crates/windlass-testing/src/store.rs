@@ -1,4 +1,4 @@
-//! Sessions in memory, with faults on request.
+//! Sessions in memory, with injected faults.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use windlass_core::store::{
 };
 use windlass_core::{BoxFuture, BoxStream};
 
-/// Sessions in memory. Clones share them.
+/// A session store in memory. Clones share the sessions.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     sessions: Arc<Mutex<HashMap<SessionId, Vec<String>>>>,
@@ -22,39 +22,39 @@ pub struct MemoryStore {
     power_cut: Arc<std::sync::atomic::AtomicBool>,
 }
 
-/// When writing fails.
+/// An injected fault of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFault {
-    /// From this append on (counted from 1), there is no space.
+    /// Every append from this one on (counted from 1) fails as if the disk were full.
     FullAt(u64),
-    /// Every sync fails.
+    /// Every sync fails with an IO error.
     Sync,
 }
 
 impl MemoryStore {
-    /// From now on, fail like this.
+    /// Makes the store fail like this from now on.
     pub fn fail(&self, fault: StoreFault) {
         *self.fault.lock() = Some(fault);
     }
 
-    /// The lines of a session.
+    /// Returns the log lines of a session.
     #[must_use]
     pub fn lines(&self, session: &SessionId) -> Vec<String> {
         self.lock().get(session).cloned().unwrap_or_default()
     }
 
-    /// Puts lines in the place of a session's log, as another process would have left them.
+    /// Replaces a session's log, as if another process had written it.
     pub fn put(&self, session: &SessionId, lines: Vec<String>) {
         self.lock().insert(session.clone(), lines);
     }
 
-    /// From now on, logs are opened as after a power cut.
+    /// Makes every log that is opened from now on look as if the power had failed.
     pub fn cut_power(&self) {
         self.power_cut
             .store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// How often anything was synced.
+    /// Returns the number of syncs.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         *self.syncs.lock()
@@ -104,7 +104,7 @@ impl SessionStore for MemoryStore {
                 (OpenLog::Existing, true) => {}
             }
             drop(sessions);
-            let writer = Box::new(Writer {
+            let writer = Box::new(MemoryLogWriter {
                 store: self.clone(),
                 session: session.clone(),
             });
@@ -175,12 +175,12 @@ impl SessionStore for MemoryStore {
     }
 }
 
-struct Writer {
+struct MemoryLogWriter {
     store: MemoryStore,
     session: SessionId,
 }
 
-impl LogWriter for Writer {
+impl LogWriter for MemoryLogWriter {
     fn append<'a>(
         &'a mut self,
         event: &'a Event,
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_store_that_does_not_choose_gives_everything() {
+    async fn a_store_without_its_own_skim_returns_every_event() {
         let (store, id) = (MemoryStore::default(), "s1".parse().unwrap());
         let line = r#"{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"noted","data":{"text":"x"}}"#;
         store.put(&id, vec![line.to_owned()]);
@@ -239,9 +239,9 @@ mod tests {
             skimmed,
             [Ok(Skimmed::Event(serde_json::from_str(line).unwrap()))]
         );
-        let nobody = "s2".parse().unwrap();
+        let unknown = "s2".parse().unwrap();
         assert!(matches!(
-            &store.skim(&nobody, 1, |_| true).collect::<Vec<_>>().await[..],
+            &store.skim(&unknown, 1, |_| true).collect::<Vec<_>>().await[..],
             [Err(_)]
         ));
     }

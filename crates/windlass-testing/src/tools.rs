@@ -11,14 +11,14 @@ type Handler = dyn for<'a> Fn(Value, ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOu
     + Send
     + Sync;
 
-/// A tool made of a function. It takes any object, unless a schema is given.
+/// A tool made of a function. It accepts any object, unless [`FnTool::with`] sets a schema.
 pub struct FnTool {
     spec: ToolSpec,
     handler: Box<Handler>,
 }
 
 impl FnTool {
-    /// A serial tool of that name and effect.
+    /// Creates a serial tool with this name and effect.
     pub fn new(
         name: &str,
         effect: Effect,
@@ -39,14 +39,14 @@ impl FnTool {
         }
     }
 
-    /// Changes its description.
+    /// Changes the tool's specification.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut ToolSpec)) -> Self {
         change(&mut self.spec);
         self
     }
 
-    /// Ready for an engine.
+    /// Returns the tool in the form that an engine takes.
     #[must_use]
     pub fn boxed(self) -> Arc<dyn Tool> {
         Arc::new(self)
@@ -58,7 +58,7 @@ impl Tool for FnTool {
         &self.spec
     }
 
-    /// A `path` argument is what it reads or writes, a `command` argument what it runs.
+    /// A `path` argument is a path that the tool reads or writes, a `command` argument a command that it runs.
     fn touches(&self, args: &Value, _ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure> {
         let text = |key: &str| args.get(key).and_then(Value::as_str).map(str::to_owned);
         let mut touches = Vec::new();
@@ -74,7 +74,7 @@ impl Tool for FnTool {
             });
         }
         touches.extend(text("command").map(|command| {
-            // One command of plain words; who needs more tests with the real tool.
+            // One command of plain words. Tests that need more use the real tool.
             let words = command.split_whitespace().map(Word::literal).collect();
             let simple = Simple {
                 words,

@@ -1,4 +1,4 @@
-//! A workspace without a machine: no files, no processes, artifacts in memory.
+//! A workspace without files or processes; artifacts are in memory.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -12,58 +12,57 @@ use windlass_core::validator::Before;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
-/// Opens workspaces that hold nothing, under the terms it is given. What a run is to have changed is written into its
-/// tree by the test.
+/// Opens empty workspaces under the given terms. A test adds the changes of a run to [`MemoryTree`] itself.
 #[derive(Debug, Clone)]
 pub struct MemoryWorkspaces {
-    /// What runs are told is in force.
+    /// The terms that every opened workspace reports.
     pub terms: Terms,
-    /// What has become of the tree.
+    /// The state of the tree, shared with the test.
     pub tree: Arc<Mutex<MemoryTree>>,
 }
 
-/// A tree that only consists of what happened to it.
+/// A tree that consists only of its recorded changes.
 #[derive(Debug, Default)]
 pub struct MemoryTree {
-    /// What differs from before.
+    /// Changes relative to the state before the run.
     pub changes: Vec<FileChange>,
-    /// Counts the states of the tree; the hash of what would land is made of it.
+    /// Counts the states of the tree; the tree hash is derived from it.
     pub version: u64,
-    /// What the person changed, told one by one to whoever asks.
+    /// Paths that the user changed meanwhile. Each question returns and removes the first entry.
     pub moved: VecDeque<Vec<String>>,
-    /// How often it was caught up with.
+    /// The number of times that the tree was caught up with the user's changes.
     pub caught_up: u32,
     /// The number of times that a turn to land was asked for.
     pub turns: u32,
     /// Whether another run is landing when a turn is asked for.
     pub turn_waits: bool,
-    /// Why catching up fails.
+    /// The error of catching up, if it is to fail.
     pub conflict: Option<WorkspaceError>,
-    /// The state that the checks see.
+    /// The state that the checks currently see.
     pub shown: Shown,
     /// Ignored files that the run changed.
     pub left: Vec<String>,
-    /// What landed.
+    /// All landings so far.
     pub landed: Vec<Landing>,
-    /// Why landing fails.
+    /// The error of landing, if it is to fail.
     pub refuses: Option<WorkspaceError>,
-    /// What a landing leaves undone although the files are there.
+    /// A step that a landing reports as unfinished although the files have landed.
     pub unfinished: Option<String>,
-    /// What a landing has to say about itself.
+    /// Notes that a landing reports.
     pub notes: Vec<String>,
-    /// As which copy it was opened.
+    /// The name of the kept run that it was opened with.
     pub kept: Option<String>,
 }
 
 /// The state of a tree that checks see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Shown {
-    /// No checks run.
+    /// No checks run at the moment.
     #[default]
     Nothing,
-    /// The tree of before.
+    /// The state before the run.
     Base,
-    /// What would land, without these paths.
+    /// The state that would land, without these paths.
     Landing(Vec<String>),
     /// The same with ignored files.
     WithIgnored(Vec<String>),
@@ -71,16 +70,16 @@ pub enum Shown {
 
 struct MemoryChecks {
     workspaces: MemoryWorkspaces,
-    /// The version of the tree that the checks are to see.
+    /// The version of the tree that the checks are supposed to see.
     seen: Mutex<u64>,
 }
 
 impl CheckTree for MemoryChecks {
     fn files(&self) -> Arc<dyn Files> {
-        Arc::new(Empty)
+        Arc::new(EmptyWorkspace)
     }
     fn processes(&self) -> Arc<dyn Processes> {
-        Arc::new(Empty)
+        Arc::new(EmptyWorkspace)
     }
     fn freeze(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         Box::pin(async { Ok(()) })
@@ -110,7 +109,7 @@ impl Drop for MemoryChecks {
 }
 
 impl MemoryTree {
-    /// A path is now other than it was.
+    /// Records a changed path.
     pub fn change(&mut self, path: &str) {
         self.version += 1;
         let known = self.changes.iter().any(|change| change.path == path);
@@ -128,7 +127,7 @@ impl MemoryTree {
 }
 
 impl MemoryWorkspaces {
-    /// The tree, to look at it or to change it.
+    /// Locks the tree for reading or changing it.
     pub fn tree(&self) -> MutexGuard<'_, MemoryTree> {
         self.tree.lock()
     }
@@ -149,14 +148,14 @@ impl Workspaces for MemoryWorkspaces {
         opening: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
         self.tree().kept = opening.kept.map(str::to_owned);
-        let transaction = Nothing(self.clone());
+        let transaction = MemoryTransaction(self.clone());
         Box::pin(async move { Ok(Box::new(transaction) as Box<dyn Transaction>) })
     }
 }
 
-struct Nothing(MemoryWorkspaces);
+struct MemoryTransaction(MemoryWorkspaces);
 
-impl Transaction for Nothing {
+impl Transaction for MemoryTransaction {
     fn terms(&self) -> Terms {
         self.0.terms.clone()
     }
@@ -172,13 +171,13 @@ impl Transaction for Nothing {
         }
     }
     fn files(&self) -> Arc<dyn Files> {
-        Arc::new(Empty)
+        Arc::new(EmptyWorkspace)
     }
     fn before(&self) -> Arc<dyn Before> {
-        Arc::new(Empty)
+        Arc::new(EmptyWorkspace)
     }
     fn processes(&self) -> Arc<dyn Processes> {
-        Arc::new(Empty)
+        Arc::new(EmptyWorkspace)
     }
     fn changes(&self) -> BoxFuture<'_, Result<Changes, WorkspaceError>> {
         let tree = self.0.tree();
@@ -261,9 +260,9 @@ impl Transaction for Nothing {
     }
 }
 
-struct Empty;
+struct EmptyWorkspace;
 
-fn nothing<T>() -> Result<T, FileError> {
+fn not_found<T>() -> Result<T, FileError> {
     Err(FileError {
         kind: FileErrorKind::NotFound,
         message: "this workspace holds nothing".into(),
@@ -274,7 +273,7 @@ fn no_process<T>() -> Result<T, ProcessError> {
     Err(ProcessError("this workspace runs nothing".into()))
 }
 
-impl Files for Empty {
+impl Files for EmptyWorkspace {
     fn root(&self) -> &Path {
         Path::new("/workspace")
     }
@@ -286,41 +285,41 @@ impl Files for Empty {
         })
     }
     fn read(&self, _: &str, _: u64) -> Result<Vec<u8>, FileError> {
-        nothing()
+        not_found()
     }
     fn read_range(&self, _: &str, _: u64, _: u64) -> Result<Vec<u8>, FileError> {
-        nothing()
+        not_found()
     }
     fn stat(&self, _: &str) -> Result<FileStat, FileError> {
-        nothing()
+        not_found()
     }
     fn write(&self, _: &str, _: &[u8]) -> Result<(), FileError> {
-        nothing()
+        not_found()
     }
     fn remove(&self, _: &str) -> Result<(), FileError> {
-        nothing()
+        not_found()
     }
     fn rename(&self, _: &str, _: &str, _: bool) -> Result<(), FileError> {
-        nothing()
+        not_found()
     }
     fn list(&self, _: &str, _: usize) -> Result<Listing, FileError> {
-        nothing()
+        not_found()
     }
     fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
-        nothing()
+        not_found()
     }
     fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
-        nothing()
+        not_found()
     }
 }
 
-impl Before for Empty {
+impl Before for EmptyWorkspace {
     fn read(&self, _: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
         Ok(None)
     }
 }
 
-impl Processes for Empty {
+impl Processes for EmptyWorkspace {
     fn run<'a>(
         &'a self,
         _: Command,
@@ -342,7 +341,7 @@ impl Processes for Empty {
     }
 }
 
-/// Large results in memory.
+/// Keeps artifacts in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryArtifacts(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -364,7 +363,7 @@ impl Artifacts for MemoryArtifacts {
     }
 
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
-        Ok(Box::new(Open {
+        Ok(Box::new(OpenArtifact {
             to: self.clone(),
             bytes: Vec::new(),
         }))
@@ -383,12 +382,12 @@ impl Artifacts for MemoryArtifacts {
     }
 }
 
-struct Open {
+struct OpenArtifact {
     to: MemoryArtifacts,
     bytes: Vec<u8>,
 }
 
-impl ArtifactWriter for Open {
+impl ArtifactWriter for OpenArtifact {
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         self.bytes.extend_from_slice(bytes);
         Ok(())

@@ -1,4 +1,4 @@
-//! The tasks of `cargo xtask everyday` inside containers, with the toolchain of this machine mounted read-only.
+//! Runs the tasks of `cargo xtask everyday` in containers, with the toolchain of this machine mounted read-only.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::podman::{Podman, finish, mount};
-use super::rows::{Container, Profile, USER};
+use super::rows::{Container, SeccompProfile, USER};
 use super::suite::rustc;
-use super::{Outcome, outcome};
+use super::{RowOutcome, outcome};
 
 use crate::cargo;
 
-/// How long all tasks may take together.
-const TASKS: Duration = Duration::from_secs(900);
+/// The timeout for all tasks together.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(900);
 
 pub(super) struct Tasks {
     pub(super) name: &'static str,
@@ -32,7 +32,7 @@ pub(super) const ALL: &[Tasks] = &[
     Tasks {
         name: "everyday tasks, podman profile, uid 0",
         container: Container {
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             uid: 0,
             ..USER
         },
@@ -40,22 +40,22 @@ pub(super) const ALL: &[Tasks] = &[
     Tasks {
         name: "everyday tasks, podman profile, uid 1000",
         container: Container {
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             ..USER
         },
     },
 ];
 
-/// Runs every task in one container; `shared` has the binary and is mounted at `/wl`.
+/// Runs every task in one container; `shared` contains the binary and is mounted at `/wl`.
 pub(super) fn run(
     tasks: &Tasks,
     podman: &Podman,
     root: &Path,
     shared: &Path,
     logs: &Path,
-) -> Result<Outcome> {
+) -> Result<RowOutcome> {
     if let Some(why) = podman.lacks(&tasks.container) {
-        return Ok(Outcome::NotRun(why));
+        return Ok(RowOutcome::NotRun(why));
     }
     let own = cargo::own_program()?;
     std::fs::copy(own, shared.join("xtask")).context("this program cannot be copied")?;
@@ -71,7 +71,7 @@ pub(super) fn run(
         .arg(podman.image())
         .args(["/wl/xtask", "everyday", "--binary", "/wl/windlass"]);
     let log = logs.join(format!("{}.log", tasks.name.replace([' ', ','], "-")));
-    let finished = finish(&mut command, &log, TASKS);
+    let finished = finish(&mut command, &log, TASKS_TIMEOUT);
     podman.remove(&name);
     let (code, output) = finished?;
     let totals: Vec<&str> = output
@@ -80,8 +80,8 @@ pub(super) fn run(
         .collect();
     let isolation = totals.join("; ");
     Ok(match code {
-        Some(0) => Outcome::Passed { isolation },
-        _ => Outcome::Failed {
+        Some(0) => RowOutcome::Passed { isolation },
+        _ => RowOutcome::Failed {
             isolation,
             why: vec![failures(&output)],
         },

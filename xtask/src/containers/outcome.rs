@@ -1,46 +1,46 @@
-//! Reads the output of a row, and judges it by the table.
+//! Parses the output of a row and compares it with the table.
 
 use super::rows::Expect;
 
 /// The exit code of a command that refuses to run without a sandbox.
 const REFUSED: i32 = 8;
-/// The exit code that `timeout` gives to a command that it ended.
+/// The exit code of `timeout` for a command that it killed.
 const TIMED_OUT: i32 = 124;
-/// How much of a failed step is printed.
+/// The number of output lines of a failed step that are printed.
 const LAST_LINES: usize = 4;
 const LINE_WIDTH: usize = 240;
 
 /// A command of a row.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Step<'a> {
+pub(super) struct RowStep<'a> {
     pub(super) name: &'a str,
-    /// None if the row ended before the command did.
+    /// `None` if the row ended before the command did.
     pub(super) code: Option<i32>,
     pub(super) output: &'a str,
 }
 
-/// The sandbox that windlass says it uses.
+/// The sandbox tier that windlass reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tier {
+pub(super) enum ReportedTier {
     Namespaces,
     Broker,
     Landlock,
     None,
 }
 
-/// The words for the tiers in the line that `demo` prints. The first one in the line is the tier; the rest of the line
+/// The names of the tiers in the line that `demo` prints. The first name in the line is the tier; the rest of the line
 /// may name others ("broker: this kernel gives no namespaces").
-const TIERS: &[(&str, Tier)] = &[
-    ("namespaces", Tier::Namespaces),
-    ("broker", Tier::Broker),
-    ("landlock", Tier::Landlock),
-    ("none", Tier::None),
+const TIERS: &[(&str, ReportedTier)] = &[
+    ("namespaces", ReportedTier::Namespaces),
+    ("broker", ReportedTier::Broker),
+    ("landlock", ReportedTier::Landlock),
+    ("none", ReportedTier::None),
 ];
-/// The beginnings of that line.
+/// The possible prefixes of that line.
 const ISOLATION: &[&str] = &["isolation:", "sandbox:"];
 
-/// Takes the output apart by the lines that `inside.sh` prints around each command.
-pub(super) fn steps(output: &str) -> Vec<Step<'_>> {
+/// Splits the output at the lines that `inside.sh` prints around each command.
+pub(super) fn steps(output: &str) -> Vec<RowStep<'_>> {
     let parts = output.split("\n== begin ").skip(1);
     parts
         .filter_map(|part| {
@@ -55,12 +55,12 @@ pub(super) fn steps(output: &str) -> Vec<Step<'_>> {
                 ),
                 None => (rest, None),
             };
-            Some(Step { name, code, output })
+            Some(RowStep { name, code, output })
         })
         .collect()
 }
 
-/// The line in which windlass says how it holds commands.
+/// Returns the line in which windlass reports its isolation.
 pub(super) fn isolation_line(output: &str) -> Option<&str> {
     output.lines().map(str::trim).find(|line| {
         let line = line.to_lowercase();
@@ -68,7 +68,7 @@ pub(super) fn isolation_line(output: &str) -> Option<&str> {
     })
 }
 
-pub(super) fn tier(line: &str) -> Option<Tier> {
+pub(super) fn tier(line: &str) -> Option<ReportedTier> {
     let line = line.to_lowercase();
     let places = TIERS
         .iter()
@@ -76,8 +76,8 @@ pub(super) fn tier(line: &str) -> Option<Tier> {
     places.min_by_key(|(at, _)| *at).map(|(_, tier)| tier)
 }
 
-/// One sentence for each thing that is not as the table says.
-pub(super) fn wrong(steps: &[Step<'_>], expect: Expect) -> Vec<String> {
+/// Returns one sentence for each difference from the table.
+pub(super) fn wrong(steps: &[RowStep<'_>], expect: Expect) -> Vec<String> {
     let demo = steps.iter().find(|step| step.name == "demo");
     let said = demo
         .and_then(|step| isolation_line(step.output))
@@ -97,12 +97,12 @@ pub(super) fn wrong(steps: &[Step<'_>], expect: Expect) -> Vec<String> {
 }
 
 fn wrong_code(
-    steps: &[Step<'_>],
+    steps: &[RowStep<'_>],
     name: &str,
     expect: Expect,
-    said: Option<Tier>,
+    said: Option<ReportedTier>,
 ) -> Option<String> {
-    let held = !matches!(said, Some(Tier::None | Tier::Landlock));
+    let held = !matches!(said, Some(ReportedTier::None | ReportedTier::Landlock));
     let refuses = expect == Expect::Refusal || (expect == Expect::Anything && !held);
     let wanted = match name {
         "sandbox" | "run" if refuses => REFUSED,
@@ -130,12 +130,12 @@ fn wrong_code(
     }
 }
 
-fn matches(tier: Tier, expect: Expect) -> bool {
+fn matches(tier: ReportedTier, expect: Expect) -> bool {
     match expect {
-        Expect::Namespaces => tier == Tier::Namespaces,
-        Expect::Broker => tier == Tier::Broker,
-        Expect::Either => matches!(tier, Tier::Namespaces | Tier::Broker),
-        Expect::Refusal => matches!(tier, Tier::None | Tier::Landlock),
+        Expect::Namespaces => tier == ReportedTier::Namespaces,
+        Expect::Broker => tier == ReportedTier::Broker,
+        Expect::Either => matches!(tier, ReportedTier::Namespaces | ReportedTier::Broker),
+        Expect::Refusal => matches!(tier, ReportedTier::None | ReportedTier::Landlock),
         Expect::Anything => true,
     }
 }
@@ -160,7 +160,7 @@ pub(super) fn last_lines(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The output of a row whose commands end with these codes.
+    /// Returns the output of a row whose commands exit with these codes.
     fn output(isolation: &str, codes: &[(&str, i32)]) -> String {
         let mut text = String::new();
         for (name, code) in codes {
@@ -253,7 +253,7 @@ mod tests {
         let output = "\n== begin demo\nstarted\n";
         assert_eq!(
             steps(output),
-            [Step {
+            [RowStep {
                 name: "demo",
                 code: None,
                 output: "started\n"

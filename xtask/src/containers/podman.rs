@@ -1,5 +1,5 @@
-//! Containers from this machine's own files: an image with nothing but folders, and this machine's programs mounted
-//! read-only. No image registry is asked.
+//! Containers from this machine's own files: an image with only empty folders, and this machine's programs mounted
+//! read-only. No image registry is used.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,17 +10,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::profile;
-use super::rows::{Container, Owner, Profile, READ_ONLY_FOLDER};
+use super::rows::{Container, Owner, READ_ONLY_FOLDER, SeccompProfile};
 use crate::cargo;
 use crate::process::{Running, last_lines, step};
 
-/// How long an installation or the making of the image may take.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How long a container that does nothing may take.
-const EMPTY_RUN: Duration = Duration::from_secs(60);
-/// Folders that a machine may have as links below /usr or as folders of their own.
+/// The timeout of an installation or of building the image.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// The timeout of a container that does nothing.
+const EMPTY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Folders that are symlinks into /usr on some machines and real folders on others.
 const PROGRAM_FOLDERS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64"];
-/// What every container has, beside those.
+/// Further folders that every container has.
 const FOLDERS: &[&str] = &[
     "usr",
     "etc",
@@ -34,28 +34,28 @@ const FOLDERS: &[&str] = &[
     "project",
     "read-only",
 ];
-/// The small file system in memory of a container with a read-only root.
+/// The tmpfs of a container with a read-only root.
 const SMALL_TMP: &str = "/tmp:rw,size=64m,mode=1777";
 
-/// The image, the profile and the folders of this run; the image is removed at the end.
+/// The image, the profile and the folders of this run. The image is removed at the end.
 pub(super) struct Podman {
     image: String,
     docker_profile: Option<PathBuf>,
     mounts: Vec<(PathBuf, String)>,
     folder: PathBuf,
-    /// As root, podman is told which runtime and which manager of control groups to use.
+    /// As root, podman gets an explicit runtime and cgroup manager.
     root: bool,
 }
 
 impl Podman {
-    /// Makes the image in `folder`; the inner error says why there are no containers here.
+    /// Builds the image in `folder`. The inner error tells why there are no containers on this machine.
     pub(super) fn prepare(folder: &Path, root: bool) -> Result<Result<Self, String>> {
         if let Err(why) = install(folder, root) {
             return Ok(Err(format!("{why:#}")));
         }
         let mounts = make_tree(&folder.join("image"))?;
-        let docker_profile = profile::podmans()?
-            .map(|podmans| write_profile(folder, podmans))
+        let docker_profile = profile::podman_profile()?
+            .map(|podman_profile| write_profile(folder, podman_profile))
             .transpose()?;
         for name in ["empty", "foreign"] {
             std::fs::create_dir_all(folder.join(name))?;
@@ -83,24 +83,33 @@ impl Podman {
             .arg("-cf")
             .arg(&archive)
             .arg(".");
-        step(&mut tar, &self.folder.join("tar.log"), PATIENCE).context("`tar` failed")?;
+        step(&mut tar, &self.folder.join("tar.log"), INSTALL_TIMEOUT).context("`tar` failed")?;
         let mut import = Command::new("podman");
         import.arg("import").arg(&archive).arg(&self.image);
-        step(&mut import, &self.folder.join("import.log"), PATIENCE)
-            .context("`podman import` failed")
+        step(
+            &mut import,
+            &self.folder.join("import.log"),
+            INSTALL_TIMEOUT,
+        )
+        .context("`podman import` failed")
     }
 
-    /// Containers need rights that a machine may not give, for example one that is a container itself.
+    /// Starts one container. Containers need privileges that a machine may not give, for example if it is a container
+    /// itself.
     fn try_one(&self) -> Result<()> {
         let mut command = self.base("windlass-rows-first");
         command.arg(&self.image).args(["/bin/sh", "-c", ":"]);
-        step(&mut command, &self.folder.join("first.log"), EMPTY_RUN)
-            .context("no container starts here")
+        step(
+            &mut command,
+            &self.folder.join("first.log"),
+            EMPTY_RUN_TIMEOUT,
+        )
+        .context("no container starts here")
     }
 
-    /// Why a container of this profile cannot be made.
+    /// Returns why a container of this kind cannot be created.
     pub(super) fn lacks(&self, container: &Container) -> Option<String> {
-        if container.profile == Profile::Docker && self.docker_profile.is_none() {
+        if container.profile == SeccompProfile::Docker && self.docker_profile.is_none() {
             return Some(
                 "podman came without a seccomp profile (seccomp.json) to make the stricter one from".to_owned(),
             );
@@ -112,7 +121,7 @@ impl Podman {
     fn base(&self, name: &str) -> Command {
         let mut command = Command::new("podman");
         if self.root {
-            // Other runtimes and the manager of systemd fail where both versions of control groups are mounted.
+            // Other runtimes and the systemd cgroup manager fail if both versions of cgroups are mounted.
             command.arg("--cgroup-manager=cgroupfs");
             if let Some(runc) = runc() {
                 command.arg("--runtime").arg(runc);
@@ -128,7 +137,7 @@ impl Podman {
             "--name",
             name,
         ]);
-        // The limits of podman's own settings can be above those that this machine allows.
+        // The limits in podman's own settings may be higher than this machine allows.
         command.args([
             "--ulimit",
             "nofile=1024:1024",
@@ -141,10 +150,10 @@ impl Podman {
         command
     }
 
-    /// `podman run` up to, and without, the image.
+    /// Returns `podman run` up to, but not including, the image.
     pub(super) fn run(&self, name: &str, container: &Container) -> Result<Command> {
         let mut command = self.base(name);
-        if container.profile == Profile::Docker {
+        if container.profile == SeccompProfile::Docker {
             let profile = self
                 .docker_profile
                 .as_deref()
@@ -187,7 +196,7 @@ impl Podman {
         &self.image
     }
 
-    /// A repository that belongs to neither of the users of the rows.
+    /// Creates a repository that belongs to neither of the users of the rows.
     fn foreign_project(&self, name: &str) -> Result<PathBuf> {
         let project = self.folder.join("foreign").join(name);
         std::fs::create_dir_all(&project)?;
@@ -205,7 +214,7 @@ impl Podman {
         Ok(project)
     }
 
-    /// Ends a container that is still there after its time; nothing to do for the others.
+    /// Removes a container that is still running after its timeout; does nothing for others.
     pub(super) fn remove(&self, name: &str) {
         let mut command = Command::new("podman");
         command.args(["rm", "-f", "-t", "0", name]);
@@ -221,7 +230,7 @@ impl Drop for Podman {
     }
 }
 
-/// Adds a mount; paths with a colon cannot be said.
+/// Adds a mount. Paths with a colon are not supported.
 pub(super) fn mount(command: &mut Command, source: &Path, target: &str, mode: &str) {
     let mut volume = OsString::from(source);
     volume.push(format!(":{target}:{mode}"));
@@ -242,7 +251,7 @@ fn runc() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// The folders of the image; returns what is mounted into each container.
+/// Creates the folders of the image; returns the mounts of each container.
 fn make_tree(image: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut mounts = vec![
         ("/usr".into(), "/usr".to_owned()),
@@ -266,13 +275,16 @@ fn make_tree(image: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(mounts)
 }
 
-fn write_profile(folder: &Path, podmans: serde_json::Value) -> Result<PathBuf> {
+fn write_profile(folder: &Path, podman_profile: serde_json::Value) -> Result<PathBuf> {
     let path = folder.join("docker.json");
-    std::fs::write(&path, serde_json::to_vec(&profile::docker_like(podmans)?)?)?;
+    std::fs::write(
+        &path,
+        serde_json::to_vec(&profile::docker_like(podman_profile)?)?,
+    )?;
     Ok(path)
 }
 
-/// Installs podman where that needs nobody's consent: as root, by the package manager.
+/// Installs podman if it is missing, but only as root and with the package manager.
 fn install(folder: &Path, root: bool) -> Result<()> {
     let found = || {
         let mut command = Command::new("podman");
@@ -293,7 +305,7 @@ fn install(folder: &Path, root: bool) -> Result<()> {
     let mut apt = Command::new("apt-get");
     apt.args(["install", "-y", "--no-install-recommends", "podman", "runc"])
         .env("DEBIAN_FRONTEND", "noninteractive");
-    step(&mut apt, &log, PATIENCE)
+    step(&mut apt, &log, INSTALL_TIMEOUT)
         .context("podman is missing, and `apt-get install podman runc` failed")?;
     ensure!(
         found(),
@@ -303,7 +315,7 @@ fn install(folder: &Path, root: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs a prepared command to its end, at most so long, and returns its exit code and output.
+/// Runs a command to its end, at most this long; returns its exit code and output.
 pub(super) fn finish(
     command: &mut Command,
     log: &Path,

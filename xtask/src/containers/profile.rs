@@ -1,18 +1,18 @@
-//! A seccomp profile as Docker's default one, made from podman's when the rows are run.
+//! Makes a seccomp profile like Docker's default one from podman's.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// Where podman keeps its profile.
-const PODMANS: &[&str] = &[
+/// The possible paths of podman's profile.
+const PODMAN_PROFILES: &[&str] = &[
     "/etc/containers/seccomp.json",
     "/usr/share/containers/seccomp.json",
 ];
 
-/// Docker gives these only to containers with a capability that they do not have by default, or not at all.
-const WITHHELD: &[&str] = &[
+/// System calls that Docker allows only with a capability that containers do not have by default, or not at all.
+const FORBIDDEN: &[&str] = &[
     "unshare",
     "setns",
     "mount",
@@ -38,14 +38,18 @@ const WITHHELD: &[&str] = &[
     "io_uring_enter",
     "io_uring_register",
 ];
-/// All flags of `clone` that make a namespace.
+/// All flags of `clone` that create a namespace.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 const EPERM: i32 = 1;
 const ENOSYS: i32 = 38;
 
-/// Podman's profile, or none where podman came without one.
-pub(super) fn podmans() -> Result<Option<Value>> {
-    let Some(path) = PODMANS.iter().map(Path::new).find(|path| path.exists()) else {
+/// Reads podman's profile; `None` if podman came without one.
+pub(super) fn podman_profile() -> Result<Option<Value>> {
+    let Some(path) = PODMAN_PROFILES
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+    else {
         return Ok(None);
     };
     let text =
@@ -55,17 +59,17 @@ pub(super) fn podmans() -> Result<Option<Value>> {
         .with_context(|| format!("{} is not JSON", path.display()))
 }
 
-/// Makes it as strict as Docker's.
+/// Makes podman's profile as strict as Docker's.
 pub(super) fn docker_like(mut profile: Value) -> Result<Value> {
     let groups = profile["syscalls"]
         .as_array_mut()
         .context("the profile of podman has no list of system calls")?;
     for group in groups.iter_mut() {
         if let Some(names) = group["names"].as_array_mut() {
-            names.retain(|name| !name.as_str().is_some_and(|name| WITHHELD.contains(&name)));
+            names.retain(|name| !name.as_str().is_some_and(|name| FORBIDDEN.contains(&name)));
         }
     }
-    // A group without names is an error for the runtime.
+    // The container runtime rejects a group without names.
     groups.retain(|group| {
         group["names"]
             .as_array()
@@ -86,11 +90,11 @@ mod tests {
 
     #[test]
     fn withheld_calls_are_in_no_group() {
-        let podmans = json!({ "defaultErrnoRet": 38, "syscalls": [
+        let podman_profile = json!({ "defaultErrnoRet": 38, "syscalls": [
             { "names": ["read", "unshare", "clone", "pidfd_getfd"], "action": "SCMP_ACT_ALLOW" },
             { "names": ["setns"], "action": "SCMP_ACT_ALLOW" },
         ] });
-        let docker = docker_like(podmans).unwrap_or_default();
+        let docker = docker_like(podman_profile).unwrap_or_default();
         let names: Vec<_> = docker["syscalls"]
             .as_array()
             .into_iter()

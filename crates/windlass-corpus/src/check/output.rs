@@ -1,22 +1,22 @@
-//! Checks of what was said: to the model, to the log, and to a person.
+//! Checks of text: for the model, in the log, and for the user.
 
 use serde_json::Value;
 
-use crate::facts::Facts;
+use crate::facts::CaseFacts;
 use crate::holds;
 use crate::product::{self, WORDS};
 
-pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+pub(super) fn check(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     let text = || {
         Ok::<_, String>(
             facts
-                .place
-                .filled(post["text"].as_str().ok_or("it gives no `text`")?),
+                .fixture
+                .filled(post["text"].as_str().ok_or("the check has no `text`")?),
         )
     };
     let output = facts.output();
     let short = |text: &str| text.chars().take(200).collect::<String>();
-    // What a command says is only asked of one that ran.
+    // The output of a command is checked only if it ran.
     let refused = !facts.executed() && !facts.case.benign();
     match name {
         "output_lacks" => output_lacks(facts, post, &text()?),
@@ -34,7 +34,7 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             })
         }
         "result_matches" => {
-            let pattern = post["regex"].as_str().ok_or("it gives no `regex`")?;
+            let pattern = post["regex"].as_str().ok_or("the check has no `regex`")?;
             let regex = regex::Regex::new(pattern).map_err(|err| err.to_string())?;
             holds(regex.is_match(output), || {
                 format!("the result is {:?}", short(output))
@@ -47,7 +47,7 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
             })
         }
         "result_bytes_at_most" => {
-            let most = post["bytes"].as_u64().ok_or("it gives no `bytes`")?;
+            let most = post["bytes"].as_u64().ok_or("the check has no `bytes`")?;
             let size = output.len() as u64;
             holds(size <= most, || format!("the result has {size} bytes"))
         }
@@ -109,9 +109,9 @@ pub(super) fn check(facts: &Facts<'_>, name: &str, post: &Value) -> Result<(), S
     }
 }
 
-fn output_lacks(facts: &Facts<'_>, post: &Value, text: &str) -> Result<(), String> {
-    let place = post["where"].as_str().unwrap_or("everything");
-    let texts: Vec<String> = match place {
+fn output_lacks(facts: &CaseFacts<'_>, post: &Value, text: &str) -> Result<(), String> {
+    let source = post["where"].as_str().unwrap_or("everything");
+    let texts: Vec<String> = match source {
         "result" => {
             let results = facts
                 .of("call_finished")
@@ -120,15 +120,15 @@ fn output_lacks(facts: &Facts<'_>, post: &Value, text: &str) -> Result<(), Strin
         }
         "log" => facts.logs(),
         "everything" => facts.everything(),
-        other => return Err(format!("`{other}` is no place that is known here")),
+        other => return Err(format!("`{other}` is not a known source")),
     };
     holds(!texts.iter().any(|have| have.contains(text)), || {
-        format!("it is in {place}")
+        format!("it is in {source}")
     })
 }
 
-/// Results that are too long for the model are stored, and it can read them there.
-fn stored(facts: &Facts<'_>) -> Vec<String> {
+/// A result that is too long for the model is stored, and the model can read it there.
+fn stored(facts: &CaseFacts<'_>) -> Vec<String> {
     let cut = facts
         .of("call_finished")
         .any(|event| !event["data"]["result"]["artifact"].is_null());
@@ -143,8 +143,8 @@ fn turns_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What reached a terminal, without what the product itself draws with.
-fn undrawn(text: &str, colour: bool) -> String {
+/// Returns the text on a terminal without the escape sequences of the product itself.
+fn without_own_escapes(text: &str, colour: bool) -> String {
     let text = text.replace("\r\n", "\n");
     if !colour {
         return text;
@@ -153,10 +153,10 @@ fn undrawn(text: &str, colour: bool) -> String {
     own.map_or(text.clone(), |own| own.replace_all(&text, "").into_owned())
 }
 
-fn terminal_safe(facts: &Facts<'_>) -> Result<(), String> {
+fn terminal_safe(facts: &CaseFacts<'_>) -> Result<(), String> {
     holds(!facts.screens.is_empty(), || "nothing was shown".to_owned())?;
     for screen in &facts.screens {
-        let text = undrawn(&screen.text, screen.colour);
+        let text = without_own_escapes(&screen.text, screen.colour);
         if let Some(at) = text.find(drives_terminals) {
             let around: String = text[at..].chars().take(20).collect();
             return Err(format!("{} gets {around:?}", screen.view));
@@ -165,52 +165,50 @@ fn terminal_safe(facts: &Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// What was shown when somebody was asked.
-fn asked(facts: &Facts<'_>) -> Vec<String> {
+/// Returns the screens with a question.
+fn asked(facts: &CaseFacts<'_>) -> Vec<String> {
     let shown = facts
         .screens
         .iter()
-        .map(|screen| undrawn(&screen.text, screen.colour));
+        .map(|screen| without_own_escapes(&screen.text, screen.colour));
     shown
         .filter(|text| text.contains(product::PROMPT))
         .collect()
 }
 
-fn approval_shows(facts: &Facts<'_>, text: &str) -> Result<(), String> {
+fn approval_shows(facts: &CaseFacts<'_>, text: &str) -> Result<(), String> {
     let asked = asked(facts);
-    // What is refused without a question hides nothing.
+    // A call that is refused without a question cannot hide anything in one.
     if asked.is_empty() && facts.of("denied").next().is_some() {
         return Ok(());
     }
-    holds(!asked.is_empty(), || "nobody was asked".to_owned())?;
+    holds(!asked.is_empty(), || "the user was not asked".to_owned())?;
     holds(asked.iter().all(|shown| shown.contains(text)), || {
         "it is not shown".to_owned()
     })
 }
 
-/// Characters nobody sees.
+/// Returns whether a character is invisible.
 fn invisible(c: char) -> bool {
     turns_direction(c)
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}' | '\u{61c}')
         || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-fn marks_invisible(facts: &Facts<'_>) -> Result<(), String> {
+fn marks_invisible(facts: &CaseFacts<'_>) -> Result<(), String> {
     let hidden: Vec<char> = facts.text.chars().filter(|c| invisible(*c)).collect();
     holds(!hidden.is_empty(), || "the text hides nothing".to_owned())?;
     let asked = asked(facts);
-    holds(!asked.is_empty(), || "nobody was asked".to_owned())?;
+    holds(!asked.is_empty(), || "the user was not asked".to_owned())?;
     for shown in &asked {
         holds(!shown.contains(invisible), || {
-            "a character nobody sees is shown as it is".to_owned()
+            "an invisible character is shown unmarked".to_owned()
         })?;
         let lower = shown.to_lowercase();
         for c in &hidden {
             let named =
                 lower.contains(&format!("{:x}", u32::from(*c))) || shown.contains('\u{fffd}');
-            holds(named, || {
-                format!("nothing stands where U+{:04X} was", u32::from(*c))
-            })?;
+            holds(named, || format!("nothing marks U+{:04X}", u32::from(*c)))?;
         }
     }
     Ok(())

@@ -1,19 +1,19 @@
-//! Checks of sessions: what became of a log, what the next request holds, and whether the work can go on.
+//! Checks of sessions: the state of a log, the content of the next request, and whether the session can be resumed.
 
 use serde_json::Value;
 
-use crate::facts::{Facts, Resumed};
+use crate::facts::{CaseFacts, Resumed};
 use crate::holds;
 use crate::kind::{self, paired};
 use crate::product;
 use crate::server::body;
 
-pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(), String> {
+pub(super) fn check(facts: &mut CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
-        "session_survives" => return kind::survives(facts),
+        "session_survives" => return kind::check_session_works(facts),
         "no_grant_from_log" => return kind::probe_grant(facts),
         "mode_is_not" => {
-            let mode = post["mode"].as_str().ok_or("it gives no `mode`")?;
+            let mode = post["mode"].as_str().ok_or("the check has no `mode`")?;
             return kind::probe_rights(facts, mode);
         }
         "log_lines_valid" => return log_lines_valid(facts),
@@ -27,9 +27,9 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
     match name {
         "history_equals_prefix" => {
             holds(now.starts_with(&resumed.whole), || {
-                "the lines that were whole are not as they were".to_owned()
+                "the complete lines were changed".to_owned()
             })?;
-            sent(facts, "what was said before")
+            sent(facts, "the earlier conversation")
         }
         "history_complete" => {
             let whole = resumed
@@ -39,10 +39,10 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
             holds(now.starts_with(whole), || {
                 "the log has lost something".to_owned()
             })?;
-            sent(facts, "what was said before")
+            sent(facts, "the earlier conversation")
         }
         "warning_shown" => {
-            // Other warnings, as about a price, say nothing of the log.
+            // Other warnings, for example about a price, are not about the log.
             let about = |event: &&Value| {
                 event["data"]["code"]
                     .as_str()
@@ -71,10 +71,7 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
             })
         }
         "interrupted_result_synthesised" => {
-            let call = resumed
-                .open_call
-                .as_ref()
-                .ok_or("no result was taken away")?;
+            let call = resumed.open_call.as_ref().ok_or("no result was removed")?;
             let server = facts.server.as_ref().ok_or("there was no model server")?;
             let seen = server.received();
             let body = seen
@@ -85,37 +82,37 @@ pub(super) fn check(facts: &mut Facts<'_>, name: &str, post: &Value) -> Result<(
             holds(answered, || format!("the call {call} has no result"))
         }
         "asks_or_refuses_workspace_change" => holds(refused && told, || {
-            format!("exit {}: it went on", facts.main.code)
+            format!("exit {}: it resumed", facts.main.code)
         }),
         "second_refused_or_forked" => together(facts, resumed),
-        other => Err(format!("`{other}` is not a check that is known here")),
+        other => Err(format!("`{other}` is not a known check")),
     }
 }
 
-/// The model was told what happened before the damage.
-fn sent(facts: &Facts<'_>, what: &str) -> Result<(), String> {
+/// Checks that the model got the conversation from before the damage.
+fn sent(facts: &CaseFacts<'_>, what: &str) -> Result<(), String> {
     let server = facts.server.as_ref().ok_or("there was no model server")?;
     let seen = server.received();
     let body = seen
         .last()
         .map(|request| body(request)["messages"].to_string())
         .unwrap_or_default();
-    // The first prompt and what the first call brought.
+    // The first prompt, and the result of the first call.
     holds(
         body.contains("hello world") && body.contains("\"go\""),
-        || format!("the model did not hear {what}"),
+        || format!("the model did not get {what}"),
     )
 }
 
 fn stops_at_damage(
-    facts: &Facts<'_>,
+    facts: &CaseFacts<'_>,
     resumed: &Resumed,
     now: &[u8],
     refused: bool,
 ) -> Result<(), String> {
     if refused {
         return holds(!facts.main.err.trim().is_empty(), || {
-            "it refuses without a word".to_owned()
+            "it refuses without a message".to_owned()
         });
     }
     let at = resumed
@@ -127,7 +124,7 @@ fn stops_at_damage(
         .take(at)
         .collect();
     holds(now.starts_with(&kept.join(&b'\n')), || {
-        "the lines before the damage are not as they were".to_owned()
+        "the lines before the damage were changed".to_owned()
     })?;
     let after: Vec<&[u8]> = resumed
         .original
@@ -139,49 +136,49 @@ fn stops_at_damage(
         .iter()
         .any(|line| now.windows(line.len()).any(|window| window == *line));
     holds(!silent, || {
-        "what stood behind the damage is still used".to_owned()
+        "lines after the damage are still used".to_owned()
     })
 }
 
-/// The bytes that were there are still there: in the log, or set aside beside it.
+/// Checks that the original bytes still exist: in the log, or in another file of the session.
 fn original_kept(resumed: &Resumed, now: &[u8]) -> Result<(), String> {
     if now.starts_with(&resumed.damaged) {
         return Ok(());
     }
     let folder = resumed.log.parent().ok_or("the log has no folder")?;
-    let aside = crate::fixture::Fixture::files(folder);
+    let aside = crate::fixture::CaseFixture::files(folder);
     let found = aside
         .iter()
         .filter_map(|path| std::fs::read(path).ok())
         .any(|bytes| bytes.starts_with(&resumed.damaged));
-    holds(found, || "the damaged log is nowhere".to_owned())
+    holds(found, || "the damaged log was not kept".to_owned())
 }
 
-/// Of several engines on one session one went on; the others said why not, or went on with a copy.
-fn together(facts: &Facts<'_>, resumed: &Resumed) -> Result<(), String> {
+/// Checks that only one of several engines resumed the session, and that the others reported why not or resumed a copy.
+fn together(facts: &CaseFacts<'_>, resumed: &Resumed) -> Result<(), String> {
     let well = resumed.together.iter().filter(|ran| ran.code == 0).count();
     let refused = resumed
         .together
         .iter()
         .filter(|ran| ran.code != 0 && !ran.err.trim().is_empty())
         .count();
-    let made = product::sessions(facts.place).len()
+    let made = product::sessions(facts.fixture).len()
         - resumed
             .sessions_before
-            .min(product::sessions(facts.place).len());
+            .min(product::sessions(facts.fixture).len());
     holds(resumed.together.len() > 1, || {
         "only one engine ran".to_owned()
     })?;
-    holds(well >= 1, || "nobody could go on".to_owned())?;
+    holds(well >= 1, || "no engine resumed the session".to_owned())?;
     holds(
         well + refused == resumed.together.len() && well <= 1 + made,
-        || format!("{well} went on, {refused} were refused, {made} sessions were made"),
+        || format!("{well} resumed, {refused} were refused, {made} sessions were created"),
     )
 }
 
-/// Every line of every log is an event, numbered without gaps.
-fn log_lines_valid(facts: &Facts<'_>) -> Result<(), String> {
-    let sessions = product::sessions(facts.place);
+/// Checks that every line of every log is an event, numbered without gaps.
+fn log_lines_valid(facts: &CaseFacts<'_>) -> Result<(), String> {
+    let sessions = product::sessions(facts.fixture);
     holds(!sessions.is_empty(), || "there is no session".to_owned())?;
     for session in sessions {
         let text =
@@ -191,17 +188,17 @@ fn log_lines_valid(facts: &Facts<'_>) -> Result<(), String> {
                 serde_json::from_str(line).map_err(|err| format!("line {}: {err}", at + 1))?;
             let (kind, seq) = (event["kind"].is_string(), event["seq"].as_u64());
             holds(kind && seq == Some(at as u64 + 1), || {
-                format!("line {} is no event in its place", at + 1)
+                format!("line {} is not an event with the right number", at + 1)
             })?;
         }
     }
     Ok(())
 }
 
-/// No duration in any log is negative or longer than the case ran, whatever the clock said.
-fn times_not_negative(facts: &Facts<'_>) -> Result<(), String> {
+/// Checks that no duration in the log is negative or longer than an hour, whatever the clock said.
+fn times_not_negative(facts: &CaseFacts<'_>) -> Result<(), String> {
     const LONGEST_MS: u64 = 3_600_000;
-    for event in product::log(facts.place) {
+    for event in product::log(facts.fixture) {
         let ms = &event["data"]["ms"];
         let sound = ms.is_null() || ms.as_u64().is_some_and(|ms| ms <= LONGEST_MS);
         holds(sound, || format!("{} took {ms} ms", event["kind"]))?;

@@ -1,5 +1,5 @@
-//! Calls of a model: a tool, a shell line, a patch, or several in a row. They go in through a script, so that the
-//! product meets them as it meets any model's.
+//! Calls of a model: a tool, a shell command, a patch, or several in a row. They come from a script, so that the
+//! product handles them like any model's calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,51 +7,52 @@ use serde_json::{Value, json};
 
 use super::calls;
 use crate::case::{Case, Decision};
-use crate::child::{Ran, Watch};
-use crate::facts::{Facts, Screen};
+use crate::child::{ChildResult, ChildWatch};
+use crate::facts::{CaseFacts, Screen};
 use crate::product;
 use crate::race::Race;
-use crate::terminal::{self, Session};
+use crate::terminal::{self, TerminalSession};
 
-/// How many times a call is made while what it names is swapped.
+/// The number of calls that are made while the file is swapped.
 const RACING_CALLS: usize = 600;
-/// Calls in one step of the model.
+/// The number of calls in one step of the model.
 const CALLS_A_STEP: usize = 20;
 
-/// The one call of a case, by our names.
-fn call(facts: &Facts<'_>) -> Result<(String, Value), String> {
-    let (place, input) = (facts.place, &facts.case.input);
+/// Returns the call of a case, with the product's tool names.
+fn call(facts: &CaseFacts<'_>) -> Result<(String, Value), String> {
+    let (fixture, input) = (facts.fixture, &facts.case.input);
     let missing = |what: &str| format!("`input.{what}` is missing");
     match facts.case.kind() {
         "shell" => {
-            let command = place.filled(
+            let command = fixture.filled(
                 input["command"]
                     .as_str()
                     .ok_or_else(|| missing("command"))?,
             );
             Ok((
                 "bash".to_owned(),
-                json!({ "command": command, "timeout_s": patience(facts.case) }),
+                json!({ "command": command, "timeout_s": timeout_s(facts.case) }),
             ))
         }
         "patch" => {
-            let text = place.filled(input["text"].as_str().ok_or_else(|| missing("text"))?);
+            let text = fixture.filled(input["text"].as_str().ok_or_else(|| missing("text"))?);
             Ok((product::tool("patch").to_owned(), json!({ "patch": text })))
         }
         _ => step(facts, input),
     }
 }
 
-pub(super) fn step(facts: &Facts<'_>, step: &Value) -> Result<(String, Value), String> {
+pub(super) fn step(facts: &CaseFacts<'_>, step: &Value) -> Result<(String, Value), String> {
     let tool = step["tool"].as_str().ok_or("a call has no `tool`")?;
     Ok((
         product::tool(tool).to_owned(),
-        facts.place.filled_value(&step["args"]),
+        facts.fixture.filled_value(&step["args"]),
     ))
 }
 
-/// How long a command may take: as long as the case gives it, and short where it must be cleared away.
-fn patience(case: &Case) -> u64 {
+/// Returns the timeout of a command in seconds: as long as the case allows, and short if its processes must be cleaned
+/// up.
+fn timeout_s(case: &Case) -> u64 {
     if case.wants("no_process_with_marker").is_some() {
         return 2;
     }
@@ -61,7 +62,7 @@ fn patience(case: &Case) -> u64 {
     within.map_or(20, |ms| (ms / 2000).clamp(1, 20))
 }
 
-pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
+pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     if facts.case.wants("engine_argv_uses_separator").is_some() {
         return engine_programs(facts);
     }
@@ -77,7 +78,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         }
         _ => {
             let (name, args) = call(facts)?;
-            if !facts.place.races.is_empty() {
+            if !facts.fixture.races.is_empty() {
                 return race(facts, &name, &args);
             }
             vec![calls(&[(&name, args)])]
@@ -89,16 +90,16 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         .wants("mode_is_not")
         .and_then(|post| post["mode"].as_str())
     {
-        // In the same session, where a change of its rights would show.
-        steps.push(super::startup::probe(facts.place, mode)?.1);
+        // The probe runs in the same session, where a change of its rights would show.
+        steps.push(super::startup::probe(facts.fixture, mode)?.1);
     }
-    let script = product::script(facts.place, &steps)?;
+    let script = product::script(facts.fixture, &steps)?;
     let ran = play(facts, &script)?;
     facts.events = match facts.screens.is_empty() {
         true => product::events(&ran.out),
-        false => product::log(facts.place),
+        false => product::log(facts.fixture),
     };
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     conclude(facts);
     if facts.case.wants("no_predictable_temp_paths").is_some() {
         super::command::temporary_names(facts, &script)?;
@@ -106,15 +107,15 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the script: as events, or at a terminal where somebody must see or answer something.
-fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> {
-    let (case, place) = (facts.case, facts.place);
-    let watch = Watch {
-        deadline: Facts::deadline(case),
+/// Runs the script: without a terminal, or in one if the user must see or answer something.
+fn play(facts: &mut CaseFacts<'_>, script: &std::path::Path) -> Result<ChildResult, String> {
+    let (case, fixture) = (facts.case, facts.fixture);
+    let watch = ChildWatch {
+        deadline: CaseFacts::deadline(case),
         argument: case
             .wants("no_argv_contains")
             .and_then(|post| post["text"].as_str())
-            .map(|text| place.filled(text)),
+            .map(|text| fixture.filled(text)),
         processes: case.wants("process_peak_at_most").is_some()
             || case.wants("no_controlling_tty").is_some(),
         signal: None,
@@ -125,10 +126,10 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
         "no_controlling_tty",
     ];
     let at_terminal =
-        place.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
+        fixture.while_pending.is_some() || seen.iter().any(|check| case.wants(check).is_some());
     if !at_terminal {
         let mut more = vec!["-o", "stream-json"];
-        if !place.races.is_empty() {
+        if !fixture.races.is_empty() {
             // A question must not end the race.
             more.extend(["--max-steps", "unlimited", "--max-tokens", "unlimited"]);
             more.extend(
@@ -139,24 +140,24 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
             );
         }
         let args = facts.product.scripted(&case.mode, script, &more);
-        return facts.product.run(place, &case.mode, &args, &watch);
+        return facts.product.run(fixture, &case.mode, &args, &watch);
     }
     let args = facts.product.scripted(&case.mode, script, &["-v"]);
-    let (pending, answer) = match &place.while_pending {
+    let (pending, answer) = match &fixture.while_pending {
         Some((steps, then)) => (steps.as_slice(), if then == "approve" { "y" } else { "n" }),
         None => (&[] as &[Value], "n"),
     };
     let before_answer = || {
         pending
             .iter()
-            .try_for_each(|op| crate::setup::apply_later(place, op))
+            .try_for_each(|op| crate::setup::apply_later(fixture, op))
     };
-    let session = Session {
+    let session = TerminalSession {
         colour: false,
         answer,
         before_answer: &before_answer,
     };
-    let ran = terminal::run(facts.product, place, &case.mode, &args, &session, &watch)?;
+    let ran = terminal::run(facts.product, fixture, &case.mode, &args, &session, &watch)?;
     facts.screens.push(Screen {
         view: "a terminal".to_owned(),
         text: ran.out.clone(),
@@ -165,9 +166,9 @@ fn play(facts: &mut Facts<'_>, script: &std::path::Path) -> Result<Ran, String> 
     Ok(ran)
 }
 
-/// What was decided, and whether the tool is there at all.
-fn conclude(facts: &mut Facts<'_>) {
-    let answered = facts.place.while_pending.is_some() && facts.executed();
+/// Records the decision, and whether the product has the tool at all.
+fn conclude(facts: &mut CaseFacts<'_>) {
+    let answered = facts.fixture.while_pending.is_some() && facts.executed();
     let result = facts.result();
     if result.is_some_and(|result| result["error"] == "unknown_tool") {
         let name = result
@@ -184,7 +185,7 @@ fn conclude(facts: &mut Facts<'_>) {
             facts.main.code,
             facts.main.err.trim()
         ));
-        // A step before the judged one was stopped.
+        // A step before the checked one was stopped.
         if facts.of("asked").next().is_some() {
             facts.reached = vec![Decision::Ask];
         }
@@ -198,19 +199,19 @@ fn conclude(facts: &mut Facts<'_>) {
     }
 }
 
-/// The same call again and again, while what it names is swapped at full speed.
-fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
+/// Makes the same call again and again, while the file that it names is swapped at full speed.
+fn race(facts: &mut CaseFacts<'_>, name: &str, args: &Value) -> Result<(), String> {
     let races: Vec<Race> = facts
-        .place
+        .fixture
         .races
         .iter()
-        .map(|op| Race::new(facts.place, op))
+        .map(|op| Race::new(facts.fixture, op))
         .collect::<Result<_, String>>()?;
     let all: Vec<(&str, Value)> = (0..RACING_CALLS)
         .map(|turn| (name, again(args, turn)))
         .collect();
     let steps: Vec<Value> = all.chunks(CALLS_A_STEP).map(calls).collect();
-    let script = product::script(facts.place, &steps)?;
+    let script = product::script(facts.fixture, &steps)?;
     let stop = AtomicBool::new(false);
     let swaps: Vec<AtomicUsize> = races.iter().map(|_| AtomicUsize::new(0)).collect();
     let ran = std::thread::scope(|scope| {
@@ -224,7 +225,7 @@ fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
     })?;
     facts.call = "call-1-1".to_owned();
     facts.events = product::events(&ran.out);
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     for (race, swaps) in races.iter().zip(&swaps) {
         let made = swaps.load(Ordering::Relaxed);
         crate::holds(made >= race.rounds, || {
@@ -257,7 +258,7 @@ fn race(facts: &mut Facts<'_>, name: &str, args: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The same call in other words, since an engine may refuse to repeat itself: `d/x` is also `./d/x`.
+/// Varies a call, because an engine may refuse to repeat one: `d/x` is also `./d/x`.
 fn again(args: &Value, turn: usize) -> Value {
     let mut args = args.clone();
     if let Some(Value::String(path)) = args.get_mut("path")
@@ -271,11 +272,11 @@ fn again(args: &Value, turn: usize) -> Value {
     args
 }
 
-/// What programs of its own the engine is started with, when a file is named like an option: a `git` before the
-/// real one takes the arguments down.
-fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
-    let place = facts.place;
-    let planted: Vec<String> = std::fs::read_dir(place.workspace())
+/// Checks the arguments of programs that the engine itself starts, with a file that is named like an option. A wrapper
+/// for `git` records the arguments.
+fn engine_programs(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let fixture = facts.fixture;
+    let planted: Vec<String> = std::fs::read_dir(fixture.workspace())
         .into_iter()
         .flatten()
         .flatten()
@@ -293,12 +294,12 @@ fn engine_programs(facts: &mut Facts<'_>) -> Result<(), String> {
         ("grep", json!({ "pattern": "x", "path": name })),
         ("find_files", json!({ "pattern": name })),
     ]);
-    let script = product::script(place, &[step])?;
-    // Without a sandbox, in which the program that takes down could not be seen.
+    let script = product::script(fixture, &[step])?;
+    // Run without a sandbox, in which the wrapper would not be visible.
     let args = facts
         .product
         .scripted("full", &script, &["-o", "stream-json"]);
-    let taken = super::command::taken_down(facts, &args)?;
+    let taken = super::command::record_git_arguments(facts, &args)?;
     facts.call = "call-1-1".to_owned();
     facts.events = product::events(&facts.main.out);
     facts.reached = vec![Decision::Allow];

@@ -1,5 +1,5 @@
-//! Kinds that are a command line of the product: restore, export, install, and any arguments at all. A feature that
-//! is not there is shown to be not there by asking for it.
+//! Kinds of input that are a command line of the product: restore, export, install, and arbitrary arguments. If the
+//! product lacks a feature, that is found out by asking for it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::calls;
 use crate::case::Decision;
-use crate::child::{self, Ran, Watch};
-use crate::facts::Facts;
+use crate::child::{self, ChildResult, ChildWatch};
+use crate::facts::CaseFacts;
 use crate::fixture::Stat;
 use crate::product;
 
@@ -17,31 +17,34 @@ fn line(args: &[&str]) -> Vec<String> {
     args.iter().map(|&arg| arg.to_owned()).collect()
 }
 
-fn run(facts: &mut Facts<'_>, args: &[String]) -> Result<Ran, String> {
-    let ran = facts
-        .product
-        .run(facts.place, &facts.case.mode, args, &Watch::default())?;
-    facts.hear(&ran);
+fn run(facts: &mut CaseFacts<'_>, args: &[String]) -> Result<ChildResult, String> {
+    let ran = facts.product.run(
+        facts.fixture,
+        &facts.case.mode,
+        args,
+        &ChildWatch::default(),
+    )?;
+    facts.keep_output(&ran);
     Ok(ran)
 }
 
-/// Plays a script to have a session, in a mode in which edits run.
-fn play(facts: &mut Facts<'_>, steps: &[Value]) -> Result<(), String> {
-    let script = product::script(facts.place, steps)?;
+/// Plays a script to create a session, in a mode in which edits run.
+fn play(facts: &mut CaseFacts<'_>, steps: &[Value]) -> Result<(), String> {
+    let script = product::script(facts.fixture, steps)?;
     let args = facts
         .product
         .scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
     let ran = run(facts, &args)?;
     crate::holds(ran.code == 0, || {
-        format!("the session before could not be made: {}", ran.err.trim())
+        format!("the first session could not be created: {}", ran.err.trim())
     })?;
     facts.events = product::events(&ran.out);
     facts.main = ran;
     Ok(())
 }
 
-/// The command was refused because there is none of that name.
-fn not_there(facts: &mut Facts<'_>, name: &str, ran: &Ran) -> bool {
+/// Returns whether the command was refused because it does not exist.
+fn not_there(facts: &mut CaseFacts<'_>, name: &str, ran: &ChildResult) -> bool {
     let absent = !facts.product.has_command(name) && ran.code == product::USAGE;
     if absent {
         facts.absent = Some(format!("there is no command `{name}`"));
@@ -50,11 +53,11 @@ fn not_there(facts: &mut Facts<'_>, name: &str, ran: &Ran) -> bool {
     absent
 }
 
-/// Changes a file in a session, plants what the case wants at its place, and takes the change back.
-pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
+/// Changes a file in a session, plants a file of the case at its path, and undoes the change.
+pub(super) fn restore(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     let planted = facts.case.input["planted"].clone();
     let path = facts
-        .place
+        .fixture
         .path(planted["path"].as_str().unwrap_or("README.md"));
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let old = text
@@ -63,7 +66,7 @@ pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
         .unwrap_or_default()
         .to_owned();
     let name = path
-        .strip_prefix(facts.place.workspace())
+        .strip_prefix(facts.fixture.workspace())
         .unwrap_or(&path)
         .display()
         .to_string();
@@ -76,7 +79,7 @@ pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
         ])],
     )?;
     if planted["op"].is_string() {
-        crate::setup::apply_later(facts.place, &planted)?;
+        crate::setup::apply_later(facts.fixture, &planted)?;
     }
     let ran = run(facts, &line(&["undo"]))?;
     if !not_there(facts, "undo", &ran) {
@@ -90,10 +93,10 @@ pub(super) fn restore(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A session that read everything that was planted, in every form it can be taken away.
-pub(super) fn export(facts: &mut Facts<'_>) -> Result<(), String> {
-    let root = facts.place.workspace();
-    let files = crate::fixture::Fixture::files(&root);
+/// Exports a session that read every planted file, in every format.
+pub(super) fn export(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let root = facts.fixture.workspace();
+    let files = crate::fixture::CaseFixture::files(&root);
     let names = files
         .iter()
         .filter(|path| path.is_file() && !path.starts_with(root.join(".git")));
@@ -107,7 +110,7 @@ pub(super) fn export(facts: &mut Facts<'_>) -> Result<(), String> {
         .collect();
     play(facts, &[calls(&reads)])?;
     facts.call = "call-1-1".to_owned();
-    let session = product::sessions(facts.place)
+    let session = product::sessions(facts.fixture)
         .pop()
         .ok_or("there is no session")?;
     let id = session
@@ -129,9 +132,9 @@ pub(super) fn export(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks for a bundle to be installed, by every name such a command could have.
-pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
-    let folder = facts.place.base.join("bundle");
+/// Tries to install a bundle with every command that could do it.
+pub(super) fn install(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let folder = facts.fixture.base.join("bundle");
     let io = |err: std::io::Error| format!("the bundle cannot be made: {err}");
     std::fs::create_dir_all(&folder).map_err(io)?;
     for entry in facts.case.input["bundle"]
@@ -144,12 +147,12 @@ pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
         let path = format!("{}/{name}", folder.display());
         match entry["link"].as_str() {
             Some(target) => {
-                let path = facts.place.own_path(&path)?;
-                std::os::unix::fs::symlink(facts.place.filled(target), path).map_err(io)?;
+                let path = facts.fixture.own_path(&path)?;
+                std::os::unix::fs::symlink(facts.fixture.filled(target), path).map_err(io)?;
             }
             None => drop(
                 facts
-                    .place
+                    .fixture
                     .write(&path, entry["text"].as_str().unwrap_or_default())?,
             ),
         }
@@ -170,10 +173,10 @@ pub(super) fn install(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Exactly these arguments.
-pub(super) fn argv(facts: &mut Facts<'_>) -> Result<(), String> {
+/// Runs the product with exactly these arguments.
+pub(super) fn argv(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     let args: Vec<String> = crate::words(&facts.case.input["argv"])
-        .map(|word| facts.place.filled(word))
+        .map(|word| facts.fixture.filled(word))
         .collect();
     let name = args.first().cloned().ok_or("`input.argv` is missing")?;
     let ran = run(facts, &args)?;
@@ -188,13 +191,13 @@ pub(super) fn argv(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the product with a `git` before the real one that takes its arguments down; gives back what was taken down.
-pub(super) fn taken_down(
-    facts: &mut Facts<'_>,
+/// Runs the product with a wrapper for `git` first in the PATH, which records its arguments; returns them.
+pub(super) fn record_git_arguments(
+    facts: &mut CaseFacts<'_>,
     args: &[String],
 ) -> Result<Vec<Vec<String>>, String> {
-    let place = facts.place;
-    let (folder, list) = (place.base.join("shim"), place.base.join("shim/list"));
+    let fixture = facts.fixture;
+    let (folder, list) = (fixture.base.join("shim"), fixture.base.join("shim/list"));
     let real = std::env::split_paths(&product::search_path())
         .map(|dir| dir.join("git"))
         .find(|path| path.is_file());
@@ -205,16 +208,16 @@ pub(super) fn taken_down(
         list.display(),
         real.display()
     );
-    place.write(&shim, &text)?;
+    fixture.write(&shim, &text)?;
     let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&shim, runs).map_err(|err| format!("{shim}: {err}"))?;
-    let mut command = facts.product.command(place, &facts.case.mode, args);
+    let mut command = facts.product.command(fixture, &facts.case.mode, args);
     let path = std::env::join_paths(
         std::iter::once(folder).chain(std::env::split_paths(&product::search_path())),
     );
     command.env("PATH", path.map_err(|err| err.to_string())?);
-    let ran = child::run(command, &Watch::default())?;
-    facts.judge(ran);
+    let ran = child::run(command, &ChildWatch::default())?;
+    facts.set_checked_run(ran);
     let bytes = std::fs::read(&list).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let runs = text.split("\0\0").filter(|run| !run.is_empty());
@@ -223,28 +226,28 @@ pub(super) fn taken_down(
         .collect())
 }
 
-/// Runs the same once more with a link planted at every temporary name the first run used: no name may come twice,
-/// and no link may be followed.
-pub(super) fn temporary_names(facts: &mut Facts<'_>, script: &Path) -> Result<(), String> {
-    let place = facts.place;
-    let victim = place.path("@OUT@/victim.txt");
+/// Runs the script twice and plants a symlink at every temporary name of the first run. No name may be used again, and
+/// no symlink may be followed.
+pub(super) fn temporary_names(facts: &mut CaseFacts<'_>, script: &Path) -> Result<(), String> {
+    let fixture = facts.fixture;
+    let victim = fixture.path("@OUT@/victim.txt");
     let before = Stat::of(&victim);
     let args = facts
         .product
         .scripted(&facts.case.mode, script, &["-o", "stream-json"]);
     let mut seen: Vec<HashSet<String>> = Vec::new();
     for round in 0..2 {
-        let folder = place.base.join(format!("tmp-{round}"));
+        let folder = fixture.base.join(format!("tmp-{round}"));
         let io = |err: std::io::Error| format!("a temporary directory cannot be made: {err}");
         std::fs::create_dir_all(&folder).map_err(io)?;
         for name in seen.iter().flatten() {
             std::os::unix::fs::symlink(&victim, folder.join(name)).map_err(io)?;
         }
-        let mut command = facts.product.command(place, &facts.case.mode, &args);
+        let mut command = facts.product.command(fixture, &facts.case.mode, &args);
         command.env("TMPDIR", &folder);
-        let (ran, names) = watched(&folder, || child::run(command, &Watch::default()))?;
+        let (ran, names) = watched(&folder, || child::run(command, &ChildWatch::default()))?;
         let ran = ran?;
-        facts.hear(&ran);
+        facts.keep_output(&ran);
         crate::holds(ran.code == 0, || {
             format!("the second run failed: {}", ran.err.trim())
         })?;
@@ -263,7 +266,8 @@ pub(super) fn temporary_names(facts: &mut Facts<'_>, script: &Path) -> Result<()
     Ok(())
 }
 
-/// The names that are made in a folder, and in the shared one by the product's own name, while something runs.
+/// Returns the names that are created while something runs: all in `folder`, and those with the product's name in the
+/// shared folder for temporary files.
 #[cfg(target_os = "linux")]
 fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<String>), String> {
     use rustix::fs::inotify;
@@ -287,7 +291,7 @@ fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<Stri
         else {
             continue;
         };
-        // Others use the shared folder too: only what bears the product's name is its own there.
+        // Other programs use the shared folder as well, so only names with the product's name count there.
         if event.wd() == own || (name.contains("windlass") && !name.starts_with("windlass-corpus-"))
         {
             names.insert(name);
@@ -296,7 +300,7 @@ fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<Stri
     Ok((ran, names))
 }
 
-/// Elsewhere only what is left behind can be seen.
+/// On other systems only leftover files can be seen.
 #[cfg(not(target_os = "linux"))]
 fn watched<T>(folder: &Path, run: impl FnOnce() -> T) -> Result<(T, HashSet<String>), String> {
     let ran = run();

@@ -1,4 +1,4 @@
-//! How each kind of input is fed to the product. Each fills the facts; none of them judges.
+//! Gives each kind of input to the product and fills in the facts. Nothing is judged here.
 
 mod call;
 mod command;
@@ -11,14 +11,14 @@ mod text;
 use serde_json::{Value, json};
 
 use crate::case::Case;
-use crate::child::Watch;
-use crate::facts::Facts;
-use crate::fixture::Fixture;
-use crate::product::{self, Product};
+use crate::child::ChildWatch;
+use crate::facts::CaseFacts;
+use crate::fixture::CaseFixture;
+use crate::product::{self, DrivenProduct};
 use crate::server::{Server, good, start_server};
 
-/// Feeds a case in.
-pub(crate) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
+/// Gives the input of a case to the product.
+pub(crate) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     match facts.case.kind() {
         "tool_call" | "shell" | "patch" | "model_follows" => call::feed(facts),
         "run" => run::feed(facts),
@@ -30,14 +30,16 @@ pub(crate) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         "export" => command::export(facts),
         "install" => command::install(facts),
         "argv" => command::argv(facts),
-        other => Err(format!(
-            "`{other}` is not a kind of input that is known here"
-        )),
+        other => Err(format!("`{other}` is not a known kind of input")),
     }
 }
 
-/// The surface a case needs that the product does not have yet. A surface that is there is no excuse.
-pub(crate) fn pending(product: &Product, case: &Case) -> Option<Result<&'static str, String>> {
+/// Returns the interface that a case needs and the product does not have yet. If the product has it, the case is an
+/// error and not pending.
+pub(crate) fn pending(
+    product: &DrivenProduct,
+    case: &Case,
+) -> Option<Result<&'static str, String>> {
     let about = case.input["where"].as_str().unwrap_or_default();
     let (surface, command) = match case.kind() {
         "http" => ("the HTTP interface", "serve"),
@@ -54,7 +56,7 @@ pub(crate) fn pending(product: &Product, case: &Case) -> Option<Result<&'static 
     })
 }
 
-/// Whether a command line of an attack is given to the product: it runs if nothing stops it.
+/// Returns whether the case gives a hostile command line to the product, which runs if nothing stops it.
 pub(crate) fn brings_hostile_command(case: &Case) -> bool {
     let input = &case.input;
     let shell = |step: &Value| {
@@ -73,32 +75,32 @@ pub(crate) fn brings_hostile_command(case: &Case) -> bool {
     given && !case.benign()
 }
 
-/// Whether the session, or where it cannot be used the workspace, still works.
-pub(crate) fn survives(facts: &mut Facts<'_>) -> Result<(), String> {
-    let (place, case) = (facts.place, facts.case);
-    let fresh = facts.resumed.is_some() || product::sessions(place).is_empty();
-    let script = product::script(place, &[])?;
+/// Checks that the session still works, or the workspace if the session cannot be used.
+pub(crate) fn check_session_works(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let (fixture, case) = (facts.fixture, facts.case);
+    let fresh = facts.resumed.is_some() || product::sessions(fixture).is_empty();
+    let script = product::script(fixture, &[])?;
     let more: &[&str] = if fresh { &[] } else { &["-c"] };
     let ran = facts.product.run(
-        place,
+        fixture,
         &case.mode,
         &facts.product.scripted(&case.mode, &script, more),
-        &Watch::default(),
+        &ChildWatch::default(),
     )?;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     let well = ran.code == 0 && ran.out.contains(product::WORDS);
     crate::holds(well, || {
         format!("afterwards: exit {}, {}", ran.code, ran.err.trim())
     })
 }
 
-/// A server that answers every request well, and the flags that lead to it.
-fn well_served() -> Result<Server, String> {
+/// Starts a server that answers every request successfully.
+fn start_good_server() -> Result<Server, String> {
     start_server(|_, _| good(false))
 }
 
-/// `run` on a served model.
-fn served(product: &Product, mode: &str, more: &[&str], prompt: &str) -> Vec<String> {
+/// Returns the arguments of an in-place `run` with a model server.
+fn served(product: &DrivenProduct, mode: &str, more: &[&str], prompt: &str) -> Vec<String> {
     let mut args: Vec<String> = ["run", "--in-place", "-m", "anthropic/some-model"]
         .map(str::to_owned)
         .to_vec();
@@ -108,7 +110,7 @@ fn served(product: &Product, mode: &str, more: &[&str], prompt: &str) -> Vec<Str
     args
 }
 
-/// A step of a script that makes these calls.
+/// Returns a step of a script that makes these calls.
 fn calls(all: &[(&str, Value)]) -> Value {
     let calls: Vec<Value> = all
         .iter()
@@ -117,21 +119,21 @@ fn calls(all: &[(&str, Value)]) -> Value {
     json!({ "calls": calls })
 }
 
-/// The key a served model needs, when the case brought none.
-fn with_key(place: &mut Fixture) {
-    if !place
+/// Sets the key for a model server, unless the case sets one.
+fn with_key(fixture: &mut CaseFixture) {
+    if !fixture
         .env
         .iter()
         .any(|(name, _)| name == "ANTHROPIC_API_KEY")
     {
-        place
+        fixture
             .env
             .push(("ANTHROPIC_API_KEY".to_owned(), stream::KEY.to_owned()));
     }
 }
 
-/// What a kind needs of the place before it is handed on.
-pub(crate) fn prepare(place: &mut Fixture, case: &Case) -> Result<(), String> {
+/// Prepares the environment that a kind of input needs.
+pub(crate) fn prepare(fixture: &mut CaseFixture, case: &Case) -> Result<(), String> {
     let served = match case.kind() {
         "startup" | "stream" | "resume" => true,
         "run" => run::needs_key(case),
@@ -139,10 +141,10 @@ pub(crate) fn prepare(place: &mut Fixture, case: &Case) -> Result<(), String> {
         _ => false,
     };
     if served {
-        with_key(place);
+        with_key(fixture);
     }
     if let Some(cwd) = case.input["cwd"].as_str() {
-        place.cwd = place.own_path(cwd)?;
+        fixture.cwd = fixture.own_path(cwd)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A real session is made, its log is treated as the case wants, and the product is asked to go on with it.
+//! Creates a real session, changes its log as the case says, and makes the product resume it.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{calls, well_served};
+use super::{calls, start_good_server};
 use crate::case::Decision;
-use crate::child::{self, Watch};
-use crate::facts::{Facts, Resumed};
+use crate::child::{self, ChildWatch};
+use crate::facts::{CaseFacts, Resumed};
 use crate::product;
 use crate::server::{Act, good, start_server};
 
-/// The longest text of one message in a log that is made large.
+/// The length of a message in a log that is made large, in bytes.
 const LONG: usize = 64 << 10;
 
-pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
-    let (case, place) = (facts.case, facts.place);
+pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let (case, fixture) = (facts.case, facts.fixture);
     let input = &case.input;
     make_session(facts, input.get("log_size").is_none())?;
-    let session = product::sessions(place)
+    let session = product::sessions(fixture)
         .pop()
         .ok_or("no session was made")?;
     let log = product::log_file(&session);
@@ -34,24 +34,24 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         damaged_at: None,
         open_call: None,
         together: Vec::new(),
-        sessions_before: product::sessions(place).len(),
+        sessions_before: product::sessions(fixture).len(),
     };
-    treat(facts, input, &mut resumed)?;
+    change_log(facts, input, &mut resumed)?;
     if input.get("log_size").is_none() {
         resumed.damaged = std::fs::read(&log).unwrap_or_default();
     }
     let together = input["concurrent"].as_u64().unwrap_or(1).clamp(1, 16);
     let server = match together {
-        1 => well_served()?,
-        // Everybody is there before anybody is done.
+        1 => start_good_server()?,
+        // All engines must be running before the first one is done.
         _ => start_server(|_, _| {
             [vec![Act::Pause(Duration::from_millis(700))], good(false)].concat()
         })?,
     };
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
-    facts.product.settings(place, case, &own, &[])?;
+    facts.product.settings(fixture, case, &own, &[])?;
     let id = match input["id"].as_str() {
-        Some(id) => place.filled(id),
+        Some(id) => fixture.filled(id),
         None => session
             .file_name()
             .unwrap_or_default()
@@ -63,17 +63,17 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         .into();
     args.extend(facts.product.mode(&case.mode));
     args.extend(["--", &id, "go on"].map(str::to_owned));
-    let watch = Watch {
-        deadline: Facts::deadline(case),
-        ..Watch::default()
+    let watch = ChildWatch {
+        deadline: CaseFacts::deadline(case),
+        ..ChildWatch::default()
     };
     let commands: Vec<_> = (0..together)
-        .map(|_| facts.product.command(place, &case.mode, &args))
+        .map(|_| facts.product.command(fixture, &case.mode, &args))
         .collect();
     let mut all = std::thread::scope(|scope| {
-        let watch = || Watch {
+        let watch = || ChildWatch {
             deadline: watch.deadline,
-            ..Watch::default()
+            ..ChildWatch::default()
         };
         let running: Vec<_> = commands
             .into_iter()
@@ -89,11 +89,11 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     })
     .into_iter()
     .collect::<Result<Vec<_>, String>>()?;
-    all.iter().for_each(|ran| facts.hear(ran));
+    all.iter().for_each(|ran| facts.keep_output(ran));
     resumed.together = all.clone();
     all.sort_by_key(|ran| ran.code);
     facts.main = all.swap_remove(0);
-    facts.events = product::log(place);
+    facts.events = product::log(fixture);
     facts.requests = server.received().len();
     facts.server = Some(server);
     facts.resumed = Some(resumed);
@@ -105,33 +105,36 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A session with something in it.
-fn make_session(facts: &mut Facts<'_>, with_calls: bool) -> Result<(), String> {
+/// Creates a session with some content.
+fn make_session(facts: &mut CaseFacts<'_>, with_calls: bool) -> Result<(), String> {
     let step = calls(&[
         ("read_file", json!({ "path": "README.md" })),
         ("find_files", json!({ "pattern": "**/*.rs" })),
     ]);
     let steps = if with_calls { vec![step] } else { Vec::new() };
-    let script = product::script(facts.place, &steps)?;
+    let script = product::script(facts.fixture, &steps)?;
     let args = facts.product.scripted(&facts.case.mode, &script, &[]);
-    let ran = facts
-        .product
-        .run(facts.place, &facts.case.mode, &args, &Watch::default())?;
-    facts.hear(&ran);
+    let ran = facts.product.run(
+        facts.fixture,
+        &facts.case.mode,
+        &args,
+        &ChildWatch::default(),
+    )?;
+    facts.keep_output(&ran);
     crate::holds(ran.code == 0, || {
-        format!("the session before could not be made: {}", ran.err.trim())
+        format!("the first session could not be created: {}", ran.err.trim())
     })
 }
 
-/// Does to the log what the case says.
-fn treat(facts: &Facts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), String> {
+/// Changes the log as the case says.
+fn change_log(facts: &CaseFacts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), String> {
     let log = resumed.log.clone();
     let io = |err: std::io::Error| format!("{}: {err}", log.display());
     if let Some(tail) = input["log_tail"].as_str() {
         let (what, number) = tail.split_once(':').unwrap_or((tail, "0"));
         let number: usize = number
             .parse()
-            .map_err(|_| format!("`{tail}` says no number"))?;
+            .map_err(|_| format!("`{tail}` has no number"))?;
         let mut bytes = resumed.original.clone();
         match what {
             "truncate" => {
@@ -146,14 +149,14 @@ fn treat(facts: &Facts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), 
             "zeros" => bytes.resize(bytes.len() + number, 0),
             _ => {
                 return Err(format!(
-                    "`{tail}` is nothing that is known to do to the end of a log"
+                    "`{tail}` is not a known change of the end of a log"
                 ));
             }
         }
         std::fs::write(&log, bytes).map_err(io)?;
     }
     if let Some(edit) = input["log_edit"].as_str() {
-        edit_log(facts, &facts.place.filled(edit), resumed)?;
+        edit_log(facts, &facts.fixture.filled(edit), resumed)?;
     }
     if let Some(size) = input["log_size"].as_u64() {
         grow(&resumed.original, &log, size).map_err(io)?;
@@ -161,7 +164,7 @@ fn treat(facts: &Facts<'_>, input: &Value, resumed: &mut Resumed) -> Result<(), 
     Ok(())
 }
 
-fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), String> {
+fn edit_log(facts: &CaseFacts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), String> {
     let (what, value) = edit.split_once(':').unwrap_or((edit, ""));
     let text = String::from_utf8_lossy(&resumed.original).into_owned();
     let mut lines: Vec<Value> = product::events(&text);
@@ -173,7 +176,7 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
                 "" | "middle" => lines.len() / 2,
                 number => number
                     .parse()
-                    .map_err(|_| format!("`{edit}` says no line"))?,
+                    .map_err(|_| format!("`{edit}` has no line number"))?,
             };
             let at = at.min(lines.len());
             resumed.damaged_at = Some(at);
@@ -207,7 +210,7 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
             let at = lines
                 .iter()
                 .rposition(|event| event["kind"] == "call_finished");
-            let at = at.ok_or("the session has no result to take away")?;
+            let at = at.ok_or("the session has no result to remove")?;
             resumed.open_call = lines[at]["data"]["result"]["id"]
                 .as_str()
                 .map(str::to_owned);
@@ -215,7 +218,7 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         }
         "set_workspace" => {
             let opened = lines.first_mut().ok_or("the log is empty")?;
-            opened["data"]["workspace"] = json!(facts.place.filled(value));
+            opened["data"]["workspace"] = json!(facts.fixture.filled(value));
         }
         "duplicate_line" | "delete_line" | "swap_lines" => {
             let at = line_number(edit, value, lines.len())?;
@@ -231,11 +234,11 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         "crlf" => return write(&resumed.log, text.replace('\n', "\r\n")),
         "bom" => return write(&resumed.log, format!("\u{feff}{text}")),
         "empty" => return write(&resumed.log, String::new()),
-        // A clock that was wrong when the session was made: every line is that much later.
+        // Simulates a clock that was wrong when the session was created: every line is later by this time.
         "shift_time" => {
             let seconds: i64 = value
                 .parse()
-                .map_err(|_| format!("`{edit}` says no seconds"))?;
+                .map_err(|_| format!("`{edit}` has no seconds"))?;
             for event in &mut lines {
                 let at = event["at"].as_str().unwrap_or_default();
                 let at: jiff::Timestamp = at.parse().map_err(|err| format!("`at`: {err}"))?;
@@ -246,12 +249,12 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
         "set_version" => {
             let version: u64 = value
                 .parse()
-                .map_err(|_| format!("`{edit}` says no version"))?;
+                .map_err(|_| format!("`{edit}` has no version"))?;
             lines
                 .iter_mut()
                 .for_each(|event| event["v"] = json!(version));
         }
-        _ => return Err(format!("`{edit}` is nothing that is known to do to a log")),
+        _ => return Err(format!("`{edit}` is not a known edit of a log")),
     }
     for (at, event) in lines.iter_mut().enumerate() {
         event["seq"] = json!(at + 1);
@@ -262,13 +265,13 @@ fn edit_log(facts: &Facts<'_>, edit: &str, resumed: &mut Resumed) -> Result<(), 
     )
 }
 
-/// The line that an edit names, from 0.
+/// Returns the line that an edit names, starting at 0.
 fn line_number(edit: &str, value: &str, lines: usize) -> Result<usize, String> {
     let at = match value {
         "" | "middle" => lines / 2,
         number => number
             .parse()
-            .map_err(|_| format!("`{edit}` says no line"))?,
+            .map_err(|_| format!("`{edit}` has no line number"))?,
     };
     crate::holds(at < lines, || format!("the log has {lines} lines"))?;
     Ok(at)
@@ -278,7 +281,7 @@ fn write(path: &Path, text: String) -> Result<(), String> {
     std::fs::write(path, text).map_err(|err| format!("{}: {err}", path.display()))
 }
 
-/// An event in the envelope of the others.
+/// Returns an event with the envelope fields of the others.
 fn shaped(lines: &[Value], event: Value) -> Value {
     let mut whole = lines.last().cloned().unwrap_or_default();
     let keep = ["v", "seq", "at", "session", "run", "trace"];
@@ -289,8 +292,8 @@ fn shaped(lines: &[Value], event: Value) -> Value {
     whole
 }
 
-/// An approval in the words of the case becomes one in the words of the product: a question and its "always".
-/// Anything else is put in as it is.
+/// Translates an approval of the corpus into the product's events: a question, and the answer "always". Anything else
+/// is inserted unchanged.
 fn grant(lines: &[Value], inserted: &Value) -> Vec<Value> {
     if inserted["type"] != "approval" {
         return vec![inserted.clone()];
@@ -307,13 +310,13 @@ fn grant(lines: &[Value], inserted: &Value) -> Vec<Value> {
     vec![shaped(lines, asked), shaped(lines, answered)]
 }
 
-/// Repeats the run of a log, with long answers, until the log has that size.
+/// Repeats the run of a log, with long answers, until the log has this size.
 fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
     let lines = product::events(&String::from_utf8_lossy(original));
     let mut out = BufWriter::with_capacity(1 << 20, std::fs::File::create(log)?);
     let long = "history ".repeat(LONG / 8);
     let (mut written, mut seq, mut run) = (0, 0_u64, 0_u64);
-    // Every line once as text, cut where its numbers go: writing a gibibyte must not take long.
+    // Format every line once and only replace its numbers, because writing a gibibyte must not take long.
     let lines: Vec<Vec<String>> = lines
         .into_iter()
         .map(|mut event| {
@@ -353,9 +356,9 @@ fn grow(original: &[u8], log: &Path, size: u64) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Whether going on with the session gives a right that only its log speaks of.
-pub(crate) fn probe_grant(facts: &mut Facts<'_>) -> Result<(), String> {
-    let place = facts.place;
+/// Checks that a resumed session has no permission that only its log claims.
+pub(crate) fn probe_grant(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let fixture = facts.fixture;
     let Some(resumed) = &facts.resumed else {
         return Err("no session was resumed".to_owned());
     };
@@ -367,13 +370,15 @@ pub(crate) fn probe_grant(facts: &mut Facts<'_>) -> Result<(), String> {
         .to_string_lossy()
         .into_owned();
     let step = calls(&[("bash", json!({ "command": "touch granted" }))]);
-    let script = product::script(place, &[step])?;
+    let script = product::script(fixture, &[step])?;
     let mut args: Vec<String> = ["resume", "--script"].map(str::to_owned).into();
     args.push(script.display().to_string());
     args.extend(facts.product.mode("ask"));
     args.extend(["-o", "stream-json", "--", &session, "go on"].map(str::to_owned));
-    let ran = facts.product.run(place, "ask", &args, &Watch::default())?;
-    facts.hear(&ran);
+    let ran = facts
+        .product
+        .run(fixture, "ask", &args, &ChildWatch::default())?;
+    facts.keep_output(&ran);
     let asked = product::of(&product::events(&ran.out), "asked")
         .next()
         .is_some();
@@ -384,7 +389,7 @@ pub(crate) fn probe_grant(facts: &mut Facts<'_>) -> Result<(), String> {
             ran.err.trim()
         )
     })?;
-    crate::holds(!place.path("granted").exists(), || {
+    crate::holds(!fixture.path("granted").exists(), || {
         "the command ran by a grant from the log".to_owned()
     })
 }

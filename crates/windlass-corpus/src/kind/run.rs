@@ -1,5 +1,5 @@
-//! A whole run with its checks, its landing and, where the case wants them, a commit, a foreign agent or a model server
-//! that does as the case says.
+//! A complete run with its checks and its landing and, if the case wants them, a commit, an agent that is not built in,
+//! or a model server with a given behaviour.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::{call, stream};
 use crate::case::{Case, Decision};
-use crate::child::Watch;
-use crate::facts::Facts;
+use crate::child::ChildWatch;
+use crate::facts::CaseFacts;
 use crate::product;
 
 /// The name of the case's agent in the settings.
 const AGENT: &str = "own";
 
-pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
-    let (case, place) = (facts.case, facts.place);
-    let input = place.filled_value(&case.input);
+pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let (case, fixture) = (facts.case, facts.fixture);
+    let input = fixture.filled_value(&case.input);
     let mut args: Vec<String> = vec!["run".to_owned()];
     let mut settings = String::new();
     if input["in_place"] == true {
@@ -42,7 +42,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     }
     match (input["agent"].as_str(), &server) {
         (Some(program), _) => {
-            let file = place.write("@HOME@/bin/agent", program)?;
+            let file = fixture.write("@HOME@/bin/agent", program)?;
             let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(&file, runs).map_err(|err| format!("the agent: {err}"))?;
             settings.push_str(&format!(
@@ -57,7 +57,7 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             args.extend(["--script".to_owned(), script]);
         }
     }
-    facts.product.settings(place, case, &settings, &[])?;
+    facts.product.settings(fixture, case, &settings, &[])?;
     for check in crate::words(&input["validate"]) {
         args.extend(["--validate".to_owned(), check.to_owned()]);
     }
@@ -71,11 +71,11 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     args.extend(["--max-iterations", "1", "-o", "stream-json"].map(str::to_owned));
     args.extend(crate::words(&input["args"]).map(str::to_owned));
     args.push(input["prompt"].as_str().unwrap_or("go").to_owned());
-    let watch = Watch {
-        deadline: Facts::deadline(case),
-        ..Watch::default()
+    let watch = ChildWatch {
+        deadline: CaseFacts::deadline(case),
+        ..ChildWatch::default()
     };
-    let ran = facts.product.run(place, &case.mode, &args, &watch)?;
+    let ran = facts.product.run(fixture, &case.mode, &args, &watch)?;
     facts.events = product::events(&ran.out);
     facts.requests = server.as_ref().map_or(0, |server| server.received().len());
     facts.server = server;
@@ -91,12 +91,12 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
             ran.err.trim()
         )
     })?;
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     Ok(())
 }
 
-/// Plays the steps of the case.
-fn script(facts: &mut Facts<'_>) -> Result<String, String> {
+/// Writes the script of the case's steps; returns its path.
+fn script(facts: &mut CaseFacts<'_>) -> Result<String, String> {
     let steps = facts.case.input["steps"]
         .as_array()
         .ok_or("a run needs `steps`, `agent` or `vendor`")?;
@@ -105,10 +105,12 @@ fn script(facts: &mut Facts<'_>) -> Result<String, String> {
         .map(|step| call::step(facts, step).map(|(name, args)| super::calls(&[(&name, args)])))
         .collect::<Result<_, _>>()?;
     facts.call = format!("call-{}-1", steps.len());
-    Ok(product::script(facts.place, &steps)?.display().to_string())
+    Ok(product::script(facts.fixture, &steps)?
+        .display()
+        .to_string())
 }
 
-/// Whether the run calls a model server, which needs a key.
+/// Returns whether the run calls a model server, which needs a key.
 pub(super) fn needs_key(case: &Case) -> bool {
     case.input.get("vendor").is_some() || case.input.get("agent").is_some()
 }

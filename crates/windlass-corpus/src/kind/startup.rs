@@ -1,5 +1,5 @@
-//! The product is started in a place that wants something of it: a hook to be run, an address to be used, a key to
-//! be told. A real model server on loopback answers, so that keys are really used.
+//! Starts the product in a workspace that wants something from it: run a hook, use a URL, reveal a key. A model server
+//! on loopback answers, so that keys are really used.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 
 use super::{calls, served};
 use crate::case::{Case, Decision};
-use crate::child::{Ran, Watch};
-use crate::facts::Facts;
-use crate::fixture::Fixture;
+use crate::child::{ChildResult, ChildWatch};
+use crate::facts::CaseFacts;
+use crate::fixture::CaseFixture;
 use crate::product;
 use crate::server::{Act, good, head, start_server};
 
-pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
-    let (case, place) = (facts.case, facts.place);
+pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let (case, fixture) = (facts.case, facts.fixture);
     let input = &case.input;
     let crash = match input["inject"].as_str() {
         None => false,
         Some("panic") => true,
-        Some(other) => return Err(format!("`{other}` is nothing that can be injected here")),
+        Some(other) => return Err(format!("`{other}` cannot be injected")),
     };
     let server = start_server(move |_, _| {
         if crash {
@@ -31,15 +31,15 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
         }
     })?;
     let own = format!("[providers.anthropic]\nbase_url = \"{}\"\n", server.url);
-    // How private its state is, the product shows by making it.
+    // The product must create its state itself, so that its file modes can be checked.
     let bare = case.wants("mode_at_most").is_some();
     match bare {
-        true => std::fs::remove_dir_all(place.state())
+        true => std::fs::remove_dir_all(fixture.state())
             .map_err(|err| format!("the state cannot be removed: {err}"))?,
-        false => facts.product.settings(place, case, &own, &[])?,
+        false => facts.product.settings(fixture, case, &own, &[])?,
     }
     let prompt = input["prompt"].as_str().unwrap_or("hi");
-    let given = input["base_url"].as_str().map(|url| place.filled(url));
+    let given = input["base_url"].as_str().map(|url| fixture.filled(url));
     let url = given.or_else(|| bare.then(|| server.url.clone()));
     let mut more = vec!["-o", "stream-json"];
     if let Some(url) = &url {
@@ -47,26 +47,27 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     }
     let args = served(facts.product, &case.mode, &more, prompt);
     let ready = || !server.received().is_empty();
-    let watch = Watch {
+    let watch = ChildWatch {
         deadline: Duration::from_secs(90),
         argument: case
             .wants("no_argv_contains")
             .and_then(|post| post["text"].as_str())
-            .map(|text| place.filled(text)),
-        // A crash from outside: no switch of ours makes the product panic, so the kernel ends it mid-way.
+            .map(|text| fixture.filled(text)),
+        // A crash from outside: the product has no switch that makes it panic, so a signal kills it in the middle of
+        // its work.
         signal: crash.then_some((Signal::ABORT, &ready)),
-        ..Watch::default()
+        ..ChildWatch::default()
     };
     let ran = verbose(facts, &args, &watch)?;
     facts.events = product::events(&ran.out);
     facts.requests = server.received().len();
     facts.reached = reached(case, &ran);
-    facts.judge(ran);
+    facts.set_checked_run(ran);
     if crash {
         facts.notes.push("crashed by a signal".to_owned());
         return Ok(());
     }
-    // The same for a person's eyes.
+    // Run again with the output for a user.
     let mut more = vec!["-v"];
     if let Some(url) = &url {
         more.extend(["--base-url", url]);
@@ -75,13 +76,13 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     let ran = verbose(
         facts,
         &args,
-        &Watch {
+        &ChildWatch {
             argument: watch.argument.clone(),
-            ..Watch::default()
+            ..ChildWatch::default()
         },
     )?;
     facts.main.seen.argument |= ran.seen.argument;
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     if case
         .setup
         .iter()
@@ -92,34 +93,40 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// With every kind of logging that could be on.
-fn verbose(facts: &Facts<'_>, args: &[String], watch: &Watch<'_>) -> Result<Ran, String> {
-    let mut command = facts.product.command(facts.place, &facts.case.mode, args);
+/// Runs the product with all logging enabled.
+fn verbose(
+    facts: &CaseFacts<'_>,
+    args: &[String],
+    watch: &ChildWatch<'_>,
+) -> Result<ChildResult, String> {
+    let mut command = facts.product.command(facts.fixture, &facts.case.mode, args);
     command
         .env("RUST_LOG", "trace")
         .env("RUST_BACKTRACE", "full");
     crate::child::run(command, watch)
 }
 
-/// Once more with no address in the user's settings, so that one from the project would count. The vendor's own
-/// address is not reached: the way there is a closed port.
-fn without_own_address(facts: &mut Facts<'_>, prompt: &str) -> Result<(), String> {
-    facts.product.settings(facts.place, facts.case, "", &[])?;
+/// Runs again without a URL in the user's settings, so that a URL from the project would apply. The vendor's own server
+/// is not reached, because the proxy is a closed port.
+fn without_own_address(facts: &mut CaseFacts<'_>, prompt: &str) -> Result<(), String> {
+    facts.product.settings(facts.fixture, facts.case, "", &[])?;
     let args = served(
         facts.product,
         &facts.case.mode,
         &["-o", "stream-json"],
         prompt,
     );
-    let mut command = facts.product.command(facts.place, &facts.case.mode, &args);
+    let mut command = facts
+        .product
+        .command(facts.fixture, &facts.case.mode, &args);
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
-    let ran = crate::child::run(command, &Watch::default())?;
-    facts.hear(&ran);
+    let ran = crate::child::run(command, &ChildWatch::default())?;
+    facts.keep_output(&ran);
     Ok(())
 }
 
-/// A start that goes well although the workspace is not trusted has refused what the project wanted.
-fn reached(case: &Case, ran: &Ran) -> Vec<Decision> {
+/// A successful start in an untrusted workspace has refused what the project wanted.
+fn reached(case: &Case, ran: &ChildResult) -> Vec<Decision> {
     match ran.code {
         0 if !case.trusted => vec![Decision::Deny, Decision::Allow],
         0 => vec![Decision::Allow],
@@ -128,12 +135,12 @@ fn reached(case: &Case, ran: &Ran) -> Vec<Decision> {
     }
 }
 
-/// The call that only a session of that mode makes without a question, and the file it leaves.
-pub(super) fn probe(place: &Fixture, mode: &str) -> Result<(PathBuf, Value), String> {
+/// Returns a call that only a session of that mode makes without a question, and the file that it creates.
+pub(super) fn probe(fixture: &CaseFixture, mode: &str) -> Result<(PathBuf, Value), String> {
     let path = match mode {
-        "full" => place.path("@OUT@/rights-probe"),
-        "auto" => place.path("@WS@/rights-probe"),
-        other => return Err(format!("nothing here tells the mode `{other}` from others")),
+        "full" => fixture.path("@OUT@/rights-probe"),
+        "auto" => fixture.path("@WS@/rights-probe"),
+        other => return Err(format!("the mode `{other}` cannot be told from others")),
     };
     let step = calls(&[(
         "bash",
@@ -142,23 +149,24 @@ pub(super) fn probe(place: &Fixture, mode: &str) -> Result<(PathBuf, Value), Str
     Ok((path, step))
 }
 
-/// Whether the session has more rights than the mode gives it: what that mode lets through must not get through.
-pub(crate) fn probe_rights(facts: &mut Facts<'_>, mode: &str) -> Result<(), String> {
-    let place = facts.place;
-    let (probe, step) = probe(place, mode)?;
+/// Checks that the session does not have the rights of a more permissive mode: a call that this mode would allow must
+/// not run.
+pub(crate) fn probe_rights(facts: &mut CaseFacts<'_>, mode: &str) -> Result<(), String> {
+    let fixture = facts.fixture;
+    let (probe, step) = probe(fixture, mode)?;
     crate::holds(!probe.exists(), || {
-        "a command ran that nobody was asked for".to_owned()
+        "a command ran without a question".to_owned()
     })?;
-    let script = product::script(place, &[step])?;
+    let script = product::script(fixture, &[step])?;
     let args = facts
         .product
         .scripted(&facts.case.mode, &script, &["-o", "stream-json"]);
     let ran = facts
         .product
-        .run(place, &facts.case.mode, &args, &Watch::default())?;
+        .run(fixture, &facts.case.mode, &args, &ChildWatch::default())?;
     let judged =
         !product::decided(&product::events(&ran.out), "call-1-1", &facts.case.mode).is_empty();
-    facts.hear(&ran);
+    facts.keep_output(&ran);
     crate::holds(judged, || {
         format!(
             "the probe did not run: exit {}, {}",
@@ -167,6 +175,6 @@ pub(crate) fn probe_rights(facts: &mut Facts<'_>, mode: &str) -> Result<(), Stri
         )
     })?;
     crate::holds(!probe.exists(), || {
-        "a command ran that nobody was asked for".to_owned()
+        "a command ran without a question".to_owned()
     })
 }

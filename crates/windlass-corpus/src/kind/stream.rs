@@ -1,4 +1,4 @@
-//! What a model server does with a connection, byte for byte, and what the product makes of it.
+//! A model server that answers byte for byte as the case says, and the reaction of the product.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::case::Decision;
-use crate::child::{Ran, Watch};
-use crate::facts::{Facts, Screen};
+use crate::child::{ChildResult, ChildWatch};
+use crate::facts::{CaseFacts, Screen};
 use crate::product::{self, WORDS, named};
 use crate::server::{
     Act, Server, body, chunk, end, good, head, packed, packed_zeros, start_server, whole,
@@ -20,33 +20,33 @@ use crate::server::{
 
 pub(super) const KEY: &str = "sk-corpus-0123456789abcdef";
 
-pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
-    let (case, place) = (facts.case, facts.place);
-    let input = place.filled_value(&case.input);
+pub(super) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
+    let (case, fixture) = (facts.case, facts.fixture);
+    let input = fixture.filled_value(&case.input);
     let chat = input["format"] == "openai-chat-sse";
     let healthy = Arc::new(AtomicBool::new(false));
     let server = start(input.clone(), chat, healthy.clone())?;
     let mut args: Vec<&str> = crate::words(&input["args"]).collect();
-    // For a person, unless the pieces themselves are asked about.
+    // Use the output for a user, unless the case is about single events.
     let pieces = case.wants("no_duplicate_text").is_some();
     args.extend(["-o", if pieces { "stream-json" } else { "text" }]);
     let interrupts = case.wants("cancel_works_within_ms").is_some();
     let began = Instant::now();
-    // Some bytes are there, and the next will take long.
+    // Wait until some bytes have arrived; the next ones take long.
     let ready = || !server.received().is_empty() && began.elapsed() > Duration::from_millis(600);
     let signal: Option<(Signal, &dyn Fn() -> bool)> = if interrupts {
         Some((Signal::INT, &ready))
     } else {
         None
     };
-    let watch = Watch {
+    let watch = ChildWatch {
         deadline: Duration::from_secs(90),
         signal,
-        ..Watch::default()
+        ..ChildWatch::default()
     };
     let ran = run(facts, &server, chat, &args, &watch)?;
     facts.requests = server.received().len();
-    facts.events = product::log(place);
+    facts.events = product::log(fixture);
     facts.reached = reached(facts, &ran);
     let screen = |view: &str, text: &String| Screen {
         view: view.to_owned(),
@@ -57,12 +57,12 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
     if !pieces {
         facts.screens.push(screen("standard output", &ran.out));
     }
-    facts.judge(ran);
+    facts.set_checked_run(ran);
 
-    // Whatever happened, the session goes on once the server is well, and what it is sent fits together.
+    // The session must always work again once the server answers well, and its requests must be valid.
     healthy.store(true, Ordering::SeqCst);
-    let again = run(facts, &server, chat, &["-c"], &Watch::default())?;
-    facts.hear(&again);
+    let again = run(facts, &server, chat, &["-c"], &ChildWatch::default())?;
+    facts.keep_output(&again);
     let well = again.code == 0 && again.out.contains(WORDS);
     crate::holds(well, || {
         format!(
@@ -84,12 +84,12 @@ pub(super) fn feed(facts: &mut Facts<'_>) -> Result<(), String> {
 }
 
 fn run(
-    facts: &Facts<'_>,
+    facts: &CaseFacts<'_>,
     server: &Server,
     chat: bool,
     more: &[&str],
-    watch: &Watch<'_>,
-) -> Result<Ran, String> {
+    watch: &ChildWatch<'_>,
+) -> Result<ChildResult, String> {
     let model = if chat {
         "openai-compatible/some-model"
     } else {
@@ -103,11 +103,11 @@ fn run(
     args.push("go".to_owned());
     facts
         .product
-        .run(facts.place, &facts.case.mode, &args, watch)
+        .run(facts.fixture, &facts.case.mode, &args, watch)
 }
 
-/// A stream that ends in an error, a refused call or another try is refused; the rest went through.
-fn reached(facts: &Facts<'_>, ran: &Ran) -> Vec<Decision> {
+/// A stream that ends in an error, a refused call or a retry counts as refused; all others were allowed.
+fn reached(facts: &CaseFacts<'_>, ran: &ChildResult) -> Vec<Decision> {
     let asked = facts.of("asked").next().is_some();
     let failed = facts
         .of("call_finished")
@@ -157,8 +157,8 @@ fn bytes_of(chunks: &Value) -> Vec<u8> {
     all
 }
 
-/// The text with this server's own address in the place of `@HOST@`.
-fn at_host(text: &str, request: &str) -> String {
+/// Replaces `@HOST@` by the server's own address.
+fn fill_host(text: &str, request: &str) -> String {
     let host = request
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
@@ -166,9 +166,9 @@ fn at_host(text: &str, request: &str) -> String {
     text.replace("@HOST@", host)
 }
 
-/// Raw bytes in the place of an answer.
+/// Returns raw bytes instead of a well-formed answer.
 fn wire(input: &Value, wire: &str, request: &str) -> Vec<Act> {
-    let mut acts = vec![Act::Say(at_host(wire, request).into_bytes())];
+    let mut acts = vec![Act::Say(fill_host(wire, request).into_bytes())];
     let times = input["headers_times"].as_u64().unwrap_or(0);
     if times > 0 {
         acts.push(Act::Repeat(
@@ -185,7 +185,7 @@ fn wire(input: &Value, wire: &str, request: &str) -> Vec<Act> {
     acts
 }
 
-/// What the server does for a case, in order.
+/// Returns the actions of the server for a case, in order.
 fn acts(input: &Value, request: &str) -> Vec<Act> {
     if let Some(text) = input["wire"].as_str() {
         return wire(input, text, request);
@@ -193,7 +193,7 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
     let status = input["status"].as_u64().unwrap_or(200) as u16;
     let headers = input["headers"].as_object().into_iter().flatten();
     let headers: Vec<(String, String)> = headers
-        .filter_map(|(name, value)| Some((name.clone(), at_host(value.as_str()?, request))))
+        .filter_map(|(name, value)| Some((name.clone(), fill_host(value.as_str()?, request))))
         .collect();
     let mut body = bytes_of(&input["chunks"]);
     if input["gzip"] == true {
@@ -215,7 +215,7 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
             acts.push(Act::Pause(Duration::from_millis(ms)));
         }
     }
-    more_of(input, &mut acts);
+    add_floods(input, &mut acts);
     acts.push(match input["end"].as_str() {
         Some("reset") => Act::Reset,
         Some("hang") => Act::Hang,
@@ -224,8 +224,8 @@ fn acts(input: &Value, request: &str) -> Vec<Act> {
     acts
 }
 
-/// What follows the chunks: floods of one kind or another.
-fn more_of(input: &Value, acts: &mut Vec<Act>) {
+/// Adds floods of several kinds behind the chunks.
+fn add_floods(input: &Value, acts: &mut Vec<Act>) {
     if let Some(bytes) = input["then_bytes"].as_u64() {
         acts.push(Act::Say(chunk(b"data: ")));
         acts.push(Act::Repeat(chunk([b'x'; 1 << 16]), bytes as usize >> 16));
@@ -266,7 +266,7 @@ fn many_calls(call: &Value) -> String {
     named(&all)
 }
 
-/// Every call of a request has its result and the other way round; no id stands twice.
+/// Returns whether every call of a request has its result and every result its call, and no id occurs twice.
 pub(crate) fn paired(body: &Value) -> bool {
     let (mut calls, mut results) = (Vec::new(), Vec::new());
     for message in body["messages"].as_array().into_iter().flatten() {

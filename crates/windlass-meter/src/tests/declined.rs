@@ -1,12 +1,12 @@
-//! A model that declines: many agents only say so in words, and some ask it again and again.
+//! A model that refuses: many agents report that only as text, and some repeat the request again and again.
 
 use windlass_core::budget::Budget;
 
-use super::lab::{Act, ByteServer, Lab, events, upstream};
+use super::lab::{Act, ByteServer, MeterLab, events, upstream};
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT};
 use crate::endpoint::{Endpoint as _, Trip};
 
-/// Asks with and without tools, and what the meter says each time.
+/// Sends requests with and without tools, and checks what the meter reports after each.
 async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip>) {
     let script = |_: usize, heard: &str| {
         let declines = heard.contains("decline");
@@ -18,7 +18,7 @@ async fn check_declined(asks: &'static [(&'static str, bool)], ends: Option<Trip
         vec![Act::Say(events(format!("{START}{TEXT}{end}")))]
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (declined, trip) = lab
         .during(async {
             let mut all = Vec::new();

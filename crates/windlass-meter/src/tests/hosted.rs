@@ -1,4 +1,4 @@
-//! Vendors that host somebody else's model, and cassettes: the address and the form are rewritten, the meaning is not.
+//! Vendors that host another vendor's model, and cassettes: URL and form are rewritten, the content is not.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use windlass_core::event::EventKind;
 use windlass_providers::{AwsKeys, Player, ProviderOptions, Recorder, WireProvider};
 
 use super::lab::{
-    self, Act, ByteServer, Lab, REAL_KEY, events, saying, upstream, upstream_with, whole,
+    self, Act, ByteServer, MeterLab, REAL_KEY, events, saying, upstream, upstream_with, whole,
 };
 use super::{ASK_MESSAGES, END, MESSAGES, START, TEXT, check_heard, recording};
 use crate::endpoint::{Endpoint as _, Trip};
@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint as _, Trip};
 async fn vertex_has_the_model_in_the_address() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
     let vendor = saying(events(&body));
-    let lab = Lab::new(vec![upstream("vertex", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("vertex", &vendor.url)], Budget::UNLIMITED);
     let request = lab
         .post(MESSAGES, ASK_MESSAGES)
         .replace("connection:", "anthropic-beta: one\r\nconnection:");
@@ -39,7 +39,7 @@ async fn vertex_has_the_model_in_the_address() {
     assert!(!lab.booked()[0].estimated);
 }
 
-/// A binary message, as Bedrock wraps one event.
+/// A binary frame, as Bedrock wraps one event.
 fn binary(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
     let mut named = Vec::new();
     for (name, value) in headers {
@@ -83,7 +83,7 @@ const BINARY: &str = "application/vnd.amazon.eventstream";
 #[tokio::test]
 async fn bedrock_is_asked_and_answers_in_its_own_form() {
     let stream = format!("{START}{TEXT}{END}");
-    // In pieces that end anywhere.
+    // The chunks end at arbitrary positions.
     let answer = whole(200, BINARY, wrapped(&stream));
     let vendor = ByteServer::start(move |_, _| {
         answer
@@ -92,7 +92,7 @@ async fn bedrock_is_asked_and_answers_in_its_own_form() {
             .collect()
     })
     .unwrap();
-    let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
     let request = lab
         .post(MESSAGES, ASK_MESSAGES)
         .replace("connection:", "anthropic-beta: one,two\r\nconnection:");
@@ -129,7 +129,7 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
     );
     let body = [wrapped(&format!("{START}{TEXT}")), exception].concat();
     let vendor = saying(whole(200, BINARY, body));
-    let lab = Lab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("bedrock", &vendor.url)], Budget::UNLIMITED);
     let (answer, trip) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(trip, None);
     let text = answer.text();
@@ -142,11 +142,11 @@ async fn bedrock_fails_in_the_words_of_the_agent() {
     assert!(lab.books.events.lock().iter().any(waited));
 }
 
-/// One door: where a call for a whole answer goes.
+/// Checks the URL of a call for a complete answer.
 async fn check_whole_at(id: &str, path: &str, says: &str) {
     let message = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}"#;
     let vendor = saying(whole(200, "application/json", message));
-    let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
     let (answer, _) = lab
         .call(MESSAGES, r#"{"model":"a.b:0","max_tokens":9}"#)
         .await;
@@ -159,7 +159,7 @@ async fn check_whole_at(id: &str, path: &str, says: &str) {
 }
 
 #[tokio::test]
-async fn whole_answers_have_an_address_of_their_own() {
+async fn complete_answers_have_their_own_url() {
     check_whole_at("bedrock", "/model/a.b%3A0/invoke", "bedrock-2023-05-31").await;
     check_whole_at(
         "vertex",
@@ -185,7 +185,7 @@ async fn a_request_is_signed_where_there_is_no_key() {
     };
     let signed =
         WireProvider::new(*windlass_providers::vendor("bedrock").unwrap(), options).unwrap();
-    let lab = Lab::new(vec![signed], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![signed], Budget::UNLIMITED);
     let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let path = "/model/claude-sonnet-4-5/invoke-with-response-stream";
@@ -201,26 +201,26 @@ async fn a_request_is_signed_where_there_is_no_key() {
     );
 }
 
-struct Nothing;
+struct NoRedaction;
 
-impl windlass_core::workspace::Redactor for Nothing {
+impl windlass_core::workspace::Redactor for NoRedaction {
     fn redact<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         text.into()
     }
 }
 
 #[tokio::test]
-async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
+async fn calls_are_recorded_and_played_back_without_a_network() {
     let body = recording("anthropic_text_and_parallel_calls.sse");
     let rows = Arc::new(Mutex::new(String::new()));
     let sink = rows.clone();
-    let recorder = Recorder::new(Arc::new(Nothing), move |row| {
+    let recorder = Recorder::new(Arc::new(NoRedaction), move |row| {
         let mut all = sink.lock();
         all.push_str(&row);
         all.push('\n');
     });
     let vendor = saying(events(&body));
-    let lab = Lab::new(
+    let lab = MeterLab::new(
         vec![upstream_with(
             "anthropic",
             &vendor.url,
@@ -235,13 +235,13 @@ async fn what_goes_through_is_recorded_and_played_back_without_a_network() {
         !cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()),
         "{cassette}"
     );
-    let player = Player::parse(&cassette, Arc::new(Nothing)).unwrap();
+    let player = Player::parse(&cassette, Arc::new(NoRedaction)).unwrap();
     let playing = upstream_with(
         "anthropic",
         "http://127.0.0.1:9",
         lab::client().playing(player.clone()),
     );
-    let lab2 = Lab::new(vec![playing], Budget::UNLIMITED);
+    let lab2 = MeterLab::new(vec![playing], Budget::UNLIMITED);
     let (second, _) = lab2.call(MESSAGES, ASK_MESSAGES).await;
     assert!(first.body == body && second.body == body);
     assert_eq!((lab.booked(), player.left()), (lab2.booked(), 0));
@@ -254,20 +254,22 @@ fn row(path: &str, model: &str, said: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_foreign_agent_finds_its_exchange_whatever_else_it_says_and_in_any_order() {
+async fn an_exchange_is_found_in_any_order_and_with_other_fields() {
     let rows = [
         row(MESSAGES, "big", "1"),
         row(MESSAGES, "small", "2"),
         row(MESSAGES, "big", "3"),
     ]
     .join("\n");
-    let player = Player::parse(&rows, Arc::new(Nothing)).unwrap().loosely();
+    let player = Player::parse(&rows, Arc::new(NoRedaction))
+        .unwrap()
+        .loosely();
     let playing = upstream_with(
         "anthropic",
         "http://127.0.0.1:9",
         lab::client().playing(player.clone()),
     );
-    let lab = Lab::new(vec![playing], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![playing], Budget::UNLIMITED);
     let ask = |model: &str| {
         lab.post(
             MESSAGES,

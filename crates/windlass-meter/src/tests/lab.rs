@@ -1,4 +1,4 @@
-//! Everything around a meter, made small: a place whose connections are pipes, books with a budget, a vendor on
+//! A meter with simple surroundings: an enclosure whose connections are pipes, a ledger with a budget, a vendor on
 //! loopback, and an agent that speaks plain HTTP.
 
 use parking_lot::Mutex;
@@ -28,30 +28,30 @@ pub(super) use windlass_scripted::{Act, ByteServer};
 use super::super::Meter;
 use crate::endpoint::{Endpoint as _, Ledger, Trip};
 
-/// A place with nothing but a door.
-pub(super) struct Place {
-    door: mpsc::UnboundedSender<DuplexStream>,
+/// An enclosure that can only accept connections.
+pub(super) struct PipeEnclosure {
+    connections: mpsc::UnboundedSender<DuplexStream>,
     queue: tokio::sync::Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
 }
 
-impl Place {
+impl PipeEnclosure {
     fn new() -> Self {
-        let (door, queue) = mpsc::unbounded_channel();
+        let (connections, queue) = mpsc::unbounded_channel();
         Self {
-            door,
+            connections,
             queue: tokio::sync::Mutex::new(queue),
         }
     }
 
-    /// A connection of the agent.
+    /// Opens a connection of the agent.
     pub(super) fn connect(&self) -> DuplexStream {
         let (agent, ours) = tokio::io::duplex(1 << 20);
-        self.door.send(ours).unwrap();
+        self.connections.send(ours).unwrap();
         agent
     }
 }
 
-impl Enclosure for Place {
+impl Enclosure for PipeEnclosure {
     fn home(&self) -> &Path {
         Path::new("/home")
     }
@@ -82,7 +82,7 @@ impl Enclosure for Place {
     }
 }
 
-/// What was booked for a call.
+/// A call as it was booked.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Booked {
     pub(super) model: String,
@@ -91,8 +91,8 @@ pub(super) struct Booked {
     pub(super) estimated: bool,
 }
 
-/// Account and log.
-pub(super) struct Books {
+/// An account and a log in memory.
+pub(super) struct TestLedger {
     budget: Budget,
     spent: Mutex<Spent>,
     held: Mutex<Vec<(u64, Spent)>>,
@@ -100,11 +100,11 @@ pub(super) struct Books {
     pub(super) booked: Mutex<Vec<Booked>>,
     pub(super) events: Mutex<Vec<EventKind>>,
     pub(super) changed: Notify,
-    /// The disk is full.
+    /// Makes every booking fail.
     pub(super) full: AtomicBool,
 }
 
-impl Books {
+impl TestLedger {
     fn new(budget: Budget) -> Self {
         Self {
             budget,
@@ -118,13 +118,13 @@ impl Books {
         }
     }
 
-    /// What is held at this moment.
+    /// Returns the number of reservations.
     pub(super) fn holds(&self) -> usize {
         self.held.lock().len()
     }
 }
 
-impl Account for Books {
+impl Account for TestLedger {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -176,7 +176,7 @@ impl Account for Books {
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            tokio::task::yield_now().await; // a log takes its time
+            tokio::task::yield_now().await; // writing a log takes time
             if self.full.load(Ordering::SeqCst) {
                 return Err(StoreError::new(StoreErrorKind::Full, "the disk is full"));
             }
@@ -197,7 +197,7 @@ impl Account for Books {
     }
 }
 
-impl Outlet for Books {
+impl Outlet for TestLedger {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -220,43 +220,43 @@ impl Outlet for Books {
     }
 }
 
-/// An answer of a vendor with its length.
+/// A complete HTTP answer of a vendor.
 pub(super) fn whole(status: u16, kind: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     http::whole(status, &format!("content-type: {kind}\r\n"), body)
 }
 
-/// An answer as events, in one piece.
+/// An answer as server-sent events, in one piece.
 pub(super) fn events(body: impl AsRef<[u8]>) -> Vec<u8> {
     whole(200, "text/event-stream", body)
 }
 
-/// A vendor with the same answer to everything.
+/// A vendor that gives the same answer to every request.
 pub(super) fn saying(answer: Vec<u8>) -> ByteServer {
     ByteServer::saying(vec![Act::Say(answer)]).unwrap()
 }
 
-/// What the agent read.
+/// The HTTP answer that the agent received.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// A meter in its surroundings.
-pub(super) struct Lab {
+/// A meter with its enclosure and ledger.
+pub(super) struct MeterLab {
     pub(super) meter: Meter,
-    pub(super) place: Place,
-    pub(super) books: Books,
+    pub(super) place: PipeEnclosure,
+    pub(super) books: TestLedger,
 }
 
-impl Lab {
+impl MeterLab {
     pub(super) fn new(upstreams: Vec<WireProvider>, budget: Budget) -> Self {
         Self::priced(upstreams, budget, None, false)
     }
@@ -271,8 +271,8 @@ impl Lab {
         let meter = Meter::new(upstreams, Arc::new(move |_| price), cost_is_explicit).unwrap();
         Self {
             meter,
-            place: Place::new(),
-            books: Books::new(budget),
+            place: PipeEnclosure::new(),
+            books: TestLedger::new(budget),
         }
     }
 
@@ -282,7 +282,7 @@ impl Lab {
         (said, served.unwrap())
     }
 
-    /// The same, where the log may fail.
+    /// Like [`MeterLab::during`], for a log that may fail.
     pub(super) async fn served<T>(
         &self,
         agent: impl Future<Output = T>,
@@ -306,7 +306,7 @@ impl Lab {
         (said, served)
     }
 
-    /// A request with the key of the run, as text.
+    /// Returns a request with the key of the run, as text.
     pub(super) fn post(&self, path: &str, body: &str) -> String {
         let (key, length) = (self.meter.key(), body.len());
         format!(
@@ -315,18 +315,18 @@ impl Lab {
         )
     }
 
-    /// Sends and reads to the end.
-    pub(super) async fn ask(&self, request: &str) -> Answer {
+    /// Sends a request and reads the answer to its end.
+    pub(super) async fn ask(&self, request: &str) -> HttpAnswer {
         let mut wire = self.place.connect();
         wire.write_all(request.as_bytes()).await.unwrap();
         let mut all = Vec::new();
-        // What is cut is an answer, too.
+        // A cut answer is returned as well.
         let _ = wire.read_to_end(&mut all).await;
         parse(&all)
     }
 
-    /// One call from its beginning to the end of serving.
-    pub(super) async fn call(&self, path: &str, body: &str) -> (Answer, Option<Trip>) {
+    /// Makes one call and stops serving.
+    pub(super) async fn call(&self, path: &str, body: &str) -> (HttpAnswer, Option<Trip>) {
         self.during(self.ask(&self.post(path, body))).await
     }
 
@@ -335,7 +335,7 @@ impl Lab {
     }
 }
 
-fn parse(all: &[u8]) -> Answer {
+fn parse(all: &[u8]) -> HttpAnswer {
     let at = all
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
@@ -348,7 +348,7 @@ fn parse(all: &[u8]) -> Answer {
     let chunked = head
         .to_ascii_lowercase()
         .contains("transfer-encoding: chunked");
-    Answer {
+    HttpAnswer {
         status,
         head,
         body: if chunked {
@@ -372,14 +372,14 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     body
 }
 
-/// The key that no agent may see.
+/// The real key, which no agent may see.
 pub(super) const REAL_KEY: &str = "sk-the-real-one-0123456789";
 
 pub(super) fn client() -> Http {
     Http::new(&HttpOptions::default()).unwrap()
 }
 
-/// A vendor's provider at another address.
+/// A vendor's provider at another URL.
 pub(super) fn upstream(id: &str, url: &str) -> WireProvider {
     upstream_with(id, url, client())
 }

@@ -1,17 +1,28 @@
-//! The broker of a command without namespaces. Calls that Landlock does not judge are suspended by a filter and
-//! performed here on behalf of the command: sockets are made, bound and connected (`sockets`), modes, owners and times
-//! of files are set (`attributes`), the second end of a terminal is opened (`terminals`), and signals are sent where
-//! Landlock does not hold them (`signals`). Arguments are read from the command's memory once, and everything is done on
-//! handles of the broker's own, so that nothing the command changes afterwards matters.
+//! The broker: performs system calls for a command in the tier without namespaces.
 //!
-//! The broker is the first process of the command. It is an ancestor of everything in it, which is what the kernel
-//! demands of a process that reads another's memory where Yama restricts tracing.
+//! Landlock restricts which files a command opens, but not everything else: a process under Landlock may still change
+//! the mode of any file that the user owns, connect to any Unix socket or local server, and (before version 6) signal
+//! any process of the user. Namespaces put all of these out of reach. Without namespaces, a seccomp filter suspends the
+//! calls in question (see `notify.rs`), and the broker checks each one and performs it on behalf of the command:
+//!
+//! - `sockets` creates, binds, connects sockets and makes them listen; `address`, `ports` and `sock_diag` decide which
+//!   addresses are allowed.
+//! - `attributes` sets modes, owners and times of files.
+//! - `terminals` opens the slave end of a pseudoterminal.
+//! - `signals` sends signals, if Landlock does not restrict them.
+//! - `workers` are threads for calls that may block.
+//!
+//! The broker reads each argument once, and acts only on file descriptors that it opened itself, so it does not matter
+//! what the command changes afterwards.
+//!
+//! The broker runs in the first process of the command, which is an ancestor of all its processes. Yama, the kernel
+//! module that restricts tracing, lets an ancestor read the memory of its descendants.
 
 mod address;
 mod attributes;
-mod diag;
 mod ports;
 mod signals;
+mod sock_diag;
 mod sockets;
 mod terminals;
 mod workers;
@@ -25,59 +36,59 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use self::diag::Diag;
 pub(crate) use self::ports::Ports;
+use self::sock_diag::SockDiag;
 use self::sockets::Sockets;
 use self::workers::Workers;
-use super::notify::{Call, Errno, Listener};
+use super::notify::{CallListener, Errno, SuspendedCall};
 use crate::spec::Net;
 
-/// Calls that are answered before the broker looks at anything else again, and for how long.
-const MOST_AT_ONCE: usize = 64;
-const LONGEST_AT_ONCE: Duration = Duration::from_millis(10);
+/// The most calls, and the longest time, that the broker answers before the first process handles other events.
+const MAX_AT_ONCE: usize = 64;
+const MAX_TIME_AT_ONCE: Duration = Duration::from_millis(10);
 
 /// The network that a command may use.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) net: Net,
-    /// Ports on loopback where the engine listens for this command.
+    /// Loopback ports where the engine listens for this command.
     pub(crate) engine: Vec<u16>,
-    /// Ports that commands of the same network listen on.
+    /// Ports on which commands of the same network listen.
     pub(crate) own: Rc<Ports>,
 }
 
-/// What a command may do through the broker.
+/// The rights with which the broker acts for a command.
 pub(crate) struct Rights {
     pub(crate) network: Network,
     /// Directories below which attributes may be changed and sockets used. Canonical.
     pub(crate) writable: Vec<PathBuf>,
-    /// Paths in them that are out of reach all the same.
+    /// Paths in `writable` that the command must not access.
     pub(crate) hidden: Vec<PathBuf>,
     /// The Landlock rules of the command.
-    pub(crate) fence: OwnedFd,
+    pub(crate) ruleset: OwnedFd,
 }
 
-/// How a call is answered.
-enum Reply {
+/// The answer to a call.
+enum CallReply {
     Value(i64),
-    /// It was answered already, or another thread will.
+    /// The call was answered already, or another thread will answer it.
     Elsewhere,
 }
 
 /// The broker of one command.
 pub(crate) struct Broker {
-    listener: Arc<Listener>,
+    listener: Arc<CallListener>,
     rights: Rights,
     sockets: Arc<Mutex<Sockets>>,
     workers: Workers,
-    diag: Option<Diag>,
+    diag: Option<SockDiag>,
 }
 
 impl Broker {
     pub(crate) fn new(listener: OwnedFd, rights: Rights) -> Self {
-        let (sockets, workers, diag) = (Arc::default(), Workers::default(), Diag::open().ok());
+        let (sockets, workers, diag) = (Arc::default(), Workers::default(), SockDiag::open().ok());
         Self {
-            listener: Arc::new(Listener::new(listener)),
+            listener: Arc::new(CallListener::new(listener)),
             rights,
             sockets,
             workers,
@@ -89,10 +100,10 @@ impl Broker {
         self.listener.as_fd()
     }
 
-    /// Answers the calls that wait.
+    /// Answers the pending calls.
     pub(crate) fn serve(&mut self) {
-        let until = Instant::now() + LONGEST_AT_ONCE;
-        for _ in 0..MOST_AT_ONCE {
+        let until = Instant::now() + MAX_TIME_AT_ONCE;
+        for _ in 0..MAX_AT_ONCE {
             if until < Instant::now() {
                 return;
             }
@@ -100,14 +111,14 @@ impl Broker {
                 return;
             };
             match self.perform(&call) {
-                Ok(Reply::Value(value)) => self.listener.answer(call.id, Ok(value)),
-                Ok(Reply::Elsewhere) => {}
+                Ok(CallReply::Value(value)) => self.listener.answer(call.id, Ok(value)),
+                Ok(CallReply::Elsewhere) => {}
                 Err(errno) => self.listener.answer(call.id, Err(errno)),
             }
         }
     }
 
-    fn perform(&mut self, call: &Call) -> Result<Reply, Errno> {
+    fn perform(&mut self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         match call.number {
             libc::SYS_socket => self.make_socket(call),
             libc::SYS_connect => self.connect(call),
@@ -117,15 +128,15 @@ impl Broker {
                 self.send_signal(call)
             }
             libc::SYS_ioctl => self.open_terminal(call),
-            _ => self.change_attributes(call).map(|()| Reply::Value(0)),
+            _ => self.change_attributes(call).map(|()| CallReply::Value(0)),
         }
     }
 
-    /// Takes hold of what a path of the command leads to. Magic links of `/proc` lead to the broker's own files and not
-    /// to the command's, so they are refused.
+    /// Opens what a path of the command leads to. Magic links in `/proc` are refused, because they would lead to the
+    /// broker's own files and not to the command's.
     fn open_path(
         &self,
-        call: &Call,
+        call: &SuspendedCall,
         base: i32,
         path: &[u8],
         follow: bool,
@@ -150,12 +161,12 @@ impl Broker {
         )?)
     }
 
-    /// Takes hold of what a handle of the command is.
-    fn open_handle(&self, call: &Call, number: i32) -> Result<OwnedFd, Errno> {
+    /// Opens the file that a file descriptor of the command refers to.
+    fn open_handle(&self, call: &SuspendedCall, number: i32) -> Result<OwnedFd, Errno> {
         handle_of(call, &format!("fd/{number}")).map_err(|_| Errno(libc::EBADF))
     }
 
-    /// Refuses what lies outside of the directories that the command may change.
+    /// Fails if the file lies outside of the directories that the command may change.
     fn check_writable(&self, handle: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(handle)?;
         if stat.st_nlink == 0
@@ -169,7 +180,8 @@ impl Broker {
     }
 
     fn is_writable(&self, path: &Path) -> bool {
-        // A hidden path around a directory that may be changed does not hide it: copies lie in a folder of the engine's.
+        // A hidden path that contains a writable directory does not hide it: working copies lie in the engine's own
+        // folder, which is hidden.
         let hidden_in = |place: &PathBuf| {
             self.rights
                 .hidden
@@ -183,7 +195,7 @@ impl Broker {
     }
 }
 
-fn handle_of(call: &Call, name: &str) -> Result<OwnedFd, Errno> {
+fn handle_of(call: &SuspendedCall, name: &str) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/{}/{name}", call.pid);
     Ok(rustix::fs::open(
         path,
@@ -192,8 +204,8 @@ fn handle_of(call: &Call, name: &str) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// The path of a handle as the kernel knows it; none for what has no place in the file system, such as a pipe.
+/// Returns the path of an open file as the kernel knows it; `None` for a file without a path, such as a pipe.
 fn path_of(handle: BorrowedFd<'_>) -> Result<Option<PathBuf>, Errno> {
-    let link = std::fs::read_link(super::layer::handle_path(handle))?;
+    let link = std::fs::read_link(super::overlay::handle_path(handle))?;
     Ok(Some(link).filter(|path| path.is_absolute()))
 }

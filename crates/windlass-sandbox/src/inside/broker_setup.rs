@@ -1,5 +1,6 @@
-//! What a session without namespaces needs before its first command: a copy to work on, private directories, Landlock
-//! rules, and a kernel that hands system calls to the broker. Each is tried, and a refusal says what is missing.
+//! Checks and prepares what a session in the broker tier needs before its first command: a copy of the workspace,
+//! private directories, Landlock rules, and a kernel that supports user notification. Each part is tried out, and the
+//! refusal names the one that is missing.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,30 +9,27 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use super::broker::{Network, Ports};
-use super::command::BrokerTerms;
-use super::fence::BrokerFences;
+use super::command::BrokerSetup;
 use super::filter::Filters;
-use super::private::Private;
+use super::landlock_rules::BrokerRulesets;
+use super::private_dirs::PrivateDirs;
 use super::{Refusal, sys};
 use crate::spec::{Access, NO_LAYERS, Spec, Tree};
 
-/// The first version of Landlock that judges truncating files.
-const LEAST_LANDLOCK: u32 = 3;
+/// The first version of Landlock that restricts truncating files.
+const MIN_LANDLOCK: u32 = 3;
 
-/// A handle of the copy that commands work on without namespaces. Nothing else may stand at the workspace's path.
+/// Opens the copy of the workspace that commands work on; `None` if they may work on the workspace itself, because they
+/// can only read it and nothing in it is hidden.
 pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     if !spec.layers.is_empty() && spec.tree == Tree::Itself {
         return Err(Refusal::NoLayers(NO_LAYERS.to_owned()));
     }
     match &spec.tree {
         Tree::Copy { from } => {
-            let missing = |err| {
-                Refusal::Invalid(format!(
-                    "the copy `{}` cannot be opened: {err}",
-                    from.display()
-                ))
-            };
-            Ok(Some(super::layer::open_folder(from).map_err(missing)?))
+            let missing =
+                |err| Refusal::Invalid(format!("cannot open the copy `{}`: {err}", from.display()));
+            Ok(Some(super::overlay::open_folder(from).map_err(missing)?))
         }
         Tree::Layered { .. } => Err(Refusal::NoLayers(NO_LAYERS.to_owned())),
         Tree::Itself => {
@@ -51,7 +49,7 @@ pub(crate) fn brokered_tree(spec: &Spec) -> Result<Option<OwnedFd>, Refusal> {
     }
 }
 
-/// Tries in a child that does nothing else whether calls can be suspended and its memory can be read.
+/// Tests in a child process whether system calls can be suspended and the child's memory can be read.
 pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     let (ours, theirs) = UnixStream::pair()?;
     let Some(child) = sys::fork()? else {
@@ -63,7 +61,7 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
         };
         let _ = (&theirs).write_all(said.as_bytes());
         let _ = theirs.shutdown(std::net::Shutdown::Write);
-        // Lives until the parent has looked at it.
+        // Wait until the parent has tried to read the memory.
         let _ = (&theirs).read(&mut [0]);
         sys::exit_now(0)
     };
@@ -77,7 +75,7 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     heard?;
     if !said.is_empty() {
         return Err(format!(
-            "system calls cannot be handed to a broker (seccomp user notification): {said}"
+            "the kernel does not hand system calls to a broker (seccomp user notification): {said}"
         )
         .into());
     }
@@ -88,21 +86,24 @@ pub(crate) fn try_broker(filters: &Filters) -> Result<(), Refusal> {
     })
 }
 
-/// What commands need without namespaces; none where the kernel has no Landlock.
-pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<BrokerTerms>, Refusal> {
+/// Prepares what all commands share; returns `None` if the kernel has no Landlock.
+pub(crate) fn prepare_broker(
+    spec: &Spec,
+    engine: Vec<u16>,
+) -> Result<Option<BrokerSetup>, Refusal> {
     let Some(scratch) = &spec.scratch else {
-        return Err("there is no directory for private files".into());
+        return Err("the session has no directory for private files".into());
     };
     let version = crate::probe::landlock_version();
-    if (1..LEAST_LANDLOCK).contains(&version) {
+    if (1..MIN_LANDLOCK).contains(&version) {
         return Err(Refusal::Unavailable(format!(
-            "Landlock of this kernel has version {version} and does not judge truncating files; version {LEAST_LANDLOCK} \
+            "Landlock of this kernel has version {version} and does not judge truncating files; version {MIN_LANDLOCK} \
              (Linux 6.2) is needed"
         )));
     }
-    let private = Private::make(scratch, spec).map_err(|err| {
+    let private = PrivateDirs::make(scratch, spec).map_err(|err| {
         format!(
-            "the private directories in `{}` cannot be made: {err}",
+            "cannot create private directories in `{}`: {err}",
             scratch.display()
         )
     })?;
@@ -113,7 +114,7 @@ pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<Broke
         .find(|(file, _)| !file.exists())
     {
         return Err(Refusal::Invalid(format!(
-            "`{}` cannot be shown to the agent: it is not there",
+            "cannot show `{}` to the agent: it does not exist",
             file.display()
         )));
     }
@@ -121,14 +122,15 @@ pub(crate) fn broker_terms(spec: &Spec, engine: Vec<u16>) -> Result<Option<Broke
         Tree::Copy { from } => from,
         Tree::Itself | Tree::Layered { .. } => &spec.root,
     };
-    let fences = BrokerFences::new(spec, tree, &private)
-        .map_err(|err| format!("the Landlock rules: {err}"))?;
-    let Some(fences) = fences else {
+    let rulesets = BrokerRulesets::new(spec, tree, &private)
+        .map_err(|err| format!("cannot create the Landlock rules: {err}"))?;
+    let Some(rulesets) = rulesets else {
         return Ok(None);
     };
-    let own = Rc::new(Ports::new().map_err(|err| format!("the list of ports: {err}"))?);
-    Ok(Some(BrokerTerms {
-        fences,
+    let own =
+        Rc::new(Ports::new().map_err(|err| format!("cannot allocate the list of ports: {err}"))?);
+    Ok(Some(BrokerSetup {
+        rulesets,
         private,
         network: Network {
             net: spec.net,

@@ -1,8 +1,31 @@
-//! One command. The supervisor forks a first process into a process namespace and a mount namespace of its own; that
-//! one forks the command, counts what it starts, and ends when it has. With it the kernel ends everything
-//! else in there, whatever it did to hide. Both are made ready before their words come, so that a command costs
-//! little more than its program. The first process may put a layer over the workspace that takes what the command
-//! writes there.
+//! Starts one command, watches it, and stops it.
+//!
+//! **Starting.** The supervisor forks the *first process* ([`prepare`]) into a new process namespace and a new mount
+//! namespace. The first process mounts its own `/proc` and forks the *command process*, which gives up its privileges
+//! ([`restrict`]) and waits. All of this happens before the engine asks for a command, because it takes longer than
+//! starting a program. When the request comes, the supervisor sends it to the first process
+//! ([`PreparedCommand::start`]), which mounts an overlay if the command has one ([`FirstProcess::pass_on`]) and sends
+//! the request on to the command process, which takes its stdin, stdout and stderr, applies the Landlock rules and
+//! executes the program ([`await_orders`]).
+//!
+//! Three socket pairs connect them:
+//!
+//! - `orders`, from the supervisor to the first process: one frame with the request.
+//! - `status`, from the first process to the supervisor: a byte for each answer to [`PAUSE_ALL`], then the result as
+//!   JSON, then end of file.
+//! - one between the first process and the command process. The command process sends the seccomp listener through it
+//!   (see `notify.rs`), and later the error if the program could not be executed. On success `exec` closes it, and the
+//!   first process reads end of file.
+//!
+//! **Watching.** [`FirstProcess::watch`] polls a signal descriptor and the seccomp listener. It also counts processes
+//! and memory at intervals and kills the command when it is over a limit.
+//!
+//! **Stopping.** When the command process exits, the first process kills everything that it left
+//! ([`FirstProcess::end_descendants`]), reports the status and exits. With a process namespace one `kill(-1)` reaches every
+//! process, and the kernel kills the rest when process 1 exits. Without one, processes could escape by forking faster
+//! than they are found; see `processes::kill_descendants` and `landlock_rules::hold_signals`. The supervisor signals only
+//! the first process: SIGTERM is passed on to the command, [`KILL_ALL`] kills everything, [`PAUSE_ALL`] and
+//! [`RESUME_ALL`] stop and continue everything.
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};
@@ -18,115 +41,123 @@ use rustix::mount::MountFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::broker::{Broker, Network, Rights};
-use super::fence::BrokerFences;
 use super::filter::Filters;
-use super::layer::{Parts, detach, open_folder};
-use super::private::Private;
+use super::landlock_rules::BrokerRulesets;
+use super::overlay::{OverlayDirs, detach, open_folder};
+use super::private_dirs::PrivateDirs;
 use super::renames::Renames;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
-use super::{Refusal, covers, enter_network, fence, processes};
+use super::{Refusal, covers, enter_network, landlock_rules, processes};
 use crate::spec::{AGENT_HOME, Access, Signals, Spec, Tier, Tree};
-use crate::wire::{HIT_MEMORY, HIT_PROCESSES, Inbox, Launch, Request, send};
+use crate::wire::{CommandLaunch, HIT_MEMORY, HIT_PROCESSES, Inbox, SupervisorRequest, send};
 
-/// How often the memory of all processes is added up; of an agent more often, because nothing else bounds it.
-const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
-const LOOK_AT_AGENT: Duration = Duration::from_millis(100);
-/// What an agent may set aside beyond the memory it may use: engines of JavaScript reserve gigabytes that are writable
-/// and that they never touch, the more the more processors there are.
+/// The interval at which the first process adds up the memory of all processes. For an agent it does so more often,
+/// because its address space is not limited.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
+const AGENT_MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+/// The memory, in bytes, that an agent may reserve beyond what it may use: JavaScript engines reserve gigabytes of
+/// writable memory that they never touch, more with more processors.
 const AGENT_RESERVE: u64 = 64 << 30;
-/// How often processes are counted: at first, after a while, and when there are many. (The kernel could tell of each
-/// one before it starts, but then a signal at the wrong moment makes a fork fail, which no program expects.)
-const COUNT: Duration = Duration::from_millis(20);
-const COUNT_LATER: Duration = Duration::from_millis(50);
-const COUNT_MANY: Duration = Duration::from_millis(2);
-/// After that it is later.
-const LATER: Duration = Duration::from_secs(2);
-/// Tasks, threads among them, that the kernel lets a user other than root start in a sandbox.
-const MOST_TASKS: u64 = 8192;
-/// Tells the first process of a command without a process namespace to kill everything in it. Killing the first process
-/// itself would leave the others running.
+/// The intervals at which the first process counts processes: during the first seconds, later, and when there are many.
+/// (A seccomp notification for each fork would be exact, but a signal at the wrong moment would then make the fork
+/// fail, which no program expects.)
+const COUNT_INTERVAL: Duration = Duration::from_millis(20);
+const COUNT_INTERVAL_LATER: Duration = Duration::from_millis(50);
+const COUNT_INTERVAL_MANY: Duration = Duration::from_millis(2);
+/// The running time after which the counts become less frequent.
+const LATER_AFTER: Duration = Duration::from_secs(2);
+/// The most tasks, including threads, that the kernel lets a user other than root start in a sandbox.
+const MAX_TASKS: u64 = 8192;
+/// Tells the first process to kill its command, in the tiers without a process namespace. SIGKILL would kill only the
+/// first process and leave the others running.
 pub(crate) const KILL_ALL: i32 = libc::SIGUSR1;
 
-/// Tells the first process of a command to stop everything in it. It answers with one of the two bytes below.
+/// Tells the first process to stop all processes of its command. It answers with one of the two bytes below.
 pub(crate) const PAUSE_ALL: i32 = libc::SIGUSR2;
-/// Tells it to let everything run again.
+/// Tells the first process to continue all processes of its command.
 pub(crate) const RESUME_ALL: i32 = libc::SIGCONT;
-/// Nothing of the command runs any more.
+/// All processes of the command are stopped.
 const PAUSED: u8 = b'P';
-/// Something of it still runs.
+/// Some process of the command still runs.
 const NOT_PAUSED: u8 = b'N';
-/// How long everything may take to stop: a process in the middle of a system call finishes it first.
-const PAUSE_TIME: Duration = Duration::from_millis(500);
-/// A process that sleeps this long where signals do not wake it, with a child that is stopped, waits inside `vfork`.
+/// The time that all processes together may take to stop: a process in a system call finishes the call first.
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// A process that was in an uninterruptible sleep for this long, and whose child is stopped, is taken to wait inside
+/// `vfork`.
 const VFORK_TIME: Duration = Duration::from_millis(50);
-/// How often that is looked at.
-const PAUSE_LOOK: Duration = Duration::from_millis(1);
+/// The interval at which the first process checks whether all are stopped.
+const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What all commands of a session have in common.
-pub(crate) struct Terms {
+/// The settings and rules that all commands of a session share.
+pub(crate) struct SessionSetup {
     pub(crate) spec: Spec,
     pub(crate) filters: Filters,
-    pub(crate) fence: Option<OwnedFd>,
+    pub(crate) ruleset: Option<OwnedFd>,
     /// Capabilities that root keeps inside, to work on files of other owners.
     pub(crate) capabilities: CapabilitySet,
-    /// What commands may change, but for those that only look.
+    /// Paths that commands may change, unless they are read-only commands.
     pub(crate) writable: Vec<PathBuf>,
-    /// Where commands put temporary files, if not in a /tmp of their own.
+    /// The directory for temporary files, if commands have no private `/tmp`.
     pub(crate) temporary: Option<PathBuf>,
-    /// What commands need where there are no namespaces.
-    pub(crate) broker: Option<BrokerTerms>,
+    /// Set in the broker tier.
+    pub(crate) broker: Option<BrokerSetup>,
 }
 
-/// What the commands of a session without namespaces have in common.
-pub(crate) struct BrokerTerms {
-    pub(crate) fences: BrokerFences,
-    pub(crate) private: Private,
-    /// The network of commands; agents have others.
+/// The settings and rules that all commands of a session share in the broker tier.
+pub(crate) struct BrokerSetup {
+    pub(crate) rulesets: BrokerRulesets,
+    pub(crate) private: PrivateDirs,
+    /// The network of commands; agents have their own.
     pub(crate) network: Network,
 }
 
-impl Terms {
-    /// The Landlock rules for a program, where they do not depend on its layer.
-    fn fence(&self, role: Role) -> Option<BorrowedFd<'_>> {
+impl SessionSetup {
+    /// Returns the Landlock rules for a program that has no overlay of its own.
+    fn ruleset(&self, role: ProgramRole) -> Option<BorrowedFd<'_>> {
         match &self.broker {
-            None => self.fence.as_ref().map(AsFd::as_fd),
+            None => self.ruleset.as_ref().map(AsFd::as_fd),
             Some(broker) => Some(match role {
-                Role::Command => broker.fences.write.as_fd(),
-                Role::Reader => broker.fences.read.as_fd(),
-                Role::Agent => broker
-                    .fences
+                ProgramRole::Command => broker.rulesets.write.as_fd(),
+                ProgramRole::Reader => broker.rulesets.read.as_fd(),
+                ProgramRole::Agent => broker
+                    .rulesets
                     .agent
                     .as_ref()
-                    .unwrap_or(&broker.fences.read)
+                    .unwrap_or(&broker.rulesets.read)
                     .as_fd(),
             }),
         }
     }
 
-    /// What a program may do through the broker.
-    fn rights(&self, broker: &BrokerTerms, role: Role, network: Network) -> io::Result<Rights> {
+    /// Returns what the broker may do for a program.
+    fn rights(
+        &self,
+        broker: &BrokerSetup,
+        role: ProgramRole,
+        network: Network,
+    ) -> io::Result<Rights> {
         let mut writable = broker.private.writable().to_vec();
-        if role != Role::Reader && self.spec.access == Access::Write {
+        if role != ProgramRole::Reader && self.spec.access == Access::Write {
             writable.push(self.tree().to_owned());
             writable.extend(self.spec.write.iter().cloned());
         }
-        if role == Role::Agent {
+        if role == ProgramRole::Agent {
             writable.extend(self.spec.agent.iter().map(|home| home.from.clone()));
         }
-        let fence = self
-            .fence(role)
+        let ruleset = self
+            .ruleset(role)
             .ok_or(io::ErrorKind::NotFound)?
             .try_clone_to_owned()?;
         Ok(Rights {
             network,
             writable,
             hidden: self.spec.hide.clone(),
-            fence,
+            ruleset,
         })
     }
 
-    /// The directory that commands work in, by its path outside of any view.
+    /// Returns the directory that commands work in, by its path outside of any view.
     pub(crate) fn tree(&self) -> &Path {
         match &self.spec.tree {
             Tree::Copy { from } => from,
@@ -135,13 +166,13 @@ impl Terms {
     }
 }
 
-/// Who answers the suspended calls of a command.
-enum Suspended {
+/// Answers the suspended system calls of a command.
+enum CallAnswerer {
     Brokered(Broker),
     Renames(Renames),
 }
 
-impl Suspended {
+impl CallAnswerer {
     fn listener(&self) -> BorrowedFd<'_> {
         match self {
             Self::Brokered(broker) => broker.listener(),
@@ -157,165 +188,178 @@ impl Suspended {
     }
 }
 
-/// What a program is started as.
+/// The kind of program that is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum ProgramRole {
     Command,
-    /// A command that only reads.
+    /// A command that may only read the workspace.
     Reader,
     Agent,
 }
 
 /// A command that was started.
-pub(crate) struct Started {
+pub(crate) struct RunningCommand {
     pub(crate) id: u32,
-    /// The first process of the command.
+    /// The process id of the first process.
     pub(crate) pid: i32,
-    /// What the first process says when everything of the command is gone.
-    pub(crate) said: UnixStream,
+    /// Carries the first process' answers and, at the end, the result of the command.
+    pub(crate) status: UnixStream,
     /// When the first process was told to kill everything.
     pub(crate) killed: Option<Instant>,
 }
 
-/// A command that is ready but for its words.
-pub(crate) struct Ready {
+/// A first process and a command process that wait for a request.
+pub(crate) struct PreparedCommand {
     pid: i32,
-    said: UnixStream,
+    status: UnixStream,
     orders: UnixStream,
 }
 
-/// Whom something is made ready for.
+/// The kind of program that a command is prepared for.
 #[derive(Clone, Copy)]
-pub(crate) enum Whom<'a> {
-    /// A command that may change things.
+pub(crate) enum PrepareFor<'a> {
+    /// A command that may change the workspace.
     Command,
-    /// One that only looks.
-    Looker,
-    /// An agent, with the network of its place.
+    /// A command that may only read the workspace.
+    ReadOnlyCommand,
+    /// An agent, with the network of its enclosure.
     Agent(&'a AgentNetwork),
 }
 
-/// The network of an agent's place.
+/// The network of an agent's enclosure.
 pub(crate) enum AgentNetwork {
-    /// That of the commands.
+    /// The same network as the commands.
     Shared,
-    /// A network namespace.
+    /// A network namespace of its own, with only a loopback.
     Namespace(OwnedFd),
-    /// What the broker lets it reach.
+    /// The network that the broker allows.
     Brokered(Network),
 }
 
-/// Makes a command ready. What goes wrong on the way is said when it is started.
-pub(crate) fn prepare(terms: &Terms, whom: Whom<'_>) -> io::Result<Ready> {
-    let (said, says) = UnixStream::pair()?;
-    let (orders, taken) = UnixStream::pair()?;
-    let namespaces = match terms.spec.tier {
+/// Forks the processes of a command, which then wait for a request. They report an error of this preparation only once
+/// the command is started.
+pub(crate) fn prepare(setup: &SessionSetup, target: PrepareFor<'_>) -> io::Result<PreparedCommand> {
+    let (status, status_tx) = UnixStream::pair()?;
+    let (orders, orders_rx) = UnixStream::pair()?;
+    let namespaces = match setup.spec.tier {
         Tier::Namespaces => libc::CLONE_NEWPID | libc::CLONE_NEWNS,
         Tier::Broker | Tier::Landlock => 0,
     };
     if let Some(pid) = sys::fork_into(namespaces)? {
-        return Ok(Ready { pid, said, orders });
+        return Ok(PreparedCommand {
+            pid,
+            status,
+            orders,
+        });
     }
-    let entered = match whom {
-        Whom::Agent(AgentNetwork::Namespace(network)) => enter_network(network.as_fd()),
+    let entered = match target {
+        PrepareFor::Agent(AgentNetwork::Namespace(network)) => enter_network(network.as_fd()),
         _ => Ok(()),
     };
     let entered =
-        entered.map_err(|err| describe("the network of the agent's place cannot be entered", err));
-    let fences = [Role::Command, Role::Reader, Role::Agent].map(|role| terms.fence(role));
-    let kept = [Some(says.as_fd()), Some(taken.as_fd())]
+        entered.map_err(|err| describe("cannot enter the network of the agent's enclosure", err));
+    let rulesets = [
+        ProgramRole::Command,
+        ProgramRole::Reader,
+        ProgramRole::Agent,
+    ]
+    .map(|role| setup.ruleset(role));
+    let kept = [Some(status_tx.as_fd()), Some(orders_rx.as_fd())]
         .into_iter()
-        .chain(fences)
+        .chain(rulesets)
         .flatten();
     sys::keep_only(&kept.collect::<Vec<_>>());
-    let first = entered.and_then(|()| First::new(terms, whom));
+    let first = entered.and_then(|()| FirstProcess::new(setup, target));
     let report = first
         .map_err(Refusal::from)
-        .and_then(|first| first.run(&taken, &says));
+        .and_then(|first| first.run(&orders_rx, &status_tx));
     let report = serde_json::to_vec(&report).unwrap_or_default();
-    let _ = (&says).write_all(&report);
+    let _ = (&status_tx).write_all(&report);
     sys::exit_now(0)
 }
 
-impl Ready {
+impl PreparedCommand {
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Gives it its words and its three standard handles, with the socket of a borrower behind them if there is one.
-    pub(crate) fn start(self, launch: Box<Launch>, standard: &[OwnedFd]) -> Started {
+    /// Sends the request with the three standard streams, and the socket of a [`crate::TreeBorrower`] if there is one.
+    pub(crate) fn start(self, launch: Box<CommandLaunch>, standard: &[OwnedFd]) -> RunningCommand {
         let id = launch.id;
         let handles: Vec<BorrowedFd<'_>> = standard.iter().map(AsFd::as_fd).collect();
-        // One that is gone already has said why.
+        // If the first process is gone already, it has reported why.
         let _ = send(
             self.orders.as_fd(),
-            &Request::Run(launch).encode(),
+            &SupervisorRequest::Run(launch).encode(),
             &handles,
         );
-        Started {
+        RunningCommand {
             id,
             pid: self.pid,
-            said: self.said,
+            status: self.status,
             killed: None,
         }
     }
 
-    /// It is not needed; gives its number, to be waited for.
+    /// Kills the unused processes; returns the process id to wait for.
     pub(crate) fn discard(self) -> i32 {
         sys::kill(self.pid, libc::SIGKILL);
         self.pid
     }
 }
 
-impl Started {
-    /// The answer to [`PAUSE_ALL`], where that is what the first process said: whether everything is stopped.
+impl RunningCommand {
+    /// Reads the answer to [`PAUSE_ALL`], if the first process sent one: whether all processes are stopped.
     pub(crate) fn paused(&self) -> Option<bool> {
-        let mut said = [0_u8];
+        let mut status = [0_u8];
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-        rustix::net::recv(&self.said, &mut said, flags).ok()?;
-        let paused = match said[0] {
+        rustix::net::recv(&self.status, &mut status, flags).ok()?;
+        let paused = match status[0] {
             PAUSED => true,
             NOT_PAUSED => false,
             _ => return None,
         };
-        (&self.said).read_exact(&mut said).ok()?;
+        (&self.status).read_exact(&mut status).ok()?;
         Some(paused)
     }
 
-    /// How it ended, once it has said so: its status and the limits it hit. None when the first process was killed and
-    /// said nothing.
+    /// Reads the result of the command: its wait status and the limits it exceeded. Returns `None` if the first process
+    /// was killed before it could report.
     pub(crate) fn ending(self) -> Option<Result<(i32, u32), Refusal>> {
         let mut report = Vec::new();
-        (&self.said).take(64 << 10).read_to_end(&mut report).ok()?;
+        (&self.status)
+            .take(64 << 10)
+            .read_to_end(&mut report)
+            .ok()?;
         serde_json::from_slice(&report).ok()
     }
 }
 
-/// The first process of a command.
-struct First<'a> {
-    terms: &'a Terms,
+/// The state of the first process of a command.
+struct FirstProcess<'a> {
+    setup: &'a SessionSetup,
     signals: OwnedFd,
     hit: u32,
-    role: Role,
-    /// What the broker lets the command reach, where there is a broker.
+    role: ProgramRole,
+    /// The network that the broker allows; set in the broker tier.
     network: Option<Network>,
-    /// The processes of the machine are in `/proc`, and not only those of the command.
+    /// Whether `/proc` shows the processes of the whole machine or container, and not only those of the command.
     shared_proc: bool,
-    /// A signal to all processes reaches those of the command and no others.
+    /// Whether `kill(-1)` reaches the processes of the command and no others.
     signals_held: bool,
 }
 
-impl<'a> First<'a> {
-    fn new(terms: &'a Terms, whom: Whom<'_>) -> io::Result<Self> {
+impl<'a> FirstProcess<'a> {
+    fn new(setup: &'a SessionSetup, target: PrepareFor<'_>) -> io::Result<Self> {
         processes::die_with_parent();
-        if matches!(whom, Whom::Looker) && terms.spec.tier == Tier::Namespaces {
-            for place in &terms.writable {
+        if matches!(target, PrepareFor::ReadOnlyCommand) && setup.spec.tier == Tier::Namespaces {
+            for place in &setup.writable {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let place = rustix::fs::open(place, flags, Mode::empty())?;
                 sys::mount_setattr(place.as_fd(), libc::MOUNT_ATTR_RDONLY, true)?;
             }
         }
-        let shared_proc = match terms.spec.tier {
+        let shared_proc = match setup.spec.tier {
             Tier::Namespaces => {
                 let flags = MountFlags::NOSUID
                     | MountFlags::NODEV
@@ -323,14 +367,11 @@ impl<'a> First<'a> {
                     | MountFlags::RDONLY;
                 match rustix::mount::mount("proc", "/proc", "proc", flags, None) {
                     Ok(()) => false,
-                    // Parts of it are masked, as in a container. What is there shows the processes of the container;
+                    // Parts of `/proc` are masked, as in a container, so the view has the `/proc` of the container.
                     // Landlock keeps commands from everything in it that is not public.
-                    Err(_) if terms.fence.is_some() => true,
+                    Err(_) if setup.ruleset.is_some() => true,
                     Err(err) => {
-                        return Err(describe(
-                            "a view of its own processes cannot be mounted",
-                            err.into(),
-                        ));
+                        return Err(describe("cannot mount a private /proc", err.into()));
                     }
                 }
             }
@@ -339,13 +380,15 @@ impl<'a> First<'a> {
                 true
             }
         };
-        let (role, network) = match whom {
-            Whom::Command => (Role::Command, None),
-            Whom::Looker => (Role::Reader, None),
-            Whom::Agent(AgentNetwork::Brokered(network)) => (Role::Agent, Some(network.clone())),
-            Whom::Agent(_) => (Role::Agent, None),
+        let (role, network) = match target {
+            PrepareFor::Command => (ProgramRole::Command, None),
+            PrepareFor::ReadOnlyCommand => (ProgramRole::Reader, None),
+            PrepareFor::Agent(AgentNetwork::Brokered(network)) => {
+                (ProgramRole::Agent, Some(network.clone()))
+            }
+            PrepareFor::Agent(_) => (ProgramRole::Agent, None),
         };
-        let network = network.or_else(|| Some(terms.broker.as_ref()?.network.clone()));
+        let network = network.or_else(|| Some(setup.broker.as_ref()?.network.clone()));
         let signals = sys::signal_handle(&[
             libc::SIGCHLD,
             libc::SIGTERM,
@@ -353,13 +396,15 @@ impl<'a> First<'a> {
             PAUSE_ALL,
             RESUME_ALL,
         ])?;
-        let signals_held = match terms.spec.tier {
+        let signals_held = match setup.spec.tier {
             Tier::Namespaces => true,
-            Tier::Broker if terms.spec.signals == Signals::Landlock => fence::hold_signals()?,
+            Tier::Broker if setup.spec.signals == Signals::Landlock => {
+                landlock_rules::hold_signals()?
+            }
             Tier::Broker | Tier::Landlock => false,
         };
         Ok(Self {
-            terms,
+            setup,
             signals,
             hit: 0,
             role,
@@ -369,31 +414,32 @@ impl<'a> First<'a> {
         })
     }
 
-    fn run(mut self, orders: &UnixStream, says: &UnixStream) -> Result<(i32, u32), Refusal> {
+    fn run(mut self, orders: &UnixStream, status_tx: &UnixStream) -> Result<(i32, u32), Refusal> {
         let (ours, theirs) = UnixStream::pair()?;
         let Some(child) = sys::fork()? else {
             drop(ours);
-            let err = become_command(self.terms, self.role, self.moves_directories(), &theirs);
+            let err = become_command(self.setup, self.role, self.suspends_renames(), &theirs);
             let _ = send(theirs.as_fd(), err.to_string().as_bytes(), &[]);
             sys::exit_now(127)
         };
         drop(theirs);
         let mut inbox = Inbox::default();
-        let broker = self.broker(&ours, &mut inbox)?.map(Suspended::Brokered);
+        let broker = self.broker(&ours, &mut inbox)?.map(CallAnswerer::Brokered);
         let renames = self.renames(&ours, &mut inbox)?;
         let (layered, own_rules) = self.pass_on(orders, &ours)?;
         let renames = renames.map(|listener| {
-            let fence = own_rules.or_else(|| self.terms.fence.as_ref()?.try_clone().ok());
-            Suspended::Renames(Renames::new(listener, self.terms.capabilities, fence))
+            let ruleset = own_rules.or_else(|| self.setup.ruleset.as_ref()?.try_clone().ok());
+            CallAnswerer::Renames(Renames::new(listener, self.setup.capabilities, ruleset))
         });
-        let status = self.watch(child, broker.or(renames), says);
-        self.end_family();
+        let status = self.watch(child, broker.or(renames), status_tx);
+        self.end_descendants();
         let status = status?;
         if layered {
-            // Whoever hears of the end finds nobody at the layer, the kernel neither.
-            detach(&self.terms.spec.root)?;
+            // When the caller learns of the end, no process and no mount uses the overlay any more.
+            detach(&self.setup.spec.root)?;
         }
-        // A program that could not be started said why; one that was started closed its end without a word.
+        // If the program could not be executed, the command process sent the reason. Otherwise `exec` closed the
+        // socket, and this reads end of file.
         while matches!(inbox.fill(&ours), Ok(true)) {}
         match inbox.next()? {
             Some(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),
@@ -401,39 +447,40 @@ impl<'a> First<'a> {
         }
     }
 
-    /// The broker of the command: the command hands over the handle on which its suspended calls arrive.
+    /// Creates the broker of the command, with the seccomp listener that the command process sends.
     fn broker(
         &mut self,
         command: &UnixStream,
         inbox: &mut Inbox,
     ) -> Result<Option<Broker>, Refusal> {
-        let Some((terms, network)) = self.terms.broker.as_ref().zip(self.network.take()) else {
+        let Some((setup, network)) = self.setup.broker.as_ref().zip(self.network.take()) else {
             return Ok(None);
         };
         let Some(frame) = inbox.wait(command)? else {
-            return Err("the command ended before it was started".into());
+            return Err("the command process exited before the program was started".into());
         };
         match inbox.handle() {
             Some(listener) => Ok(Some(Broker::new(
                 listener,
-                self.terms.rights(terms, self.role, network)?,
+                self.setup.rights(setup, self.role, network)?,
             ))),
             None => Err(String::from_utf8_lossy(&frame).into_owned().into()),
         }
     }
 
-    /// Whether renames of the command are suspended. Processes are known by their numbers in a view of their own.
-    fn moves_directories(&self) -> bool {
-        self.terms.spec.tier == Tier::Namespaces && !self.shared_proc
+    /// Returns whether renames of the command are suspended. That needs a private `/proc`, because the process ids in
+    /// notifications are those of the process namespace.
+    fn suspends_renames(&self) -> bool {
+        self.setup.spec.tier == Tier::Namespaces && !self.shared_proc
     }
 
-    /// The handle on which renames arrive, where the command could suspend them.
+    /// Returns the seccomp listener for renames, if the command process could install the filter.
     fn renames(&self, command: &UnixStream, inbox: &mut Inbox) -> Result<Option<OwnedFd>, Refusal> {
-        if !self.moves_directories() {
+        if !self.suspends_renames() {
             return Ok(None);
         }
         let Some(frame) = inbox.wait(command)? else {
-            return Err("the command ended before it was started".into());
+            return Err("the command process exited before the program was started".into());
         };
         match (inbox.handle(), frame.is_empty()) {
             (Some(listener), _) => Ok(Some(listener)),
@@ -442,15 +489,15 @@ impl<'a> First<'a> {
         }
     }
 
-    /// Waits for the words of the command and passes them on, with the rules for its layer if it has one; says whether
-    /// it has, and what the rules are.
+    /// Waits for the request and passes it on to the command process, after it has mounted the command's overlay.
+    /// Returns whether there is one, and the Landlock rules for it.
     fn pass_on(
         &self,
         orders: &UnixStream,
         command: &UnixStream,
     ) -> Result<(bool, Option<OwnedFd>), Refusal> {
         let (frame, mut handles) = next_order(orders)?;
-        let Request::Run(launch) = Request::decode(&frame)? else {
+        let SupervisorRequest::Run(launch) = SupervisorRequest::decode(&frame)? else {
             return Err(io::Error::from(io::ErrorKind::InvalidData).into());
         };
         let borrower = if launch.lends_tree {
@@ -461,46 +508,46 @@ impl<'a> First<'a> {
         let mut own_rules = None;
         if !launch.layer.is_empty() {
             let name = Path::new(std::ffi::OsStr::from_bytes(&launch.layer));
-            own_rules = self.put_layer(name, borrower)?;
+            own_rules = self.mount_overlay(name, borrower)?;
         }
-        if self.terms.spec.command_layers.is_some() && self.terms.spec.tier == Tier::Namespaces {
+        if self.setup.spec.command_layers.is_some() && self.setup.spec.tier == Tier::Namespaces {
             detach(Path::new(COMMAND_LAYERS))?;
         }
-        if self.terms.spec.agent.is_some()
+        if self.setup.spec.agent.is_some()
             && launch.place == 0
-            && self.terms.spec.tier == Tier::Namespaces
+            && self.setup.spec.tier == Tier::Namespaces
         {
-            // What an agent remembers, and its login, is no other command's concern.
+            // Other commands must not see the agent's memory and its login.
             detach(Path::new(AGENT_HOME))?;
         }
         let handles: Vec<BorrowedFd<'_>> =
             handles.iter().chain(&own_rules).map(AsFd::as_fd).collect();
-        // One that is gone already has said why.
+        // If the command process is gone already, it has reported why.
         let _ = send(command.as_fd(), &frame, &handles);
         Ok((!launch.layer.is_empty(), own_rules))
     }
 
-    /// Puts a layer over the workspace, hides in it what is hidden, sends it to a borrower, and gives the rules for what
-    /// is seen then.
-    fn put_layer(
+    /// Mounts an overlay over the workspace, masks the hidden names in it, and sends it to a borrower. Returns the
+    /// Landlock rules that allow the overlay.
+    fn mount_overlay(
         &self,
         name: &Path,
         borrower: Option<OwnedFd>,
     ) -> Result<Option<OwnedFd>, Refusal> {
-        let spec = &self.terms.spec;
+        let spec = &self.setup.spec;
         if spec.command_layers.is_none() || spec.tier != Tier::Namespaces {
             return Err(Refusal::NoLayers(
-                "this sandbox has no layers for single commands".to_owned(),
+                "this sandbox has no overlays for single commands".to_owned(),
             ));
         }
         if name.components().count() != 1 || name.file_name().is_none() {
             return Err(Refusal::Unavailable(format!(
-                "`{}` is not the name of a layer",
+                "`{}` is not the name of an overlay",
                 name.display()
             )));
         }
         let layer = Path::new(COMMAND_LAYERS).join(name);
-        let parts = Parts::hold(&spec.root, &layer.join("upper"), &layer.join("work"))?;
+        let parts = OverlayDirs::open(&spec.root, &layer.join("upper"), &layer.join("work"))?;
         let root = parts.mount(|| open_folder(&spec.root))?;
         let blanks = Blanks::open()?;
         for name in spec
@@ -513,24 +560,24 @@ impl<'a> First<'a> {
         if let Some(borrower) = borrower {
             send(borrower.as_fd(), b"tree", &[root.as_fd()])?;
         }
-        Ok(fence::rules(spec)?)
+        Ok(landlock_rules::rules(spec)?)
     }
 
-    /// Follows the command to its end; then this process may end, and with it all that is left.
+    /// Follows the command until it exits; returns its wait status.
     fn watch(
         &mut self,
         child: i32,
-        mut suspended: Option<Suspended>,
-        says: &UnixStream,
+        mut suspended: Option<CallAnswerer>,
+        status_tx: &UnixStream,
     ) -> io::Result<i32> {
         let began = Instant::now();
-        let between = if self.role == Role::Agent {
-            LOOK_AT_AGENT
+        let between = if self.role == ProgramRole::Agent {
+            AGENT_MEMORY_INTERVAL
         } else {
-            LOOK_AT_MEMORY
+            MEMORY_INTERVAL
         };
-        let (mut look, mut count) = (began + between, began + COUNT);
-        let most = self.terms.spec.limits.processes;
+        let (mut look, mut count) = (began + between, began + COUNT_INTERVAL);
+        let most = self.setup.spec.limits.processes;
         loop {
             let pause = count.saturating_duration_since(Instant::now());
             let pause = Timespec::try_from(pause).ok();
@@ -547,7 +594,7 @@ impl<'a> First<'a> {
             };
             match &mut suspended {
                 Some(suspended) if calls.contains(PollFlags::IN) => suspended.serve(),
-                // Nobody is left who could call; without this the end of the handle would wake us without a pause.
+                // All processes with the filter are gone. Without this, poll would return at once every time.
                 one if calls.contains(PollFlags::HUP) => *one = None,
                 _ => {}
             }
@@ -557,68 +604,70 @@ impl<'a> First<'a> {
                     KILL_ALL => self.kill_all(),
                     PAUSE_ALL => {
                         let paused = if self.pause_all() { PAUSED } else { NOT_PAUSED };
-                        let mut says = says;
-                        says.write_all(&[paused])?;
+                        let mut status_tx = status_tx;
+                        status_tx.write_all(&[paused])?;
                     }
                     RESUME_ALL => self.signal_each(RESUME_ALL),
                     _ => {}
                 }
             }
-            for _ in 0..processes::MOST_REAPED {
+            for _ in 0..processes::MAX_REAPED {
                 match sys::reap() {
                     Reaped::One(pid, status) if pid == child => return Ok(status),
                     Reaped::One(..) => {}
-                    Reaped::NotYet | Reaped::Nobody => break,
+                    Reaped::NotYet | Reaped::NoChildren => break,
                 }
             }
             if count <= Instant::now() {
                 let now = self.count_processes();
                 count = Instant::now()
-                    + match began.elapsed() > LATER {
-                        // Close to the limit every moment counts: on a busy machine the next turn may come late enough.
+                    + match began.elapsed() > LATER_AFTER {
+                        // Near the limit count without a pause: on a busy machine this process may not run again for a
+                        // while.
                         _ if now > most / 2 => Duration::ZERO,
-                        _ if now > most / 4 => COUNT_MANY,
-                        false => COUNT,
-                        true => COUNT_LATER,
+                        _ if now > most / 4 => COUNT_INTERVAL_MANY,
+                        false => COUNT_INTERVAL,
+                        true => COUNT_INTERVAL_LATER,
                     };
             }
             if look <= Instant::now() {
-                self.look_at_memory();
-                if self.terms.spec.tier == Tier::Broker {
-                    self.look_at_threads();
+                self.check_memory();
+                if self.setup.spec.tier == Tier::Broker {
+                    self.check_threads();
                 }
                 look = Instant::now() + between;
             }
         }
     }
 
-    /// Ends a command that has started too many; says how many there are.
+    /// Kills a command that has too many processes; returns their number.
     fn count_processes(&mut self) -> u32 {
         let all = self.processes();
         let now = u32::try_from(all.len()).unwrap_or(u32::MAX);
-        let most = self.terms.spec.limits.processes;
+        let most = self.setup.spec.limits.processes;
         if now > most {
             self.hit |= HIT_PROCESSES;
             self.kill_all();
         } else if now > most / 2 {
-            // On a busy machine many more could be started before the next count: this process goes first from now on.
+            // On a busy machine the command could start many more processes before the next count, so the kernel should
+            // prefer this process from now on.
             processes::lower_priority(&all);
         }
         now
     }
 
-    /// Ends a command whose threads are more than the machine should bear.
-    fn look_at_threads(&mut self) {
+    /// Kills a command that has too many threads.
+    fn check_threads(&mut self) {
         let threads =
             |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-        if self.processes().iter().map(threads).sum::<usize>() as u64 > MOST_TASKS {
+        if self.processes().iter().map(threads).sum::<usize>() as u64 > MAX_TASKS {
             self.hit |= HIT_PROCESSES;
             self.kill_all();
         }
     }
 
-    fn look_at_memory(&mut self) {
-        let (tier, most) = (self.terms.spec.tier, self.terms.spec.limits.memory);
+    fn check_memory(&mut self) {
+        let (tier, most) = (self.setup.spec.tier, self.setup.spec.limits.memory);
         if tier != Tier::Landlock
             && processes::holds_more_than(most, &self.processes(), tier == Tier::Namespaces)
         {
@@ -631,7 +680,7 @@ impl<'a> First<'a> {
         sys::kill(if self.signals_held { -1 } else { -child }, signal);
     }
 
-    /// Signals every process of the command, whichever group it is in.
+    /// Signals every process of the command, in any process group.
     fn signal_each(&self, signal: i32) {
         match self.signals_held {
             true => sys::kill(-1, signal),
@@ -639,10 +688,10 @@ impl<'a> First<'a> {
         }
     }
 
-    /// Stops everything in the command; whether nothing of it runs any more. A process may start another one, or continue
-    /// one, before its own signal reaches it, so that it is repeated until nothing changes.
+    /// Stops all processes of the command; returns whether all are stopped. A process may fork or continue another one
+    /// before its own SIGSTOP arrives, so this repeats until the list of processes does not change any more.
     fn pause_all(&self) -> bool {
-        let until = Instant::now() + PAUSE_TIME;
+        let until = Instant::now() + PAUSE_TIMEOUT;
         let (mut known, mut since) = (Vec::new(), Instant::now());
         while Instant::now() < until {
             self.signal_each(libc::SIGSTOP);
@@ -653,118 +702,121 @@ impl<'a> First<'a> {
             } else if Self::all_stopped(&known, since.elapsed() > VFORK_TIME) {
                 return true;
             }
-            std::thread::sleep(PAUSE_LOOK);
+            std::thread::sleep(PAUSE_CHECK_INTERVAL);
         }
         false
     }
 
-    /// Whether all of these are stopped; with `vfork` also those that wait for a stopped child.
+    /// Returns whether all of these are stopped. With `vfork`, a process that waits for a stopped child counts as
+    /// stopped.
     fn all_stopped(all: &[i32], vfork: bool) -> bool {
         all.iter().all(|pid| {
             processes::is_stopped(*pid) || (vfork && processes::waits_for_stopped_child(*pid, all))
         })
     }
 
-    /// Kills everything in the command.
+    /// Kills all processes of the command.
     fn kill_all(&self) {
         match self.signals_held {
             true => sys::kill(-1, libc::SIGKILL),
-            false => processes::kill_family(),
+            false => processes::kill_descendants(),
         }
     }
 
-    /// The processes of the command.
+    /// Lists the processes of the command.
     fn processes(&self) -> Vec<i32> {
         match self.shared_proc {
-            true => processes::family(),
-            // All that are there but this one.
+            true => processes::descendants(),
+            // All processes of the namespace except this one.
             false => processes::visible().filter(|pid| *pid != 1).collect(),
         }
     }
 
-    /// Ends everything the command left, and waits until it is gone: whoever hears of the end can rely on it. Orphans
-    /// come to this process, so nobody is left when it has no child. What the kernel cannot end in time it ends later.
-    fn end_family(&self) {
+    /// Kills all processes that the command left and waits until they are gone, so that the report of the end can be
+    /// relied on. This process adopts orphans, so when it has no child, none is left. If the kernel cannot end a
+    /// process in time, the process ends later.
+    fn end_descendants(&self) {
         processes::end_children(|| self.kill_all());
     }
 }
 
-/// The next order, with what came beside it.
+/// Reads the request with its file descriptors.
 fn next_order(orders: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut inbox = Inbox::default();
     match inbox.wait(orders)? {
         Some(frame) => Ok((frame, std::iter::from_fn(|| inbox.handle()).collect())),
-        // It was never needed.
+        // The prepared command was not used.
         None => sys::exit_now(0),
     }
 }
 
-/// Turns this process into the command. Only returns when it cannot.
+/// Turns this process into the command. Returns only on failure.
 fn become_command(
-    terms: &Terms,
-    role: Role,
+    setup: &SessionSetup,
+    role: ProgramRole,
     suspends_renames: bool,
     orders: &UnixStream,
 ) -> io::Error {
-    let bound = bind(terms, role, orders).and_then(|()| match suspends_renames {
-        true => hand_over_renames(terms, orders),
+    let bound = restrict(setup, role, orders).and_then(|()| match suspends_renames {
+        true => hand_over_renames(setup, orders),
         false => Ok(()),
     });
-    match bound.and_then(|()| await_orders(terms, role, orders)) {
+    match bound.and_then(|()| await_orders(setup, role, orders)) {
         Ok(program) => program.start(),
         Err(err) => err,
     }
 }
 
-/// Gives up everything that a command must not have, but for what depends on where it works.
-fn bind(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<()> {
-    // A session of its own has no terminal, so that nothing can be typed or asked there.
+/// Gives up every privilege that a command must not have, except for the Landlock rules, which depend on its overlay.
+fn restrict(setup: &SessionSetup, role: ProgramRole, orders: &UnixStream) -> io::Result<()> {
+    // A new session has no controlling terminal, so the command can neither type into the user's terminal nor ask
+    // there.
     rustix::process::setsid().map_err(io::Error::from)?;
     processes::restore_priority();
-    sys::limit(libc::RLIMIT_CORE, 0);
-    sys::limit(libc::RLIMIT_FSIZE, terms.spec.limits.file_size);
-    // Written memory and not address space: much of what programs reserve they never touch.
-    let reserve = if role == Role::Agent {
+    sys::lower_limit(libc::RLIMIT_CORE, 0);
+    sys::lower_limit(libc::RLIMIT_FSIZE, setup.spec.limits.file_size);
+    // This limits private writable memory and not address space: programs reserve much more than they touch.
+    let reserve = if role == ProgramRole::Agent {
         AGENT_RESERVE
     } else {
         0
     };
-    sys::limit(
+    sys::lower_limit(
         libc::RLIMIT_DATA,
-        terms.spec.limits.memory.saturating_add(reserve),
+        setup.spec.limits.memory.saturating_add(reserve),
     );
-    if terms.spec.tier == Tier::Namespaces {
-        // In a user namespace of its own only what runs in it counts.
-        sys::limit(libc::RLIMIT_NPROC, MOST_TASKS);
+    if setup.spec.tier == Tier::Namespaces {
+        // The kernel counts only the tasks of this user namespace.
+        sys::lower_limit(libc::RLIMIT_NPROC, MAX_TASKS);
     }
-    sys::usual_signals();
-    keep_capabilities(terms.capabilities)
-        .map_err(|err| describe("capabilities cannot be given up", err.into()))?;
+    sys::reset_signals();
+    keep_capabilities(setup.capabilities)
+        .map_err(|err| describe("cannot drop capabilities", err.into()))?;
     rustix::thread::set_no_new_privs(true)?;
-    match terms
+    match setup
         .filters
         .install()
-        .map_err(|err| describe("the system call filter is refused", err))?
+        .map_err(|err| describe("the kernel refuses the system call filter", err))?
     {
-        // The first process answers; this one must not keep the handle, or the program could answer itself.
+        // The first process keeps the listener. If this process kept it, the program could answer its own calls.
         Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
         None => Ok(()),
     }
 }
 
-/// Hands the first process the handle on which renames arrive, or says that there is none.
-fn hand_over_renames(terms: &Terms, orders: &UnixStream) -> io::Result<()> {
-    match terms.filters.install_renames() {
+/// Sends the first process the listener for renames, or an empty frame if there is none.
+fn hand_over_renames(setup: &SessionSetup, orders: &UnixStream) -> io::Result<()> {
+    match setup.filters.install_renames() {
         Some(listener) => send(orders.as_fd(), &[], &[listener.as_fd()]),
         None => send(orders.as_fd(), &[], &[]),
     }
 }
 
-/// Gives up all capabilities but these, for this process and all it starts.
+/// Drops all capabilities but these, for this process and its descendants.
 pub(super) fn keep_capabilities(keep: CapabilitySet) -> rustix::io::Result<()> {
     let each = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
     for one in each.filter(|one| !keep.contains(*one)) {
-        // The first one that the kernel does not know ends the list.
+        // The first capability that the kernel does not know is the end of the list.
         if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
             break;
         }
@@ -777,22 +829,29 @@ pub(super) fn keep_capabilities(keep: CapabilitySet) -> rustix::io::Result<()> {
     rustix::thread::set_capabilities(None, sets)
 }
 
-/// Waits for the words, takes its place and its standard handles, and binds itself to the rules: those of its layer
-/// come as a fourth handle, because what is under a layer is another directory than what is seen.
-fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Program> {
+/// Waits for the request, then takes the standard streams, applies the Landlock rules and enters the working directory.
+/// The rules for an overlay come as a fourth file descriptor, because the overlay is another directory than the
+/// workspace under it.
+fn await_orders(
+    setup: &SessionSetup,
+    role: ProgramRole,
+    orders: &UnixStream,
+) -> io::Result<CommandProgram> {
     let (frame, mut handles) = next_order(orders)?;
-    let Request::Run(launch) = Request::decode(&frame)? else {
+    let SupervisorRequest::Run(launch) = SupervisorRequest::decode(&frame)? else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let own_rules = handles.split_off(handles.len().min(3)).pop();
     if handles.len() < 3 {
-        return Err(io::Error::other("the command came without its handles"));
+        return Err(io::Error::other(
+            "the request has no file descriptors for stdin, stdout and stderr",
+        ));
     }
-    if let Some(fence) = own_rules.as_ref().map(AsFd::as_fd).or(terms.fence(role)) {
-        sys::landlock_restrict(fence).map_err(|err| describe("Landlock refuses", err))?;
+    if let Some(ruleset) = own_rules.as_ref().map(AsFd::as_fd).or(setup.ruleset(role)) {
+        sys::landlock_restrict(ruleset).map_err(|err| describe("Landlock refuses", err))?;
     }
     for (handle, at) in handles.iter().zip(0..) {
-        sys::place(handle.as_raw_fd(), at)?;
+        sys::dup_to(handle.as_raw_fd(), at)?;
     }
     let text = |bytes: &Vec<u8>| CString::new(bytes.clone()).map_err(io::Error::from);
     let argv = launch
@@ -805,13 +864,13 @@ fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Pr
         .iter()
         .map(text)
         .collect::<io::Result<Vec<_>>>()?;
-    if let Some(folder) = &terms.temporary {
+    if let Some(folder) = &setup.temporary {
         env.retain(|one| !one.as_bytes().starts_with(b"TMPDIR="));
         env.push(CString::new(
             [b"TMPDIR=", folder.as_os_str().as_bytes()].concat(),
         )?);
     }
-    if let Some(broker) = &terms.broker {
+    if let Some(broker) = &setup.broker {
         for variable in &mut env {
             if let Some(resolved) = broker.private.resolve(variable.as_bytes()) {
                 *variable = CString::new(resolved)?;
@@ -820,23 +879,24 @@ fn await_orders(terms: &Terms, role: Role, orders: &UnixStream) -> io::Result<Pr
     }
     let dir = CString::new(launch.dir.clone())?;
     rustix::process::chdir(dir.as_c_str())
-        .map_err(|err| describe("the directory cannot be entered", err.into()))?;
-    Ok(Program { argv, env })
+        .map_err(|err| describe("cannot enter the working directory", err.into()))?;
+    Ok(CommandProgram { argv, env })
 }
 
-/// What is started.
-struct Program {
+/// The program to execute.
+struct CommandProgram {
     argv: Vec<CString>,
     env: Vec<CString>,
 }
 
-impl Program {
-    /// Looks a bare name up in the command's own `PATH`, never in the current directory.
+impl CommandProgram {
+    /// Executes the program; returns only on failure. Looks a bare name up in the command's own `PATH`, never in the
+    /// current directory.
     fn start(&self) -> io::Error {
         let Some(name) = self.argv.first() else {
             return io::Error::from(io::ErrorKind::InvalidInput);
         };
-        sys::close_on_start(3);
+        sys::close_on_exec_from(3);
         let fail =
             |err: io::Error| describe(&format!("cannot start `{}`", name.to_string_lossy()), err);
         if name.as_bytes().contains(&b'/') {

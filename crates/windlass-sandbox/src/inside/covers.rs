@@ -1,6 +1,7 @@
-//! The names in the workspace that commands do not change. What is there is bound onto itself, not writable; what is
-//! absent gets a placeholder with an empty directory over it, which goes again when nothing runs. Before each command
-//! every cover is looked at, because what a person does outside can take one away.
+//! Protects names in the workspace with mounts ("covers"). An existing file or directory is mounted over itself,
+//! read-only. For an absent name an empty directory is created as a placeholder and covered, so that commands cannot
+//! create the name; it is removed when no command runs. All covers are checked before each command, because a user
+//! outside can make the kernel drop one, for example by deleting the file.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,43 +9,46 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 
-use super::journal::Journal;
-use super::layer::detach;
+use super::overlay::detach;
+use super::placeholders::PlaceholderList;
 use super::view::{Blanks, cover_with, freeze};
 use crate::spec::{Protected, Protection, Spec};
 
 /// All covers of a session.
 pub(crate) struct Covers {
-    /// The directories that names are below, held for the length of the session.
+    /// The directories that contain the names, open for the whole session.
     bases: Vec<(PathBuf, OwnedFd)>,
-    /// The workspace.
     root: PathBuf,
-    /// Parents before what lies in them.
-    entries: Vec<Entry>,
-    /// Names below the workspace that are masked.
-    hidden: Vec<Entry>,
-    /// Names that must not come to be.
-    banned: Vec<Entry>,
+    /// Names to cover, parents before their children.
+    entries: Vec<CoveredName>,
+    /// Names in the workspace that are masked.
+    hidden: Vec<CoveredName>,
+    /// Names that commands must not create.
+    banned: Vec<CoveredName>,
     blanks: Blanks,
-    /// Placeholders that this session made, deepest last.
+    /// Placeholders that this session created, the deepest last.
     placed: Vec<PathBuf>,
-    journal: Option<Journal>,
+    journal: Option<PlaceholderList>,
 }
 
-/// One name to be covered.
+/// A name to cover.
 #[derive(Clone, PartialEq, Eq)]
-struct Entry {
-    /// Which of the bases.
+struct CoveredName {
+    /// The index of its directory in [`Covers::bases`].
     base: usize,
     name: PathBuf,
-    /// It stays writable inside; only its own name is held.
+    /// Commands may write inside; only the name itself is protected.
     pinned: bool,
-    /// It is made where it is absent.
+    /// Create a placeholder if the name is absent.
     make: bool,
 }
 
 impl Covers {
-    pub(crate) fn new(spec: &Spec, blanks: Blanks, journal: Option<Journal>) -> io::Result<Self> {
+    pub(crate) fn new(
+        spec: &Spec,
+        blanks: Blanks,
+        journal: Option<PlaceholderList>,
+    ) -> io::Result<Self> {
         let mut bases: Vec<(PathBuf, OwnedFd)> = Vec::new();
         for path in spec.protect.iter().map(|one| &one.base).chain([&spec.root]) {
             if bases.iter().all(|(known, _)| known != path) {
@@ -58,7 +62,7 @@ impl Covers {
                 .position(|(known, _)| known == path)
                 .unwrap_or_default()
         };
-        let plain = |base: usize, name: &Path| Entry {
+        let plain = |base: usize, name: &Path| CoveredName {
             base,
             name: name.to_owned(),
             pinned: false,
@@ -74,9 +78,9 @@ impl Covers {
             .iter()
             .filter(|one| one.how == Protection::Banned);
         let banned = banned.map(|one| plain(number(&one.base), &one.name));
-        // One that is there already was put there by somebody else, and stays.
+        // A banned name that exists already was not created by a command, so it stays.
         let banned = banned
-            .filter(|one| matches!(look(&bases[one.base].1, &one.name), Ok(None)))
+            .filter(|one| matches!(open_if_present(&bases[one.base].1, &one.name), Ok(None)))
             .collect();
         let entries = entries(&spec.protect, number);
         let root = spec.root.clone();
@@ -92,13 +96,14 @@ impl Covers {
         })
     }
 
-    /// Puts every cover in its place that is not there; says whether there was one. For a command over a layer that is
-    /// only what lies outside of the workspace: what it does inside is looked at when it is merged.
-    pub(crate) fn arm(&mut self, layered: bool) -> io::Result<bool> {
+    /// Mounts every cover that is missing; returns whether there was one. For a command with an overlay, covers only
+    /// names outside the workspace: its changes inside are judged when they are merged.
+    pub(crate) fn cover_all(&mut self, layered: bool) -> io::Result<bool> {
         let mut changed = false;
-        let needed =
-            |bases: &[(PathBuf, OwnedFd)], one: &Entry| !layered || bases[one.base].0 != self.root;
-        let needed: Vec<Entry> = self
+        let needed = |bases: &[(PathBuf, OwnedFd)], one: &CoveredName| {
+            !layered || bases[one.base].0 != self.root
+        };
+        let needed: Vec<CoveredName> = self
             .entries
             .iter()
             .filter(|one| needed(&self.bases, one))
@@ -115,50 +120,50 @@ impl Covers {
                 let path = self.bases[one.base].0.join(&one.name);
                 io::Error::new(
                     err.kind(),
-                    format!("`{}` cannot be protected: {err}", path.display()),
+                    format!("cannot protect `{}`: {err}", path.display()),
                 )
             })?;
         }
         for one in self.hidden.iter().filter(|_| !layered) {
-            // What came to be there since the start is masked from the next command on.
+            // A hidden file that appeared after the session was opened is masked from the next command on.
             changed |= mask(&self.bases[one.base].1, &one.name, &self.blanks)?;
         }
         Ok(changed)
     }
 
-    /// Removes what must not come to be; called when a command has ended.
-    pub(crate) fn sweep(&self) {
+    /// Removes banned names that a command created; called when a command has ended.
+    pub(crate) fn remove_banned(&self) {
         for one in &self.banned {
-            // Never more than one file: a directory of that name does nothing.
+            // This removes a file, never a directory: a directory of that name has no effect.
             let _ = rustix::fs::unlinkat(&self.bases[one.base].1, &one.name, AtFlags::empty());
         }
     }
 
-    /// Whether placeholders are noted, so that others can take them away.
-    pub(crate) fn listed(&self) -> bool {
+    /// Returns whether placeholders are listed on disk, so that another process can remove them.
+    pub(crate) fn has_list(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Takes the placeholders away, unless another sandbox works in the same place: then the last one does.
-    pub(crate) fn disarm(&mut self) {
+    /// Removes the placeholders. If another sandbox works in the same workspace, the last one removes them.
+    pub(crate) fn uncover(&mut self) {
         for path in self.placed.iter().rev() {
             let _ = detach(path);
         }
         match &mut self.journal {
             Some(journal) => drop(journal.leave()),
-            None => super::journal::remove(&self.placed),
+            None => super::placeholders::remove(&self.placed),
         }
         self.placed.clear();
     }
 
-    fn cover(&mut self, one: &Entry) -> io::Result<bool> {
-        if let Some(target) = look(&self.bases[one.base].1, &one.name)? {
+    fn cover(&mut self, one: &CoveredName) -> io::Result<bool> {
+        if let Some(target) = open_if_present(&self.bases[one.base].1, &one.name)? {
             if is_covered(&target)? {
                 return Ok(false);
             }
             match kind_of(&target)? {
                 FileType::Directory | FileType::RegularFile => freeze(target.as_fd(), one.pinned)?,
-                // A link could be put in the place of what it leads to, so it is itself covered.
+                // A symlink cannot be mounted over itself, so it is covered with a blank.
                 _ => cover_with(&self.blanks, target.as_fd())?,
             }
             return Ok(true);
@@ -174,8 +179,8 @@ impl Covers {
         Ok(true)
     }
 
-    /// Makes a placeholder for an absent name. Nothing where it cannot be made: then no command can make it either.
-    fn place(&mut self, one: &Entry) -> io::Result<Option<OwnedFd>> {
+    /// Creates a placeholder for an absent name. Returns `None` if that fails: then a command cannot create it either.
+    fn place(&mut self, one: &CoveredName) -> io::Result<Option<OwnedFd>> {
         let (path, base) = &self.bases[one.base];
         let above = one
             .name
@@ -186,7 +191,7 @@ impl Covers {
             return Ok(None);
         };
         let full = path.join(&one.name);
-        // Noted before it is made, so that it is never forgotten.
+        // List it before it is created, so that it is removed even after a crash in between.
         if let Some(journal) = &mut self.journal {
             journal.note(&full)?;
         }
@@ -198,26 +203,27 @@ impl Covers {
     }
 }
 
-/// Masks a name that is there and not masked; says whether it was.
+/// Masks a name if it exists and is not masked yet; returns whether it did.
 pub(crate) fn mask(base: &OwnedFd, name: &Path, blanks: &Blanks) -> io::Result<bool> {
-    match look(base, name)? {
+    match open_if_present(base, name)? {
         Some(target) if !is_covered(&target)? => cover_with(blanks, target.as_fd()).map(|()| true),
         _ => Ok(false),
     }
 }
 
-/// What is protected, with the folders on the way: one that can be moved away takes what lies in it along.
-fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
+/// Lists the protected names with their parent folders. A parent must be pinned, because renaming it would move the
+/// protected name away.
+fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<CoveredName> {
     let names: Vec<&Protected> = names
         .iter()
         .filter(|one| one.how != Protection::Banned)
         .collect();
     let listed =
         |base: &Path, name: &Path| names.iter().any(|one| one.base == base && one.name == name);
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<CoveredName> = Vec::new();
     for one in &names {
         let (base, make) = (number(&one.base), one.how == Protection::Frozen);
-        entries.push(Entry {
+        entries.push(CoveredName {
             base,
             name: one.name.clone(),
             pinned: one.how == Protection::Pinned,
@@ -229,7 +235,7 @@ fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
             .skip(1)
             .filter(|above| !above.as_os_str().is_empty());
         for above in above.filter(|above| !listed(&one.base, above)) {
-            entries.push(Entry {
+            entries.push(CoveredName {
                 base,
                 name: above.to_owned(),
                 pinned: true,
@@ -238,7 +244,7 @@ fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
         }
     }
     entries.sort_by_key(|one| (one.name.components().count(), !one.make));
-    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    let mut kept: Vec<CoveredName> = Vec::with_capacity(entries.len());
     for one in entries {
         if !kept
             .iter()
@@ -250,8 +256,8 @@ fn entries(names: &[Protected], number: impl Fn(&Path) -> usize) -> Vec<Entry> {
     kept
 }
 
-/// What is at a name beneath a directory, if anything.
-pub(crate) fn look(base: impl AsFd, name: &Path) -> io::Result<Option<OwnedFd>> {
+/// Opens the file at a name beneath a directory, if it exists.
+pub(crate) fn open_if_present(base: impl AsFd, name: &Path) -> io::Result<Option<OwnedFd>> {
     match open_beneath(
         base,
         name,
@@ -276,7 +282,7 @@ fn open_folder(base: &OwnedFd, name: &Path) -> rustix::io::Result<OwnedFd> {
     )
 }
 
-/// No link is followed on the way: what runs inside could put one there.
+/// Follows no symlink: a command could put one there.
 fn open_beneath(base: impl AsFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(
         base,

@@ -1,5 +1,9 @@
-//! Which system calls a command may make. Everything it does not need and that reaches past the view, the
-//! namespaces or the filter itself fails.
+//! The seccomp filters: system calls that a command may not make, and those that are suspended for another process to
+//! perform (see `notify.rs`). A call is denied if it reaches beyond the view, the namespaces or the filter itself and
+//! ordinary programs do not need it.
+//!
+//! The kernel runs all installed filters for each call and takes the strictest answer. So every filter here names only
+//! the calls it is about and allows all others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,13 +16,13 @@ use seccompiler::{
 
 use crate::spec::{Net, Signals, Tier};
 
-/// The calls of a filter, each with the arguments that it is about; none is all.
+/// System calls with the argument conditions that a filter matches; a call without conditions always matches.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Where the number of a call is.
-const NUMBER: u32 = 0;
+/// The offset of the system call number in the data that the kernel gives to a filter.
+const NUMBER_OFFSET: u32 = 0;
 
-/// Calls that give a file another name.
+/// System calls that rename a file.
 const RENAMES: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_rename,
@@ -28,17 +32,17 @@ const RENAMES: &[i64] = &[
 
 /// The compiled filters of a session.
 pub(crate) struct Filters {
-    /// In the order they are installed.
+    /// Filters that deny calls, in the order they are installed.
     plain: Vec<BpfProgram>,
-    /// Suspends the calls that the broker performs.
+    /// Suspends the calls that the broker performs; set in the broker tier.
     brokered: Option<BpfProgram>,
-    /// Suspends renames, where there is a view of its own.
+    /// Suspends renames; set in the tier with namespaces.
     renames: Option<BpfProgram>,
 }
 
 impl Filters {
     pub(crate) fn compile(tier: Tier, net: Net, signals: Signals) -> io::Result<Self> {
-        let mut denied = whole(DENIED);
+        let mut denied = any_arguments(DENIED);
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
         let mut controls = vec![TIOCSTI, TIOCLINUX];
@@ -49,7 +53,7 @@ impl Filters {
                 denied.extend(without_own_namespaces()?);
                 if signals == Signals::Broker {
                     controls.extend(OWNER_CONTROLS);
-                    denied.extend(whole(QUEUED));
+                    denied.extend(any_arguments(QUEUED_SIGNALS));
                     let owner = OWNER_COMMANDS
                         .iter()
                         .map(|command| low(1, Op::Eq, *command));
@@ -57,16 +61,16 @@ impl Filters {
                 }
                 if net != Net::Open {
                     denied.extend(fast_open()?);
-                    denied.extend([detours()?]);
+                    denied.extend([redirecting_options()?]);
                 }
             }
             Tier::Landlock => {
                 denied.insert(libc::SYS_socket, sockets(tier, net)?);
-                // Without a view of its own these reach files that Landlock does not watch over.
-                denied.extend(whole(ATTRIBUTES));
-                denied.extend(whole(NOTES));
+                // Without a private view these calls reach files that Landlock does not protect from them.
+                denied.extend(any_arguments(ATTRIBUTES));
+                denied.extend(any_arguments(EXTENDED_ATTRIBUTES));
                 if net != Net::Open {
-                    denied.extend(whole(&[libc::SYS_bind, libc::SYS_listen]));
+                    denied.extend(any_arguments(&[libc::SYS_bind, libc::SYS_listen]));
                 }
             }
         }
@@ -78,15 +82,16 @@ impl Filters {
         let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
         let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
         let mut all = vec![
-            foreign_numbers(),
+            x32_numbers(),
             compile(denied, refused)?,
-            // Programs take the older calls when these are not there; their arguments cannot be looked at.
-            compile(whole(ABSENT), missing)?,
+            // A filter cannot read the arguments of these calls, which are behind a pointer. With ENOSYS, programs use
+            // the older calls instead.
+            compile(any_arguments(ABSENT), missing)?,
         ];
         if tier == Tier::Broker {
-            // Programs that copy files pass over notes that a file system cannot keep.
+            // Programs that copy files ignore this error: some file systems have no extended attributes.
             let unsupported = SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned());
-            all.push(compile(whole(NOTES), unsupported)?);
+            all.push(compile(any_arguments(EXTENDED_ATTRIBUTES), unsupported)?);
         }
         let plain = all
             .into_iter()
@@ -99,13 +104,14 @@ impl Filters {
         })
     }
 
-    /// Suspends renames of this process and all it starts; they arrive on the handle. None where the kernel cannot, as
-    /// below another process that does the same.
+    /// Suspends renames of this process and its descendants, and returns the listener for them. Returns `None` if the
+    /// kernel refuses, for example because another filter of this process already has a listener.
     pub(crate) fn install_renames(&self) -> Option<OwnedFd> {
         super::sys::seccomp_listener(self.renames.as_deref()?).ok()
     }
 
-    /// Binds this process and all it starts. With a broker, suspended calls arrive on the handle that is returned.
+    /// Installs the filters for this process and its descendants. In the broker tier, returns the listener for
+    /// suspended calls.
     pub(crate) fn install(&self) -> io::Result<Option<OwnedFd>> {
         self.plain
             .iter()
@@ -117,10 +123,10 @@ impl Filters {
     }
 }
 
-/// A program that suspends renames and lets all other calls through to the next filter.
+/// Returns a program that suspends renames and allows all other calls.
 fn suspended_renames() -> BpfProgram {
     let equals = |k: u32, jt: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, 0, k);
-    let mut program = vec![load(NUMBER)];
+    let mut program = vec![load(NUMBER_OFFSET)];
     for (at, call) in RENAMES.iter().enumerate() {
         let distance = u8::try_from(RENAMES.len() - at).unwrap_or(u8::MAX);
         program.push(equals(u32::try_from(*call).unwrap_or(u32::MAX), distance));
@@ -130,10 +136,10 @@ fn suspended_renames() -> BpfProgram {
     program
 }
 
-/// A program that suspends the calls of the broker and lets all others through to the next filter. Of `ioctl` it
-/// suspends one control.
+/// Returns a program that suspends the calls which the broker performs and allows all others. Of `ioctl` it suspends
+/// only `TIOCGPTPEER`.
 fn suspended(signals: Signals) -> BpfProgram {
-    // The lower half of the second argument; the kernel reads no more of it.
+    // The offset of the lower half of the second argument; the kernel reads only that half.
     const CONTROL: u32 = 16 + 8;
     let sent = match signals {
         Signals::Landlock => &[],
@@ -148,9 +154,9 @@ fn suspended(signals: Signals) -> BpfProgram {
     let equals =
         |k: u32, jt: u8, jf: u8| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
-    let mut program = vec![load(NUMBER)];
+    let mut program = vec![load(NUMBER_OFFSET)];
     for (at, call) in calls.iter().enumerate() {
-        // The distance to the last statement; the table is far shorter than a jump can be.
+        // The distance to the last statement. The table is far shorter than the longest jump.
         let distance = u8::try_from(calls.len() - at + 3).unwrap_or(u8::MAX);
         program.push(equals(number(*call), distance, 0));
     }
@@ -164,9 +170,9 @@ fn suspended(signals: Signals) -> BpfProgram {
     program
 }
 
-/// Calls that reach other processes of the same user where no namespace keeps them apart.
+/// Returns rules against calls that reach other processes of the same user when there are no namespaces.
 fn without_own_namespaces() -> io::Result<Rules> {
-    let mut denied = whole(IPC);
+    let mut denied = any_arguments(IPC);
     denied.insert(libc::SYS_prlimit64, vec![low(0, Op::Ne, 0)?]);
     denied.insert(
         libc::SYS_setpriority,
@@ -179,7 +185,8 @@ fn without_own_namespaces() -> io::Result<Rules> {
     for call in SCHEDULING {
         denied.insert(*call, vec![low(0, Op::Ne, 0)?]);
     }
-    // A pair of datagram sockets can send to any other one by its name; a raw one of this family is one of datagrams.
+    // A datagram socket of a pair can send to any other socket by name. A raw socket of this family is a datagram
+    // socket, too.
     let kind = |kind: i32| low(1, Op::MaskedEq(0xf), kind.cast_unsigned());
     let other_family = low(0, Op::Ne, libc::AF_UNIX.cast_unsigned())?;
     denied.insert(
@@ -190,9 +197,12 @@ fn without_own_namespaces() -> io::Result<Rules> {
     Ok(denied)
 }
 
-/// Options that send the packets of a connection to loopback elsewhere.
-fn detours() -> io::Result<(i64, Vec<SeccompRule>)> {
-    let rules = DETOURS.iter().map(sets_option).collect::<io::Result<_>>()?;
+/// Returns rules against socket options that redirect the packets of a connection to loopback.
+fn redirecting_options() -> io::Result<(i64, Vec<SeccompRule>)> {
+    let rules = REDIRECTING_OPTIONS
+        .iter()
+        .map(sets_option)
+        .collect::<io::Result<_>>()?;
     Ok((libc::SYS_setsockopt, rules))
 }
 
@@ -204,7 +214,7 @@ fn sets_option((level, option): &(i32, i32)) -> io::Result<SeccompRule> {
     SeccompRule::new(vec![equals(1, *level)?, equals(2, *option)?]).map_err(io::Error::other)
 }
 
-/// Sending can connect a socket on the way, with this flag.
+/// Returns rules against this flag, with which sending also connects a socket.
 fn fast_open() -> io::Result<Rules> {
     let with_flag = |call, argument| Ok((call, with_flags(argument, &[libc::MSG_FASTOPEN])?));
     [
@@ -226,8 +236,8 @@ fn compile(rules: Rules, action: SeccompAction) -> io::Result<BpfProgram> {
     filter.try_into().map_err(io::Error::other)
 }
 
-/// Calls without regard to their arguments.
-fn whole(calls: &[i64]) -> Rules {
+/// Returns rules that match these calls with any arguments.
+fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
@@ -236,17 +246,17 @@ const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// Looks at a part of the call, by its offset.
+/// Loads a word of the call's data at this offset.
 const fn load(from: u32) -> sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, from)
 }
 
-/// Ends the filter with what becomes of the call.
+/// Ends the program with this action.
 const fn answer(action: u32) -> sock_filter {
     statement(libc::BPF_RET | libc::BPF_K, 0, 0, action)
 }
 
-/// Any of the bits of an argument.
+/// Returns rules that match if any of the bits is set in the argument.
 fn with_flags(argument: u8, bits: &[i32]) -> io::Result<Vec<SeccompRule>> {
     bits.iter()
         .map(|bit| {
@@ -259,20 +269,22 @@ fn with_flags(argument: u8, bits: &[i32]) -> io::Result<Vec<SeccompRule>> {
         .collect()
 }
 
-/// A comparison of the lower half of an argument: the kernel ignores the upper one, so a filter must, too.
+/// Compares the lower half of an argument. The kernel ignores the upper half of these arguments, so the filter must
+/// ignore it as well.
 fn low(argument: u8, op: Op, value: u32) -> io::Result<SeccompRule> {
     let condition =
         Condition::new(argument, Len::Dword, op, value.into()).map_err(io::Error::other)?;
     SeccompRule::new(vec![condition]).map_err(io::Error::other)
 }
 
-/// Families that a command has no use for; some are not bound to a network namespace at all.
+/// Returns a rule against all socket families but those that commands need. Some of the others are not confined by a
+/// network namespace.
 fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
     let mut families = vec![libc::AF_NETLINK];
     match (tier, net) {
         (Tier::Namespaces, _) => families.extend([libc::AF_UNIX, libc::AF_INET, libc::AF_INET6]),
         (Tier::Landlock, Net::Open) => families.extend([libc::AF_INET, libc::AF_INET6]),
-        // Without namespaces a filter is all that keeps a command from the services of this machine.
+        // Without namespaces only the filter keeps a command from the services of this machine.
         (Tier::Landlock | Tier::Broker, _) => {}
     }
     let conditions: io::Result<Vec<_>> = families
@@ -287,14 +299,15 @@ fn sockets(tier: Tier, net: Net) -> io::Result<Vec<SeccompRule>> {
     ])
 }
 
-/// On this architecture a second set of numbers leads to the same calls; none of it is used by anything current.
+/// Rejects the x32 numbers, a second set of numbers for the same calls on this architecture. No current program uses
+/// them.
 #[cfg(target_arch = "x86_64")]
-fn foreign_numbers() -> BpfProgram {
+fn x32_numbers() -> BpfProgram {
     const SECOND_SET: u32 = 0x4000_0000;
     let test = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     let missing = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     vec![
-        load(NUMBER),
+        load(NUMBER_OFFSET),
         statement(test, 0, 1, SECOND_SET),
         answer(missing),
         answer(libc::SECCOMP_RET_ALLOW),
@@ -302,12 +315,12 @@ fn foreign_numbers() -> BpfProgram {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn foreign_numbers() -> BpfProgram {
+fn x32_numbers() -> BpfProgram {
     Vec::new()
 }
 
-/// Controls that an owner can use on a file or directory that was opened only to be read: its flags (by two calls),
-/// verity, and subvolumes and snapshots of btrfs.
+/// `ioctl` codes that work for the owner of a file even if it was opened only for reading: file flags (two codes),
+/// fs-verity, and subvolumes and snapshots of btrfs.
 const FILE_CONTROLS: &[u32] = &[
     0x4008_6602,
     0x401c_5820,
@@ -320,21 +333,21 @@ const FILE_CONTROLS: &[u32] = &[
     0x5000_943f,
     0x4008_941a,
 ];
-/// Controls that choose who gets a signal when a file becomes ready: `FIOSETOWN` and `SIOCSPGRP`.
+/// `ioctl` codes that choose the process which gets a signal when a file becomes ready: `FIOSETOWN` and `SIOCSPGRP`.
 const OWNER_CONTROLS: &[u32] = &[0x8901, 0x8902];
-/// The same for `fcntl`: `F_SETOWN` and `F_SETOWN_EX`.
+/// The `fcntl` commands for the same: `F_SETOWN` and `F_SETOWN_EX`.
 const OWNER_COMMANDS: &[u32] = &[8, 15];
 const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
-/// Calls that change when other processes of the user get the processor.
+/// System calls that change the scheduling of other processes of the user.
 const SCHEDULING: &[i64] = &[
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_setparam,
     libc::SYS_sched_setattr,
 ];
-/// The device of a socket, source routes and header options, by level and number.
-const DETOURS: &[(i32, i32)] = &[
+/// Socket options for the network device, source routes and header options, by level and number.
+const REDIRECTING_OPTIONS: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
     (libc::SOL_SOCKET, 62), // SO_BINDTOIFINDEX
     (libc::IPPROTO_IP, libc::IP_OPTIONS),
@@ -347,11 +360,11 @@ const DETOURS: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, 76), // IPV6_UNICAST_IF
 ];
 
-/// Puts a character into a terminal's input.
+/// Types a character into a terminal.
 const TIOCSTI: u32 = 0x5412;
-/// The same for a console, and more.
+/// Does the same for a console, among other things.
 const TIOCLINUX: u32 = 0x541c;
-/// Opens the other end of a terminal.
+/// Opens the slave end of a pseudoterminal.
 const TIOCGPTPEER: u32 = 0x5441;
 
 const NAMESPACES: &[i32] = &[
@@ -362,11 +375,11 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWIPC,
     libc::CLONE_NEWUTS,
     libc::CLONE_NEWCGROUP,
-    // The time namespace shares its number with nothing that clone or unshare take otherwise.
+    // `CLONE_NEWTIME`. In the flags of `clone` and `unshare` the bit means nothing else.
     0x80,
 ];
 
-/// Calls that are newer than the library's list; the numbers are the same everywhere.
+/// System calls that libc does not list yet; the numbers are the same on every architecture.
 pub(super) const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
@@ -376,22 +389,22 @@ const FILE_SETATTR: i64 = 469;
 const ABSENT: &[i64] = &[libc::SYS_clone3];
 
 const DENIED: &[i64] = &[
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
     libc::SYS_process_madvise,
-    // Calls that go past the filter.
+    // `io_uring` performs calls that the filter does not see.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Keys of the session.
+    // The kernel keyring of the user's session.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // The view.
+    // Changes of the view and access to files around it.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -409,7 +422,7 @@ const DENIED: &[i64] = &[
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
     libc::SYS_fanotify_init,
-    // The kernel.
+    // Administration of the kernel and the machine.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -442,7 +455,7 @@ const DENIED: &[i64] = &[
     libc::SYS_uselib,
 ];
 
-/// Calls that make and name sockets.
+/// System calls that create sockets and give them addresses.
 const SOCKETS: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_connect,
@@ -450,17 +463,17 @@ const SOCKETS: &[i64] = &[
     libc::SYS_listen,
 ];
 
-/// Calls that send signals.
+/// System calls that send signals.
 const SIGNALS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
     libc::SYS_tgkill,
     libc::SYS_pidfd_send_signal,
 ];
-/// Calls that send signals with data.
-const QUEUED: &[i64] = &[libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo];
+/// System calls that send signals with data.
+const QUEUED_SIGNALS: &[i64] = &[libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo];
 
-/// Calls that change modes, owners and times of files.
+/// System calls that change modes, owners and times of files.
 const ATTRIBUTES: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -482,8 +495,8 @@ const ATTRIBUTES: &[i64] = &[
     libc::SYS_futimesat,
 ];
 
-/// Calls that change notes on files (extended attributes).
-const NOTES: &[i64] = &[
+/// System calls that change extended attributes.
+const EXTENDED_ATTRIBUTES: &[i64] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
@@ -494,7 +507,8 @@ const NOTES: &[i64] = &[
     REMOVEXATTRAT,
 ];
 
-/// Shared memory, semaphores and message queues that have no name in the file system.
+/// System calls for shared memory, semaphores and message queues, which have no names in the file system that Landlock
+/// could judge.
 const IPC: &[i64] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,

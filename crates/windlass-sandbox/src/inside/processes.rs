@@ -1,5 +1,5 @@
-//! The processes of a command, found in `/proc`: how many there are, what they hold, and how all of them are ended where
-//! no process namespace does it.
+//! Finds the processes of a command in `/proc`, counts them and their memory, and kills all of them where there is no
+//! process namespace.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,31 +12,31 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::sys::{self, Reaped};
 
-/// The parent's end is that of this process.
+/// Makes the kernel kill this process when its parent exits.
 pub(crate) fn die_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Orphans come to this process.
+/// Makes this process the parent of descendants whose own parent exits.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(
         rustix::process::getpid(),
     ))?)
 }
 
-/// How long is waited for what a command left to be gone.
-const END_TIME: Duration = Duration::from_secs(2);
+/// The timeout for killing the processes that a command left.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Kills children of this process until there is none, for a bounded time.
+/// Kills and reaps children until none is left, for a bounded time.
 pub(crate) fn end_children(kill: impl Fn()) {
-    let until = Instant::now() + END_TIME;
+    let until = Instant::now() + END_TIMEOUT;
     loop {
-        // Also while others still end: some processes start the next one and exit.
+        // Repeat this while others still exit: some processes fork the next one and exit.
         kill();
-        let reaped = (0..MOST_REAPED)
+        let reaped = (0..MAX_REAPED)
             .map(|_| sys::reap())
             .find(|one| !matches!(one, Reaped::One(..)));
-        if matches!(reaped, Some(Reaped::Nobody)) || Instant::now() > until {
+        if matches!(reaped, Some(Reaped::NoChildren)) || Instant::now() > until {
             return;
         }
         if reaped.is_none() {
@@ -46,29 +46,29 @@ pub(crate) fn end_children(kill: impl Fn()) {
     }
 }
 
-/// Kills every process that descends from this one. They are stopped first: a process that forks while others are
+/// Kills every descendant of this process. They are stopped first, because a process that forks while the others are
 /// killed could always be one ahead.
-pub(crate) fn kill_family() {
-    let (mut known, until) = (0, Instant::now() + STOP_TIME);
-    for _ in 0..MOST_STOPS {
+pub(crate) fn kill_descendants() {
+    let (mut known, until) = (0, Instant::now() + STOP_TIMEOUT);
+    for _ in 0..MAX_STOPS {
         if until < Instant::now() {
             break;
         }
-        let all = family();
+        let all = descendants();
         signal_all(&all, libc::SIGSTOP);
         if all.len() == known {
             break;
         }
         known = all.len();
     }
-    signal_all(&family(), libc::SIGKILL);
+    signal_all(&descendants(), libc::SIGKILL);
 }
 
-/// The priority with which the helper was started; commands have it, too.
+/// The priority with which the helper was started; commands get it back.
 static USUAL_PRIORITY: OnceLock<i32> = OnceLock::new();
 
-/// Gives this process and the ones that it starts a high priority, where that is allowed: on a busy machine the processes
-/// that watch over commands must have their turn.
+/// Gives this process and its future children a high priority, if that is allowed, so that the processes that enforce
+/// limits run even on a busy machine.
 pub(crate) fn raise_priority() {
     if let Ok(usual) = rustix::process::getpriority_process(None)
         && rustix::process::setpriority_process(None, HIGH_PRIORITY.min(usual)).is_ok()
@@ -77,7 +77,7 @@ pub(crate) fn raise_priority() {
     }
 }
 
-/// Gives a process that becomes a command the usual priority back.
+/// Restores the original priority, for a process that becomes a command.
 pub(crate) fn restore_priority() {
     if let Some(usual) = USUAL_PRIORITY.get() {
         let _ = rustix::process::setpriority_process(None, *usual);
@@ -86,26 +86,26 @@ pub(crate) fn restore_priority() {
 
 const HIGH_PRIORITY: i32 = -20;
 
-/// Gives processes the lowest priority; the ones that they start inherit it.
+/// Gives processes the lowest priority; their future children inherit it.
 pub(crate) fn lower_priority(processes: &[i32]) {
     let own = rustix::process::getpid();
     for pid in processes.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         if pid != own {
-            // One that is gone needs none.
+            // The process may be gone.
             let _ = rustix::process::setpriority_process(Some(pid), 19);
         }
     }
 }
 
-/// Signals processes that descend from this one. Those that are gone meanwhile need no signal.
+/// Signals descendants of this process, ignoring those that are gone.
 pub(crate) fn signal_all(processes: &[i32], number: i32) {
     for pid in processes {
         let _ = signal(*pid, number);
     }
 }
 
-/// Signals a process that descends from this one. Its handle is taken before its parents are looked at: if it ends and
-/// its number goes to another process, the signal reaches nobody.
+/// Signals a descendant of this process. It opens the pidfd before it checks the ancestors: if the process exits and
+/// another one gets its id, the signal reaches no process.
 pub(crate) fn signal(pid: i32, number: i32) -> io::Result<()> {
     let handle = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
     let handle: OwnedFd = rustix::process::pidfd_open(handle, PidfdFlags::empty())?;
@@ -115,33 +115,33 @@ pub(crate) fn signal(pid: i32, number: i32) -> io::Result<()> {
     sys::signal_by_handle(handle.as_fd(), number)
 }
 
-/// Generations between a process and this one; no more processes than that can exist.
-const MOST_PARENTS: usize = 10_000;
+/// The most generations between a process and this one; there cannot be more processes than that.
+const MAX_PARENTS: usize = 10_000;
 
-/// How often the parents of a process are looked up when some of them end meanwhile.
+/// The most attempts to read the ancestors, if one of them exits meanwhile.
 const TRIES: usize = 10;
 
-/// Whether the parents of a process lead to this one. They are read twice: a parent that is still the parent the second
-/// time was alive in between, so that what was read of it was read of it and of no later process with its number.
+/// Returns whether a process is a descendant of this one. Reads the ancestors twice: if the second reading is the same,
+/// every ancestor was alive between the two, so no id belonged to another process.
 fn descends(pid: i32) -> bool {
     let parents =
         (0..TRIES).find_map(|_| parents(pid).filter(|found| parents(pid).as_ref() == Some(found)));
     parents.and_then(|parents| u32::try_from(*parents.last()?).ok()) == Some(std::process::id())
 }
 
-/// The parents of a process, up to this process or to the first one; none when one ended meanwhile.
+/// Lists the ancestors of a process, up to this process or to init; `None` if one exits meanwhile.
 fn parents(pid: i32) -> Option<Vec<i32>> {
     let own = i32::try_from(std::process::id()).ok()?;
     let mut found = Vec::new();
     let mut at = pid;
-    while at != own && at > 1 && found.len() < MOST_PARENTS {
+    while at != own && at > 1 && found.len() < MAX_PARENTS {
         at = status_field(at, "PPid:")?;
         found.push(at);
     }
     Some(found)
 }
 
-/// A number that the kernel says of a process.
+/// Reads a number from `/proc/PID/status`.
 pub(crate) fn status_field(pid: i32, name: &str) -> Option<i32> {
     field(
         &std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
@@ -149,7 +149,7 @@ pub(crate) fn status_field(pid: i32, name: &str) -> Option<i32> {
     )
 }
 
-/// The number on the line of this name.
+/// Parses the rest of the line that begins with `name`.
 pub(crate) fn field<T: FromStr>(text: &str, name: &str) -> Option<T> {
     text.lines()
         .find_map(|line| line.strip_prefix(name))?
@@ -158,28 +158,28 @@ pub(crate) fn field<T: FromStr>(text: &str, name: &str) -> Option<T> {
         .ok()
 }
 
-/// Ended processes that are reaped before anything else is looked at again.
-pub(crate) const MOST_REAPED: usize = 10_000;
-/// How often processes are stopped until no new one is found.
-const MOST_STOPS: usize = 20;
-const STOP_TIME: Duration = Duration::from_millis(100);
+/// The most exited processes that are reaped in one go.
+pub(crate) const MAX_REAPED: usize = 10_000;
+/// The most rounds of stopping processes until no new one is found.
+const MAX_STOPS: usize = 20;
+const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Every process that `/proc` shows.
+/// Lists every process that `/proc` shows.
 pub(crate) fn visible() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Handles of one process that are looked at.
-const MOST_HANDLES: usize = 4_096;
+/// The most file descriptors that are read per process.
+const MAX_HANDLES: usize = 4_096;
 
-/// Bytes in files that are only in memory (`memfd_create`), open in these processes, each counted once.
+/// Adds up the bytes of `memfd_create` files that these processes have open, each file once.
 fn memory_files(processes: &[i32]) -> u64 {
     let mut seen = std::collections::HashSet::new();
     let mut bytes = 0_u64;
     for pid in processes {
         let handles = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        for handle in handles.into_iter().flatten().flatten().take(MOST_HANDLES) {
+        for handle in handles.into_iter().flatten().flatten().take(MAX_HANDLES) {
             let path = handle.path();
             let is_memory = std::fs::read_link(&path)
                 .is_ok_and(|link| link.as_os_str().as_bytes().starts_with(b"/memfd:"));
@@ -196,7 +196,7 @@ fn memory_files(processes: &[i32]) -> u64 {
     bytes
 }
 
-/// Bytes in System V segments that no process has attached, in the namespace of this process.
+/// Adds up the bytes of System V segments that no process has attached, in this IPC namespace.
 fn detached_segments() -> u64 {
     let text = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     detached_in(&text)
@@ -223,8 +223,8 @@ fn detached_in(table: &str) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
-/// Whether a process waits inside `vfork` for a child that is stopped. The kernel does not stop it there, but it runs no
-/// instruction before its child does, and then its own stop signal is first.
+/// Returns whether a process waits inside `vfork` for a stopped child. SIGSTOP does not stop it there, but it cannot
+/// run before its child does, and then the pending SIGSTOP comes first.
 pub(crate) fn waits_for_stopped_child(pid: i32, all: &[i32]) -> bool {
     let status = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));
     let Ok(text) = status(pid) else { return false };
@@ -233,7 +233,7 @@ pub(crate) fn waits_for_stopped_child(pid: i32, all: &[i32]) -> bool {
     waits_for_child(&text) && all.iter().filter(is_child).any(|child| is_stopped(*child))
 }
 
-/// Whether a process sleeps where signals do not wake it, with a stop signal that waits for it.
+/// Returns whether a process is in an uninterruptible sleep with SIGSTOP pending.
 fn waits_for_child(status: &str) -> bool {
     const STOP: u64 = 1 << (libc::SIGSTOP - 1);
     let pending = |name| {
@@ -245,14 +245,14 @@ fn waits_for_child(status: &str) -> bool {
         && (pending("ShdPnd:") || pending("SigPnd:"))
 }
 
-/// Whether every thread of a process is stopped or has ended. One that is gone is.
+/// Returns whether every thread of a process is stopped or has exited, or the process is gone.
 pub(crate) fn is_stopped(pid: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     threads.into_iter().flatten().flatten().all(|thread| {
         let Ok(stat) = std::fs::read_to_string(thread.path().join("stat")) else {
             return true;
         };
-        // The name before the state may hold brackets.
+        // The process name before the state may contain parentheses.
         let state = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -260,16 +260,16 @@ pub(crate) fn is_stopped(pid: i32) -> bool {
     })
 }
 
-/// Whether all processes here together hold more memory than this. What they share counts for each of them first,
-/// which is quick and never too little; only when that is too much it is shared out. With a namespace of their own, System V segments
-/// are theirs, too.
+/// Returns whether these processes together use more memory than `most`. First adds up their resident sizes, which is
+/// quick but counts shared memory once per process. Only if that is too much, it reads proportional sizes, which are
+/// slow. With an IPC namespace of their own, System V segments are counted as well.
 pub(crate) fn holds_more_than(most: u64, processes: &[i32], own_segments: bool) -> bool {
     let page = rustix::param::page_size() as u64;
     let resident = |pid: i32| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split(' ').nth(1)?.parse().ok()
     };
-    // Memory that no process has mapped is held all the same.
+    // Memory that no process has mapped is in use all the same.
     let files = memory_files(processes);
     let segments = if own_segments { detached_segments() } else { 0 };
     let unmapped = files.saturating_add(segments);
@@ -293,23 +293,23 @@ pub(crate) fn holds_more_than(most: u64, processes: &[i32], own_segments: bool) 
         .fold((0_u64, 0_u64), |(own, shared), (more, mapped)| {
             (own.saturating_add(more), shared.saturating_add(mapped))
         });
-    // A file in memory that is mapped is in both counts.
+    // A mapped `memfd` file is in both counts.
     own.saturating_add(shared.max(files))
         .saturating_add(segments)
         > most
 }
 
-/// Threads of a process whose children are looked at; the limit on tasks is below it.
-const MOST_THREADS: usize = 10_000;
+/// The most threads of a process whose children are read; the limit on tasks is lower.
+const MAX_THREADS: usize = 10_000;
 
-/// The processes that descend from this one, as far as a bounded look finds them.
-pub(crate) fn family() -> Vec<i32> {
-    family_but(&[])
+/// Lists the descendants of this process, up to a limit.
+pub(crate) fn descendants() -> Vec<i32> {
+    descendants_except(&[])
 }
 
-/// The same without some children of this one, and what descends from them.
-pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
-    // In a process namespace of its own, this process has another number than in the `/proc` that is there.
+/// Lists the descendants of this process, without some of its children and their descendants.
+pub(crate) fn descendants_except(known: &[i32]) -> Vec<i32> {
+    // If `/proc` belongs to another process namespace, this process has another id there.
     let own = std::fs::read_link("/proc/self")
         .ok()
         .and_then(|link| link.to_str()?.parse().ok());
@@ -325,13 +325,13 @@ pub(crate) fn family_but(known: &[i32]) -> Vec<i32> {
 }
 
 fn children(pid: i32) -> Vec<i32> {
-    // Each thread has its own children.
+    // Each thread has its own list of children.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let lists = threads
         .into_iter()
         .flatten()
         .flatten()
-        .take(MOST_THREADS)
+        .take(MAX_THREADS)
         .map(|thread| std::fs::read_to_string(thread.path().join("children")));
     let text = lists.flatten().collect::<Vec<_>>().join(" ");
     text.split_whitespace()
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_nobody_attached_count() {
+    fn detached_segments_are_counted() {
         let table = "       key      shmid perms       size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime        rss       swap\n\
                               0          0  1600  536870912     9     9      0     0     0     0     0          0          0          1    4096000       8192\n\
                               0          1  1600  536870912     9     9      2     0     0     0     0          0          0          1    9999999          0\n\

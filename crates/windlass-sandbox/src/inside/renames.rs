@@ -1,10 +1,10 @@
-//! Renames of directories. A layer refuses to rename a directory that is in what is under it (`EXDEV`), and few programs
-//! move such a directory piece by piece, as `mv` does. So renames are suspended, and those of directories are done here:
-//! a new directory gets the entries one by one.
+//! Renames directories in an overlay. Overlayfs refuses to rename a directory that exists in its lower layer (`EXDEV`),
+//! and few programs then move its entries one by one, as `mv` does. So renames are suspended (see `notify.rs`), and
+//! those of directories are performed here: a new directory is created and gets the entries one by one.
 //!
-//! A process of the first process' own does it, bound to the capabilities and the Landlock rules of the command, so
-//! that nothing is moved that the command could not move itself. All other renames are let through to the kernel. That
-//! decides nothing: whatever the command makes of its memory meanwhile, the kernel judges the call as any other.
+//! A forked process does this with the capabilities and the Landlock rules of the command, so that it can move nothing
+//! that the command could not move itself. All other renames are answered with "continue". That is safe, because
+//! nothing was judged: whatever the command does to its memory meanwhile, the kernel checks the call as usual.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,32 +15,32 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::command::keep_capabilities;
-use super::notify::{self, Call, Listener};
+use super::notify::{self, CallListener, SuspendedCall};
 use super::sys;
 
-/// Calls that are answered before the first process looks at anything else again.
-const MOST_AT_ONCE: usize = 64;
-/// Directories in each other, and entries of one renamed directory.
+/// The most calls that are answered before the first process handles other events.
+const MAX_AT_ONCE: usize = 64;
+/// The deepest directory tree, and the most entries, that are moved.
 const MAX_DEPTH: usize = 200;
 const MAX_ENTRIES: usize = 1_000_000;
 
 /// Answers the suspended renames of one command.
 pub(crate) struct Renames {
-    listener: Listener,
+    listener: CallListener,
     capabilities: CapabilitySet,
-    fence: Option<OwnedFd>,
+    ruleset: Option<OwnedFd>,
 }
 
-/// A path of the command, as it gave it.
-struct Given {
+/// A path argument of the command.
+struct RenamePath {
     base: OwnedFd,
     path: CString,
 }
 
-/// One rename.
+/// The arguments of a rename call.
 struct Rename {
-    from: Given,
-    to: Given,
+    from: RenamePath,
+    to: RenamePath,
     flags: RenameFlags,
 }
 
@@ -48,12 +48,12 @@ impl Renames {
     pub(crate) fn new(
         listener: OwnedFd,
         capabilities: CapabilitySet,
-        fence: Option<OwnedFd>,
+        ruleset: Option<OwnedFd>,
     ) -> Self {
         Self {
-            listener: Listener::new(listener),
+            listener: CallListener::new(listener),
             capabilities,
-            fence,
+            ruleset,
         }
     }
 
@@ -61,21 +61,21 @@ impl Renames {
         self.listener.as_fd()
     }
 
-    /// Answers the calls that wait.
+    /// Answers the pending calls.
     pub(crate) fn serve(&self) {
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_AT_ONCE {
             let Ok(Some(call)) = self.listener.receive() else {
                 return;
             };
-            match self.of_directory(&call) {
+            match self.directory_rename(&call) {
                 Ok(Some(rename)) => self.perform(&call, &rename),
                 Ok(None) | Err(_) => self.listener.let_through(call.id),
             }
         }
     }
 
-    /// The rename, if it is one of a directory.
-    fn of_directory(&self, call: &Call) -> Result<Option<Rename>, notify::Errno> {
+    /// Returns the arguments if the call renames a directory.
+    fn directory_rename(&self, call: &SuspendedCall) -> Result<Option<Rename>, notify::Errno> {
         let [a, b, c, d, e, _] = call.args;
         let here = i64::from(libc::AT_FDCWD).cast_unsigned();
         let (old_base, old, new_base, new, flags) = match call.number {
@@ -83,17 +83,22 @@ impl Renames {
             libc::SYS_renameat => (a, b, c, d, 0),
             _ => (here, a, here, b, 0),
         };
-        let from = self.given(call, old_base, old)?;
+        let from = self.read_argument(call, old_base, old)?;
         let stat = rustix::fs::statat(&from.base, &from.path, AtFlags::SYMLINK_NOFOLLOW)?;
         if kind(&stat) != FileType::Directory {
             return Ok(None);
         }
-        let to = self.given(call, new_base, new)?;
+        let to = self.read_argument(call, new_base, new)?;
         let flags = RenameFlags::from_bits_retain(flags as u32);
         Ok(Some(Rename { from, to, flags }))
     }
 
-    fn given(&self, call: &Call, base: u64, path: u64) -> Result<Given, notify::Errno> {
+    fn read_argument(
+        &self,
+        call: &SuspendedCall,
+        base: u64,
+        path: u64,
+    ) -> Result<RenamePath, notify::Errno> {
         let path = self.listener.read_path(call, path)?;
         let base = match (path.first(), base as i32) {
             (Some(b'/'), _) => "/".to_owned(),
@@ -104,11 +109,11 @@ impl Renames {
         let base = rustix::fs::open(base, flags, Mode::empty())?;
         self.listener.check_waiting(call)?;
         let path = CString::new(path).map_err(|_| notify::Errno(libc::EINVAL))?;
-        Ok(Given { base, path })
+        Ok(RenamePath { base, path })
     }
 
-    /// Has a process of the command's own rights do it.
-    fn perform(&self, call: &Call, rename: &Rename) {
+    /// Performs the rename in a child process with the rights of the command.
+    fn perform(&self, call: &SuspendedCall, rename: &Rename) {
         match sys::fork() {
             Ok(Some(_)) => {}
             Err(_) => self.listener.let_through(call.id),
@@ -127,8 +132,8 @@ impl Renames {
     fn bind(&self) -> io::Result<()> {
         keep_capabilities(self.capabilities)?;
         rustix::thread::set_no_new_privs(true)?;
-        match &self.fence {
-            Some(fence) => sys::landlock_restrict(fence.as_fd()),
+        match &self.ruleset {
+            Some(ruleset) => sys::landlock_restrict(ruleset.as_fd()),
             None => Ok(()),
         }
     }
@@ -139,19 +144,19 @@ impl Rename {
         let (from, to) = (&self.from, &self.to);
         match rustix::fs::renameat_with(&from.base, &from.path, &to.base, &to.path, self.flags) {
             Err(Errno::XDEV) if self.flags.difference(RenameFlags::NOREPLACE).is_empty() => {
-                self.by_entries(id)
+                self.move_by_entries(id)
             }
             done => done,
         }
     }
 
-    /// Gives a new directory the entries of the old one, and the new one the name that was asked for.
-    fn by_entries(&self, id: u64) -> Result<(), Errno> {
+    /// Creates a temporary directory, moves the entries into it, and gives it the new name.
+    fn move_by_entries(&self, id: u64) -> Result<(), Errno> {
         let (old_parent, old_name) = self.from.split()?;
         let (new_parent, new_name) = self.to.split()?;
         let old = open_directory(old_parent.as_fd(), &old_name)?;
         let (stat, parent) = (rustix::fs::fstat(&old)?, rustix::fs::fstat(&new_parent)?);
-        // Two file systems are two for this process, too.
+        // Between two file systems a rename fails for every process.
         if stat.st_dev != parent.st_dev {
             return Err(Errno::XDEV);
         }
@@ -174,21 +179,21 @@ impl Rename {
         let moved = move_entries(old.as_fd(), new.as_fd(), 0, &mut left)
             .and_then(|()| remove_empty(old_parent.as_fd(), &old_name, 0));
         if let Err(err) = moved {
-            // As it was; what cannot be put back stays where the new directory is.
+            // Undo. Entries that cannot be moved back stay in the new directory.
             let mut left = MAX_ENTRIES;
             let _ = move_entries(new.as_fd(), old.as_fd(), 0, &mut left);
             let _ = remove_empty(new_parent.as_fd(), &between, 0);
             return Err(err);
         }
-        take_attributes(new.as_fd(), &stat);
+        copy_attributes(new.as_fd(), &stat);
         rustix::fs::renameat(&new_parent, &between, &new_parent, &new_name).inspect_err(|_| {
             let _ = rustix::fs::renameat(&new_parent, &between, &old_parent, &old_name);
         })
     }
 }
 
-impl Given {
-    /// The directory that holds the last name, and that name.
+impl RenamePath {
+    /// Opens the parent directory; returns it with the last component of the path.
     fn split(&self) -> Result<(OwnedFd, CString), Errno> {
         let bytes = self.path.as_bytes();
         let end = bytes.iter().rposition(|byte| *byte != b'/');
@@ -207,7 +212,8 @@ impl Given {
     }
 }
 
-/// Moves every entry. A directory that cannot be renamed is made anew, and its entries are moved; the old one stays.
+/// Moves every entry. If a directory cannot be renamed, a new one is created and its entries are moved; the old one
+/// stays, empty.
 fn move_entries(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -233,12 +239,12 @@ fn move_entries(
         }
         let new = open_directory(to, &name)?;
         move_entries(old.as_fd(), new.as_fd(), depth + 1, left)?;
-        take_attributes(new.as_fd(), &stat);
+        copy_attributes(new.as_fd(), &stat);
     }
     Ok(())
 }
 
-/// Removes a directory that holds nothing but such directories.
+/// Removes a directory that contains only empty directories.
 fn remove_empty(parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> Result<(), Errno> {
     if depth > MAX_DEPTH {
         return Err(Errno::LOOP);
@@ -250,11 +256,11 @@ fn remove_empty(parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> Result<(),
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Mode, owner and times of the directory that it stands for.
-fn take_attributes(dir: BorrowedFd<'_>, stat: &Stat) {
+/// Copies the mode, owner and times of the old directory.
+fn copy_attributes(dir: BorrowedFd<'_>, stat: &Stat) {
     use rustix::fs::{Gid, Uid};
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    // Only root may give files away, and a mode that cannot be set is no reason to undo a rename.
+    // Ignore errors: only root may change an owner, and an attribute is no reason to undo the rename.
     let _ = rustix::fs::fchown(dir, Some(owner.0), Some(owner.1));
     let _ = rustix::fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode));
     let times = Timestamps {
@@ -271,7 +277,7 @@ fn time(seconds: i64, nanoseconds: impl TryInto<i64>) -> Timespec {
     }
 }
 
-/// The names in a directory; more than so many are an error.
+/// Lists the names in a directory; fails if there are more than `most`.
 fn entries(dir: BorrowedFd<'_>, most: usize) -> Result<Vec<CString>, Errno> {
     let mut all = Vec::new();
     for name in names(dir)? {
@@ -312,17 +318,17 @@ mod tests {
 
     use super::*;
 
-    fn given(dir: &Path, path: &str) -> Given {
+    fn rename_path(dir: &Path, path: &str) -> RenamePath {
         let base = rustix::fs::open(dir, OFlags::PATH, Mode::empty()).unwrap();
         let path = CString::new(path).unwrap();
-        Given { base, path }
+        RenamePath { base, path }
     }
 
-    /// Renames by entries, as where the kernel refuses.
+    /// Renames by moving entries, as if the kernel had refused the rename.
     fn rename(dir: &Path, from: &str, to: &str) -> Result<(), Errno> {
-        let (from, to) = (given(dir, from), given(dir, to));
+        let (from, to) = (rename_path(dir, from), rename_path(dir, to));
         let flags = RenameFlags::empty();
-        Rename { from, to, flags }.by_entries(7)
+        Rename { from, to, flags }.move_by_entries(7)
     }
 
     #[test]
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_changes_nothing() {
+    fn a_refused_rename_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for name in ["a", "full"] {

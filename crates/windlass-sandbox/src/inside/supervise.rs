@@ -1,5 +1,23 @@
-//! The two processes that outlive commands: a janitor outside that writes the identity maps and cleans up whatever
-//! happens, and a supervisor inside that builds the view once and starts every command of the session from it.
+//! The two processes that outlive commands: the monitor and the supervisor (see the overview in `mod.rs`).
+//!
+//! Two processes are needed because of user namespaces. A process that enters a new user namespace has no user ids
+//! there until a process *outside* writes `/proc/PID/uid_map`. So they perform a handshake over a socket pair:
+//!
+//! 1. The monitor reads the [`Spec`] from the engine and forks the supervisor.
+//! 2. The supervisor calls `unshare` and sends one byte ([`enter_namespaces`]).
+//! 3. The monitor writes the maps and sends one byte back ([`map_identities`]).
+//! 4. The supervisor builds the view and reports to the engine that the sandbox is ready.
+//!
+//! The monitor then only waits for the supervisor to end. It still sees the machine's own file system, so it can remove
+//! the placeholders in the workspace, the scratch directory and the cgroup, even when the supervisor was killed.
+//!
+//! The supervisor is a poll loop over the engine's socket and one socket per running command ([`Supervisor::serve`]).
+//! Starting a command takes two forks and a mount of `/proc`, so the supervisor prepares the next command in advance
+//! ([`Supervisor::spare`]).
+//!
+//! Shutdown starts when the engine closes its socket: the supervisor kills all commands and exits, then the monitor
+//! cleans up and exits. If the monitor is killed, the kernel kills the supervisor (`die_with_parent`), and the same way
+//! every first process dies with the supervisor.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,66 +31,74 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::CapabilitySet;
 
 use super::broker::{Network, Ports};
-use super::command::{self, AgentNetwork, KILL_ALL, Ready, Started, Terms, Whom};
+use super::cgroup::SessionCgroup;
+use super::command::{
+    self, AgentNetwork, KILL_ALL, PrepareFor, PreparedCommand, RunningCommand, SessionSetup,
+};
 use super::covers::Covers;
 use super::filter::Filters;
-use super::group::Group;
-use super::journal::Journal;
+use super::placeholders::PlaceholderList;
 use super::processes::adopt_orphans;
-use super::{Refusal, broker_setup, enter_network, fence, processes, sys, view};
+use super::{Refusal, broker_setup, enter_network, landlock_rules, processes, sys, view};
 use crate::spec::{Access, NO_LAYERS, Net, Protection, Spec, Tier, Tree};
-use crate::wire::{Inbox, Launch, MAX_HANDLES, Report, Request, send};
+use crate::wire::{CommandLaunch, Inbox, MAX_HANDLES, SupervisorReport, SupervisorRequest, send};
 
-/// How long the first process of a command without a process namespace may take to kill everything in it.
-const KILL_TIME: Duration = Duration::from_secs(3);
-/// How often that is looked at.
-const KILL_LOOK: Duration = Duration::from_millis(100);
-/// How long after the last command the placeholders go.
-const TIDY_AFTER: Duration = Duration::from_millis(500);
-/// Commands at a time; the engine bounds its jobs long before.
-const MOST_COMMANDS: usize = 64;
-/// Places for agents at a time.
-const MOST_PLACES: usize = 8;
-/// What the private directories of sessions are called, before the number of their janitor.
+/// The time that the first process of a command may take to kill everything in it, in the tiers without a process
+/// namespace.
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The interval at which the supervisor checks whether that time is over.
+const KILL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The delay between the end of the last command and the removal of placeholders.
+const PLACEHOLDER_DELAY: Duration = Duration::from_millis(500);
+/// The most commands at a time. The engine has a much lower limit on its jobs.
+const MAX_COMMANDS: usize = 64;
+/// The most enclosures for agents at a time.
+const MAX_ENCLOSURES: usize = 8;
+/// The prefix of a session's private directory; the monitor's process id follows.
 const SCRATCH: &str = "box-";
 
-/// Runs the helper to its end: the specification comes first on standard input, then requests.
+/// Runs the helper to its end. The [`Spec`] comes first on stdin, then requests.
 pub(crate) fn supervise() -> u8 {
-    // What is typed at the engine's terminal is for the engine, which ends this by closing the socket.
+    // In a session of its own the helper gets no Ctrl-C from the engine's terminal. The engine ends it by closing the
+    // socket.
     let _ = rustix::process::setsid();
     processes::raise_priority();
     let control = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         Ok(control) => UnixStream::from(control),
         Err(_) => return 2,
     };
-    match oversee(&control) {
+    match run_monitor(&control) {
         Ok(()) => 0,
         Err(why) => {
-            let _ = send(control.as_fd(), &Report::Refused(why.into()).encode(), &[]);
+            let _ = send(
+                control.as_fd(),
+                &SupervisorReport::Refused(why.into()).encode(),
+                &[],
+            );
             1
         }
     }
 }
 
-/// The janitor.
-fn oversee(control: &UnixStream) -> Result<(), String> {
+/// The monitor: forks the supervisor, waits for it, and cleans up.
+fn run_monitor(control: &UnixStream) -> Result<(), String> {
     let mut inbox = Inbox::default();
     let spec = inbox.wait(control).map_err(|err| err.to_string())?;
-    let spec = spec.ok_or("the engine went away")?;
+    let spec = spec.ok_or("the engine closed the socket")?;
     let mut spec: Spec = serde_json::from_slice(&spec)
-        .map_err(|err| format!("the specification is garbled: {err}"))?;
-    spec.scratch = spec.scratch.as_deref().map(own_scratch).transpose()?;
-    // By its name it would be the user's own directory that is cleaned from out here, and not the layer over it.
+        .map_err(|err| format!("cannot read the specification: {err}"))?;
+    spec.scratch = spec.scratch.as_deref().map(make_scratch).transpose()?;
+    // The monitor would resolve the listed placeholder paths in the user's own directory, not in the overlay over it.
     let layered = spec.tree != Tree::Itself || !spec.layers.is_empty();
     spec.journal = spec.journal.filter(|_| !layered);
-    // One that lies in what it would be over would be seen there.
+    // Commands would see overlays that lie in the workspace.
     spec.command_layers = spec
         .command_layers
         .filter(|place| place.is_dir() && !place.starts_with(&spec.root));
     let scratch = spec.scratch.clone();
     let journal = spec.journal.clone();
     let (tier, limits) = (spec.tier, spec.limits);
-    // What must not come to be goes even when everything else was killed.
+    // The monitor removes banned names that appeared during the session, even if the supervisor was killed.
     let banned = spec
         .protect
         .iter()
@@ -82,8 +108,10 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         .filter(|path| path.symlink_metadata().is_err())
         .collect();
     if tier != Tier::Namespaces {
-        // What a killed supervisor leaves comes here, and not to the machine.
-        adopt_orphans().map_err(|err| format!("orphans cannot be adopted: {err}"))?;
+        // Commands of a killed supervisor become children of the monitor, which kills them, instead of children of
+        // init.
+        adopt_orphans()
+            .map_err(|err| format!("cannot become the parent of orphaned processes: {err}"))?;
     }
     let (ours, theirs) = UnixStream::pair().map_err(|err| err.to_string())?;
     let Some(inside) = sys::fork().map_err(|err| err.to_string())? else {
@@ -92,14 +120,18 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
         let code = match Supervisor::open(control, spec, &theirs) {
             Ok(mut supervisor) => supervisor.serve(inbox),
             Err(why) => {
-                let _ = send(control.as_fd(), &Report::Refused(why).encode(), &[]);
+                let _ = send(
+                    control.as_fd(),
+                    &SupervisorReport::Refused(why).encode(),
+                    &[],
+                );
                 1
             }
         };
         sys::exit_now(code)
     };
     drop(theirs);
-    let group = Group::make(&limits).filter(|group| group.add(inside));
+    let group = SessionCgroup::make(&limits).filter(|group| group.add(inside));
     if tier == Tier::Namespaces
         && let Err(why) = map_identities(&ours, inside)
     {
@@ -109,15 +141,19 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     }
     let status = sys::wait_for(inside);
     if tier != Tier::Namespaces {
-        processes::end_children(processes::kill_family);
+        processes::end_children(processes::kill_descendants);
     }
     drop(group);
     for path in &banned {
         let _ = std::fs::remove_file(path);
     }
-    // The supervisor is gone, and with it every command; what it left in the workspace goes now.
-    if let Some(mut journal) = journal.as_deref().and_then(|path| Journal::open(path).ok()) {
-        // What a supervisor had started may still be going, and hold the list for a moment; longer when it was killed.
+    // The supervisor is gone, and every command with it; remove the placeholders that they left in the workspace.
+    if let Some(mut journal) = journal
+        .as_deref()
+        .and_then(|path| PlaceholderList::open(path).ok())
+    {
+        // Processes of the supervisor may still be exiting and hold the lock on the list for a moment; longer if the
+        // supervisor was killed.
         let tries = if libc::WIFSIGNALED(status) { 200 } else { 20 };
         for _ in 0..tries {
             if journal.leave() {
@@ -126,7 +162,7 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    // The engine need not wait for the layers of the caches, which may be large.
+    // Tell the engine now: it need not wait while the overlays of the caches, which may be large, are removed.
     let _ = control.shutdown(std::net::Shutdown::Both);
     if let Some(scratch) = &scratch {
         let _ = std::fs::remove_dir_all(scratch);
@@ -134,8 +170,8 @@ fn oversee(control: &UnixStream) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory for this session alone. Those of sessions whose janitor was killed go now.
-fn own_scratch(parent: &Path) -> Result<PathBuf, String> {
+/// Creates a directory for this session alone. Removes those of sessions whose monitor was killed.
+fn make_scratch(parent: &Path) -> Result<PathBuf, String> {
     for entry in std::fs::read_dir(parent)
         .into_iter()
         .flatten()
@@ -151,21 +187,21 @@ fn own_scratch(parent: &Path) -> Result<PathBuf, String> {
         }
     }
     let own = parent.join(format!("{SCRATCH}{}", std::process::id()));
-    // One of the same number is left from a process that is long gone.
+    // A directory with this process id is left from an earlier process.
     let _ = std::fs::remove_dir_all(&own);
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder
         .create(&own)
-        .map_err(|err| format!("`{}` cannot be made: {err}", own.display()))?;
+        .map_err(|err| format!("cannot create `{}`: {err}", own.display()))?;
     Ok(own)
 }
 
-/// Waits until the supervisor has its own user namespace, and gives it its identities: root keeps all it has, so
-/// that it can work on files of any owner; everybody else is only themselves.
+/// Waits until the supervisor is in its user namespace and maps its user and group ids. For root all ids are mapped, so
+/// that commands can work on files of any owner; any other user gets only their own id.
 fn map_identities(ours: &UnixStream, inside: i32) -> Result<(), String> {
     let mut ready = [0_u8];
-    // The supervisor says by itself why it got no namespace.
+    // If the supervisor could not enter the namespace, it reports the reason itself.
     if (&*ours).read_exact(&mut ready).is_err() {
         return Ok(());
     }
@@ -198,30 +234,34 @@ fn map_identities(ours: &UnixStream, inside: i32) -> Result<(), String> {
         write("setgroups", "deny")
             .and_then(|()| write("gid_map", &one(group.as_raw())))
             .and_then(|()| write("uid_map", &one(user.as_raw())))
-            .map_err(|err| format!("the identities of the sandbox cannot be set: {err}"))?;
+            .map_err(|err| format!("cannot map the user ids of the sandbox: {err}"))?;
     }
     (&*ours).write_all(&[1]).map_err(|err| err.to_string())
 }
 
-/// The supervisor inside.
+/// The state of the supervisor process.
 struct Supervisor<'a> {
     control: &'a UnixStream,
-    terms: Terms,
+    setup: SessionSetup,
     covers: Option<Covers>,
-    running: Vec<Started>,
-    /// Places for agents, each with its network.
-    places: Vec<(u32, AgentNetwork)>,
-    /// The next command, made ready while nothing else was to do.
-    spare: Option<Ready>,
-    /// A command was started since it was last tidied up.
-    armed: bool,
+    running: Vec<RunningCommand>,
+    /// Enclosures of agents with their ids.
+    enclosures: Vec<(u32, AgentNetwork)>,
+    /// The next command, prepared while there was no request to serve.
+    spare: Option<PreparedCommand>,
+    /// Whether a command was started since placeholders were last removed.
+    needs_cleanup: bool,
 }
 
 impl<'a> Supervisor<'a> {
-    fn open(control: &'a UnixStream, spec: Spec, janitor: &UnixStream) -> Result<Self, Refusal> {
-        let journal = spec.journal.as_deref().map(Journal::open).transpose();
+    fn open(control: &'a UnixStream, spec: Spec, monitor: &UnixStream) -> Result<Self, Refusal> {
+        let journal = spec
+            .journal
+            .as_deref()
+            .map(PlaceholderList::open)
+            .transpose();
         let journal =
-            journal.map_err(|err| format!("the list of placeholders cannot be opened: {err}"))?;
+            journal.map_err(|err| format!("cannot open the list of placeholders: {err}"))?;
         let (mut listener, mut tree) = (None, None);
         let covers = match spec.tier {
             Tier::Namespaces => {
@@ -230,12 +270,12 @@ impl<'a> Supervisor<'a> {
                                other processes, and this kernel has no Landlock";
                     return Err(why.into());
                 }
-                apart(&spec, janitor)?;
+                enter_namespaces(&spec, monitor)?;
                 listener = network(&spec)?;
                 let built = view::build(&spec)?;
                 tree = built.tree;
                 let covers = Covers::new(&spec, built.blanks, journal);
-                Some(covers.map_err(|err| format!("a protected directory cannot be held: {err}"))?)
+                Some(covers.map_err(|err| format!("cannot open a protected directory: {err}"))?)
             }
             Tier::Broker => {
                 tree = broker_setup::brokered_tree(&spec)?;
@@ -251,25 +291,27 @@ impl<'a> Supervisor<'a> {
             Tier::Landlock => None,
         };
         let filters = Filters::compile(spec.tier, spec.net, spec.signals);
-        let filters = filters.map_err(|err| format!("the system call filter: {err}"))?;
+        let filters =
+            filters.map_err(|err| format!("cannot compile the system call filter: {err}"))?;
         if spec.tier == Tier::Broker {
             broker_setup::try_broker(&filters)?;
         }
         let no_landlock = || Refusal::from("this kernel has no Landlock");
-        let (broker, fence) = match spec.tier {
+        let (broker, ruleset) = match spec.tier {
             Tier::Broker => {
                 let engine = listener.iter().map(|(port, _)| *port).collect();
                 (
-                    Some(broker_setup::broker_terms(&spec, engine)?.ok_or_else(no_landlock)?),
+                    Some(broker_setup::prepare_broker(&spec, engine)?.ok_or_else(no_landlock)?),
                     None,
                 )
             }
             Tier::Namespaces | Tier::Landlock => (
                 None,
-                fence::rules(&spec).map_err(|err| format!("the Landlock rules: {err}"))?,
+                landlock_rules::rules(&spec)
+                    .map_err(|err| format!("cannot create the Landlock rules: {err}"))?,
             ),
         };
-        if fence.is_none() && spec.tier == Tier::Landlock {
+        if ruleset.is_none() && spec.tier == Tier::Landlock {
             return Err(no_landlock());
         }
         let root = rustix::process::geteuid().is_root();
@@ -278,7 +320,7 @@ impl<'a> Supervisor<'a> {
         } else {
             CapabilitySet::empty()
         };
-        // Without a view of its own a command has no /tmp either.
+        // Without a private view, `/tmp` is the machine's, so commands get another directory for temporary files.
         let temporary = match &broker {
             Some(broker) => Some(broker.private.temporary()),
             None => spec.scratch.clone().filter(|_| spec.tier == Tier::Landlock),
@@ -292,17 +334,17 @@ impl<'a> Supervisor<'a> {
             .chain([&spec.root])
             .cloned()
             .collect();
-        let terms = Terms {
+        let setup = SessionSetup {
             spec,
             filters,
-            fence,
+            ruleset,
             capabilities,
             writable,
             temporary,
             broker,
         };
         let port = listener.as_ref().map_or(0, |(port, _)| u32::from(*port));
-        let ready = Report::Ready {
+        let ready = SupervisorReport::Ready {
             port,
             tree: tree.is_some(),
         };
@@ -312,44 +354,49 @@ impl<'a> Supervisor<'a> {
             .chain(tree.as_ref().map(AsFd::as_fd))
             .collect();
         send(control.as_fd(), &ready.encode(), &handles)?;
-        sys::forget_children();
-        if terms.spec.tier != Tier::Namespaces {
+        sys::ignore_children();
+        if setup.spec.tier != Tier::Namespaces {
             adopt_orphans()?;
         }
         Ok(Self {
             control,
-            terms,
+            setup,
             covers,
             running: Vec::new(),
-            places: Vec::new(),
+            enclosures: Vec::new(),
             spare: None,
-            armed: false,
+            needs_cleanup: false,
         })
     }
 
-    /// Until the engine goes away.
+    /// Serves requests and commands until the engine closes the socket; returns the exit code.
     fn serve(&mut self, mut inbox: Inbox) -> i32 {
         loop {
             loop {
-                match inbox
-                    .next()
-                    .and_then(|frame| frame.map(|frame| Request::decode(&frame)).transpose())
-                {
+                match inbox.next().and_then(|frame| {
+                    frame
+                        .map(|frame| SupervisorRequest::decode(&frame))
+                        .transpose()
+                }) {
                     Ok(Some(request)) => self.handle(request, &mut inbox),
                     Ok(None) => break,
                     Err(_) => return 1,
                 }
             }
-            let idle = self.armed && self.running.is_empty();
+            let idle = self.needs_cleanup && self.running.is_empty();
             let killing = self.running.iter().any(|one| one.killed.is_some());
-            let pause = if killing { KILL_LOOK } else { TIDY_AFTER };
+            let pause = if killing {
+                KILL_CHECK_INTERVAL
+            } else {
+                PLACEHOLDER_DELAY
+            };
             let pause = Timespec::try_from(pause).ok().filter(|_| idle || killing);
             let gone: Vec<bool> = {
                 let mut waited = vec![PollFd::new(self.control, PollFlags::IN)];
                 waited.extend(
                     self.running
                         .iter()
-                        .map(|one| PollFd::new(&one.said, PollFlags::IN)),
+                        .map(|one| PollFd::new(&one.status, PollFlags::IN)),
                 );
                 match rustix::event::poll(&mut waited, pause.as_ref()) {
                     Ok(0) if killing => {
@@ -357,7 +404,7 @@ impl<'a> Supervisor<'a> {
                         continue;
                     }
                     Ok(0) => {
-                        self.tidy();
+                        self.remove_placeholders();
                         continue;
                     }
                     Ok(_) => waited.iter().map(|one| !one.revents().is_empty()).collect(),
@@ -371,13 +418,13 @@ impl<'a> Supervisor<'a> {
             {
                 if let Some(stopped) = self.running[index].paused() {
                     let id = self.running[index].id;
-                    self.say(&Report::Paused { id, stopped });
+                    self.say(&SupervisorReport::Paused { id, stopped });
                     continue;
                 }
                 let one = self.running.swap_remove(index);
                 self.report(one);
                 if self.spare.is_none() {
-                    self.spare = command::prepare(&self.terms, Whom::Command).ok();
+                    self.spare = command::prepare(&self.setup, PrepareFor::Command).ok();
                 }
             }
             if gone[0] && !matches!(inbox.fill(self.control), Ok(true)) {
@@ -387,64 +434,68 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn handle(&mut self, request: Request, inbox: &mut Inbox) {
+    fn handle(&mut self, request: SupervisorRequest, inbox: &mut Inbox) {
         match request {
-            Request::Run(launch) => {
+            SupervisorRequest::Run(launch) => {
                 let id = launch.id;
                 let count = 3 + usize::from(launch.lends_tree);
                 let handles: Option<Vec<OwnedFd>> = (0..count).map(|_| inbox.handle()).collect();
                 let started = handles
-                    .ok_or_else(|| io::Error::other("the command came without its handles"))
+                    .ok_or_else(|| {
+                        io::Error::other(
+                            "the request has no file descriptors for stdin, stdout and stderr",
+                        )
+                    })
                     .and_then(|handles| self.start(launch, &handles));
                 match started {
                     Ok(started) => {
                         self.log(|| format!("command {id} is process {}", started.pid));
                         self.running.push(started);
                     }
-                    Err(err) => self.say(&Report::Failed {
+                    Err(err) => self.say(&SupervisorReport::Failed {
                         id,
                         why: err.into(),
                     }),
                 }
             }
-            Request::Signal { id, signal } => {
-                let kill_all = signal == libc::SIGKILL && self.terms.spec.tier != Tier::Namespaces;
+            SupervisorRequest::Signal { id, signal } => {
+                let kill_all = signal == libc::SIGKILL && self.setup.spec.tier != Tier::Namespaces;
                 if let Some(one) = self.running.iter_mut().find(|one| one.id == id) {
                     one.killed = kill_all.then(Instant::now);
                     sys::kill(one.pid, if kill_all { KILL_ALL } else { signal });
                 }
             }
-            Request::Enclose { id, listeners } => match self.enclose(id, listeners) {
+            SupervisorRequest::Enclose { id, listeners } => match self.enclose(id, listeners) {
                 Ok(listeners) => {
                     let ports = listeners.iter().map(|(port, _)| u32::from(*port)).collect();
                     let handles: Vec<BorrowedFd<'_>> =
                         listeners.iter().map(|(_, socket)| socket.as_fd()).collect();
                     let _ = send(
                         self.control.as_fd(),
-                        &Report::Enclosed { id, ports }.encode(),
+                        &SupervisorReport::Enclosed { id, ports }.encode(),
                         &handles,
                     );
                 }
-                Err(err) => self.say(&Report::Failed {
+                Err(err) => self.say(&SupervisorReport::Failed {
                     id,
                     why: err.into(),
                 }),
             },
-            Request::Leave { id } => self.places.retain(|(known, _)| *known != id),
+            SupervisorRequest::Leave { id } => self.enclosures.retain(|(known, _)| *known != id),
         }
     }
 
-    /// Makes a place for an agent.
+    /// Makes an enclosure for an agent.
     fn enclose(&mut self, id: u32, listeners: u32) -> io::Result<Vec<Listener>> {
-        if self.terms.spec.agent.is_none() {
+        if self.setup.spec.agent.is_none() {
             return Err(io::Error::other("this sandbox has no home for an agent"));
         }
-        if self.places.len() >= MOST_PLACES || listeners as usize > MAX_HANDLES {
+        if self.enclosures.len() >= MAX_ENCLOSURES || listeners as usize > MAX_HANDLES {
             return Err(io::Error::other(
-                "there are too many places for agents already",
+                "too many agents run in this sandbox already",
             ));
         }
-        let (network, listeners) = match (listeners, &self.terms.broker) {
+        let (network, listeners) = match (listeners, &self.setup.broker) {
             (0, _) => (AgentNetwork::Shared, Vec::new()),
             (count, None) => own_network(count)
                 .map(|(network, listeners)| (AgentNetwork::Namespace(network), listeners))?,
@@ -460,94 +511,100 @@ impl<'a> Supervisor<'a> {
                 (AgentNetwork::Brokered(network), listeners)
             }
         };
-        self.places.push((id, network));
-        self.log(|| format!("place {id} has {} listeners", listeners.len()));
+        self.enclosures.push((id, network));
+        self.log(|| format!("enclosure {id} has {} listeners", listeners.len()));
         Ok(listeners)
     }
 
-    fn start(&mut self, launch: Box<Launch>, standard: &[OwnedFd]) -> io::Result<Started> {
-        if self.running.len() >= MOST_COMMANDS {
+    fn start(
+        &mut self,
+        launch: Box<CommandLaunch>,
+        standard: &[OwnedFd],
+    ) -> io::Result<RunningCommand> {
+        if self.running.len() >= MAX_COMMANDS {
             return Err(io::Error::other(format!(
-                "{MOST_COMMANDS} commands run already; stop one first"
+                "{MAX_COMMANDS} commands run already; stop one first"
             )));
         }
         let layered = !launch.layer.is_empty();
         let changed = self
             .covers
             .as_mut()
-            .map_or(Ok(false), |covers| covers.arm(layered))?;
-        self.armed |= changed || !layered;
+            .map_or(Ok(false), |covers| covers.cover_all(layered))?;
+        self.needs_cleanup |= changed || !layered;
         if changed {
-            // It has the mounts of before.
+            // The prepared command has a copy of the mounts from before this change.
             self.drop_spare();
         }
         if launch.place != 0 {
-            let place = self.places.iter().find(|(id, _)| *id == launch.place);
-            let (_, network) =
-                place.ok_or_else(|| io::Error::other("the agent's place was left already"))?;
-            return Ok(command::prepare(&self.terms, Whom::Agent(network))?.start(launch, standard));
+            let enclosure = self.enclosures.iter().find(|(id, _)| *id == launch.place);
+            let (_, network) = enclosure
+                .ok_or_else(|| io::Error::other("the agent's enclosure was removed already"))?;
+            return Ok(
+                command::prepare(&self.setup, PrepareFor::Agent(network))?.start(launch, standard)
+            );
         }
         let ready = match launch.access {
-            // One that only looks is rare enough to be made when it comes.
-            Access::ReadOnly => command::prepare(&self.terms, Whom::Looker)?,
+            // Read-only commands are rare, so none is prepared in advance.
+            Access::ReadOnly => command::prepare(&self.setup, PrepareFor::ReadOnlyCommand)?,
             Access::Write => match self.spare.take() {
                 Some(ready) => ready,
-                None => command::prepare(&self.terms, Whom::Command)?,
+                None => command::prepare(&self.setup, PrepareFor::Command)?,
             },
         };
         Ok(ready.start(launch, standard))
     }
 
     fn drop_spare(&mut self) {
-        // It is gone in a moment, and nobody waits for it.
-        let _ = self.spare.take().map(Ready::discard);
+        // It exits soon, and the kernel reaps it because SIGCHLD is ignored.
+        let _ = self.spare.take().map(PreparedCommand::discard);
     }
 
-    /// Kills first processes that were told to kill their commands and did not in time. What they leave comes to this
-    /// process.
+    /// Kills first processes that were asked to kill their command and are not done in time. The supervisor then adopts
+    /// the processes that they leave.
     fn kill_first_processes(&mut self) {
         for one in self
             .running
             .iter()
-            .filter(|one| one.killed.is_some_and(|at| at.elapsed() > KILL_TIME))
+            .filter(|one| one.killed.is_some_and(|at| at.elapsed() > KILL_TIMEOUT))
         {
             sys::kill(one.pid, libc::SIGKILL);
         }
     }
 
-    /// Kills what a first process left that was killed itself.
-    fn kill_strays(&self) {
-        if self.terms.spec.tier == Tier::Namespaces {
+    /// Kills the processes that a killed first process left behind.
+    fn kill_orphans(&self) {
+        if self.setup.spec.tier == Tier::Namespaces {
             return;
         }
         let known: Vec<i32> = self
             .running
             .iter()
             .map(|one| one.pid)
-            .chain(self.spare.as_ref().map(Ready::pid))
+            .chain(self.spare.as_ref().map(PreparedCommand::pid))
             .collect();
-        let until = Instant::now() + KILL_TIME;
+        let until = Instant::now() + KILL_TIMEOUT;
         loop {
-            let strays = processes::family_but(&known);
-            if strays.is_empty() || until < Instant::now() {
+            let orphans = processes::descendants_except(&known);
+            if orphans.is_empty() || until < Instant::now() {
                 return;
             }
-            processes::signal_all(&strays, libc::SIGKILL);
+            processes::signal_all(&orphans, libc::SIGKILL);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn report(&self, one: Started) {
+    fn report(&self, one: RunningCommand) {
         let id = one.id;
         if let Some(covers) = &self.covers {
-            covers.sweep();
+            covers.remove_banned();
         }
         self.say(&match one.ending() {
-            Some(Ok((status, limits))) => Report::Ended { id, status, limits },
-            Some(Err(why)) => Report::Failed { id, why },
+            Some(Ok((status, limits))) => SupervisorReport::Ended { id, status, limits },
+            Some(Err(why)) => SupervisorReport::Failed { id, why },
             None => {
-                self.kill_strays();
-                Report::Ended {
+                self.kill_orphans();
+                SupervisorReport::Ended {
                     id,
                     status: libc::SIGKILL,
                     limits: 0,
@@ -556,21 +613,22 @@ impl<'a> Supervisor<'a> {
         });
     }
 
-    /// Sends a line for the log of developers, if there is one: numbers and kinds, never words of a command.
+    /// Sends a debug log line if the engine wants them. It holds ids and counts, never arguments of a command.
     fn log(&self, line: impl FnOnce() -> String) {
-        if self.terms.spec.log {
-            self.say(&Report::Log { line: line() });
+        if self.setup.spec.log {
+            self.say(&SupervisorReport::Log { line: line() });
         }
     }
 
-    fn say(&self, report: &Report) {
-        // An engine that is gone needs no report; the next read sees its end.
+    fn say(&self, report: &SupervisorReport) {
+        // If the engine is gone, no report is needed; the next read finds out.
         let _ = send(self.control.as_fd(), &report.encode(), &[]);
     }
 
-    /// Ends every command and waits for it: they hold what the janitor needs to be free.
+    /// Kills every command and waits until it is gone, because commands hold the lock and the mounts that the monitor
+    /// needs to be free.
     fn end_all(&mut self) {
-        let signal = if self.terms.spec.tier == Tier::Namespaces {
+        let signal = if self.setup.spec.tier == Tier::Namespaces {
             libc::SIGKILL
         } else {
             KILL_ALL
@@ -578,38 +636,39 @@ impl<'a> Supervisor<'a> {
         for one in &self.running {
             sys::kill(one.pid, signal);
         }
-        let spare = self.spare.take().map(Ready::discard);
-        let until = Instant::now() + KILL_TIME;
+        let spare = self.spare.take().map(PreparedCommand::discard);
+        let until = Instant::now() + KILL_TIMEOUT;
         for pid in self.running.drain(..).map(|one| one.pid).chain(spare) {
-            // One that does not answer is killed, and what it leaves comes to this process.
-            while signal == KILL_ALL && sys::is_there(pid) && Instant::now() < until {
+            // A first process that does not finish in time is killed, and the supervisor adopts the processes that it
+            // leaves.
+            while signal == KILL_ALL && sys::exists(pid) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             sys::kill(pid, libc::SIGKILL);
             sys::wait_for(pid);
         }
-        self.kill_strays();
+        self.kill_orphans();
         if let Some(covers) = &mut self.covers {
-            covers.sweep();
-            // With a list of placeholders the janitor does it, who has no cover in the way.
-            if !covers.listed() {
-                covers.disarm();
+            covers.remove_banned();
+            // With a list on disk the monitor removes the placeholders; it has no mounts in the way.
+            if !covers.has_list() {
+                covers.uncover();
             }
         }
     }
 
-    fn tidy(&mut self) {
-        self.log(|| "no command is left: placeholders are removed".to_owned());
+    fn remove_placeholders(&mut self) {
+        self.log(|| "no command is left; removing placeholders".to_owned());
         if let Some(covers) = &mut self.covers {
-            covers.disarm();
+            covers.uncover();
         }
         self.drop_spare();
-        self.armed = false;
+        self.needs_cleanup = false;
     }
 }
 
-/// Namespaces of its own.
-fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
+/// Moves the supervisor into new namespaces and waits until the monitor has mapped its user ids.
+fn enter_namespaces(spec: &Spec, monitor: &UnixStream) -> Result<(), String> {
     let network = if spec.net == Net::Open {
         0
     } else {
@@ -618,43 +677,45 @@ fn apart(spec: &Spec, janitor: &UnixStream) -> Result<(), String> {
     let spaces =
         libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | network;
     sys::unshare(spaces).map_err(|err| match err.raw_os_error() {
-        // The kernel's own words for this are about disks.
+        // The kernel's text for this error is "no space left on device", which misleads here.
         Some(libc::ENOSPC) => {
             "user namespaces are not available: as many as the system allows are in use".to_owned()
         }
         _ => format!("user namespaces are not available: {err}"),
     })?;
     let mut mapped = [0_u8];
-    (&*janitor)
+    (&*monitor)
         .write_all(&[1])
-        .and_then(|()| (&*janitor).read_exact(&mut mapped))
-        .map_err(|err| format!("the identities of the sandbox were not set: {err}"))?;
+        .and_then(|()| (&*monitor).read_exact(&mut mapped))
+        .map_err(|err| format!("the user ids of the sandbox were not mapped: {err}"))?;
     limit_segments(spec.limits.memory);
     Ok(())
 }
 
-/// Bounds System V segments in the namespace. Kernels before 5.19 refuse that; there they are only watched.
+/// Limits System V shared memory in the namespace. Kernels before 5.19 refuse that; there the first process only counts
+/// the segments.
 fn limit_segments(most: u64) {
     let pages = most / rustix::param::page_size() as u64;
     let _ = std::fs::write("/proc/sys/kernel/shmall", pages.to_string());
     let _ = std::fs::write("/proc/sys/kernel/shmmax", most.to_string());
 }
 
-/// The network inside; the listener where one is asked for, with its port.
+/// Brings up the loopback of the sandbox; returns the listener if the [`Spec`] asks for one.
 fn network(spec: &Spec) -> Result<Option<Listener>, String> {
     if matches!(spec.net, Net::Off | Net::Open) {
         return Ok(None);
     }
-    sys::loopback_up().map_err(|err| format!("the loopback of the sandbox: {err}"))?;
+    sys::loopback_up()
+        .map_err(|err| format!("cannot bring up the loopback of the sandbox: {err}"))?;
     if spec.net == Net::Loopback {
         return Ok(None);
     }
     listen()
         .map(Some)
-        .map_err(|err| format!("the way out: {err}"))
+        .map_err(|err| format!("cannot listen for the proxy: {err}"))
 }
 
-/// A listener, with its port.
+/// A listener with its port.
 type Listener = (u16, std::net::TcpListener);
 
 fn listen() -> io::Result<Listener> {
@@ -662,7 +723,7 @@ fn listen() -> io::Result<Listener> {
     Ok((listener.local_addr()?.port(), listener))
 }
 
-/// A network beside that of the commands, so that nobody but an agent reaches its listeners: a loopback and nothing else.
+/// Makes a network namespace with only a loopback, so that only the agent reaches the listeners in it.
 fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
     let here = || File::open("/proc/self/ns/net").map(OwnedFd::from);
     let commands = here()?;
@@ -674,13 +735,13 @@ fn own_network(listeners: u32) -> io::Result<(OwnedFd, Vec<Listener>)> {
         Ok((here()?, listeners))
     });
     if enter_network(commands.as_fd()).is_err() {
-        // Commands would be where only the agent is to be.
+        // The supervisor is stuck in the agent's network, and commands must not start there.
         sys::exit_now(1);
     }
     made
 }
 
-/// What root keeps: working on files of any owner, and being another user. All of it only inside the view.
+/// Capabilities that root keeps inside the view: to work on files of any owner, and to become another user.
 const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)

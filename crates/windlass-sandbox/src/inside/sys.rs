@@ -1,4 +1,5 @@
-//! The system calls that no crate of ours wraps. Each function is one call and says why it is sound.
+//! System calls that neither the standard library nor rustix wraps. Each function makes one call and states why it is
+//! sound.
 
 use std::ffi::CString;
 use std::io;
@@ -15,25 +16,26 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// A plain fork. The helper has one thread, so that the child may do whatever the parent might.
+/// Forks. The caller must have one thread, so that the child can do everything the parent could. Returns the child's
+/// process id in the parent.
 pub(crate) fn fork() -> io::Result<Option<i32>> {
-    // SAFETY: this process has one thread; nothing can be left locked in the child.
+    // SAFETY: this process has one thread, so no lock can stay locked in the child.
     let pid = checked(unsafe { libc::fork() }.into())?;
     Ok((pid != 0).then_some(pid as i32))
 }
 
-/// Forks into new namespaces; the parent gets the number of the child.
+/// Forks into new namespaces. Returns the child's process id in the parent.
 pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<i32>> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
-    // The older call, because container profiles answer the newer one with an error: they cannot read its arguments.
+    // `clone3` would be newer, but container profiles reject it because they cannot read its arguments.
     // SAFETY: without a stack and without shared memory this is a fork; the process has one thread.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     Ok((pid != 0).then_some(pid as i32))
 }
 
-/// Leaves the namespaces of the parent.
+/// Moves this process into new namespaces.
 pub(crate) fn unshare(namespaces: i32) -> io::Result<()> {
-    // SAFETY: the process has one thread, and takes no pointer.
+    // SAFETY: the process has one thread, and the call takes no pointer.
     checked(unsafe { libc::unshare(namespaces) }.into()).map(drop)
 }
 
@@ -46,7 +48,7 @@ pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) ->
         userns_fd: 0,
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is an empty C string, the struct is of the size that is named.
+    // SAFETY: the path is an empty C string, and the struct has the size that is passed.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -60,25 +62,25 @@ pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, set: u64, recursive: bool) ->
     checked(result).map(drop)
 }
 
-/// Binds this process to Landlock rules.
+/// Applies Landlock rules to this process.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a handle and a number.
+    // SAFETY: the call takes a file descriptor and a number.
     checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })
         .map(drop)
 }
 
-/// Installs a system call filter.
+/// Installs a seccomp filter.
 pub(crate) fn seccomp(program: &[sock_filter]) -> io::Result<()> {
     install_filter(program, 0).map(drop)
 }
 
-/// Installs a system call filter whose notifications arrive on the handle that is returned. A received notification
-/// is interrupted by fatal signals only, so that no call is performed twice.
+/// Installs a seccomp filter and returns the listener for its notifications. Once a notification was received, only a
+/// fatal signal interrupts the suspended call, so no call is performed twice.
 pub(crate) fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
     let flags =
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let handle = install_filter(program, flags)?;
-    // SAFETY: the kernel made this handle for us.
+    // SAFETY: the kernel created this file descriptor for the caller.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
 
@@ -88,7 +90,7 @@ fn install_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<l
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
         filter: program.as_ptr().cast_mut().cast(),
     };
-    // SAFETY: the program lives until the call returns, and the kernel only reads it. Both structs of a statement have
+    // SAFETY: the program lives until the call returns, and the kernel only reads it. Both types of a statement have
     // the kernel's layout.
     checked(unsafe {
         libc::syscall(
@@ -100,8 +102,8 @@ fn install_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<l
     })
 }
 
-/// Every handle from a number on is closed when the next program starts.
-pub(crate) fn close_on_start(first: u32) {
+/// Marks every file descriptor from `first` on as close-on-exec.
+pub(crate) fn close_on_exec_from(first: u32) {
     // SAFETY: numbers only; nothing is closed now.
     unsafe {
         libc::syscall(
@@ -113,7 +115,7 @@ pub(crate) fn close_on_start(first: u32) {
     }
 }
 
-/// Closes every handle but the standard ones and those named: what the parent holds is none of this process's concern.
+/// Closes all file descriptors that were inherited from the parent, except the standard ones and those in `keep`.
 pub(crate) fn keep_only(keep: &[BorrowedFd<'_>]) {
     let mut numbers: Vec<u32> = keep
         .iter()
@@ -123,8 +125,8 @@ pub(crate) fn keep_only(keep: &[BorrowedFd<'_>]) {
     let mut first = 3;
     for number in numbers.into_iter().chain([u32::MAX]) {
         if number > first {
-            // SAFETY: numbers only. The owners of what is closed belong to the parent and are never dropped here,
-            // because this process ends without unwinding.
+            // SAFETY: numbers only. The `OwnedFd` values of the closed descriptors are never dropped here, because this
+            // process exits without unwinding.
             unsafe {
                 libc::syscall(libc::SYS_close_range, first, number - 1, 0);
             }
@@ -133,14 +135,14 @@ pub(crate) fn keep_only(keep: &[BorrowedFd<'_>]) {
     }
 }
 
-/// Puts a handle at a number, for the program that is started next.
-pub(crate) fn place(handle: RawFd, at: RawFd) -> io::Result<()> {
-    // SAFETY: numbers only; the target is standard input, output or error, which nothing here owns.
+/// Duplicates a file descriptor to the number `at`, for the program that is executed next.
+pub(crate) fn dup_to(handle: RawFd, at: RawFd) -> io::Result<()> {
+    // SAFETY: numbers only; the target is stdin, stdout or stderr, which no `OwnedFd` here owns.
     checked(unsafe { libc::dup2(handle, at) }.into()).map(drop)
 }
 
-/// Bounds a resource of this process and all it starts. A lower bound that is there already stays.
-pub(crate) fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+/// Lowers a resource limit of this process and its descendants. A lower limit stays as it is.
+pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, most: u64) {
     let mut now = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -158,9 +160,9 @@ pub(crate) fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     }
 }
 
-/// Blocks signals and gives a handle that reads them.
+/// Blocks signals and returns a file descriptor from which they can be read.
 pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
-    // SAFETY: the set is made by the library before it is used.
+    // SAFETY: the library initializes the set before it is used.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -176,15 +178,15 @@ pub(crate) fn signal_handle(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Unblocks all signals and gives them back their usual meaning, for a program that is started next.
-/// A write to a pipe without a reader is an error, as in every Rust program once its `main` runs.
+/// Ignores SIGPIPE, so that a write to a pipe without a reader is an error, as in every Rust program once its `main`
+/// runs.
 pub(crate) fn ignore_broken_pipes() {
     // SAFETY: the helper has one thread, and no handler is replaced.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-pub(crate) fn usual_signals() {
-    // SAFETY: the set is made by the library before it is used; signal numbers out of range are refused by it.
+pub(crate) fn reset_signals() {
+    // SAFETY: the library initializes the set before it is used, and rejects signal numbers that are out of range.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -193,46 +195,46 @@ pub(crate) fn usual_signals() {
     }
 }
 
-/// One signal from a signal handle, if there is one.
+/// Reads one pending signal, if there is one.
 pub(crate) fn next_signal(handle: BorrowedFd<'_>) -> Option<i32> {
-    // SAFETY: plain numbers.
+    // SAFETY: the struct consists of numbers.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: at most one struct is read into one struct.
+    // SAFETY: at most the size of the struct is read into it.
     let got = unsafe { libc::read(handle.as_raw_fd(), (&raw mut info).cast(), size) };
     (got == size as isize).then_some(info.ssi_signo as i32)
 }
 
-/// What became of a child.
+/// The result of [`reap`].
 pub(crate) enum Reaped {
-    /// One ended: its number and status.
+    /// A child exited: its process id and wait status.
     One(i32, i32),
-    /// None ended, and some are there.
+    /// There are children, and none has exited.
     NotYet,
-    /// There is none.
-    Nobody,
+    /// There are no children.
+    NoChildren,
 }
 
-/// Any child that ended.
+/// Reaps any child that exited, without blocking.
 pub(crate) fn reap() -> Reaped {
     let mut status = 0;
     // SAFETY: the status goes into a local number.
     match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
         0 => Reaped::NotYet,
         pid if pid > 0 => Reaped::One(pid, status),
-        _ => Reaped::Nobody,
+        _ => Reaped::NoChildren,
     }
 }
 
-/// Children are gone when they end, without being waited for.
-pub(crate) fn forget_children() {
+/// Makes the kernel reap children by itself.
+pub(crate) fn ignore_children() {
     // SAFETY: numbers only.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
     }
 }
 
-/// Waits for one child.
+/// Waits for one child and returns its wait status.
 pub(crate) fn wait_for(pid: i32) -> i32 {
     let mut status = 0;
     // SAFETY: the status goes into a local number.
@@ -242,7 +244,7 @@ pub(crate) fn wait_for(pid: i32) -> i32 {
     status
 }
 
-/// Signals a process; `-1` is every process of this process namespace but the first.
+/// Signals a process; `-1` means every process of this process namespace but the first.
 pub(crate) fn kill(pid: i32, signal: i32) {
     // SAFETY: numbers only.
     unsafe {
@@ -256,28 +258,28 @@ pub(crate) fn signal_thread(process: i32, thread: i32, signal: i32) -> io::Resul
     checked(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) }).map(drop)
 }
 
-/// Signals the process that a handle stands for.
+/// Signals the process that a pidfd refers to.
 pub(crate) fn signal_by_handle(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let handle = process.as_raw_fd();
     // SAFETY: numbers only, and no data with the signal.
     checked(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle, signal, 0, 0) }).map(drop)
 }
 
-/// Whether there is a process of this number, also one that has ended and was not waited for.
-pub(crate) fn is_there(pid: i32) -> bool {
+/// Returns whether a process has this id; a zombie counts.
+pub(crate) fn exists(pid: i32) -> bool {
     // SAFETY: numbers only; no signal is sent.
     unsafe { libc::kill(pid, 0) == 0 }
 }
 
-/// Ends this process at once, without running anything of the parent's.
+/// Exits at once, without running destructors or exit handlers that were inherited from the parent.
 pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: ends the process.
+    // SAFETY: the call takes a number and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// Brings the loopback of this network namespace up.
+/// Brings up the loopback of this network namespace.
 pub(crate) fn loopback_up() -> io::Result<()> {
-    // SAFETY: the request holds a name that ends with a zero and flags; the socket is closed at the end.
+    // SAFETY: the request holds a name that ends with a zero, and flags; the socket is closed at the end.
     unsafe {
         let socket =
             checked(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
@@ -291,7 +293,7 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// Replaces this process by a program; only returns when it cannot.
+/// Replaces this process by a program; returns only on failure.
 pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter()
@@ -307,24 +309,24 @@ pub(crate) fn exec(path: &CString, argv: &[CString], env: &[CString]) -> io::Err
     io::Error::last_os_error()
 }
 
-/// Takes the next notification; waits for one.
+/// Waits for the next notification and receives it.
 pub(crate) fn notification(listener: BorrowedFd<'_>) -> io::Result<libc::seccomp_notif> {
-    // SAFETY: all fields are plain numbers; the kernel demands that they are zero.
+    // SAFETY: all fields are numbers; the kernel requires them to be zero.
     let mut one: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct is the one that this request fills.
-    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &mut one) }.map(|()| one)
+    // SAFETY: this request fills this struct.
+    unsafe { listener_request(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &mut one) }.map(|()| one)
 }
 
-/// A request to the listener of notifications.
+/// Makes a request to a notification listener.
 ///
 /// # Safety
 /// `T` is the struct that the kernel reads and writes for this request.
-unsafe fn of_listener<T>(
+unsafe fn listener_request<T>(
     listener: BorrowedFd<'_>,
     request: libc::Ioctl,
     with: &mut T,
 ) -> io::Result<()> {
-    // SAFETY: the caller says that the struct fits, and it lives until the call returns.
+    // SAFETY: the caller guarantees that the struct fits, and it lives until the call returns.
     let done = unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut *with) };
     checked(done.into()).map(drop)
 }
@@ -342,7 +344,7 @@ pub(crate) fn answer(
     respond(listener, id, val, error, 0)
 }
 
-/// Has the kernel perform the call.
+/// Answers a notification with "continue": the kernel performs the call.
 pub(crate) fn let_through(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
     respond(listener, id, 0, 0, flags)
@@ -355,11 +357,11 @@ fn respond(listener: BorrowedFd<'_>, id: u64, val: i64, error: i32, flags: u32) 
         error,
         flags,
     };
-    // SAFETY: the struct is the one that this request reads.
-    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) }
+    // SAFETY: this request reads this struct.
+    unsafe { listener_request(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) }
 }
 
-/// Puts a handle into the process that waits, and answers its call with the handle's number there.
+/// Adds a file descriptor to the suspended process and answers its call with the number there.
 pub(crate) fn give_handle(
     listener: BorrowedFd<'_>,
     id: u64,
@@ -377,11 +379,11 @@ pub(crate) fn give_handle(
             0
         },
     };
-    // SAFETY: the struct is the one that this request reads.
-    unsafe { of_listener(listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, &mut request) }
+    // SAFETY: this request reads this struct.
+    unsafe { listener_request(listener, libc::SECCOMP_IOCTL_NOTIF_ADDFD, &mut request) }
 }
 
-/// Whether the call of a notification still waits.
+/// Returns whether the call of a notification is still suspended.
 pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the request reads one number.
     unsafe {
@@ -393,36 +395,36 @@ pub(crate) fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     }
 }
 
-/// A socket.
+/// Creates a socket; always close-on-exec.
 pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: numbers only; the kernel made the handle for us.
+    // SAFETY: numbers only; the kernel creates the file descriptor for the caller.
     let handle =
         checked(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) }.into())?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
 
-/// Connects a socket to an address in the kernel's own form.
+/// Connects a socket to an address in the kernel's format.
 pub(crate) fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     let len = address.len() as libc::socklen_t;
-    // SAFETY: the kernel reads as many bytes as it is told, which are there.
+    // SAFETY: the kernel reads `len` bytes, which exist.
     checked(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into())
         .map(drop)
 }
 
-/// Binds a socket to an address in the kernel's own form.
+/// Binds a socket to an address in the kernel's format.
 pub(crate) fn bind(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     let len = address.len() as libc::socklen_t;
-    // SAFETY: the kernel reads as many bytes as it is told, which are there.
+    // SAFETY: the kernel reads `len` bytes, which exist.
     checked(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), len) }.into())
         .map(drop)
 }
 
-/// The address that a socket is bound to, in the kernel's own form.
+/// Returns the address that a socket is bound to, in the kernel's format.
 pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut address = vec![0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = address.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most as many bytes as there are, and says how many.
+    // SAFETY: the kernel writes at most as many bytes as there are, and returns their number.
     checked(
         unsafe {
             libc::getsockname(
@@ -437,27 +439,27 @@ pub(crate) fn bound_to(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(address)
 }
 
-/// Opens the other end of a terminal that `/dev/ptmx` made.
-pub(crate) fn other_end(terminal: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// Unlocks a pseudoterminal that `/dev/ptmx` created and opens its slave end.
+pub(crate) fn slave_end(terminal: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (locked, flags) = (0_i32, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
     // SAFETY: the request reads one number.
     checked(
         unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSPTLCK, &raw const locked) }.into(),
     )?;
-    // SAFETY: a handle and numbers; the kernel made the new handle for us.
+    // SAFETY: a file descriptor and numbers; the kernel creates the new descriptor for the caller.
     let handle =
         checked(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as RawFd) })
 }
 
-/// Sets the times of what a handle is, also of a symlink; none is now.
+/// Sets the times of an open file, which may be a symlink; `None` means now.
 pub(crate) fn set_times(
     handle: BorrowedFd<'_>,
     times: Option<&[libc::timespec; 2]>,
 ) -> io::Result<()> {
     let times = times.map_or(std::ptr::null(), |times| times.as_ptr());
-    // SAFETY: the path is an empty C string; the times are two or none.
+    // SAFETY: the path is an empty C string; `times` points to two structs or is null.
     checked(
         unsafe { libc::utimensat(handle.as_raw_fd(), c"".as_ptr(), times, libc::AT_EMPTY_PATH) }
             .into(),
@@ -465,7 +467,7 @@ pub(crate) fn set_times(
     .map(drop)
 }
 
-/// Numbers that this process and those it forks read and write together.
+/// Numbers in memory that this process shares with the processes it forks.
 pub(crate) struct SharedNumbers {
     first: *const std::sync::atomic::AtomicU64,
     count: usize,
@@ -477,7 +479,7 @@ impl SharedNumbers {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: a new mapping of its own; it is zeroed and aligned to a page.
+        // SAFETY: this creates a new mapping, which is zeroed and aligned to a page.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -498,14 +500,14 @@ impl SharedNumbers {
     }
 
     pub(crate) fn all(&self) -> &[std::sync::atomic::AtomicU64] {
-        // SAFETY: so many numbers were mapped, and they stay as long as this value does.
+        // SAFETY: `count` numbers were mapped, and the mapping lives as long as this value.
         unsafe { std::slice::from_raw_parts(self.first, self.count) }
     }
 }
 
 impl Drop for SharedNumbers {
     fn drop(&mut self) {
-        // SAFETY: this is the whole mapping, and nobody borrows from it any more.
+        // SAFETY: this is the whole mapping, and nothing borrows from it any more.
         unsafe {
             libc::munmap(self.first.cast_mut().cast(), self.count * size_of::<u64>());
         }

@@ -1,5 +1,10 @@
-//! What commands see: a root in memory that shows the system, the workspace and the granted paths, and nothing else.
-//! Sources are taken hold of before the old root goes, and attached without ever following a link on the way.
+//! Builds the file system that commands see: a new root in memory (tmpfs) with the system directories, the workspace
+//! and the granted paths mounted in it, and nothing else.
+//!
+//! The order matters. All sources are opened as detached mounts while the old root is still there ([`open_sources`]).
+//! Then the new root is built, the sources are attached, hidden paths are masked, and `pivot_root` makes it the root of
+//! this process ([`enter`]). Paths are resolved component by component without following symlinks, so that no symlink
+//! in the workspace can redirect a mount.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,12 +15,12 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
 };
 
-use super::covers::look;
-use super::layer::{Parts, handle_path, open_folder};
+use super::covers::open_if_present;
+use super::overlay::{OverlayDirs, handle_path, open_folder};
 use super::{Refusal, sys};
 use crate::spec::{AGENT_HOME, Access, AgentHome, Spec, Tree};
 
-/// Shown as they are, and not writable.
+/// Directories that commands see read-only.
 pub(crate) const SYSTEM: &[&str] = &[
     "/bin",
     "/etc",
@@ -31,32 +36,33 @@ pub(crate) const SYSTEM: &[&str] = &[
     "/sys/devices/system",
     "/sys/fs/cgroup",
 ];
-/// Devices that hold nothing.
+/// Device files that give no access to hardware.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
-/// Where the new root is built; any directory that exists will do, because it is covered only for this process.
-const BUILDING_SITES: &[&str] = &["/tmp", "/mnt", "/usr"];
+/// Directories over which the new root can be mounted while it is built. Any existing one works, because only this
+/// process sees the mount.
+const ROOT_MOUNT_POINTS: &[&str] = &["/tmp", "/mnt", "/usr"];
 
-/// The other place for temporary files: the same as the first, unless something of the person's is below it.
+/// The second directory for temporary files. It is a symlink to `/tmp`, unless a granted path lies below it.
 pub(crate) const VAR_TMP: &str = "/var/tmp";
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 
-/// Where the layers of single commands are in the view; each command takes it away before its program starts.
+/// The path of the overlays of single commands in the view. Each first process unmounts it before its program starts.
 pub(crate) const COMMAND_LAYERS: &str = "/.windlass/layers";
 const BLANK_FILE: &str = "/.windlass/blank";
 const BLANK_FOLDER: &str = "/.windlass/nothing";
 
-/// A file that cannot be opened and an empty directory, to stand in the place of others. They are in the view, because
-/// not every kernel copies a mount that is nowhere.
+/// A file that cannot be opened and an empty directory, which are mounted over paths to hide them. They lie in the
+/// view, because not every kernel can clone a detached mount.
 pub(crate) struct Blanks {
     file: OwnedFd,
     folder: OwnedFd,
 }
 
 impl Blanks {
-    /// Those of the view that this process is in.
+    /// Opens those of the view that this process is in.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |path: &str| rustix::fs::open(path, flags, Mode::empty());
@@ -67,22 +73,22 @@ impl Blanks {
     }
 }
 
-/// A source that was taken hold of.
-struct Held {
+/// A source that was opened before the old root goes away.
+struct ViewSource {
     at: PathBuf,
-    what: What,
+    what: SourceKind,
 }
 
-enum What {
-    /// A copy of a mount tree, ready to be attached.
+enum SourceKind {
+    /// A clone of a mount tree, ready to be attached.
     Tree { mount: OwnedFd, folder: bool },
-    /// A symbolic link.
+    /// A symlink with its target.
     Link(PathBuf),
-    /// The home directory, empty.
+    /// An empty home directory.
     Home,
-    /// A private layer over a directory, or nothing.
-    Layered(Parts),
-    /// A cache: a private layer over it as well as it goes.
+    /// A private overlay; building the view fails if it cannot be mounted.
+    Layered(OverlayDirs),
+    /// A cache directory with a private overlay, if that can be mounted.
     Cache {
         lower: Option<OwnedFd>,
         upper: Option<OwnedFd>,
@@ -90,70 +96,72 @@ enum What {
     },
 }
 
-/// What was built.
-pub(crate) struct Built {
+/// A view that was built and entered.
+pub(crate) struct BuiltView {
     pub(crate) blanks: Blanks,
-    /// The tree at the workspace's path, where it is not the workspace itself; without anything that lies over it.
+    /// The directory at the workspace's path, if it is not the workspace itself, without the mounts over parts of it.
     pub(crate) tree: Option<OwnedFd>,
 }
 
 /// Builds the view and makes it the root of this process.
-pub(crate) fn build(spec: &Spec) -> Result<Built, Refusal> {
+pub(crate) fn build(spec: &Spec) -> Result<BuiltView, Refusal> {
     let step = |what: &'static str| move |err: io::Error| format!("{what}: {err}");
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change("/", private)
-        .map_err(|err| format!("the mounts cannot be made private: {err}"))?;
-    let held = hold_all(spec)?;
-    let root = empty_root().map_err(step("an empty root cannot be made"))?;
-    let site = Site { root: root.as_fd() };
-    let blanks = site
-        .furnish(spec)
-        .map_err(step("the private directories cannot be made"))?;
+        .map_err(|err| format!("cannot make the mounts private: {err}"))?;
+    let held = open_sources(spec)?;
+    let root = empty_root().map_err(step("cannot mount an empty root"))?;
+    let builder = RootBuilder { root: root.as_fd() };
+    let blanks = builder
+        .add_private_dirs(spec)
+        .map_err(step("cannot create the private directories"))?;
     let mut tree = None;
     for one in held {
         let (at, workspace) = (
-            format!("`{}` cannot be shown", one.at.display()),
+            format!("cannot mount `{}`", one.at.display()),
             one.at == spec.root,
         );
-        site.attach(one).map_err(|why| why.about(&at))?;
+        builder.attach(one).map_err(|why| why.about(&at))?;
         if workspace {
-            tree = site
-                .finish_tree(spec)
-                .map_err(step("the tree cannot be handed out"))?;
+            tree = builder
+                .finish_workspace(spec)
+                .map_err(step("cannot clone the workspace's mount"))?;
         }
     }
     for path in &spec.hide {
-        site.hide(path, &blanks)
-            .map_err(|err| format!("`{}` cannot be hidden: {err}", path.display()))?;
+        builder
+            .hide(path, &blanks)
+            .map_err(|err| format!("cannot hide `{}`: {err}", path.display()))?;
     }
-    site.close(spec)
-        .map_err(step("the home directory cannot be closed"))?;
-    enter(root.as_fd()).map_err(step("the view cannot be entered"))?;
-    Ok(Built { blanks, tree })
+    builder
+        .make_home_read_only(spec)
+        .map_err(step("cannot make the home directory read-only"))?;
+    enter(root.as_fd()).map_err(step("cannot enter the view"))?;
+    Ok(BuiltView { blanks, tree })
 }
 
-/// Everything that will be shown, parents before what lies in them.
-fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
+/// Opens everything that commands will see, parents before their children.
+fn open_sources(spec: &Spec) -> Result<Vec<ViewSource>, Refusal> {
     let mut held =
-        hold_granted(spec).map_err(|err| format!("a part of the view cannot be had: {err}"))?;
-    // A home below a directory of the system, such as /opt, comes after that directory.
+        open_granted(spec).map_err(|err| format!("cannot open a part of the view: {err}"))?;
+    // A home below a system directory, such as /opt, must be mounted after that directory.
     if let Some(home) = home_of(spec).filter(|home| is_in_system(home)) {
-        let (at, what) = (home.to_owned(), What::Home);
-        held.insert(0, Held { at, what });
+        let (at, what) = (home.to_owned(), SourceKind::Home);
+        held.insert(0, ViewSource { at, what });
     }
     if let Some(home) = &spec.agent {
-        held.extend(hold_home(home)?);
+        held.extend(open_agent_home(home)?);
     }
     for one in &spec.layers {
-        let what = What::Layered(Parts::hold(&one.at, &one.upper, &one.work)?);
-        held.push(Held {
+        let what = SourceKind::Layered(OverlayDirs::open(&one.at, &one.upper, &one.work)?);
+        held.push(ViewSource {
             at: one.at.clone(),
             what,
         });
     }
-    let workspace = |from: &Path| -> Result<What, Refusal> {
-        let why = |err| format!("the workspace cannot be had: `{}`: {err}", from.display());
-        Ok(hold_needed(from, NO_SUID | NO_DEV, why)?.what)
+    let workspace = |from: &Path| -> Result<SourceKind, Refusal> {
+        let why = |err| format!("cannot open the workspace `{}`: {err}", from.display());
+        Ok(open_required(from, NO_SUID | NO_DEV, why)?.what)
     };
     let what = match &spec.tree {
         Tree::Itself => workspace(&spec.root)?,
@@ -162,9 +170,11 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
             upper,
             work,
             between,
-        } => What::Layered(Parts::hold(&spec.root, upper, work)?.over(between.as_deref())?),
+        } => SourceKind::Layered(
+            OverlayDirs::open(&spec.root, upper, work)?.over(between.as_deref())?,
+        ),
     };
-    held.push(Held {
+    held.push(ViewSource {
         at: spec.root.clone(),
         what,
     });
@@ -172,9 +182,9 @@ fn hold_all(spec: &Spec) -> Result<Vec<Held>, Refusal> {
     Ok(held)
 }
 
-/// The system, and what is granted. What lies in a tree of its own is there already, and must not be shown as it is
-/// outside.
-fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
+/// Opens the system directories and the granted paths. Leaves out granted paths in a copy or an overlay: they exist
+/// there already, and the original must not be visible.
+fn open_granted(spec: &Spec) -> io::Result<Vec<ViewSource>> {
     let own = spec
         .layers
         .iter()
@@ -184,25 +194,28 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
     let granted = |path: &&PathBuf| !own.iter().any(|own| path.starts_with(own));
     let mut held = Vec::new();
     for place in SYSTEM {
-        held.extend(hold(Path::new(place), READ_ONLY | NO_SUID | NO_DEV)?);
+        held.extend(open_source(Path::new(place), READ_ONLY | NO_SUID | NO_DEV)?);
     }
-    // A view of processes must be there already for one of a command's own to be mounted over it.
-    held.extend(hold(Path::new("/proc"), READ_ONLY | NO_SUID | NO_DEV)?);
+    // The kernel mounts a command's own `/proc` only if another one is already visible.
+    held.extend(open_source(
+        Path::new("/proc"),
+        READ_ONLY | NO_SUID | NO_DEV,
+    )?);
     for device in DEVICES {
-        held.extend(hold(&Path::new("/dev").join(device), NO_SUID)?);
+        held.extend(open_source(&Path::new("/dev").join(device), NO_SUID)?);
     }
     for place in spec.read.iter().filter(granted) {
-        held.extend(hold(place, READ_ONLY | NO_SUID | NO_DEV)?);
+        held.extend(open_source(place, READ_ONLY | NO_SUID | NO_DEV)?);
     }
     for (number, place) in spec.caches.iter().filter(granted).enumerate() {
-        held.push(hold_cache(place, spec.scratch.as_deref(), number)?);
+        held.push(open_cache(place, spec.scratch.as_deref(), number)?);
     }
     for place in spec.write.iter().filter(granted) {
-        held.extend(hold(place, NO_SUID | NO_DEV)?);
+        held.extend(open_source(place, NO_SUID | NO_DEV)?);
     }
     if let Some(place) = &spec.command_layers {
-        let found = hold(place, NO_SUID | NO_DEV)?;
-        held.extend(found.map(|one| Held {
+        let found = open_source(place, NO_SUID | NO_DEV)?;
+        held.extend(found.map(|one| ViewSource {
             at: COMMAND_LAYERS.into(),
             ..one
         }));
@@ -210,12 +223,12 @@ fn hold_granted(spec: &Spec) -> io::Result<Vec<Held>> {
     Ok(held)
 }
 
-/// The home of an agent, and the files in it that are not its own.
-fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
-    let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<Held, Refusal> {
-        let why = |err| format!("`{}` cannot be shown to the agent: {err}", from.display());
-        let found = hold_needed(from, attributes, why)?;
-        Ok(Held { at, ..found })
+/// Opens the home of an agent and the single files that are mounted in it.
+fn open_agent_home(home: &AgentHome) -> Result<Vec<ViewSource>, Refusal> {
+    let show = |from: &Path, at: PathBuf, attributes: u64| -> Result<ViewSource, Refusal> {
+        let why = |err| format!("cannot show `{}` to the agent: {err}", from.display());
+        let found = open_required(from, attributes, why)?;
+        Ok(ViewSource { at, ..found })
     };
     let mut held = vec![show(&home.from, AGENT_HOME.into(), NO_SUID | NO_DEV)?];
     for (from, name) in &home.files {
@@ -224,7 +237,7 @@ fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
             .all(|part| matches!(part, Component::Normal(_)));
         if !plain || name.file_name().is_none() {
             return Err(Refusal::Invalid(format!(
-                "`{}` is no name in a home",
+                "`{}` is not a relative path in the agent's home",
                 name.display()
             )));
         }
@@ -237,19 +250,19 @@ fn hold_home(home: &AgentHome) -> Result<Vec<Held>, Refusal> {
     Ok(held)
 }
 
-/// Takes hold of a path that must be there.
-fn hold_needed(
+/// Opens a path that must exist.
+fn open_required(
     path: &Path,
     attributes: u64,
     why: impl FnOnce(io::Error) -> String,
-) -> Result<Held, Refusal> {
-    hold(path, attributes)
+) -> Result<ViewSource, Refusal> {
+    open_source(path, attributes)
         .and_then(|one| one.ok_or(io::ErrorKind::NotFound.into()))
         .map_err(|err| Refusal::Invalid(why(err)))
 }
 
-/// Takes hold of a path as it is now; nothing where there is nothing.
-fn hold(path: &Path, attributes: u64) -> io::Result<Option<Held>> {
+/// Opens a path as a detached mount; returns `None` if it does not exist or is not accessible.
+fn open_source(path: &Path, attributes: u64) -> io::Result<Option<ViewSource>> {
     let at = path.to_owned();
     let stat = match rustix::fs::lstat(path) {
         Ok(stat) => stat,
@@ -260,33 +273,33 @@ fn hold(path: &Path, attributes: u64) -> io::Result<Option<Held>> {
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::Symlink {
-        return Ok(Some(Held {
+        return Ok(Some(ViewSource {
             at,
-            what: What::Link(std::fs::read_link(path)?),
+            what: SourceKind::Link(std::fs::read_link(path)?),
         }));
     }
     let mount = clone_tree(rustix::fs::CWD, path, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?;
     if attributes != 0 {
         sys::mount_setattr(mount.as_fd(), attributes, true)?;
     }
-    Ok(Some(Held {
+    Ok(Some(ViewSource {
         at,
-        what: What::Tree {
+        what: SourceKind::Tree {
             mount,
             folder: kind == FileType::Directory,
         },
     }))
 }
 
-fn hold_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<Held> {
+fn open_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<ViewSource> {
     let lower = open_folder(path).ok();
     let layer = |kind: &str| scratch.map(|scratch| scratch.join(format!("{kind}-{number}")));
-    let what = What::Cache {
+    let what = SourceKind::Cache {
         lower,
         upper: layer("upper").map(make_folder).transpose()?,
         work: layer("work").map(make_folder).transpose()?,
     };
-    Ok(Held {
+    Ok(ViewSource {
         at: path.to_owned(),
         what,
     })
@@ -308,7 +321,7 @@ pub(crate) fn clone_tree(at: impl AsFd, path: &Path, extra: OpenTreeFlags) -> io
     Ok(rustix::mount::open_tree(at, path, flags)?)
 }
 
-/// A copy of one mount, without what is mounted in it.
+/// Clones one mount without the mounts below it.
 fn clone_one(mount: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -316,7 +329,7 @@ fn clone_one(mount: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(mount, "", flags)?)
 }
 
-/// Attaches a mount exactly where a handle is.
+/// Attaches a mount exactly at the directory or file that is open as `target`.
 pub(crate) fn attach_at(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(mount, "", target, "", flags)?)
@@ -324,17 +337,17 @@ pub(crate) fn attach_at(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Re
 
 fn empty_root() -> io::Result<OwnedFd> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for site in BUILDING_SITES {
+    for builder in ROOT_MOUNT_POINTS {
         match rustix::mount::mount(
             "tmpfs",
-            *site,
+            *builder,
             "tmpfs",
             MountFlags::NOSUID | MountFlags::NODEV,
             c"mode=0755,size=16m",
         ) {
             Ok(()) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                return Ok(rustix::fs::open(*site, flags, Mode::empty())?);
+                return Ok(rustix::fs::open(*builder, flags, Mode::empty())?);
             }
             Err(err) => last = err.into(),
         }
@@ -342,17 +355,17 @@ fn empty_root() -> io::Result<OwnedFd> {
     Err(last)
 }
 
-/// The root that is being built.
-struct Site<'a> {
+/// The new root while it is being built.
+struct RootBuilder<'a> {
     root: BorrowedFd<'a>,
 }
 
-impl Site<'_> {
-    /// The private directories, and the blanks.
-    fn furnish(&self, spec: &Spec) -> io::Result<Blanks> {
+impl RootBuilder<'_> {
+    /// Creates the private directories, the devices and the blanks.
+    fn add_private_dirs(&self, spec: &Spec) -> io::Result<Blanks> {
         let folder = self.folder(Path::new(BLANK_FOLDER))?;
         let (parent, name) = split(Path::new(BLANK_FILE))?;
-        // A socket that nobody listens at: nobody can open it, root neither, and git passes it over.
+        // A socket without a listener: no process can open it, not even root, and git ignores it.
         rustix::fs::mknodat(
             self.folder(parent)?,
             name,
@@ -362,10 +375,10 @@ impl Site<'_> {
         )?;
         let file = self.file(Path::new(BLANK_FILE))?;
         let size = format!("mode=1777,size={}", spec.limits.temporary);
-        self.memory(Path::new("/tmp"), &size)?;
-        self.memory(Path::new("/dev/shm"), &size)?;
+        self.mount_tmpfs(Path::new("/tmp"), &size)?;
+        self.mount_tmpfs(Path::new("/dev/shm"), &size)?;
         let pts = "newinstance,ptmxmode=0666,mode=620";
-        self.private(
+        self.mount_private(
             Path::new("/dev/pts"),
             "devpts",
             MountFlags::NOSUID | MountFlags::NOEXEC,
@@ -384,19 +397,19 @@ impl Site<'_> {
         self.folder(Path::new("/run"))?;
         let var = self.folder(Path::new("/var"))?;
         if spec.shows_below(Path::new(VAR_TMP)) {
-            self.memory(Path::new(VAR_TMP), &size)?;
+            self.mount_tmpfs(Path::new(VAR_TMP), &size)?;
         } else {
             rustix::fs::symlinkat("/tmp", &var, "tmp")?;
         }
         rustix::fs::symlinkat("/run", &var, "run")?;
         if let Some(home) = home_of(spec).filter(|home| !is_in_system(home)) {
-            self.memory(home, HOME)?;
+            self.mount_tmpfs(home, HOME)?;
         }
         Ok(Blanks { file, folder })
     }
 
-    /// What was only writable while it was furnished.
-    fn close(&self, spec: &Spec) -> io::Result<()> {
+    /// Makes the home directory read-only, now that everything is mounted in it.
+    fn make_home_read_only(&self, spec: &Spec) -> io::Result<()> {
         let Some(home) = home_of(spec) else {
             return Ok(());
         };
@@ -407,12 +420,18 @@ impl Site<'_> {
         )
     }
 
-    /// A file system in memory at a path.
-    fn memory(&self, at: &Path, options: &str) -> io::Result<()> {
-        self.private(at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)
+    /// Mounts a tmpfs at a path.
+    fn mount_tmpfs(&self, at: &Path, options: &str) -> io::Result<()> {
+        self.mount_private(at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)
     }
 
-    fn private(&self, at: &Path, kind: &str, flags: MountFlags, data: &str) -> io::Result<()> {
+    fn mount_private(
+        &self,
+        at: &Path,
+        kind: &str,
+        flags: MountFlags,
+        data: &str,
+    ) -> io::Result<()> {
         let target = self.folder(at)?;
         let data = std::ffi::CString::new(data)?;
         Ok(rustix::mount::mount(
@@ -424,7 +443,7 @@ impl Site<'_> {
         )?)
     }
 
-    fn attach(&self, held: Held) -> Result<(), Refusal> {
+    fn attach(&self, held: ViewSource) -> Result<(), Refusal> {
         let target = |folder: bool| {
             if folder {
                 self.folder(&held.at)
@@ -433,27 +452,29 @@ impl Site<'_> {
             }
         };
         match held.what {
-            What::Link(to) => {
+            SourceKind::Link(to) => {
                 let (parent, name) = split(&held.at)?;
                 match rustix::fs::symlinkat(to, self.folder(parent)?, name) {
                     Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
                     Err(err) => Err(err.into()),
                 }
             }
-            What::Home => Ok(self.memory(&held.at, HOME)?),
-            What::Tree { mount, folder } => Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?),
-            What::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
-            What::Cache {
+            SourceKind::Home => Ok(self.mount_tmpfs(&held.at, HOME)?),
+            SourceKind::Tree { mount, folder } => {
+                Ok(attach_at(mount.as_fd(), target(folder)?.as_fd())?)
+            }
+            SourceKind::Layered(parts) => parts.mount(|| self.folder(&held.at)).map(drop),
+            SourceKind::Cache {
                 lower: None, upper, ..
-            } => Ok(self.own_folder(&held.at, upper)?),
-            What::Cache {
+            } => Ok(self.mount_new_cache(&held.at, upper)?),
+            SourceKind::Cache {
                 lower: Some(lower),
                 upper,
                 work,
             } => {
                 let lower = match upper.zip(work) {
                     Some((upper, work)) => {
-                        let parts = Parts {
+                        let parts = OverlayDirs {
                             lower,
                             upper,
                             work,
@@ -466,7 +487,7 @@ impl Site<'_> {
                     }
                     None => lower,
                 };
-                // A file system that cannot be layered is shown as it is; then the cache cannot be written.
+                // This file system cannot be under an overlay. Mount the cache itself, read-only.
                 let mount = clone_tree(&lower, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
                 sys::mount_setattr(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEV, true)?;
                 Ok(attach_at(mount.as_fd(), self.folder(&held.at)?.as_fd())?)
@@ -474,9 +495,9 @@ impl Site<'_> {
         }
     }
 
-    /// What is left to do once the workspace's path shows what it is to show: the tree is handed out if it is not the
-    /// workspace itself, and is not writable where nothing is to be.
-    fn finish_tree(&self, spec: &Spec) -> io::Result<Option<OwnedFd>> {
+    /// Finishes the directory at the workspace's path: clones it for the caller if it is not the workspace itself, and
+    /// makes it read-only for a read-only session.
+    fn finish_workspace(&self, spec: &Spec) -> io::Result<Option<OwnedFd>> {
         let shown = self.folder(&spec.root)?;
         let tree = match &spec.tree {
             Tree::Itself => None,
@@ -488,10 +509,10 @@ impl Site<'_> {
         Ok(tree)
     }
 
-    /// A cache that is not there yet: private from the start.
-    fn own_folder(&self, at: &Path, upper: Option<OwnedFd>) -> io::Result<()> {
+    /// Mounts an empty private directory for a cache that does not exist yet.
+    fn mount_new_cache(&self, at: &Path, upper: Option<OwnedFd>) -> io::Result<()> {
         let Some(upper) = upper else {
-            return self.memory(at, "mode=0755");
+            return self.mount_tmpfs(at, "mode=0755");
         };
         let mount = clone_tree(&upper, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
         sys::mount_setattr(mount.as_fd(), NO_SUID | NO_DEV, false)?;
@@ -499,15 +520,15 @@ impl Site<'_> {
     }
 
     fn hide(&self, path: &Path, blanks: &Blanks) -> io::Result<()> {
-        // Links lead nowhere new here, so they are not followed.
+        // Symlinks are not followed: their targets are hidden under their own paths.
         let inside = path.strip_prefix("/").unwrap_or(path);
-        match look(self.root, inside)? {
+        match open_if_present(self.root, inside)? {
             Some(target) => cover_with(blanks, target.as_fd()),
             None => Ok(()),
         }
     }
 
-    /// The directory at a path, made where it is missing.
+    /// Opens the directory at a path, and creates it if it is missing.
     fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut at = self.root.try_clone_to_owned()?;
         for part in path.components() {
@@ -526,7 +547,7 @@ impl Site<'_> {
         Ok(at)
     }
 
-    /// The file at a path, made where it is missing, to be covered.
+    /// Opens the file at a path as a mount point, and creates it if it is missing.
     fn file(&self, path: &Path) -> io::Result<OwnedFd> {
         let (parent, name) = split(path)?;
         let parent = self.folder(parent)?;
@@ -547,7 +568,7 @@ impl Site<'_> {
     }
 }
 
-/// Puts an empty file or directory over what a handle is.
+/// Mounts an empty directory, or a file that cannot be opened, over `target`.
 pub(crate) fn cover_with(blanks: &Blanks, target: BorrowedFd<'_>) -> io::Result<()> {
     let stat = rustix::fs::statat(target, "", AtFlags::EMPTY_PATH)?;
     let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -566,17 +587,17 @@ fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
     sys::mount_setattr(here.as_fd(), READ_ONLY | NO_SUID | NO_DEV, false)
 }
 
-/// A home that is shown empty: none where the workspace itself holds it.
+/// Returns the home directory that is shown empty; `None` if it lies in the workspace.
 fn home_of(spec: &Spec) -> Option<&Path> {
     spec.home
         .as_deref()
         .filter(|home| home.parent().is_some() && !home.starts_with(&spec.root))
 }
 
-/// Options of the file system that is the home.
+/// Mount options of the empty home directory.
 const HOME: &str = "mode=0755,size=16m";
 
-/// Whether a path lies in a directory of the system that is shown as it is.
+/// Returns whether a path lies below one of the system directories.
 fn is_in_system(path: &Path) -> bool {
     SYSTEM
         .iter()
@@ -589,7 +610,7 @@ fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
-/// Freezes what a handle is: a copy of itself over itself that cannot be written.
+/// Mounts `target` over itself, so that it cannot be renamed or removed; read-only unless `writable`.
 pub(crate) fn freeze(target: BorrowedFd<'_>, writable: bool) -> io::Result<()> {
     let mount = clone_tree(target, Path::new(""), OpenTreeFlags::AT_EMPTY_PATH)?;
     if !writable {

@@ -1,4 +1,4 @@
-//! What the tests of real sandboxes share: the helper, and commands that are run to their end.
+//! Functions that the tests of real sandboxes share: the helper, and running commands to their end.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::fs;
@@ -7,8 +7,9 @@ use std::path::Path;
 
 use windlass_sandbox::{Access, Ended, Helper, SandboxError, Session, Standard};
 
-/// A line that is started as one that only looks.
-pub(crate) const LOOK: &str = "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
+/// A command line for a read-only command.
+pub(crate) const READ_ONLY_LINE: &str =
+    "cat README.md; echo x > new; echo x > /tmp/t && cat /tmp/t";
 
 pub(crate) fn helper() -> Helper {
     Helper::new(std::env::current_exe().unwrap())
@@ -36,7 +37,7 @@ pub(crate) fn try_run(
         ("LC_ALL".into(), "C".into()),
     ];
     let (done, ended) = std::sync::mpsc::channel();
-    let access = if argv.last().is_some_and(|line| line == LOOK) {
+    let access = if argv.last().is_some_and(|line| line == READ_ONLY_LINE) {
         Access::ReadOnly
     } else {
         Access::Write
@@ -61,8 +62,8 @@ pub(crate) fn wait_until(what: impl Fn() -> bool) {
     panic!("it did not come to be");
 }
 
-/// A command whose processes start others and write all the time does nothing while it is paused, and goes on
-/// afterwards. It can be killed while it is paused; then it is gone.
+/// Checks that a command whose processes fork and write all the time does nothing while it is paused, and continues
+/// afterwards. It can be killed while it is paused.
 #[track_caller]
 pub(crate) fn check_pause(session: &Session, dir: &Path) {
     let line = "beat() { while :; do date +%N > beat; done; }; beat & (beat) & setsid bash -c 'while :; do (:); done' & wait";
@@ -95,7 +96,7 @@ pub(crate) fn check_pause(session: &Session, dir: &Path) {
         assert_eq!(pause(), Ok(true), "everything stopped");
         assert_eq!(pause(), Ok(true), "and stays so");
         let before = beat();
-        // Another command of the sandbox runs beside it, long enough for many beats.
+        // Another command of the sandbox runs at the same time, long enough for many writes of the first.
         let (other, _) = run(session, dir, "seq 1 50000 | sort -R | wc -l");
         assert!(other.status.success());
         assert_eq!(beat(), before);

@@ -1,22 +1,22 @@
-//! Socket addresses as the kernel reads them, and where a command may bind and connect.
+//! Parses socket addresses as the kernel does, and decides where a command may bind and connect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::notify::Errno;
 use crate::spec::Net;
 
-/// The longest address of any family.
+/// The length of the longest address of any family.
 pub(super) const MAX_LEN: usize = size_of::<libc::sockaddr_storage>();
 
-/// An address of a command.
+/// A socket address of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     Internet(IpAddr, u16),
-    /// A socket with a name in the file system.
+    /// A Unix socket with a path.
     Path(Vec<u8>),
-    /// A socket with a name of its own outside of the file system; an empty one asks for a name.
+    /// A Unix socket in the abstract namespace; with an empty name the kernel chooses one.
     Abstract(Vec<u8>),
-    /// Any other family, with its number.
+    /// Any other family, by its number.
     Other(u16),
 }
 
@@ -61,13 +61,13 @@ impl Address {
     }
 }
 
-/// A socket of the file system, by a path that fits into an address.
+/// Encodes the address of a Unix socket. The path must fit into an address.
 pub(super) fn unix(path: &str) -> Vec<u8> {
     let family = libc::AF_UNIX as u16;
     [&family.to_ne_bytes(), path.as_bytes(), &[0]].concat()
 }
 
-/// The same address with another IP address of its family.
+/// Replaces the IP address by another one of the same family.
 pub(super) fn with_ip(bytes: &[u8], ip: IpAddr) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     match ip {
@@ -89,8 +89,8 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// The address that a server of the command binds instead of the one it asks for: with a private loopback, "any
-/// address" is loopback. A socket for both families gets the loopback of the fourth version, which clients try as well.
+/// Returns the address that a server of the command is bound to instead of the requested one: with a private loopback,
+/// "any address" becomes loopback. A dual-stack socket gets the IPv4 loopback, which clients try as well.
 pub(super) fn server_ip(net: Net, ip: IpAddr, only_v6: bool) -> Result<IpAddr, Errno> {
     match net {
         Net::Open => Ok(ip),
@@ -104,12 +104,12 @@ pub(super) fn server_ip(net: Net, ip: IpAddr, only_v6: bool) -> Result<IpAddr, E
     }
 }
 
-/// Where a connection would go.
+/// The target of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// Anywhere the machine reaches.
+    /// Any host; the network is open.
     Free,
-    /// A port of this machine, which is allowed only to servers of the command itself and of the engine.
+    /// A loopback port, on which only servers of the command itself and of the engine may be reached.
     OwnPort(u16),
 }
 

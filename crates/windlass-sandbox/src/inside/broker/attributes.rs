@@ -1,30 +1,30 @@
-//! Modes, owners and times of files. Landlock does not judge these calls, so the broker performs them, and only on what
-//! lies in a directory that the command may change.
+//! Modes, owners and times of files. Landlock does not restrict these calls, so the broker performs them, but only on
+//! files in directories that the command may change.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid};
 
 use super::super::filter::FCHMODAT2;
-use super::super::layer::handle_path;
-use super::super::notify::{Call, Errno};
+use super::super::notify::{Errno, SuspendedCall};
+use super::super::overlay::handle_path;
 use super::super::sys;
 use super::Broker;
 
-/// Where a program finds its own handles by name.
+/// Paths under which a program finds its own file descriptors.
 const OWN_HANDLES: [&[u8]; 2] = [b"/proc/self/fd/", b"/dev/fd/"];
 
-/// How a call names a file.
-struct Named {
+/// The file that a call names.
+struct NamedFile {
     base: i32,
-    /// The address of the path; none where the base itself is meant.
+    /// The address of the path in the command's memory; `None` if the call is about `base` itself.
     path: Option<u64>,
     follow: bool,
-    /// An empty path stands for the base.
+    /// An empty path means `base`.
     may_be_empty: bool,
 }
 
-impl Named {
+impl NamedFile {
     fn handle(number: u64) -> Self {
         Self {
             base: number as i32,
@@ -56,50 +56,56 @@ impl Named {
 }
 
 impl Broker {
-    pub(super) fn change_attributes(&self, call: &Call) -> Result<(), Errno> {
+    pub(super) fn change_attributes(&self, call: &SuspendedCall) -> Result<(), Errno> {
         let [a, b, c, d, e, _] = call.args;
         match call.number {
-            libc::SYS_fchmod => self.set_mode(call, &Named::handle(a), b),
-            libc::SYS_fchmodat => self.set_mode(call, &Named::at(a, b, 0), c),
-            FCHMODAT2 => self.set_mode(call, &Named::at(a, b, d), c),
-            libc::SYS_fchown => self.set_owner(call, &Named::handle(a), b, c),
-            libc::SYS_fchownat => self.set_owner(call, &Named::at(a, b, e), c, d),
+            libc::SYS_fchmod => self.set_mode(call, &NamedFile::handle(a), b),
+            libc::SYS_fchmodat => self.set_mode(call, &NamedFile::at(a, b, 0), c),
+            FCHMODAT2 => self.set_mode(call, &NamedFile::at(a, b, d), c),
+            libc::SYS_fchown => self.set_owner(call, &NamedFile::handle(a), b, c),
+            libc::SYS_fchownat => self.set_owner(call, &NamedFile::at(a, b, e), c, d),
             libc::SYS_utimensat => {
                 let named = if b == 0 {
-                    Named::handle(a)
+                    NamedFile::handle(a)
                 } else {
-                    Named::at(a, b, d)
+                    NamedFile::at(a, b, d)
                 };
-                self.set_times(call, &named, c, Unit::Nanoseconds)
+                self.set_times(call, &named, c, TimeFormat::Nanoseconds)
             }
             _ => self.change_by_older_call(call),
         }
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn change_by_older_call(&self, call: &Call) -> Result<(), Errno> {
+    fn change_by_older_call(&self, call: &SuspendedCall) -> Result<(), Errno> {
         let [a, b, c, ..] = call.args;
         match call.number {
-            libc::SYS_chmod => self.set_mode(call, &Named::path(a, true), b),
-            libc::SYS_chown => self.set_owner(call, &Named::path(a, true), b, c),
-            libc::SYS_lchown => self.set_owner(call, &Named::path(a, false), b, c),
-            libc::SYS_utimes => self.set_times(call, &Named::path(a, true), b, Unit::Microseconds),
-            libc::SYS_utime => self.set_times(call, &Named::path(a, true), b, Unit::Seconds),
-            libc::SYS_futimesat if b == 0 => {
-                self.set_times(call, &Named::handle(a), c, Unit::Microseconds)
+            libc::SYS_chmod => self.set_mode(call, &NamedFile::path(a, true), b),
+            libc::SYS_chown => self.set_owner(call, &NamedFile::path(a, true), b, c),
+            libc::SYS_lchown => self.set_owner(call, &NamedFile::path(a, false), b, c),
+            libc::SYS_utimes => {
+                self.set_times(call, &NamedFile::path(a, true), b, TimeFormat::Microseconds)
             }
-            libc::SYS_futimesat => self.set_times(call, &Named::at(a, b, 0), c, Unit::Microseconds),
+            libc::SYS_utime => {
+                self.set_times(call, &NamedFile::path(a, true), b, TimeFormat::Seconds)
+            }
+            libc::SYS_futimesat if b == 0 => {
+                self.set_times(call, &NamedFile::handle(a), c, TimeFormat::Microseconds)
+            }
+            libc::SYS_futimesat => {
+                self.set_times(call, &NamedFile::at(a, b, 0), c, TimeFormat::Microseconds)
+            }
             _ => Err(Errno(libc::ENOSYS)),
         }
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn change_by_older_call(&self, _: &Call) -> Result<(), Errno> {
+    fn change_by_older_call(&self, _: &SuspendedCall) -> Result<(), Errno> {
         Err(Errno(libc::ENOSYS))
     }
 
-    /// Takes hold of the file that is meant, if the command may change it.
-    fn open_named(&self, call: &Call, named: &Named) -> Result<OwnedFd, Errno> {
+    /// Opens the file if the command may change it.
+    fn open_named(&self, call: &SuspendedCall, named: &NamedFile) -> Result<OwnedFd, Errno> {
         let path = named
             .path
             .map(|address| self.listener.read_path(call, address))
@@ -125,7 +131,7 @@ impl Broker {
         Ok(file)
     }
 
-    fn set_mode(&self, call: &Call, named: &Named, mode: u64) -> Result<(), Errno> {
+    fn set_mode(&self, call: &SuspendedCall, named: &NamedFile, mode: u64) -> Result<(), Errno> {
         let file = self.open_named(call, named)?;
         let (mode, kind) = (
             mode as u32 & 0o7777,
@@ -140,9 +146,15 @@ impl Broker {
         )?)
     }
 
-    fn set_owner(&self, call: &Call, named: &Named, user: u64, group: u64) -> Result<(), Errno> {
+    fn set_owner(
+        &self,
+        call: &SuspendedCall,
+        named: &NamedFile,
+        user: u64,
+        group: u64,
+    ) -> Result<(), Errno> {
         let file = self.open_named(call, named)?;
-        // The largest number leaves an owner as it is.
+        // The largest number means "leave this owner unchanged".
         let given = |id: u64| Some(id as u32).filter(|id| *id != u32::MAX);
         Ok(rustix::fs::chownat(
             file,
@@ -153,17 +165,23 @@ impl Broker {
         )?)
     }
 
-    fn set_times(&self, call: &Call, named: &Named, times: u64, unit: Unit) -> Result<(), Errno> {
+    fn set_times(
+        &self,
+        call: &SuspendedCall,
+        named: &NamedFile,
+        times: u64,
+        format: TimeFormat,
+    ) -> Result<(), Errno> {
         let times = match times {
             0 => None,
-            address => Some(unit.parse(&self.listener.read(call, address, unit.len())?)),
+            address => Some(format.parse(&self.listener.read(call, address, format.len())?)),
         };
         let file = self.open_named(call, named)?;
         Ok(sys::set_times(file.as_fd(), times.as_ref())?)
     }
 }
 
-/// The number in a name such as `/proc/self/fd/3`.
+/// Parses the number in a path such as `/proc/self/fd/3`.
 fn own_handle(path: &[u8]) -> Option<i32> {
     let number = OWN_HANDLES
         .iter()
@@ -171,20 +189,20 @@ fn own_handle(path: &[u8]) -> Option<i32> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// How a call gives times: an access time and a modification time.
+/// The format in which a call passes an access time and a modification time.
 #[derive(Clone, Copy)]
-enum Unit {
+enum TimeFormat {
     /// Two pairs of seconds and nanoseconds.
     Nanoseconds,
     /// Two pairs of seconds and microseconds.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Microseconds,
-    /// Two numbers.
+    /// Two numbers of seconds.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Seconds,
 }
 
-impl Unit {
+impl TimeFormat {
     fn len(self) -> usize {
         match self {
             Self::Nanoseconds | Self::Microseconds => 32,

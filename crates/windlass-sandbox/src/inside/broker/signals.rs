@@ -1,21 +1,21 @@
-//! Signals, where Landlock does not hold them (before version 6). A signal reaches processes of the command and no
-//! others: those that descend from the broker, which adopts every process whose parent ends.
+//! Sends signals for a command, if Landlock does not restrict them (before version 6). A signal reaches only processes
+//! of the command: the descendants of the broker, which adopts every process whose parent exits.
 
 use rustix::process::Pid;
 
-use super::super::notify::{Call, Errno};
+use super::super::notify::{Errno, SuspendedCall};
 use super::super::{processes, sys};
-use super::{Broker, Reply};
+use super::{Broker, CallReply};
 
 impl Broker {
-    pub(super) fn send_signal(&self, call: &Call) -> Result<Reply, Errno> {
+    pub(super) fn send_signal(&self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         let [a, b, c, d, ..] = call.args;
         let number = |argument: u64| argument as i32;
         match call.number {
             libc::SYS_kill => self.kill(call, number(a), number(b))?,
             libc::SYS_tkill => self.signal_thread(call, None, number(a), number(b))?,
             libc::SYS_tgkill => self.signal_thread(call, Some(number(a)), number(b), number(c))?,
-            // A signal that carries data, or that goes to a whole group, is not needed by anything that is known.
+            // No known program needs a signal with data or to a process group through this call.
             libc::SYS_pidfd_send_signal if c != 0 || d != 0 => return Err(Errno(libc::EPERM)),
             libc::SYS_pidfd_send_signal => {
                 let target = process_of_handle(call, number(a))?;
@@ -24,11 +24,11 @@ impl Broker {
             }
             _ => return Err(Errno(libc::EPERM)),
         }
-        Ok(Reply::Value(0))
+        Ok(CallReply::Value(0))
     }
 
-    /// One process, all of a group, or every process of the command.
-    fn kill(&self, call: &Call, target: i32, signal: i32) -> Result<(), Errno> {
+    /// Signals one process, a process group, or every process of the command.
+    fn kill(&self, call: &SuspendedCall, target: i32, signal: i32) -> Result<(), Errno> {
         let own = processes::status_field(call.pid, "Tgid:").ok_or(Errno(libc::ESRCH))?;
         self.listener.check_waiting(call)?;
         let members = match target {
@@ -36,7 +36,7 @@ impl Broker {
                 let process = processes::status_field(target, "Tgid:").ok_or(Errno(libc::ESRCH))?;
                 return Ok(processes::signal(process, signal)?);
             }
-            -1 => processes::family()
+            -1 => processes::descendants()
                 .into_iter()
                 .filter(|pid| *pid != own)
                 .collect(),
@@ -57,11 +57,12 @@ impl Broker {
         }
     }
 
-    /// A thread. The kernel has no handle of a thread, so that only one of the calling process, which cannot end
-    /// unnoticed, is signalled by its number; for another process the signal goes to the process.
+    /// Signals a thread. The kernel has no file descriptor for a thread, so its id could be reused before the signal is
+    /// sent. Only for a thread of the calling process, which stays suspended meanwhile, is that safe; for any other
+    /// thread the signal goes to its whole process.
     fn signal_thread(
         &self,
-        call: &Call,
+        call: &SuspendedCall,
         process: Option<i32>,
         thread: i32,
         signal: i32,
@@ -83,9 +84,9 @@ impl Broker {
     }
 }
 
-/// The processes of the command in a group.
+/// Lists the processes of the command that are in a process group.
 fn members_of(group: i32) -> Vec<i32> {
-    processes::family()
+    processes::descendants()
         .into_iter()
         .filter(|pid| group_of(*pid) == Some(group))
         .collect()
@@ -96,8 +97,8 @@ fn group_of(pid: i32) -> Option<i32> {
     Some(group.as_raw_nonzero().get())
 }
 
-/// The process that a handle of the command stands for.
-fn process_of_handle(call: &Call, handle: i32) -> Result<i32, Errno> {
+/// Returns the process that a pidfd of the command refers to.
+fn process_of_handle(call: &SuspendedCall, handle: i32) -> Result<i32, Errno> {
     let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{handle}", call.pid));
     let text = text.map_err(|_| Errno(libc::EBADF))?;
     match processes::field(&text, "Pid:") {

@@ -1,6 +1,7 @@
-//! Sockets of a command. The broker makes each of them and keeps a handle until it is connected or listens: so it can
-//! act on the socket itself, also where it may not take handles out of another process (Docker's default profile
-//! withholds `pidfd_getfd`). A handle that was kept longer would keep a connection open that the command closed.
+//! Sockets of a command. The broker creates each socket, gives the command a copy of the file descriptor, and keeps its
+//! own until the socket is connected or listens. So it can operate on the socket without taking a file descriptor out
+//! of another process (`pidfd_getfd`), which Docker's default profile forbids. It must not keep the descriptor longer,
+//! because a connection that the command closes would then stay open.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -11,20 +12,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::layer::handle_path;
-use super::super::notify::{Call, Errno};
-use super::super::processes::family;
+use super::super::notify::{Errno, SuspendedCall};
+use super::super::overlay::handle_path;
+use super::super::processes::descendants;
 use super::super::sys;
 use super::address::{self, Address, Destination, MAX_LEN};
-use super::{Broker, Reply, path_of};
+use super::{Broker, CallReply, path_of};
 use crate::spec::Net;
 
-/// Sockets that are kept; the oldest gives way.
-const MOST_SOCKETS: usize = 256;
-/// Handles of the command that are looked at to find sockets it closed.
-const MOST_HANDLES: usize = 5_000;
-/// Connections that are waited for at a time.
-const MOST_WAITING: usize = 64;
+/// The most sockets that are kept; a new one replaces the oldest.
+const MAX_SOCKETS: usize = 256;
+/// The most file descriptors of the command that are read to find closed sockets.
+const MAX_HANDLES: usize = 5_000;
+/// The most connections that are being established at a time.
+const MAX_WAITING: usize = 64;
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// The sockets that are neither connected nor listening.
@@ -33,7 +34,7 @@ pub(super) struct Sockets(VecDeque<Socket>);
 
 /// A socket of the command.
 struct Socket {
-    /// By this number the kernel names it in `/proc`.
+    /// The inode, by which `/proc` names the socket.
     number: u64,
     handle: OwnedFd,
     family: i32,
@@ -46,12 +47,12 @@ impl Socket {
     }
 }
 
-/// The part of a socket's type that is no flag.
+/// The bits of a socket's type that are not flags.
 const SOCKET_KIND: i32 = 0xf;
 
 impl Sockets {
     fn put(&mut self, socket: Socket) {
-        if self.0.len() >= MOST_SOCKETS {
+        if self.0.len() >= MAX_SOCKETS {
             self.0.pop_front();
         }
         self.0.push_back(socket);
@@ -64,7 +65,7 @@ impl Sockets {
 }
 
 impl Broker {
-    pub(super) fn make_socket(&self, call: &Call) -> Result<Reply, Errno> {
+    pub(super) fn make_socket(&self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         let [family, kind, protocol] =
             [call.args[0], call.args[1], call.args[2]].map(|arg| arg as i32);
         let stream = kind & SOCKET_KIND == libc::SOCK_STREAM;
@@ -98,17 +99,17 @@ impl Broker {
             family,
             kind,
         });
-        Ok(Reply::Elsewhere)
+        Ok(CallReply::Elsewhere)
     }
 
-    /// The number of the socket that a handle of the command is.
-    fn number_of(&self, call: &Call) -> Result<u64, Errno> {
+    /// Returns the inode of the socket that a file descriptor of the command refers to.
+    fn number_of(&self, call: &SuspendedCall) -> Result<u64, Errno> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{}", call.pid, call.args[0] as i32));
         let link = link.map_err(|_| Errno(libc::EBADF))?;
         number_in(&link).ok_or(Errno(libc::ENOTSOCK))
     }
 
-    fn read_address(&self, call: &Call) -> Result<(Vec<u8>, Address), Errno> {
+    fn read_address(&self, call: &SuspendedCall) -> Result<(Vec<u8>, Address), Errno> {
         let len = usize::try_from(call.args[2] as u32).unwrap_or(usize::MAX);
         if len > MAX_LEN {
             return Err(Errno(libc::EINVAL));
@@ -118,7 +119,7 @@ impl Broker {
         Ok((bytes, address))
     }
 
-    pub(super) fn connect(&mut self, call: &Call) -> Result<Reply, Errno> {
+    pub(super) fn connect(&mut self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         let number = self.number_of(call)?;
         let (bytes, address) = self.read_address(call)?;
         let (bytes, file) = match &address {
@@ -137,16 +138,18 @@ impl Broker {
             Address::Abstract(_) => return Err(Errno(libc::ECONNREFUSED)),
             Address::Other(_) => (bytes, None),
         };
-        // One that is connected or listens is not kept any more.
+        // A connected or listening socket is not kept any more.
         let socket = self.take_socket(number, &address, Errno(libc::EISCONN))?;
-        self.connect_beside(call.id, socket, bytes, file)
+        self.connect_in_worker(call.id, socket, bytes, file)
     }
 
-    /// The socket of a call with this address; `missing` is what is said of one that is not kept any more.
+    /// Removes the socket of a call from the kept ones if the address has its family. `missing` is the error for a
+    /// socket that is not kept any more.
     fn take_socket(&self, number: u64, address: &Address, missing: Errno) -> Result<Socket, Errno> {
         let mut sockets = self.sockets.lock();
         let socket = sockets.take(number).ok_or(missing)?;
-        // The kernel takes an address without a family for one of the Internet; a datagram socket may be let go with it.
+        // The kernel treats an address without a family as an IPv4 address. For a datagram socket such an address
+        // dissolves the connection, which is allowed.
         let fits = match address {
             Address::Other(_) => {
                 socket.family == libc::AF_NETLINK
@@ -162,16 +165,16 @@ impl Broker {
         Err(Errno(libc::EAFNOSUPPORT))
     }
 
-    /// Connects a socket in a thread of its own. Also one that says it does not wait: the command can change its mind
-    /// before the kernel looks.
-    fn connect_beside(
+    /// Connects a socket in a worker thread, even if it is non-blocking: the command can change that flag before the
+    /// kernel reads it.
+    fn connect_in_worker(
         &self,
         id: u64,
         socket: Socket,
         address: Vec<u8>,
         file: Option<OwnedFd>,
-    ) -> Result<Reply, Errno> {
-        if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+    ) -> Result<CallReply, Errno> {
+        if WAITING.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             self.sockets.lock().put(socket);
             return Err(Errno(libc::EAGAIN));
@@ -185,7 +188,7 @@ impl Broker {
             listener.answer(id, result.map(|()| 0));
         };
         match self.workers.run(Box::new(connect)) {
-            Ok(()) => Ok(Reply::Elsewhere),
+            Ok(()) => Ok(CallReply::Elsewhere),
             Err(err) => {
                 WAITING.fetch_sub(1, Ordering::Relaxed);
                 Err(err.into())
@@ -209,26 +212,26 @@ impl Broker {
         }
     }
 
-    /// Whether a connection would reach a server of the command's own network.
+    /// Returns whether a connection would reach a server of the command's own network.
     fn is_own_server(&self, ip: IpAddr, port: u16) -> bool {
         let own = &self.rights.network.own;
         if !own.has_port(port) {
             return false;
         }
-        // A server for both families is found by the address of the fourth version.
+        // A dual-stack server is found by the IPv4 address.
         match self
             .diag
             .as_ref()
             .map(|diag| diag.listener(ip.to_canonical(), port))
         {
             Some(Ok(found)) => found.is_some_and(|socket| own.has(port, socket)),
-            // A kernel without this question: the list alone has to do.
+            // The kernel does not support the question, so trust the list alone.
             Some(Err(_)) | None => true,
         }
     }
 
-    /// Whether a name outside of the file system is that of a server of the command's own network. The kernel's list shows
-    /// zeros as `@`, so that names with either could be mistaken for others.
+    /// Returns whether an abstract name belongs to a server of the command's own network. The kernel's list shows zero
+    /// bytes as `@`, so a name with either of them could be mistaken for another one and is refused.
     fn is_own_name(&self, name: &[u8]) -> bool {
         let plain = !name.is_empty()
             && !name
@@ -248,7 +251,7 @@ impl Broker {
         plain && owner.is_some_and(|number| self.rights.network.own.has(0, number))
     }
 
-    pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Errno> {
+    pub(super) fn bind(&mut self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         let number = self.number_of(call)?;
         let (bytes, address) = self.read_address(call)?;
         let socket = self.take_socket(number, &address, Errno(libc::EINVAL))?;
@@ -262,7 +265,7 @@ impl Broker {
         if socket.family != libc::AF_NETLINK || result.is_err() {
             self.sockets.lock().put(socket);
         }
-        result.map(|()| Reply::Value(0))
+        result.map(|()| CallReply::Value(0))
     }
 
     fn bind_internet(
@@ -275,23 +278,23 @@ impl Broker {
         let only_v6 =
             socket.family == libc::AF_INET6 && rustix::net::sockopt::ipv6_v6only(&socket.handle)?;
         let ip = address::server_ip(self.rights.network.net, ip, only_v6)?;
-        // A port that programs share could take connections away from another program of the user's. Whether this one
-        // is to be shared can change at any moment, so that it is not asked.
-        if port != 0 && self.rights.network.net != Net::Open && self.is_taken(ip, port) {
+        // With SO_REUSEPORT the command could take connections away from another program of the user. The command can
+        // change that option at any moment, so the broker refuses the port without reading it.
+        if port != 0 && self.rights.network.net != Net::Open && self.is_used_by_another(ip, port) {
             return Err(Errno(libc::EADDRINUSE));
         }
         let address = address::with_ip(bytes, ip);
         match sys::bind(socket.handle.as_fd(), &address) {
-            // A port that the command gave up is still held by the handle that is kept here.
-            Err(err) if err.raw_os_error() == Some(libc::EADDRINUSE) && self.forget_closed() => {
+            // The command may have closed the socket that holds the port, while the broker still keeps its copy.
+            Err(err) if err.raw_os_error() == Some(libc::EADDRINUSE) && self.drop_closed() => {
                 Ok(sys::bind(socket.handle.as_fd(), &address)?)
             }
             other => Ok(other?),
         }
     }
 
-    /// Whether another program listens there.
-    fn is_taken(&self, ip: IpAddr, port: u16) -> bool {
+    /// Returns whether another program listens there.
+    fn is_used_by_another(&self, ip: IpAddr, port: u16) -> bool {
         let found = self
             .diag
             .as_ref()
@@ -299,7 +302,7 @@ impl Broker {
         found.is_some_and(|socket| !self.rights.network.own.has(port, socket))
     }
 
-    fn bind_path(&self, call: &Call, socket: &Socket, path: &[u8]) -> Result<(), Errno> {
+    fn bind_path(&self, call: &SuspendedCall, socket: &Socket, path: &[u8]) -> Result<(), Errno> {
         let path = Path::new(OsStr::from_bytes(path));
         let name = path.file_name().ok_or(Errno(libc::EINVAL))?;
         let above = path
@@ -311,7 +314,8 @@ impl Broker {
             return Err(Errno(libc::EACCES));
         }
         let name = name.to_str().ok_or(Errno(libc::EINVAL))?;
-        // By its own path, which clients may ask the socket for; where that is too long, by the handle.
+        // Bind by the real path, because clients may ask the socket for its address. If that is too long, bind by the
+        // path of the open directory.
         let real = path_of(folder.as_fd())?
             .and_then(|folder| folder.join(name).into_os_string().into_string().ok());
         let fits = |place: &String| address::unix(place).len() <= size_of::<libc::sockaddr_un>();
@@ -325,13 +329,13 @@ impl Broker {
         Ok(sys::bind(socket.handle.as_fd(), &address::unix(&place))?)
     }
 
-    /// Binds by a path that the command could change meanwhile, in a thread that is held to the command's own Landlock
-    /// rules.
+    /// Binds to a path that the command could change meanwhile. A thread with the command's own Landlock rules does it,
+    /// so it can create the socket only where the command could.
     fn bind_by_path(&self, socket: &Socket, path: &str) -> Result<(), Errno> {
-        let (fence, handle) = (self.rights.fence.as_fd(), socket.handle.as_fd());
+        let (ruleset, handle) = (self.rights.ruleset.as_fd(), socket.handle.as_fd());
         let bind = || -> std::io::Result<()> {
             rustix::thread::set_no_new_privs(true)?;
-            sys::landlock_restrict(fence)?;
+            sys::landlock_restrict(ruleset)?;
             sys::bind(handle, &address::unix(path))
         };
         let bound = std::thread::scope(|scope| scope.spawn(bind).join());
@@ -340,12 +344,12 @@ impl Broker {
             .map_err(Errno::from)
     }
 
-    pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Errno> {
+    pub(super) fn listen(&mut self, call: &SuspendedCall) -> Result<CallReply, Errno> {
         let number = self.number_of(call)?;
         let Some(socket) = self.sockets.lock().take(number) else {
-            // One that listens already may say so again.
+            // A socket that listens already may listen again.
             return match self.rights.network.own.has_socket(number) {
-                true => Ok(Reply::Value(0)),
+                true => Ok(CallReply::Value(0)),
                 false => Err(Errno(libc::EINVAL)),
             };
         };
@@ -353,7 +357,7 @@ impl Broker {
         if result.is_err() {
             self.sockets.lock().put(socket);
         }
-        result.map(|()| Reply::Value(0))
+        result.map(|()| CallReply::Value(0))
     }
 
     fn listen_on(&self, socket: &Socket, backlog: i32) -> Result<(), Errno> {
@@ -366,7 +370,7 @@ impl Broker {
             }
         };
         if internet && let (bytes, ip, 0) = bound()? {
-            // The kernel would bind it to every address of this machine.
+            // Without this, the kernel would bind it to every address of this machine.
             self.bind_internet(socket, &bytes, ip, 0)?;
         }
         let port = if internet {
@@ -379,7 +383,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The port of a server, if it is bound where servers may be.
+    /// Returns the port of a server, if it is bound to an allowed address.
     fn check_server(&self, (_, ip, port): (Vec<u8>, IpAddr, u16)) -> Result<u16, Errno> {
         let net = self.rights.network.net;
         let allowed = net == Net::Open || (net != Net::Off && ip.to_canonical().is_loopback());
@@ -390,12 +394,12 @@ impl Broker {
         }
     }
 
-    /// Drops the sockets that no process of the command has any more; says whether there were some. A command with very
-    /// many handles is not looked through.
-    fn forget_closed(&self) -> bool {
+    /// Drops the kept sockets that no process of the command has open any more; returns whether there were some. Gives
+    /// up if the command has very many file descriptors.
+    fn drop_closed(&self) -> bool {
         let mut open = BTreeSet::new();
-        let mut left = MOST_HANDLES;
-        for pid in family() {
+        let mut left = MAX_HANDLES;
+        for pid in descendants() {
             for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
                 .into_iter()
                 .flatten()
@@ -416,13 +420,14 @@ impl Broker {
     }
 }
 
-/// The number of a socket in a link of `/proc`, such as `socket:[42]`.
+/// Parses the inode in a link of `/proc`, such as `socket:[42]`.
 fn number_in(link: &Path) -> Option<u64> {
     let number = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
     number.parse().ok()
 }
 
-/// A socket whose connection failed may try again, and one for datagrams may change its mind.
+/// Keeps a socket whose connection failed, because the command may try again, and a datagram socket, because the
+/// command may connect it elsewhere.
 fn keep_after_connect(
     sockets: &parking_lot::Mutex<Sockets>,
     socket: Socket,

@@ -1,22 +1,22 @@
-//! Threads for calls that may wait. One that is free is used again, because starting a thread takes longer than most
-//! calls do.
+//! Worker threads for calls that may block. An idle thread is reused, because starting a thread takes longer than most
+//! calls.
 
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Threads have little to do.
+/// The stack size; the threads make few nested calls.
 const STACK: usize = 64 << 10;
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads that are free.
+/// Senders to the idle threads, each of which runs one job at a time.
 #[derive(Default)]
 pub(super) struct Workers(Arc<Mutex<Vec<Sender<Job>>>>);
 
 impl Workers {
-    /// Runs a job in a thread that is free, or in a new one.
+    /// Runs a job in an idle thread, or in a new one.
     pub(super) fn run(&self, job: Job) -> io::Result<()> {
         let free = self.0.lock().pop();
         let worker = match free {
@@ -32,7 +32,7 @@ impl Workers {
         let (sender, jobs) = channel::<Job>();
         let (free, own) = (Arc::clone(&self.0), sender.clone());
         let work = move || {
-            // It holds its own sender, so that it lives as long as the process.
+            // The thread holds its own sender, so `recv` never fails and the thread lives as long as the process.
             while let Ok(job) = jobs.recv() {
                 job();
                 free.lock().push(own.clone());

@@ -1,5 +1,6 @@
-//! Asks the kernel which socket of this machine a connection to a loopback port would reach. The number of a socket
-//! tells a server of the command from any other program that got the same port later.
+//! Asks the kernel (through `sock_diag` netlink) which socket of this machine a connection to a loopback port would
+//! reach. The inode of the socket distinguishes a server of the command from another program that got the same port
+//! later.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,20 +13,21 @@ use super::super::sys;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NETLINK_SOCK_DIAG: i32 = 4;
 const REQUEST: u16 = 1;
-/// Lengths of the kernel's structs: the message's head, the request, and the answer's socket number in it.
+/// Lengths of the kernel's structs: the message header and the request; and the offset of the socket's inode in the
+/// answer.
 const HEAD: usize = 16;
 const BODY: usize = 56;
 const INODE_AT: usize = HEAD + 68;
 
-/// A handle to ask by.
-pub(super) struct Diag(OwnedFd);
+/// A netlink socket for these questions.
+pub(super) struct SockDiag(OwnedFd);
 
-impl Diag {
+impl SockDiag {
     pub(super) fn open() -> io::Result<Self> {
         sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, NETLINK_SOCK_DIAG).map(Self)
     }
 
-    /// The number of the TCP socket that listens at this address; none where no socket does.
+    /// Returns the inode of the TCP socket that listens at this address; `None` if there is none.
     pub(super) fn listener(&self, ip: IpAddr, port: u16) -> io::Result<Option<u64>> {
         rustix::net::send(self.0.as_fd(), &request(ip, port), SendFlags::empty())?;
         let mut answer = [0_u8; 4096];
@@ -60,7 +62,7 @@ fn request(ip: IpAddr, port: u16) -> Vec<u8> {
     bytes.extend_from_slice(&0_u16.to_be_bytes());
     bytes.extend_from_slice(&octets(ip));
     bytes.extend_from_slice(&octets(from));
-    // No interface, and no cookie.
+    // No network interface, and no cookie of a known socket.
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&[0xff; 8]);
     bytes
@@ -90,7 +92,7 @@ mod tests {
         if lacks(Need::SocketDiag) {
             return;
         }
-        let diag = Diag::open().unwrap();
+        let diag = SockDiag::open().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let number = rustix::fs::fstat(&listener).unwrap().st_ino;

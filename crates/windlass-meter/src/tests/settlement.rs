@@ -1,4 +1,4 @@
-//! Calls of vendors and agents that do not keep to the rules: never less is booked than the server may bill.
+//! Vendors and agents that do not follow the rules: the meter never books less than the server may bill.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use windlass_core::budget::{Budget, Estimator, Usage};
 use windlass_providers::{Http, HttpOptions};
 
 use super::lab::{
-    Act, Answer, Booked, ByteServer, Lab, REAL_KEY, events, saying, upstream, upstream_with, whole,
+    Act, Booked, ByteServer, HttpAnswer, MeterLab, REAL_KEY, events, saying, upstream,
+    upstream_with, whole,
 };
 use super::{
     ASK_MESSAGES, END, MESSAGES, RESPONSES, START, TEXT, max_tokens, open_stream, read_until,
 };
 use super::{dialect, tokens};
 
-/// Tokens that every call here reserves for its output.
+/// The output tokens that every call here reserves.
 const RESERVED: u64 = 9_000;
 
-fn taken(booked: &Booked) -> (u64, u64, bool) {
+fn booked_tokens(booked: &Booked) -> (u64, u64, bool) {
     let Usage { input, output, .. } = booked.usage;
     (input, output, booked.estimated)
 }
 
 /// Sends a request, waits for `heard` in the answer or at the vendor, and hangs up.
-async fn hang_up(lab: &Lab, vendor: &ByteServer, ask: &str, heard: Option<&str>) {
+async fn hang_up(lab: &MeterLab, vendor: &ByteServer, ask: &str, heard: Option<&str>) {
     let mut wire = lab.place.connect();
     let request = lab.post(MESSAGES, ask);
     wire.write_all(request.as_bytes()).await.unwrap();
@@ -37,11 +38,11 @@ async fn hang_up(lab: &Lab, vendor: &ByteServer, ask: &str, heard: Option<&str>)
     }
 }
 
-/// An agent hangs up while the vendor waits; then the vendor says the rest.
+/// Checks an agent that hangs up while the vendor is still answering.
 async fn check_hung_up(ask: &str, first: Vec<u8>, heard: Option<&str>, rest: Vec<u8>) {
     let acts = vec![Act::Say(first), Act::Wait, Act::Say(rest), Act::Close];
     let vendor = ByteServer::start(move |_, _| acts.clone()).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         hang_up(&lab, &vendor, ask, heard).await;
         let booked = lab.books.changed.notified();
@@ -49,7 +50,7 @@ async fn check_hung_up(ask: &str, first: Vec<u8>, heard: Option<&str>, rest: Vec
         booked.await;
     })
     .await;
-    assert_eq!(taken(&lab.booked()[0]), (7, 5, false), "{ask}");
+    assert_eq!(booked_tokens(&lab.booked()[0]), (7, 5, false), "{ask}");
 }
 
 #[tokio::test]
@@ -67,13 +68,13 @@ async fn an_answer_is_read_to_its_end_when_the_agent_hangs_up() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_before_the_end_costs_what_was_reserved() {
+async fn an_answer_that_never_came_costs_its_reservation() {
     let vendor = ByteServer::start(|_, _| vec![Act::Hang]).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let ask = ASK_MESSAGES.replace("true", "false");
     lab.during(hang_up(&lab, &vendor, &ask, None)).await;
     let input = Estimator::default().tokens(ask.len());
-    assert_eq!(taken(&lab.booked()[0]), (input, RESERVED, true));
+    assert_eq!(booked_tokens(&lab.booked()[0]), (input, RESERVED, true));
 }
 
 fn impatient() -> Http {
@@ -84,17 +85,17 @@ fn impatient() -> Http {
     .unwrap()
 }
 
-/// Ends of a stream with this report.
+/// The end of a stream with this usage report.
 fn ending(usage: &str) -> Vec<u8> {
     let end = END.replace(r#"{"output_tokens":5}"#, usage);
     [open_stream(), end.into()].concat()
 }
 
-/// A vendor does this to one call: what the agent got, and what was booked.
-async fn lie(acts: Vec<Act>) -> (Answer, Booked) {
+/// Lets a vendor do this to one call; returns what the agent got, and what was booked.
+async fn lie(acts: Vec<Act>) -> (HttpAnswer, Booked) {
     let vendor = ByteServer::start(move |_, _| acts.clone()).unwrap();
     let upstream = upstream_with("anthropic", &vendor.url, impatient());
-    let lab = Lab::new(vec![upstream], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream], Budget::UNLIMITED);
     let (answer, _) = lab.call(MESSAGES, ASK_MESSAGES).await;
     let booked = lab.booked();
     assert_eq!(booked.len(), 1, "{}", answer.text());
@@ -153,13 +154,13 @@ async fn a_lying_vendor_is_never_booked_below_what_it_served() {
     for (name, acts, expect) in cases {
         let (_, booked) = lie(acts).await;
         let (input, output) = expect;
-        assert_eq!(taken(&booked), (input, output, true), "{name}");
+        assert_eq!(booked_tokens(&booked), (input, output, true), "{name}");
     }
     let text = TEXT.repeat(1_000);
     let end = String::from_utf8(ending(r#"{"output_tokens":5}"#)).unwrap();
     let understated = end.replacen(TEXT, &text, 1);
     let (_, booked) = lie(say(understated.into())).await;
-    assert_eq!(taken(&booked), (7, 8_000, true), "understated");
+    assert_eq!(booked_tokens(&booked), (7, 8_000, true), "understated");
 }
 
 #[tokio::test]
@@ -167,7 +168,7 @@ async fn a_stream_that_passes_its_maximum_is_cut() {
     let acts = vec![Act::Say(open_stream()), Act::Repeat(TEXT.into(), 100_000)];
     let (answer, booked) = lie(acts).await;
     let served = answer.text().matches("twenty").count() as u64 * 4;
-    let (_, output, estimated) = taken(&booked);
+    let (_, output, estimated) = booked_tokens(&booked);
     assert!(
         estimated && output >= RESERVED && output >= served,
         "{output}"
@@ -179,7 +180,7 @@ async fn a_stream_that_passes_its_maximum_is_cut() {
 async fn a_vendor_that_passes_the_maximum_again_is_not_asked_any_more() {
     let acts = vec![Act::Say(open_stream()), Act::Repeat(TEXT.into(), 100_000)];
     let vendor = ByteServer::start(move |_, _| acts.clone()).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (_, trip) = lab
         .during(async {
             for _ in 0..3 {
@@ -194,12 +195,12 @@ async fn a_vendor_that_passes_the_maximum_again_is_not_asked_any_more() {
     );
 }
 
-/// A server adds 3,000 tokens to requests of some 100 bytes. No call after the first passes the limit.
+/// A server adds 3,000 tokens to requests of some 100 bytes. No call after the first exceeds the limit.
 #[tokio::test]
 async fn the_estimate_learns_what_a_server_adds() {
     let start = START.replace("\"input_tokens\":7", "\"input_tokens\":3000");
     let vendor = saying(events(format!("{start}{TEXT}{END}")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
     let ask = ASK_MESSAGES.replace("9000", "1024");
     let mut calls = 0;
     while lab.call(MESSAGES, &ask).await.1.is_none() {
@@ -211,10 +212,10 @@ async fn the_estimate_learns_what_a_server_adds() {
 }
 
 #[tokio::test]
-async fn input_that_lies_at_the_vendor_is_reserved_by_what_was_there_before() {
+async fn stored_input_is_reserved_by_the_size_of_earlier_calls() {
     let usage = r#"{"id":"r","usage":{"input_tokens":40000,"output_tokens":4}}"#;
     let vendor = saying(whole(200, "application/json", usage));
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], tokens(100_000));
+    let lab = MeterLab::new(vec![upstream("openai", &vendor.url)], tokens(100_000));
     let first = r#"{"model":"gpt-5","max_output_tokens":2000,"input":"hello"}"#;
     lab.call(RESPONSES, first).await;
     let refers = [
@@ -222,7 +223,7 @@ async fn input_that_lies_at_the_vendor_is_reserved_by_what_was_there_before() {
         r#"{"model":"gpt-5","max_output_tokens":30000,"input":[{"id":"m"}]}"#,
     ];
     for ask in refers {
-        let lab = Lab::new(vec![upstream("openai", &vendor.url)], tokens(100_000));
+        let lab = MeterLab::new(vec![upstream("openai", &vendor.url)], tokens(100_000));
         lab.call(RESPONSES, first).await;
         lab.call(RESPONSES, ask).await;
         let heard = vendor.requests();
@@ -243,7 +244,7 @@ async fn input_that_lies_at_the_vendor_is_reserved_by_what_was_there_before() {
 #[tokio::test]
 async fn thinking_beyond_the_maximum_is_reserved() {
     let vendor = saying(events(format!("{START}{TEXT}{END}")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], tokens(10_000));
     let ask = r#"{"model":"claude-sonnet-4-5","max_tokens":2000,"stream":true,"thinking":{"type":"enabled","budget_tokens":16000}}"#;
     lab.call(MESSAGES, ask).await;
     let heard = vendor.requests();
@@ -274,7 +275,7 @@ async fn a_key_in_an_answer_does_not_reach_the_agent() {
     for acts in cases {
         let waits = acts.len() > 1;
         let vendor = ByteServer::start(move |_, _| acts.clone()).unwrap();
-        let lab = Lab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
+        let lab = MeterLab::new(vec![upstream(id, &vendor.url)], Budget::UNLIMITED);
         let (text, _) = lab
             .during(async {
                 let mut wire = lab.place.connect();

@@ -1,6 +1,6 @@
-//! What a request would have the vendor do beside asking the model: search the web, fetch an address, run programs, or
-//! answer sooner for more money. That would be a way around the sandbox, and cost what nobody counts. Pure: tools and
-//! wishes of this kind are left out, and what lies at an address is refused.
+//! Removes what a request would have the vendor do besides running the model: search the web, fetch a URL, run
+//! programs, or answer faster for more money. That would bypass the sandbox or cost more than is reserved. JsonFields
+//! and tools of this kind are removed; content behind a URL is refused. Pure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::ask::Fields;
-use super::dialect::Dialect;
+use super::dialect::AgentDialect;
+use super::model_request::JsonFields;
 
-/// Fields that have the vendor reach out, or ask other models than the one that is priced.
-const REACHING: &[&str] = &[
+/// JsonFields that make the vendor reach out, or use other models than the priced one.
+const VENDOR_FIELDS: &[&str] = &[
     "container",
     "mcp_servers",
     "models",
@@ -22,11 +22,11 @@ const REACHING: &[&str] = &[
     "search_parameters",
     "web_search_options",
 ];
-/// Fields that say how fast, and values of them that cost no more than usual.
-const CLASSES: &[&str] = &["service_tier", "serviceTier", "speed"];
-const USUAL: &[&str] = &["auto", "default", "flex", "standard", "standard_only"];
-/// What the model is told, where a vendor would follow addresses.
-const TOLD: &[&str] = &[
+/// JsonFields for the service tier, and the values of them that cost no more than usual.
+const TIER_FIELDS: &[&str] = &["service_tier", "serviceTier", "speed"];
+const USUAL_TIERS: &[&str] = &["auto", "default", "flex", "standard", "standard_only"];
+/// JsonFields with the conversation, in which a vendor would follow URLs.
+const CONVERSATION_FIELDS: &[&str] = &[
     "messages",
     "input",
     "contents",
@@ -34,7 +34,7 @@ const TOLD: &[&str] = &[
     "instructions",
     "systemInstruction",
 ];
-/// Tools that the agent runs itself, by the beginning of their type.
+/// Tools that the agent runs itself, by the prefix of their type.
 const CLIENT_SIDE: &[&str] = &[
     "bash_",
     "text_editor_",
@@ -43,17 +43,23 @@ const CLIENT_SIDE: &[&str] = &[
     "tool_search_tool_",
 ];
 
-/// Takes out what the vendor would do beside asking the model; what that was, in its own words.
-pub(super) fn leave_out(dialect: Dialect, fields: &mut Fields<'_>) -> Result<Vec<String>, String> {
+/// Removes fields and tools for which the vendor would do more than run the model; returns their names.
+pub(super) fn remove_vendor_actions(
+    dialect: AgentDialect,
+    fields: &mut JsonFields<'_>,
+) -> Result<Vec<String>, String> {
     let mut left_out = Vec::new();
-    for name in REACHING.iter().filter(|name| fields.get(name).is_some()) {
+    for name in VENDOR_FIELDS
+        .iter()
+        .filter(|name| fields.get(name).is_some())
+    {
         left_out.push((*name).to_owned());
     }
-    for name in CLASSES {
+    for name in TIER_FIELDS {
         let Some(class) = fields.text(name) else {
             continue;
         };
-        if !USUAL.contains(&class.as_str()) {
+        if !USUAL_TIERS.contains(&class.as_str()) {
             left_out.push((*name).to_owned());
         }
     }
@@ -61,7 +67,7 @@ pub(super) fn leave_out(dialect: Dialect, fields: &mut Fields<'_>) -> Result<Vec
     let Some(tools) = fields.get("tools").map(str::to_owned) else {
         return Ok(left_out);
     };
-    let (kept, dropped) = kept(dialect, &tools)?;
+    let (kept, dropped) = split_tools(dialect, &tools)?;
     if dropped.is_empty() {
         return Ok(left_out);
     }
@@ -75,24 +81,24 @@ pub(super) fn leave_out(dialect: Dialect, fields: &mut Fields<'_>) -> Result<Vec
     Ok(left_out)
 }
 
-/// Refuses what the vendor would have to fetch, which leaves the sandbox and has no size that could be reserved.
-pub(super) fn check_told(fields: &Fields<'_>) -> Result<(), String> {
-    for told in TOLD
+/// Refuses content that the vendor would have to fetch: that bypasses the sandbox, and its size cannot be reserved.
+pub(super) fn refuse_fetches(fields: &JsonFields<'_>) -> Result<(), String> {
+    for told in CONVERSATION_FIELDS
         .iter()
         .filter_map(|name| fields.get(name))
         .filter(|told| may_refer(told))
     {
         let mut found = None;
         let mut json = serde_json::Deserializer::from_str(told);
-        let walk = Walk {
-            within: Within::Anything,
+        let walk = FetchFinder {
+            within: JsonPosition::Anything,
             found: &mut found,
         };
         walk.deserialize(&mut json)
             .map_err(|err| format!("the body cannot be read: {err}"))?;
         if let Some(what) = found {
             return Err(format!(
-                "`{what}` has the vendor fetch what lies elsewhere, which is not passed on from here; send the content \
+                "`{what}` makes the vendor fetch content from elsewhere, which this endpoint does not allow; send the content \
                  itself"
             ));
         }
@@ -100,14 +106,14 @@ pub(super) fn check_told(fields: &Fields<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Tools that stay, as they were written, and the names of those that do not.
-fn kept(dialect: Dialect, tools: &str) -> Result<(Vec<String>, Vec<String>), String> {
+/// Splits the tools into those that stay, with their original text, and the names of those that do not.
+fn split_tools(dialect: AgentDialect, tools: &str) -> Result<(Vec<String>, Vec<String>), String> {
     let all: Vec<&RawValue> =
         serde_json::from_str(tools).map_err(|err| format!("`tools` cannot be read: {err}"))?;
     let (mut kept, mut dropped) = (Vec::with_capacity(all.len()), Vec::new());
     for tool in all {
-        if dialect == Dialect::Gemini {
-            let mut fields = Fields::parse(tool.get().as_bytes())?;
+        if dialect == AgentDialect::Gemini {
+            let mut fields = JsonFields::parse(tool.get().as_bytes())?;
             let hosted = fields
                 .names()
                 .filter(|name| !is_declaration(name))
@@ -126,7 +132,7 @@ fn kept(dialect: Dialect, tools: &str) -> Result<(Vec<String>, Vec<String>), Str
         }
         let kind: ToolKind<'_> = serde_json::from_str(tool.get())
             .map_err(|err| format!("a tool cannot be read: {err}"))?;
-        match runs_here(dialect, &kind) {
+        match is_run_by_agent(dialect, &kind) {
             true => kept.push(tool.get().to_owned()),
             false => dropped.push(
                 kind.kind
@@ -141,35 +147,38 @@ fn kept(dialect: Dialect, tools: &str) -> Result<(Vec<String>, Vec<String>), Str
     Ok((kept, dropped))
 }
 
-/// As much of a tool as says who runs it.
+/// The parts of a tool that tell whether the agent or the vendor runs it.
 #[derive(Deserialize)]
 struct ToolKind<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    environment: Option<Place<'a>>,
+    environment: Option<ToolEnvironment<'a>>,
     #[serde(borrow, default)]
     tools: Vec<ToolKind<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Place<'a> {
+struct ToolEnvironment<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
 }
 
-fn runs_here(dialect: Dialect, tool: &ToolKind<'_>) -> bool {
+fn is_run_by_agent(dialect: AgentDialect, tool: &ToolKind<'_>) -> bool {
     let kind = tool.kind.as_deref();
     match dialect {
-        Dialect::Anthropic => kind.is_none_or(|kind| {
+        AgentDialect::Anthropic => kind.is_none_or(|kind| {
             kind == "custom" || CLIENT_SIDE.iter().any(|known| kind.starts_with(known))
         }),
-        Dialect::Responses => match kind {
+        AgentDialect::Responses => match kind {
             Some("shell") => tool
                 .environment
                 .as_ref()
                 .is_none_or(|place| place.kind.as_deref() == Some("local")),
-            Some("namespace") => tool.tools.iter().all(|inner| runs_here(dialect, inner)),
+            Some("namespace") => tool
+                .tools
+                .iter()
+                .all(|inner| is_run_by_agent(dialect, inner)),
             Some(kind) => matches!(
                 kind,
                 "function"
@@ -182,8 +191,8 @@ fn runs_here(dialect: Dialect, tool: &ToolKind<'_>) -> bool {
             ),
             None => false,
         },
-        Dialect::Chat => kind.is_none_or(|kind| matches!(kind, "function" | "custom")),
-        Dialect::Gemini => false,
+        AgentDialect::Chat => kind.is_none_or(|kind| matches!(kind, "function" | "custom")),
+        AgentDialect::Gemini => false,
     }
 }
 
@@ -191,31 +200,31 @@ fn is_declaration(name: &str) -> bool {
     matches!(name, "functionDeclarations" | "function_declarations")
 }
 
-/// Whether it is worth a closer look. Most requests have none of these words outside of their texts, where the quotes
-/// have a backslash in front; what is written with escapes is looked at, whatever it is.
+/// A fast check whether the text may contain a reference. Ordinary text rarely contains these strings, because quotes
+/// inside JSON strings are escaped. Text with escapes is always checked in full.
 fn may_refer(told: &str) -> bool {
     const SIGNS: &[&str] = &["url\"", "ri\"", "ile_id\"", "\"file\"", "\\u00"];
     SIGNS.iter().any(|sign| told.contains(sign))
 }
 
-/// Where in a message a value stands.
+/// The position of a value within a message.
 #[derive(Clone, Copy, PartialEq)]
-enum Within {
+enum JsonPosition {
     Anything,
-    /// The value is an address, or an object with one.
+    /// The value is a URL, or an object with one.
     Address(&'static str),
-    /// The value says where content comes from.
+    /// The value describes the source of some content.
     Source,
-    /// The value says what kind of source it is.
+    /// The value is the type of a source.
     SourceKind,
-    /// The value names something that lies at the vendor.
+    /// The value names a file that is stored at the vendor.
     Stored(&'static str),
 }
 
-impl Within {
+impl JsonPosition {
     fn under(self, key: &str) -> Option<Self> {
         Some(match (self, key) {
-            // What tools were called with, and what they are, nobody fetches.
+            // Arguments and results of tools are never fetched.
             (
                 _,
                 "input" | "arguments" | "functionCall" | "function_call" | "functionResponse"
@@ -237,32 +246,32 @@ impl Within {
     }
 }
 
-/// Looks for the first thing that would have to be fetched.
-struct Walk<'f> {
-    within: Within,
+/// Finds the first reference that the vendor would have to fetch.
+struct FetchFinder<'f> {
+    within: JsonPosition,
     found: &'f mut Option<&'static str>,
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for FetchFinder<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, de: D) -> Result<(), D::Error> {
         de.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for FetchFinder<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what a model is told")
+        f.write_str("the messages of a model request")
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let what = match self.within {
-            // The rest of an address that is the content itself does not matter.
-            Within::Address(what) if !text.starts_with("data:") => what,
-            Within::SourceKind if text == "url" || text == "file" => "source",
-            Within::Stored(what) => what,
+            // A `data:` URL contains the content itself.
+            JsonPosition::Address(what) if !text.starts_with("data:") => what,
+            JsonPosition::SourceKind if text == "url" || text == "file" => "source",
+            JsonPosition::Stored(what) => what,
             _ => return Ok(()),
         };
         self.found.get_or_insert(what);
@@ -271,7 +280,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
         while all
-            .next_element_seed(Walk {
+            .next_element_seed(FetchFinder {
                 within: self.within,
                 found: &mut *self.found,
             })?
@@ -281,9 +290,9 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Key<'de>>()? {
+        while let Some(key) = map.next_key::<ObjectKey<'de>>()? {
             match self.within.under(&key.0) {
-                Some(within) => map.next_value_seed(Walk {
+                Some(within) => map.next_value_seed(FetchFinder {
                     within,
                     found: &mut *self.found,
                 })?,
@@ -311,7 +320,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 }
 
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -319,20 +328,24 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_left(dialect: Dialect, body: &str, left_out: &[&str], sent: &str) {
-        let mut fields = Fields::parse(body.as_bytes()).unwrap();
-        assert_eq!(leave_out(dialect, &mut fields).unwrap(), left_out, "{body}");
+    fn check_left(dialect: AgentDialect, body: &str, left_out: &[&str], sent: &str) {
+        let mut fields = JsonFields::parse(body.as_bytes()).unwrap();
+        assert_eq!(
+            remove_vendor_actions(dialect, &mut fields).unwrap(),
+            left_out,
+            "{body}"
+        );
         assert_eq!(fields.to_json(), sent, "{body}");
     }
 
     #[track_caller]
-    fn check_same(dialect: Dialect, body: &str) {
+    fn check_same(dialect: AgentDialect, body: &str) {
         check_left(dialect, body, &[], body);
     }
 
     #[test]
-    fn what_the_vendor_would_run_is_left_out() {
-        use Dialect::{Anthropic, Chat, Gemini, Responses};
+    fn tools_that_the_vendor_runs_are_removed() {
+        use AgentDialect::{Anthropic, Chat, Gemini, Responses};
         let own = r#"{"name":"Bash","input_schema":{"type":"object"}}"#;
         check_same(
             Anthropic,
@@ -399,26 +412,26 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_the_price_is_left_out() {
+    fn service_tiers_that_cost_more_are_removed() {
         for class in ["auto", "default", "flex", "standard_only"] {
             check_same(
-                Dialect::Responses,
+                AgentDialect::Responses,
                 &format!(r#"{{"service_tier":"{class}"}}"#),
             );
         }
         check_left(
-            Dialect::Responses,
+            AgentDialect::Responses,
             r#"{"service_tier":"priority"}"#,
             &["service_tier"],
             "{}",
         );
         check_left(
-            Dialect::Anthropic,
+            AgentDialect::Anthropic,
             r#"{"speed":"fast","max_tokens":9}"#,
             &["speed"],
             r#"{"max_tokens":9}"#,
         );
-        check_same(Dialect::Anthropic, r#"{"speed":null}"#);
+        check_same(AgentDialect::Anthropic, r#"{"speed":null}"#);
     }
 
     #[test]
@@ -431,9 +444,9 @@ mod tests {
             "[[]]",
         ] {
             let body = format!(r#"{{"tools":{tools}}}"#);
-            let mut fields = Fields::parse(body.as_bytes()).unwrap();
+            let mut fields = JsonFields::parse(body.as_bytes()).unwrap();
             assert!(
-                leave_out(Dialect::Responses, &mut fields).is_err(),
+                remove_vendor_actions(AgentDialect::Responses, &mut fields).is_err(),
                 "{tools}"
             );
         }
@@ -441,7 +454,7 @@ mod tests {
 
     #[track_caller]
     fn check_fetched(body: &str, what: Option<&str>) {
-        let refused = check_told(&Fields::parse(body.as_bytes()).unwrap()).err();
+        let refused = refuse_fetches(&JsonFields::parse(body.as_bytes()).unwrap()).err();
         assert_eq!(
             refused.as_deref().map(|why| why.split('`').nth(1).unwrap()),
             what,
@@ -450,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_elsewhere_is_not_fetched() {
+    fn content_behind_a_url_is_refused() {
         let block =
             |block: &str| format!(r#"{{"messages":[{{"role":"user","content":[{block}]}}]}}"#);
         check_fetched(

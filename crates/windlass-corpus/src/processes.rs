@@ -1,14 +1,14 @@
-//! Who runs on this machine right now, as `/proc` tells it. It reads; it ends only what carries a case's own sign.
+//! Lists the processes of this machine from `/proc`. It kills only processes that carry the marker of a case.
 
 use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One process.
+/// A process as `/proc` describes it.
 pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
-    /// The terminal that controls it; 0 is none.
+    /// The controlling terminal; 0 means none.
     pub(crate) tty: i64,
     pub(crate) name: String,
 }
@@ -18,14 +18,14 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Every process.
+/// Lists every process of this machine.
 pub(crate) fn all() -> Vec<Process> {
     pids().filter_map(read).collect()
 }
 
 fn read(pid: i32) -> Option<Process> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, spaces and brackets too.
+    // The name may contain anything, even spaces and parentheses.
     let (from, to) = (text.find('(')?, text.rfind(')')?);
     let rest: Vec<&str> = text[to + 1..].split_whitespace().collect();
     let (parent, tty) = (rest.get(1)?.parse().ok()?, rest.get(4)?.parse().ok()?);
@@ -37,12 +37,12 @@ fn read(pid: i32) -> Option<Process> {
     })
 }
 
-/// The program that a process runs.
+/// Returns the program that a process runs.
 pub(crate) fn program(pid: i32) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// What a process started, and what that started, and so on.
+/// Returns all descendants of a process.
 pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for process in all {
@@ -62,7 +62,7 @@ pub(crate) fn descendants(of: i32, all: &[Process]) -> HashSet<i32> {
     found
 }
 
-/// The most memory a process has had, in bytes.
+/// Returns the peak memory of a process, in bytes.
 pub(crate) fn peak_memory(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -71,12 +71,12 @@ pub(crate) fn peak_memory(pid: i32) -> u64 {
         * 1024
 }
 
-/// Processes whose arguments contain a text; not this one.
+/// Lists processes whose arguments contain a text, without this one.
 pub(crate) fn with_argument(text: &str) -> Vec<i32> {
     containing("cmdline", text)
 }
 
-/// Processes that were started with a text in their environment; not this one.
+/// Lists processes that were started with a text in their environment, without this one.
 pub(crate) fn with_environment(text: &str) -> Vec<i32> {
     containing("environ", text)
 }
@@ -93,8 +93,8 @@ fn containing(file: &str, text: &str) -> Vec<i32> {
     pids().filter(found).collect()
 }
 
-/// Ends a process for good.
-pub(crate) fn end(pid: i32) {
+/// Kills a process with SIGKILL.
+pub(crate) fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);
     }

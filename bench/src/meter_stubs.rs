@@ -1,5 +1,5 @@
-//! What stands around a meter in a benchmark: connections from a loopback port, and an account without limits. Test
-//! equipment only; nothing is isolated or written here.
+//! An enclosure and a ledger for a meter in a benchmark: connections from a loopback port, and an account without
+//! limits. Nothing is isolated or written here.
 
 use std::io;
 use std::path::Path;
@@ -18,9 +18,9 @@ use windlass_core::runtime::{Account, Hold, Outlet};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::{FileError, FileErrorKind, ProcessError};
 
-/// A place that is nothing but a port.
+/// An enclosure that only accepts connections from a port.
 #[derive(Debug)]
-pub struct Booth(pub TcpListener);
+pub struct PortEnclosure(pub TcpListener);
 
 fn nothing() -> FileError {
     FileError {
@@ -29,7 +29,7 @@ fn nothing() -> FileError {
     }
 }
 
-impl Enclosure for Booth {
+impl Enclosure for PortEnclosure {
     fn home(&self) -> &Path {
         Path::new("/")
     }
@@ -62,11 +62,11 @@ impl Enclosure for Booth {
     }
 }
 
-/// Books that take everything and keep nothing.
+/// A ledger that accepts everything and keeps nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct OpenBooks;
+pub struct UnlimitedLedger;
 
-impl Account for OpenBooks {
+impl Account for UnlimitedLedger {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -97,7 +97,7 @@ impl Account for OpenBooks {
     }
 }
 
-impl Outlet for OpenBooks {
+impl Outlet for UnlimitedLedger {
     fn emit(&self, _: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(std::future::ready(Ok(1)))
     }

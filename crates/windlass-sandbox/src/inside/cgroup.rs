@@ -1,66 +1,66 @@
-//! A control group for a session, where the system hands one on: then the kernel itself bounds the memory and the
-//! tasks of all its commands together. Nothing is lost without one; the limits of each command hold anyway.
+//! A cgroup for a session, if the system delegates one to this user: then the kernel limits the memory and the tasks of
+//! all its commands together. Without one, the limits of each command still apply.
 
 use std::path::{Path, PathBuf};
 
 use crate::spec::Limits;
 
 const TREE: &str = "/sys/fs/cgroup";
-/// Tasks of a session, threads among them; processes are counted one by one elsewhere.
-const MOST_TASKS: u32 = 8192;
+/// The most tasks of a session, including threads. The first process of each command counts processes.
+const MAX_TASKS: u32 = 8192;
 
-/// The group. It goes when it is dropped.
-pub(crate) struct Group {
+/// A cgroup that is removed when this is dropped.
+pub(crate) struct SessionCgroup {
     folder: PathBuf,
     limits_memory: bool,
 }
 
-/// Whether the kernel limits the memory of all commands together here. Otherwise it limits each process, and a command
-/// that holds more in all is ended when it is next looked at.
+/// Whether the kernel limits the memory of all commands together here. Otherwise the kernel limits each process, and the
+/// helper kills a command whose processes together exceed the limit when it next checks.
 pub(crate) fn limits_memory() -> bool {
-    Group::make(&Limits::default()).is_some_and(|group| group.limits_memory)
+    SessionCgroup::make(&Limits::default()).is_some_and(|group| group.limits_memory)
 }
 
-impl Group {
-    /// Makes one beside or below the group of this process, wherever limits can be set.
+impl SessionCgroup {
+    /// Creates a cgroup next to or below the one of this process, wherever limits can be set.
     pub(crate) fn make(limits: &Limits) -> Option<Self> {
         let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         candidates(&text).into_iter().find_map(|folder| {
             let own = folder.join(format!("windlass-{}", std::process::id()));
             std::fs::create_dir(&own).ok()?;
-            // Dropped, it is gone again.
+            // If no limit can be set, dropping it removes the directory.
             let mut group = Self {
                 folder: own,
                 limits_memory: false,
             };
             group.limits_memory = group.write("memory.max", &limits.memory.to_string());
-            let tasks = group.write("pids.max", &MOST_TASKS.to_string());
+            let tasks = group.write("pids.max", &MAX_TASKS.to_string());
             (group.limits_memory || tasks).then_some(group)
         })
     }
 
-    /// Puts a process into it, with all that it will start.
+    /// Moves a process into the cgroup; its future children are in it as well.
     pub(crate) fn add(&self, pid: i32) -> bool {
         self.write("cgroup.procs", &pid.to_string())
     }
 
     fn write(&self, file: &str, text: &str) -> bool {
-        // A control file is never made: one that is not there is not handed on.
+        // Never create a control file: if it is missing, the controller is not delegated.
         let mut options = std::fs::File::options();
         let file = options.write(true).open(self.folder.join(file));
         file.is_ok_and(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()).is_ok())
     }
 }
 
-impl Drop for Group {
+impl Drop for SessionCgroup {
     fn drop(&mut self) {
-        // It can only go when nobody is in it; what is left of it is empty and does nothing.
+        // This fails while a process is in the cgroup. A leftover cgroup is empty and harmless.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
-/// Where a group may be made, by what the kernel says of this process: beside its own group, whose parent hands
-/// limits on, then below it.
+/// Lists the directories in which to create the cgroup, from the text of `/proc/self/cgroup`: first next to the own
+/// cgroup, whose parent may delegate limits, then below it.
 fn candidates(text: &str) -> Vec<PathBuf> {
     let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
         return Vec::new();

@@ -1,5 +1,6 @@
-//! A private layer over a directory: what is written goes to another directory, and the first one stays as it is. All
-//! is mounted by handles, and with options that are the same on every kernel, whatever its defaults are.
+//! Mounts a private overlay (the kernel's overlayfs) over a directory: writes go to another directory, and the original
+//! stays unchanged. Everything is mounted through file descriptors, and all options are explicit, because their
+//! defaults differ between kernels.
 
 use std::ffi::CString;
 use std::io;
@@ -11,37 +12,41 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Refusal;
 
-/// How the kernel is to layer. A directory is never renamed by a note in the layer (`renames.rs` moves what is in it instead), a file is copied whole, and numbers of files are as they come: so a layer can be read without the
-/// kernel, and be put on again. What is written out to the disk, and when, is the caller's: without the last word the
-/// kernel would write out everything on the disk whenever a layer goes, whoever wrote it.
+/// The mount options. Without redirects, overlayfs refuses to rename a directory of the lower layer, and `renames.rs`
+/// moves its entries instead. Without `metacopy` a changed file is copied whole. So the upper directory can be read
+/// without mounting it, and be mounted again later.
+///
+/// `volatile` leaves syncing to the caller. Without it the kernel would sync the whole file system at every unmount,
+/// including other programs' writes.
 const OPTIONS: &str = "userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,volatile";
-/// The kernel's mark of such a layer, by which it refuses it a second time: it cannot know whether the machine went
-/// down in between. Whoever keeps a layer writes it out, so that it may be put on again.
-const MARK: &str = "work/incompat/volatile";
-/// A note that says nothing, to see whether the file system keeps notes: without them a directory that was made anew
-/// would show what the old one held.
-const NOTE: &str = "user.windlass.probe";
+/// The kernel creates this marker in a `volatile` overlay and then refuses to mount it again, because the machine might
+/// have crashed in between. Callers that keep an overlay sync it themselves, so the marker is removed.
+const VOLATILE_MARKER: &str = "work/incompat/volatile";
+/// An extended attribute that tests whether the file system supports them. Without them overlayfs cannot mark a
+/// directory that was deleted and created again as opaque, and it would show the old entries.
+const PROBE_ATTRIBUTE: &str = "user.windlass.probe";
 
-/// The directories of a layer, taken hold of.
-pub(crate) struct Parts {
-    /// What is under it.
+/// The open directories of an overlay.
+pub(crate) struct OverlayDirs {
+    /// The original directory, which is never written to.
     pub(crate) lower: OwnedFd,
-    /// What takes the writes.
+    /// The directory that receives the writes.
     pub(crate) upper: OwnedFd,
-    /// Where the kernel prepares them.
+    /// The kernel's work directory.
     pub(crate) work: OwnedFd,
-    /// Another layer between the two.
+    /// The upper directory of another overlay, between `upper` and `lower`.
     pub(crate) between: Option<OwnedFd>,
 }
 
-impl Parts {
-    /// Takes hold of them by their paths. All must be there, and `lower` must be canonical.
-    pub(crate) fn hold(lower: &Path, upper: &Path, work: &Path) -> Result<Self, Refusal> {
+impl OverlayDirs {
+    /// Opens the directories. All must exist, and `lower` must be canonical.
+    pub(crate) fn open(lower: &Path, upper: &Path, work: &Path) -> Result<Self, Refusal> {
         let open = |path: &Path| {
             open_folder(path)
                 .map_err(|err| Refusal::Unavailable(format!("`{}`: {err}", path.display())))
         };
-        // The kernel lets a layer lie in what is under it; then it would be seen there, and what is written with it.
+        // The kernel allows an upper directory inside the lower one; commands would then see it, and everything written
+        // to it.
         let within = |one: &Path| {
             one.canonicalize()
                 .is_ok_and(|one| one.starts_with(lower) || lower.starts_with(one))
@@ -49,7 +54,7 @@ impl Parts {
         if within(upper) || within(work) {
             let (upper, lower) = (upper.display(), lower.display());
             return Err(Refusal::Invalid(format!(
-                "the layer `{upper}` must lie outside of `{lower}`"
+                "the overlay directory `{upper}` must lie outside of `{lower}`"
             )));
         }
         Ok(Self {
@@ -60,7 +65,7 @@ impl Parts {
         })
     }
 
-    /// The same with another layer between the two.
+    /// Adds another overlay between `upper` and `lower`.
     pub(crate) fn over(self, between: Option<&Path>) -> Result<Self, Refusal> {
         let open = |path: &Path| {
             open_folder(path)
@@ -72,25 +77,23 @@ impl Parts {
         })
     }
 
-    /// Puts the layer over a directory that is opened by `open`, and gives what is seen there then. Where that cannot
-    /// be done here at all, the refusal says so.
+    /// Mounts the overlay over the directory that `open` opens, and returns the mounted root. The refusal tells whether
+    /// overlays cannot work here at all.
     pub(crate) fn mount(&self, open: impl Fn() -> io::Result<OwnedFd>) -> Result<OwnedFd, Refusal> {
         self.attempt(open).map_err(|err| match err.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
-                Refusal::Unavailable(format!("no layer can be put over the directory: {err}"))
+                Refusal::Unavailable(format!("cannot mount an overlay over the directory: {err}"))
             }
-            _ => Refusal::NoLayers(format!(
-                "no layer can be put over the directory here: {err}"
-            )),
+            _ => Refusal::NoLayers(format!("overlays do not work on this directory: {err}")),
         })
     }
 
     fn attempt(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
         let [lower, upper, work] =
             [&self.lower, &self.upper, &self.work].map(|handle| handle_path(handle.as_fd()));
-        rustix::fs::setxattr(upper.as_str(), NOTE, b"", XattrFlags::empty())?;
-        rustix::fs::removexattr(upper.as_str(), NOTE)?;
-        match std::fs::remove_dir_all(format!("{work}/{MARK}")) {
+        rustix::fs::setxattr(upper.as_str(), PROBE_ATTRIBUTE, b"", XattrFlags::empty())?;
+        rustix::fs::removexattr(upper.as_str(), PROBE_ATTRIBUTE)?;
+        match std::fs::remove_dir_all(format!("{work}/{VOLATILE_MARKER}")) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
@@ -108,7 +111,7 @@ impl Parts {
             flags,
             data.as_c_str(),
         )?;
-        // One that the kernel cannot write to is mounted all the same.
+        // If the kernel cannot write to the upper directory, it mounts the overlay read-only without an error.
         let mounted = open()?;
         match rustix::fs::fstatvfs(&mounted)?
             .f_flag
@@ -120,18 +123,18 @@ impl Parts {
     }
 }
 
-/// Takes away what is mounted at a path, once nobody uses it any more.
+/// Unmounts a path; the kernel does so as soon as no process uses the mount.
 pub(crate) fn detach(path: &Path) -> rustix::io::Result<()> {
     rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
 
-/// A directory as it is at its path, not what a link there leads to.
+/// Opens a directory without following a symlink at its path.
 pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// A handle as a path, for calls that take only paths.
+/// Returns a path that leads to an open file, for system calls that take only paths.
 pub(crate) fn handle_path(handle: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }

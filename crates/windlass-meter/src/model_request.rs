@@ -1,5 +1,6 @@
-//! What a model is asked, as far as a meter needs to know: the model, whether the answer is a stream, and how long it
-//! may get. The body is cut into its top-level fields; what is not changed is passed on byte for byte. A field that is there twice is refused, because the other side might read the other one.
+//! Parses a model request as far as the meter needs it: the model, whether the answer is a stream, and its maximum
+//! length. The body is split into its top-level fields; fields that are not changed are passed on byte for byte. A
+//! duplicate field is an error, because the vendor might read the other one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,57 +11,55 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use windlass_providers::protocol::{MaxTokensField, Protocol, Quirks};
 
-use super::beyond::{check_told, leave_out};
-use super::dialect::Dialect;
+use super::dialect::AgentDialect;
+use super::vendor_actions::{refuse_fetches, remove_vendor_actions};
 
-/// The longest name of a model.
+/// The longest model name, in bytes.
 const MAX_MODEL: usize = 200;
-/// The shortest text that may be a picture or another file, and not words.
-const LEAST_FILE: usize = 2_048;
-/// The least that a model may be told to think.
-const LEAST_THINKING: u64 = 1_024;
+/// The shortest string that may be a base64 file and not text.
+const MIN_FILE: usize = 2_048;
+/// The smallest thinking budget that the vendor accepts.
+const MIN_THINKING: u64 = 1_024;
 
-/// The fields of a JSON object, in their order, each as it was written.
+/// The fields of a JSON object in their order, with their original text.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub(super) struct JsonFields<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord, Clone)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct FieldName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonFields<'a> {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         struct V;
         impl<'de> Visitor<'de> for V {
-            type Value = Fields<'de>;
+            type Value = JsonFields<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonFields<'de>, A::Error> {
                 let (mut all, mut names) = (Vec::new(), BTreeSet::new());
-                while let Some((Name(name), value)) =
-                    map.next_entry::<Name<'de>, &'de RawValue>()?
+                while let Some((FieldName(name), value)) =
+                    map.next_entry::<FieldName<'de>, &'de RawValue>()?
                 {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!(
-                            "the field `{name}` is there twice"
-                        )));
+                        return Err(A::Error::custom(format!("the field `{name}` occurs twice")));
                     }
                     all.push((name, Cow::Borrowed(value.get())));
                 }
-                Ok(Fields(all))
+                Ok(JsonFields(all))
             }
         }
         de.deserialize_map(V)
     }
 }
 
-impl<'a> Fields<'a> {
-    /// Reads an object.
+impl<'a> JsonFields<'a> {
+    /// Parses a JSON object.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))
     }
 
-    /// The value as it was written; `null` is nothing.
+    /// Returns the original text of a value; `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found
@@ -76,7 +75,7 @@ impl<'a> Fields<'a> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    /// A count. Some vendors take one in quotes.
+    /// Parses a number. Some vendors accept it in quotes.
     fn count(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -120,57 +119,56 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is asked.
+/// A parsed model request.
 #[derive(Debug, Clone)]
-pub(super) struct Ask<'a> {
-    dialect: Dialect,
-    fields: Fields<'a>,
-    /// The model's name.
+pub(super) struct ModelRequest<'a> {
+    dialect: AgentDialect,
+    fields: JsonFields<'a>,
     pub(super) model: String,
-    /// The answer comes in events.
+    /// The answer is a stream of events.
     pub(super) stream: bool,
-    /// The most output of one answer, where it is said.
+    /// The maximum output of one answer, if the request has one.
     pub(super) max: Option<u64>,
-    /// Tokens that the model may think, where that is not within `max`.
+    /// Thinking tokens that do not count towards `max`.
     pub(super) thinking: u64,
-    /// How many answers there are to be.
-    pub(super) many: u64,
-    /// Some of what the model reads lies at the vendor.
-    pub(super) goes_on: bool,
-    /// What the vendor was to do beside asking the model, and is not told.
+    /// The number of answers that the request asks for.
+    pub(super) answers: u64,
+    /// A part of the conversation is stored at the vendor and not in the request.
+    pub(super) continues_conversation: bool,
+    /// Names of the fields and tools that were removed because the vendor would do more than run the model.
     pub(super) left_out: Vec<String>,
     changed: bool,
 }
 
-/// Names that one vendor takes for the same thing.
+/// Alternative spellings of the same field.
 const CONFIG: [&str; 2] = ["generationConfig", "generation_config"];
 const OUTPUT: [&str; 2] = ["maxOutputTokens", "max_output_tokens"];
 const ANSWERS: [&str; 2] = ["candidateCount", "candidate_count"];
 
-impl<'a> Ask<'a> {
-    /// Whether the model gets tools: agents give it none in what they ask beside the work.
+impl<'a> ModelRequest<'a> {
+    /// Returns whether the model gets tools. Agents offer none in side requests, for example for a title.
     pub(super) fn offers_tools(&self) -> bool {
         self.fields
             .get("tools")
             .is_some_and(|tools| !tools.trim_matches(['[', ']', ' ', '\n']).is_empty())
     }
 
-    /// Reads a body. The dialect that says model and form in the path gives them along.
+    /// Parses a body. The Gemini dialect has the model and the form of the answer in the path, as `named`.
     pub(super) fn read(
-        dialect: Dialect,
+        dialect: AgentDialect,
         named: Option<(&str, bool)>,
         body: &'a [u8],
     ) -> Result<Self, String> {
-        let mut fields = Fields::parse(body)?;
-        check_told(&fields)?;
-        let left_out = leave_out(dialect, &mut fields)?;
+        let mut fields = JsonFields::parse(body)?;
+        refuse_fetches(&fields)?;
+        let left_out = remove_vendor_actions(dialect, &mut fields)?;
         let changed = !left_out.is_empty();
         let model = named
             .map(|(model, _)| model.to_owned())
             .or_else(|| fields.text("model"));
-        let model = model.ok_or("the body does not say which `model`")?;
+        let model = model.ok_or("the body has no `model`")?;
         if model.is_empty() || model.len() > MAX_MODEL || model.chars().any(char::is_control) {
-            return Err("the name of the model cannot be used".to_owned());
+            return Err("the model name is not valid".to_owned());
         }
         let stream = match named {
             Some((_, stream)) => stream,
@@ -182,78 +180,79 @@ impl<'a> Ask<'a> {
             stream,
             max: None,
             thinking: 0,
-            many: 1,
-            goes_on: false,
+            answers: 1,
+            continues_conversation: false,
             left_out,
             changed,
             fields,
         };
         match dialect {
-            Dialect::Anthropic => {
+            AgentDialect::Anthropic => {
                 ask.max = ask.fields.count("max_tokens")?;
                 ask.thinking = ask.thinking_budget();
             }
-            Dialect::Responses => {
+            AgentDialect::Responses => {
                 if ask.fields.get("background") == Some("true") {
                     return Err(
                         "answers in the background cannot be counted; ask without `background`"
                             .to_owned(),
                     );
                 }
-                ask.goes_on = ask.fields.has("previous_response_id")
+                ask.continues_conversation = ask.fields.has("previous_response_id")
                     || ask.fields.has("conversation")
                     || ask.fields.get("input").is_some_and(refers_to_items);
                 ask.max = ask.fields.count("max_output_tokens")?;
             }
-            Dialect::Chat => {
+            AgentDialect::Chat => {
                 ask.max = ask
                     .fields
                     .count("max_tokens")?
                     .max(ask.fields.count("max_completion_tokens")?);
-                ask.many = ask.fields.count("n")?.unwrap_or(1).max(1);
+                ask.answers = ask.fields.count("n")?.unwrap_or(1).max(1);
             }
-            Dialect::Gemini => {
+            AgentDialect::Gemini => {
                 if CONFIG.iter().all(|name| ask.fields.has(name)) {
-                    return Err("the field `generationConfig` is there twice".to_owned());
+                    return Err("the field `generationConfig` occurs twice".to_owned());
                 }
                 let config = ask.config()?;
                 if OUTPUT.iter().all(|name| config.has(name))
                     || ANSWERS.iter().all(|name| config.has(name))
                 {
-                    return Err("a field of `generationConfig` is there twice".to_owned());
+                    return Err("a field of `generationConfig` occurs twice".to_owned());
                 }
                 let count = |names: [&str; 2]| {
                     Ok::<_, String>(config.count(names[0])?.or(config.count(names[1])?))
                 };
                 let (max, many) = (count(OUTPUT)?, count(ANSWERS)?);
-                (ask.max, ask.many) = (max, many.unwrap_or(1).max(1));
-                ask.goes_on = ask.fields.has("cachedContent") || ask.fields.has("cached_content");
+                (ask.max, ask.answers) = (max, many.unwrap_or(1).max(1));
+                ask.continues_conversation =
+                    ask.fields.has("cachedContent") || ask.fields.has("cached_content");
             }
         }
-        // To some servers none at all is no limit.
+        // Some servers treat 0 as no limit.
         ask.max = ask.max.filter(|max| *max > 0);
         Ok(ask)
     }
 
-    fn config(&self) -> Result<Fields<'_>, String> {
+    fn config(&self) -> Result<JsonFields<'_>, String> {
         let given = CONFIG.iter().find_map(|name| self.fields.get(name));
         given.map_or_else(
-            || Ok(Fields(Vec::new())),
-            |json| Fields::parse(json.as_bytes()),
+            || Ok(JsonFields(Vec::new())),
+            |json| JsonFields::parse(json.as_bytes()),
         )
     }
 
-    /// Says how long one answer may get.
+    /// Sets the maximum output of one answer.
     pub(super) fn limit(&mut self, most: u64, quirks: &Quirks) {
         self.changed = true;
         match self.dialect {
-            Dialect::Anthropic => {
+            AgentDialect::Anthropic => {
                 let max = self.max.map_or(most, |max| max.min(most));
                 self.fields.set("max_tokens", max.to_string());
-                self.think_within(most);
+                self.lower_thinking_budget(most);
             }
-            Dialect::Responses => self.fields.set("max_output_tokens", most.to_string()),
-            Dialect::Chat => {
+            AgentDialect::Responses => self.fields.set("max_output_tokens", most.to_string()),
+            AgentDialect::Chat => {
                 let usual = match quirks.max_tokens {
                     MaxTokensField::MaxTokens => "max_tokens",
                     MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
@@ -269,8 +268,8 @@ impl<'a> Ask<'a> {
                     .into_iter()
                     .for_each(|name| self.fields.set(name, most.to_string()));
             }
-            Dialect::Gemini => {
-                // It was readable when the request came.
+            AgentDialect::Gemini => {
+                // `read` has parsed it before.
                 let Ok(mut config) = self.config() else {
                     return;
                 };
@@ -289,19 +288,20 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Thinking between calls may take more than the maximum of one answer.
+    /// Returns the thinking budget, which may exceed the maximum of one answer.
     fn thinking_budget(&self) -> u64 {
         let thinking = self.fields.get("thinking").unwrap_or("{}");
-        let budget = Fields::parse(thinking.as_bytes()).and_then(|all| all.count("budget_tokens"));
+        let budget =
+            JsonFields::parse(thinking.as_bytes()).and_then(|all| all.count("budget_tokens"));
         budget.ok().flatten().unwrap_or(0)
     }
 
-    /// Thinking counts as output and has to leave some of it.
-    fn think_within(&mut self, most: u64) {
+    /// Lowers the thinking budget, because thinking counts as output and must leave some of it for the answer.
+    fn lower_thinking_budget(&mut self, most: u64) {
         let Some(thinking) = self.fields.get("thinking") else {
             return;
         };
-        let Ok(mut thinking) = Fields::parse(thinking.as_bytes()) else {
+        let Ok(mut thinking) = JsonFields::parse(thinking.as_bytes()) else {
             return;
         };
         let Ok(Some(budget)) = thinking.count("budget_tokens") else {
@@ -310,7 +310,7 @@ impl<'a> Ask<'a> {
         if budget < most {
             return;
         }
-        let json = if most / 2 >= LEAST_THINKING {
+        let json = if most / 2 >= MIN_THINKING {
             thinking.set("budget_tokens", (most / 2).to_string());
             thinking.to_json()
         } else {
@@ -319,13 +319,13 @@ impl<'a> Ask<'a> {
         self.fields.set("thinking", json);
     }
 
-    /// Makes a stream say what it took.
+    /// Makes a stream report its usage.
     pub(super) fn report_usage(&mut self, quirks: &Quirks) {
-        if self.dialect != Dialect::Chat || !self.stream || !quirks.stream_usage {
+        if self.dialect != AgentDialect::Chat || !self.stream || !quirks.stream_usage {
             return;
         }
         let given = self.fields.get("stream_options").unwrap_or("{}").to_owned();
-        let Ok(mut options) = Fields::parse(given.as_bytes()) else {
+        let Ok(mut options) = JsonFields::parse(given.as_bytes()) else {
             return;
         };
         if options.get("include_usage") != Some("true") {
@@ -336,7 +336,8 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Brings it into the form of who hosts the model: the name stands in the address, and the features beside it.
+    /// Changes the request to the form of a vendor that hosts another vendor's model: the model is in the URL, and the
+    /// beta features are in the body.
     pub(super) fn hosted(&mut self, protocol: Protocol, features: &[&str]) {
         let Some(version) = protocol.hosted_version() else {
             return;
@@ -358,30 +359,30 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// The body to send; `None` when it is the one that came.
+    /// Returns the body to send; `None` if it is unchanged.
     pub(super) fn body(&self) -> Option<String> {
         self.changed.then(|| self.fields.to_json())
     }
 }
 
-/// Whether some of the input is only named, and lies at the vendor.
+/// Returns whether the input refers to items that are stored at the vendor.
 fn refers_to_items(input: &str) -> bool {
     #[derive(Deserialize)]
-    struct Item<'a> {
+    struct InputItem<'a> {
         #[serde(borrow, default, rename = "type")]
         kind: Option<Cow<'a, str>>,
         role: Option<serde::de::IgnoredAny>,
     }
-    let items = serde_json::from_str::<Vec<Item<'_>>>(input).unwrap_or_default();
+    let items = serde_json::from_str::<Vec<InputItem<'_>>>(input).unwrap_or_default();
     items.iter().any(|item| match &item.kind {
         Some(kind) => kind == "item_reference",
         None => item.role.is_none(),
     })
 }
 
-/// How many bytes of a body are words. Files inside it are counted as a model counts pictures, of which an eighth of
-/// their size is a generous bound.
-pub(super) fn words(body: &[u8]) -> usize {
+/// Returns the number of bytes that count as text. A base64 file counts for an eighth of its size, which is more than
+/// models charge for pictures.
+pub(super) fn text_bytes(body: &[u8]) -> usize {
     let files: usize = body
         .split(|byte| *byte == b'"')
         .filter(|text| is_file(text))
@@ -391,7 +392,7 @@ pub(super) fn words(body: &[u8]) -> usize {
 }
 
 fn is_file(text: &[u8]) -> bool {
-    if text.len() < LEAST_FILE {
+    if text.len() < MIN_FILE {
         return false;
     }
     let from = text[..100]
@@ -411,7 +412,7 @@ mod tests {
     #[track_caller]
     fn check_words(body: &str, expect: usize) {
         assert_eq!(
-            words(body.as_bytes()),
+            text_bytes(body.as_bytes()),
             expect,
             "{}",
             &body[..body.len().min(60)]
@@ -434,44 +435,46 @@ mod tests {
     }
 
     #[test]
-    fn none_at_all_is_no_limit() {
+    fn zero_means_no_limit() {
         for (dialect, body) in [
-            (Dialect::Anthropic, r#"{"model":"m","max_tokens":0}"#),
+            (AgentDialect::Anthropic, r#"{"model":"m","max_tokens":0}"#),
             (
-                Dialect::Chat,
+                AgentDialect::Chat,
                 r#"{"model":"m","max_tokens":0,"max_completion_tokens":"0"}"#,
             ),
         ] {
             assert_eq!(
-                Ask::read(dialect, None, body.as_bytes()).unwrap().max,
+                ModelRequest::read(dialect, None, body.as_bytes())
+                    .unwrap()
+                    .max,
                 None,
                 "{body}"
             );
         }
     }
 
-    /// Whatever comes in, what goes out is JSON and holds the limit.
+    /// For any input that is accepted, the output is valid JSON and has the limit.
     #[test]
     fn damaged_bodies_are_refused_or_limited() {
         let bodies = [
             (
-                Dialect::Anthropic,
+                AgentDialect::Anthropic,
                 r#"{"model":"m","max_tokens":90,"thinking":{"budget_tokens":80},"x":[1,{"a":"\u00fc"}]}"#,
             ),
             (
-                Dialect::Responses,
+                AgentDialect::Responses,
                 r#"{"model":"m","max_output_tokens":90,"stream":true}"#,
             ),
             (
-                Dialect::Chat,
+                AgentDialect::Chat,
                 r#"{"model":"m","max_tokens":90,"n":2,"stream":true,"stream_options":{"a":null}}"#,
             ),
             (
-                Dialect::Gemini,
+                AgentDialect::Gemini,
                 r#"{"contents":[],"generationConfig":{"maxOutputTokens":"90","candidateCount":1}}"#,
             ),
         ];
-        let named = |dialect| (dialect == Dialect::Gemini).then_some(("m", true));
+        let named = |dialect| (dialect == AgentDialect::Gemini).then_some(("m", true));
         let mut read = 0;
         for (dialect, body) in bodies {
             for at in 0..=body.len() {
@@ -481,13 +484,14 @@ mod tests {
                         Some(place) => *place = byte,
                         None => damaged.push(byte),
                     }
-                    let Ok(mut ask) = Ask::read(dialect, named(dialect), &damaged) else {
+                    let Ok(mut ask) = ModelRequest::read(dialect, named(dialect), &damaged) else {
                         continue;
                     };
                     ask.limit(7, &Quirks::NONE);
                     ask.report_usage(&Quirks::NONE);
                     let sent = ask.body().unwrap();
-                    let again = Ask::read(dialect, named(dialect), sent.as_bytes()).unwrap();
+                    let again =
+                        ModelRequest::read(dialect, named(dialect), sent.as_bytes()).unwrap();
                     assert_eq!(
                         (again.max, again.model == ask.model),
                         (Some(7), true),

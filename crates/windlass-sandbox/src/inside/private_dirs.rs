@@ -1,6 +1,6 @@
-//! The private directories of a session without namespaces: temporary files, a home, and a home for cargo that shows
-//! what the user's own holds. In a session with namespaces these are mounts at the usual paths; here they have paths of
-//! their own, which commands get by their environment.
+//! The private directories of a session without namespaces: one for temporary files, a home, and a cargo home that
+//! shows the user's own. With namespaces these are mounts at the usual paths; here they have other paths, which
+//! commands learn from environment variables.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use crate::spec::{Net, PRIVATE, Spec};
 
-/// How far cargo's home is made of directories of the session's own; deeper it is shown by symlinks. Cargo keeps each
-/// registry at the first depth, and what it fetches from one at the second. Without a network nothing is fetched from
-/// registries that are there, and hundreds of symlinks take their time.
+/// The depth to which the private cargo home consists of real directories; below it there are symlinks to the user's.
+/// Cargo has one directory per registry at depth 1, and writes downloads at depth 2. Without a network nothing is
+/// downloaded, and creating hundreds of symlinks takes time, so the lower depth is enough.
 const REGISTRIES: usize = 2;
 const PACKAGES: usize = 3;
-/// Entries of a cache that are shown.
-const MOST_ENTRIES: usize = 20_000;
+/// The most entries of a cargo home that are shown.
+const MAX_ENTRIES: usize = 20_000;
 const CARGO: &str = ".cargo";
-/// Directories of the home that can be written: caches of tools. The home itself cannot, as in a session with
+/// Directories of the home that commands can write: caches of tools. The home itself is read-only, as it is with
 /// namespaces.
 const CACHES: &[&str] = &[
     ".cache",
@@ -41,18 +41,18 @@ const CACHES: &[&str] = &[
     ".cabal",
     ".ccache",
 ];
-/// Semaphores of the C library are files in this directory, which programs share.
+/// The C library keeps semaphores in this directory, which all programs share.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The private directories.
-pub(crate) struct Private {
+/// The private directories of a session.
+pub(crate) struct PrivateDirs {
     at: PathBuf,
     writable: Vec<PathBuf>,
     home: PathBuf,
 }
 
-impl Private {
-    /// Makes them in a directory that is the session's own.
+impl PrivateDirs {
+    /// Creates them in `at`, a directory that belongs to the session.
     pub(crate) fn make(at: &Path, spec: &Spec) -> io::Result<Self> {
         let home = at.join("home");
         let mut writable = vec![at.join("tmp")];
@@ -63,7 +63,7 @@ impl Private {
             .iter()
             .find(|cache| cache.join("registry").is_dir())
         {
-            let mut left = MOST_ENTRIES;
+            let mut left = MAX_ENTRIES;
             let depth = if matches!(spec.net, Net::Proxy | Net::Open) {
                 PACKAGES
             } else {
@@ -91,12 +91,12 @@ impl Private {
         })
     }
 
-    /// The home, which can be read.
+    /// Returns the home directory, which is readable.
     pub(crate) fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Where commands put temporary files.
+    /// Returns the directory for temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.at.join("tmp")
     }
@@ -105,7 +105,7 @@ impl Private {
         &self.writable
     }
 
-    /// A variable whose value names a private directory, with the path that it has in this session.
+    /// Replaces [`PRIVATE`] in an environment variable by the real path; `None` if the variable does not contain it.
     pub(crate) fn resolve(&self, variable: &[u8]) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         let at = variable
@@ -116,8 +116,8 @@ impl Private {
     }
 }
 
-/// Whether commands without namespaces may use the directory for shared memory: only where no other program has something
-/// there that this user can reach. What a program puts there later, commands can change.
+/// Returns whether commands without namespaces may use `/dev/shm`: only if no other program has a file there that this
+/// user can access. Files that a program puts there later are not protected from commands.
 #[must_use]
 pub fn shares_memory() -> bool {
     let unused = |mut entries: std::fs::ReadDir| {
@@ -126,7 +126,7 @@ pub fn shares_memory() -> bool {
     std::fs::read_dir(SHARED_MEMORY).is_ok_and(unused)
 }
 
-/// Whether the mode of an entry keeps this user from it anyway.
+/// Returns whether the mode of a file keeps this user from it.
 fn is_out_of_reach(entry: &std::fs::DirEntry) -> bool {
     let own = rustix::process::geteuid();
     let closed = |about: std::fs::Metadata| {
@@ -135,7 +135,7 @@ fn is_out_of_reach(entry: &std::fs::DirEntry) -> bool {
     entry.metadata().is_ok_and(closed)
 }
 
-/// Leads from the private home to a path below the user's own home that commands may use, so that `~/NAME` works.
+/// Links a granted path below the user's home into the private home, so that `~/NAME` works.
 fn link_from_home(path: &Path, own: Option<&Path>, home: &Path) -> io::Result<()> {
     let Some(below) = own
         .and_then(|own| path.strip_prefix(own).ok())
@@ -145,7 +145,7 @@ fn link_from_home(path: &Path, own: Option<&Path>, home: &Path) -> io::Result<()
     };
     let link = home.join(below);
     make_dir(link.parent().unwrap_or(home))?;
-    // A path within another one that is linked already, or a cache.
+    // These errors mean that the path is a cache, or lies below a path that is linked already.
     match symlink(path, &link) {
         Err(err)
             if err.kind() != io::ErrorKind::AlreadyExists
@@ -164,7 +164,7 @@ fn make_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Whether a path is a lock or a database of cargo's, which it makes anew: a name with a dot at the top.
+/// Returns whether a path is a lock file or a database of cargo, which cargo creates again: a dot file at the top.
 fn is_lock(cargo: &Path, path: &Path) -> bool {
     path.parent() == Some(cargo)
         && path
@@ -172,7 +172,7 @@ fn is_lock(cargo: &Path, path: &Path) -> bool {
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Shows a directory in another one: directories are made anew down to a depth, what lies deeper is linked to.
+/// Shows a directory at another path: creates directories down to `depth` and symlinks below.
 fn show(
     from: &Path,
     to: &Path,

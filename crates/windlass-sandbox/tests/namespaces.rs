@@ -1,4 +1,4 @@
-//! The real kernel: commands are run in real sandboxes in scratch folders, and what became of the folders is looked at.
+//! Runs commands in real sandboxes with namespaces on scratch folders, and checks what they did to the folders.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use lab::{LOOK, check_pause, helper, run, try_run, wait_until};
+use lab::{READ_ONLY_LINE, check_pause, helper, run, try_run, wait_until};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
     Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier,
@@ -15,14 +15,14 @@ use windlass_sandbox::{
 
 mod lab;
 
-/// A workspace, a folder beside it, a home, and a sandbox around them.
-struct Lab {
+/// A workspace, a folder next to it, a home, and the sandbox's settings.
+struct NamespaceLab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     spec: Spec,
 }
 
-impl Lab {
+impl NamespaceLab {
     fn new() -> Self {
         Self::below(&std::env::temp_dir())
     }
@@ -75,7 +75,7 @@ impl Lab {
         run(&self.open(), &self.spec.root, line)
     }
 
-    /// The exit code and the output.
+    /// Checks the exit code and the output of a command line.
     #[track_caller]
     fn check(&self, line: &str, code: i32, expect: &str) {
         let (ended, output) = self.run(line);
@@ -103,11 +103,11 @@ impl Lab {
 }
 
 #[test]
-fn a_workspace_may_be_among_temporary_files_that_stay() {
+fn a_workspace_may_lie_below_var_tmp() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::below(Path::new("/var/tmp"));
+    let lab = NamespaceLab::below(Path::new("/var/tmp"));
     lab.check(
         "echo hi > src/a && cat src/a && touch /var/tmp/x /tmp/y && ls /var/tmp | grep -c x",
         0,
@@ -121,11 +121,11 @@ fn a_workspace_may_be_among_temporary_files_that_stay() {
 }
 
 #[test]
-fn work_inside_works() {
+fn commands_work_in_the_workspace() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     lab.check("echo hi && cat src/../README.md && exit 3", 3, "hi\nhello");
     lab.check(
         "mkdir -p build && echo ok > build/x && cat build/x",
@@ -153,7 +153,7 @@ fn nothing_outside_is_seen_or_written() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let out = lab.base.join("out");
     for line in [
         format!("echo x > {}/victim.txt", out.display()),
@@ -193,11 +193,11 @@ fn nothing_outside_is_seen_or_written() {
 }
 
 #[test]
-fn caches_take_writes_that_do_not_stay() {
+fn writes_to_caches_are_discarded_with_the_session() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let session = lab.open();
     let home = lab.base.join("home");
     let line = format!(
@@ -219,11 +219,11 @@ fn caches_take_writes_that_do_not_stay() {
 }
 
 #[test]
-fn what_was_started_ends_with_the_command() {
+fn background_processes_end_with_the_command() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let mark = format!("mark{}", std::process::id());
     let line =
         format!("(setsid sh -c 'sleep 60; : {mark}' >/dev/null 2>&1 &); sleep 60 & echo done");
@@ -241,7 +241,7 @@ fn a_paused_command_does_nothing_until_it_is_resumed() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     check_pause(&lab.open(), &lab.spec.root);
 }
 
@@ -250,7 +250,7 @@ fn limits_hold() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.limits = Limits {
         processes: 40,
         memory: 256 << 20,
@@ -272,12 +272,12 @@ fn limits_hold() {
 }
 
 #[test]
-fn forks_do_not_fail_beside_signals() {
+fn forks_do_not_fail_when_signals_arrive() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
-    // A shell that is told of ended children while it forks the next ones.
+    let lab = NamespaceLab::new();
+    // The shell gets SIGCHLD for ended children while it forks the next ones.
     let line = "trap : CHLD; for i in $(seq 300); do (exit 0) & true | true | true || exit 9; done; wait; echo all";
     let (ended, output) = lab.run(line);
     assert_eq!(
@@ -292,7 +292,7 @@ fn two_sandboxes_do_not_uncover_each_other() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let (one, two) = (lab.open(), lab.open());
     let (first, _) = run(&one, &lab.spec.root, "true");
     assert!(first.status.success());
@@ -320,7 +320,7 @@ fn two_sandboxes_do_not_uncover_each_other() {
     .unwrap();
     let mut up = [0; 3];
     reads.read_exact(&mut up).unwrap();
-    // The first one goes, and with it goes what it would clean up.
+    // The first sandbox ends. It must not remove what the second one needs.
     drop(one);
     std::thread::sleep(std::time::Duration::from_millis(700));
     std::io::Write::write_all(&mut &opens, b"go\n").unwrap();
@@ -335,16 +335,16 @@ fn two_sandboxes_do_not_uncover_each_other() {
 }
 
 #[test]
-fn placeholders_go_by_themselves() {
+fn placeholders_are_removed_when_no_command_runs() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let session = lab.open();
     let (_, output) = run(&session, &lab.spec.root, "ls -A");
     assert!(output.contains(".agent"), "{output}");
     wait_until(|| !lab.spec.root.join(".agent").exists() && !lab.spec.root.join(".deep").exists());
-    // And come back for the next command, with what a person made meanwhile left alone.
+    // The placeholders come back for the next command, and a directory that the user made meanwhile stays.
     fs::create_dir(lab.spec.root.join(".agent")).unwrap();
     fs::write(lab.spec.root.join(".agent/mine"), "x").unwrap();
     let (ended, _) = run(&session, &lab.spec.root, "echo y > .agent/mine");
@@ -358,11 +358,11 @@ fn placeholders_go_by_themselves() {
 }
 
 #[test]
-fn what_must_not_come_to_be_goes_with_the_command() {
+fn banned_names_are_removed_after_the_command() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     let banned = Protected {
         base: lab.spec.root.clone(),
         name: "src/pointer".into(),
@@ -381,11 +381,11 @@ fn what_must_not_come_to_be_goes_with_the_command() {
 }
 
 #[test]
-fn the_weaker_tier_holds_what_it_can() {
+fn the_landlock_tier_confines_commands() {
     if lacks(Need::Landlock) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.tier = Tier::Landlock;
     lab.spec.limits.processes = 40;
     let out = lab.base.join("out");
@@ -413,11 +413,11 @@ fn the_weaker_tier_holds_what_it_can() {
 }
 
 #[test]
-fn links_in_the_place_of_protected_names_hold_too() {
+fn symlinks_at_protected_names_are_covered_too() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     fs::create_dir(lab.spec.root.join("real")).unwrap();
     std::os::unix::fs::symlink("real", lab.spec.root.join(".agent")).unwrap();
     let (ended, output) = lab.run("rm .agent && mkdir .agent && echo x > .agent/settings.json");
@@ -434,7 +434,7 @@ fn a_command_that_cannot_start_says_why() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let session = lab.open();
     let err = try_run(&session, &lab.spec.root, &["no-such-program"])
         .unwrap_err()
@@ -446,15 +446,15 @@ fn a_command_that_cannot_start_says_why() {
     let err = try_run(&session, Path::new("/nowhere"), &["true"])
         .unwrap_err()
         .to_string();
-    assert!(err.contains("directory cannot be entered"), "{err}");
+    assert!(err.contains("cannot enter the working directory"), "{err}");
 }
 
 #[test]
-fn the_workspace_may_be_for_looking_only() {
+fn the_workspace_may_be_read_only() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.access = Access::ReadOnly;
     let (ended, output) = lab.run("touch x; echo > README.md; cat README.md");
     assert!(
@@ -465,13 +465,13 @@ fn the_workspace_may_be_for_looking_only() {
 }
 
 #[test]
-fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
+fn a_read_only_command_changes_nothing_while_others_may() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     let session = lab.open();
-    let (_, output) = run(&session, &lab.spec.root, LOOK);
+    let (_, output) = run(&session, &lab.spec.root, READ_ONLY_LINE);
     assert!(
         output.contains("hello") && output.ends_with("x\n") && output.contains("Read-only"),
         "{output}"
@@ -482,11 +482,11 @@ fn a_command_that_only_looks_changes_nothing_beside_others_that_do() {
 }
 
 #[test]
-fn a_loopback_of_its_own_can_be_had() {
+fn commands_can_have_a_private_loopback() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.net = Net::Proxy;
     let opened = Session::open(&helper(), &lab.spec).unwrap();
     let (port, listener) = opened.listener.unwrap();
@@ -505,7 +505,7 @@ fn modes_of_files_are_kept() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let lab = Lab::new();
+    let lab = NamespaceLab::new();
     lab.check(
         "cp /bin/true t && chmod 750 t && ./t && stat -c %a t",
         0,
@@ -522,17 +522,17 @@ fn modes_of_files_are_kept() {
 }
 
 #[test]
-fn a_home_below_a_directory_of_the_system_is_private_like_any() {
+fn a_home_below_a_system_directory_is_private_too() {
     if lacks(Need::Namespaces) {
         return;
     }
-    // Only root makes a home there.
+    // Only root can create a home there.
     let Ok(home) = tempfile::tempdir_in("/opt") else {
         return;
     };
     fs::write(home.path().join("planted"), "planted\n").unwrap();
     let at = home.path().canonicalize().unwrap();
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.caches = vec![at.join(".cargo")];
     lab.spec.home = Some(at.clone());
     let at = at.display();
@@ -545,11 +545,11 @@ fn a_home_below_a_directory_of_the_system_is_private_like_any() {
 }
 
 #[test]
-fn memory_that_no_process_has_mapped_counts() {
+fn unmapped_memory_counts_towards_the_limit() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = NamespaceLab::new();
     lab.spec.limits.memory = 128 << 20;
     let file = "import os, time; f = os.memfd_create('x'); [os.write(f, bytes(1 << 20)) for _ in range(300)]; \
                 time.sleep(60); print('all')";
@@ -558,7 +558,7 @@ fn memory_that_no_process_has_mapped_counts() {
         ended.limits.memory && !output.contains("all"),
         "{ended:?} {output}"
     );
-    // Older kernels do not let a namespace bound its segments.
+    // Kernels before 5.19 do not let a namespace limit its segments.
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let numbers: Vec<u32> = release
         .split(['.', '-'])

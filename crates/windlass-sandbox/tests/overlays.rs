@@ -1,5 +1,5 @@
-//! A tree of its own at the workspace's path: commands and the engine work in one tree, and the workspace stays as it
-//! is, byte for byte. Destructive lines run only inside a sandbox on a scratch folder.
+//! An overlay or a copy at the workspace's path: commands and the engine work in the same tree, and the workspace stays
+//! unchanged, byte for byte. Destructive commands run only inside a sandbox on a scratch folder.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -19,11 +19,11 @@ use windlass_sandbox::{
 
 mod lab;
 
-/// A user who is not root, as every system has one.
-const SOMEBODY: u32 = 65534;
+/// The id of an unprivileged user, which exists on every system.
+const UNPRIVILEGED: u32 = 65534;
 
-/// A workspace, the layer over it, and a sandbox.
-struct Lab {
+/// A workspace, the overlay over it, and the sandbox's settings.
+struct OverlayLab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     helper: Helper,
@@ -31,7 +31,7 @@ struct Lab {
     before: BTreeMap<PathBuf, String>,
 }
 
-impl Lab {
+impl OverlayLab {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
@@ -68,8 +68,8 @@ impl Lab {
         }
     }
 
-    /// The same for a user who has no rights; nothing where this one cannot become another.
-    fn of_somebody() -> Option<Self> {
+    /// The same for an unprivileged user; `None` if the tests do not run as root.
+    fn as_unprivileged() -> Option<Self> {
         let mut lab = Self::new();
         let become_somebody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
         let can = Command::new("setpriv")
@@ -81,7 +81,7 @@ impl Lab {
             return None;
         }
         for path in [lab.base.clone()].into_iter().chain(tree_of(&lab.base)) {
-            std::os::unix::fs::lchown(&path, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+            std::os::unix::fs::lchown(&path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         let args = become_somebody
             .iter()
@@ -95,8 +95,8 @@ impl Lab {
         Some(lab)
     }
 
-    fn everybody() -> impl Iterator<Item = Self> {
-        [Some(Self::new()), Self::of_somebody()]
+    fn for_each_user() -> impl Iterator<Item = Self> {
+        [Some(Self::new()), Self::as_unprivileged()]
             .into_iter()
             .flatten()
     }
@@ -109,7 +109,7 @@ impl Lab {
         self.base.join("layer/upper").join(name)
     }
 
-    /// A line in a sandbox of its own succeeds and says this; the workspace is as before.
+    /// Checks that a command line in its own sandbox succeeds with this output and leaves the workspace unchanged.
     #[track_caller]
     fn check(&self, line: &str, expect: &str) {
         self.check_in(&self.open().session, line, expect);
@@ -127,7 +127,7 @@ impl Lab {
     }
 }
 
-/// Everything below a folder.
+/// Lists everything below a folder.
 fn tree_of(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -139,7 +139,7 @@ fn tree_of(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything below a folder with its mode, times and content.
+/// Lists everything below a folder with its mode, times and content.
 fn listing(folder: &Path) -> BTreeMap<PathBuf, String> {
     let one = |path: PathBuf| {
         let seen = path.symlink_metadata().unwrap();
@@ -160,7 +160,7 @@ fn listing(folder: &Path) -> BTreeMap<PathBuf, String> {
     tree_of(folder).into_iter().map(one).collect()
 }
 
-/// A path beneath a handle, as programs of this side reach it.
+/// Returns a path beneath an open directory, as a program outside the sandbox reaches it.
 fn beneath(tree: &OwnedFd, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd()))
 }
@@ -170,7 +170,7 @@ fn commands_change_the_layer_and_not_the_workspace() {
     if lacks(Need::Overlay) {
         return;
     }
-    for lab in Lab::everybody() {
+    for lab in OverlayLab::for_each_user() {
         lab.check(
             "echo new > README.md && echo n > src/new.rs && cat README.md src/new.rs",
             "new\nn",
@@ -205,7 +205,7 @@ fn a_folder_is_renamed_by_a_system_call_and_by_mv() {
     if lacks(Need::Overlay) {
         return;
     }
-    for lab in Lab::everybody() {
+    for lab in OverlayLab::for_each_user() {
         let session = lab.open().session;
         let rename = "import os; os.chmod('old', 0o750); os.rename('src', 'once'); os.rename('old', 'once/old'); \
                       os.rename('once', 'src'); print(oct(os.stat('src/old').st_mode & 0o7777))";
@@ -226,11 +226,11 @@ fn a_folder_is_renamed_by_a_system_call_and_by_mv() {
 }
 
 #[test]
-fn whole_trees_can_go() {
+fn whole_trees_can_be_deleted() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = OverlayLab::new();
     let session = lab.open().session;
     lab.check_in(&session, "rm -rf ./* ./.[!.]* 2>/dev/null; ls -A", ".env");
     lab.check_in(
@@ -245,7 +245,7 @@ fn git_works_in_it() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     lab.spec.hide.clear();
     for words in [
         &["init", "-q"][..],
@@ -283,9 +283,9 @@ fn the_engine_and_commands_work_in_one_tree() {
     if lacks(Need::Overlay) {
         return;
     }
-    // Both are the same user, so that this is only tried as who runs the tests.
+    // Both sides must be the same user, so this runs only as the user of the tests.
     {
-        let lab = Lab::new();
+        let lab = OverlayLab::new();
         let Opened { session, tree, .. } = lab.open();
         let tree = tree.unwrap();
         fs::write(beneath(&tree, "src/engine.rs"), "from the engine\n").unwrap();
@@ -322,7 +322,7 @@ fn the_engine_and_commands_work_in_one_tree() {
             4
         );
         lab.check_in(&session, "cat src/f", "f");
-        // The handle is the tree itself, also when the commands are gone.
+        // The open directory stays valid after the commands are gone.
         drop(session);
         fs::write(beneath(&tree, "late"), "late\n").unwrap();
         drop(tree);
@@ -332,11 +332,11 @@ fn the_engine_and_commands_work_in_one_tree() {
 }
 
 #[test]
-fn what_is_hidden_from_commands_is_there_for_the_engine() {
+fn files_hidden_from_commands_are_visible_to_the_engine() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     let name = |name: &str| Protected {
         base: lab.spec.root.clone(),
         name: name.into(),
@@ -370,7 +370,7 @@ fn no_path_leads_to_the_workspace() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     lab.spec.write = vec![lab.spec.root.join("old"), lab.base.join("out")];
     lab.spec.read = vec![lab.base.clone()];
     let session = lab.open().session;
@@ -408,7 +408,7 @@ fn a_layer_is_still_there_in_the_next_session() {
     if lacks(Need::Overlay) {
         return;
     }
-    for lab in Lab::everybody() {
+    for lab in OverlayLab::for_each_user() {
         lab.check(
             "echo new > README.md; rm link; rm -r old; mkdir old; chmod 700 src",
             "",
@@ -426,9 +426,9 @@ fn a_killed_helper_leaves_the_layer() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     let pid = lab.base.join("pid");
-    // The number of the helper is known because a shell becomes it.
+    // The shell prints its process id and then becomes the helper.
     let line = format!(
         "echo $$ > {}; exec {} {HELPER_ARG}",
         pid.display(),
@@ -457,7 +457,7 @@ fn a_git_directory_outside_has_its_own_layer() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     for folder in ["git", "git-upper", "git-work"] {
         fs::create_dir(lab.base.join(folder)).unwrap();
     }
@@ -479,7 +479,7 @@ fn a_copy_stands_in_the_place_of_the_workspace() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     let from = lab.base.join("copy");
     fs::create_dir(&from).unwrap();
     fs::write(from.join("README.md"), "copied\n").unwrap();
@@ -498,11 +498,11 @@ fn a_copy_stands_in_the_place_of_the_workspace() {
 }
 
 #[test]
-fn a_tree_may_be_for_looking_only() {
+fn a_tree_may_be_read_only() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     lab.spec.access = Access::ReadOnly;
     let Opened { session, tree, .. } = lab.open();
     lab.check_in(&session, "touch new 2>/dev/null || echo no", "no");
@@ -522,11 +522,11 @@ fn check_refused(spec: &Spec, layers: bool, expect: &str) {
 }
 
 #[test]
-fn what_cannot_be_layered_is_told_from_what_is_wrong() {
+fn unsupported_overlays_and_wrong_directories_are_different_errors() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = OverlayLab::new();
     let with = |upper: PathBuf, work: PathBuf| Spec {
         tree: Tree::Layered {
             upper,
@@ -551,12 +551,12 @@ fn what_cannot_be_layered_is_told_from_what_is_wrong() {
         false,
         "without namespaces",
     );
-    // One directory in the other: the kernel does not know how to layer that.
+    // One directory in the other: overlayfs cannot do that.
     fs::create_dir(upper.join("work")).unwrap();
     check_refused(
         &with(upper.clone(), upper.join("work")),
         false,
-        "cannot be shown: no layer",
+        "overlays do not work",
     );
     assert_eq!(listing(&lab.spec.root), lab.before);
 }
@@ -566,7 +566,7 @@ fn modes_are_kept() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = OverlayLab::new();
     fs::set_permissions(
         lab.spec.root.join("src/a.rs"),
         fs::Permissions::from_mode(0o751),

@@ -1,4 +1,4 @@
-//! The real binary with a home and a workspace of its own, and what it wrote, checked line by line.
+//! Runs the real binary with its own home and workspace, and checks its output line by line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::checks::Wire;
-use super::server::Server;
+use super::checks::LiveProtocol;
+use super::server::LiveServer;
 use crate::process::{Running, last_lines};
 
-/// The model sees one tool, so that the schema of its answers allows reading and answering.
+/// All tools but one are denied, so that the schema of the model's answers allows only reading and answering.
 const CONFIG: &str = r#"temperature = 0
 max_output = 256
 max_steps = 6
@@ -24,34 +24,33 @@ rules.deny = [
 ]
 "#;
 
-/// What is in the file that the model reads.
+/// The content of the file that the model reads.
 pub(super) const NOTE: &str = "The magic word is pomegranate.";
 
-/// Somewhere to run sessions.
-pub(super) struct Player {
+/// A home and a workspace in which sessions run.
+pub(super) struct LiveRunner {
     program: PathBuf,
     dir: TempDir,
 }
 
-/// A session that runs.
-pub(super) struct Session {
+/// A session that is running.
+pub(super) struct LiveSession {
     pub(super) process: Running,
     stdout: PathBuf,
     stderr: PathBuf,
 }
 
 /// A session that ended.
-pub(super) struct Played {
-    /// The exit code.
+pub(super) struct EndedSession {
     pub(super) code: i32,
-    /// What standard output got, in order.
+    /// The events on standard output, in order.
     pub(super) events: Vec<Value>,
 }
 
-impl Player {
+impl LiveRunner {
     pub(super) fn new(program: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("no temporary directory")?;
-        let player = Self {
+        let runner = Self {
             program: program.to_owned(),
             dir,
         };
@@ -59,29 +58,29 @@ impl Player {
             ("home/.config/windlass/config.toml", CONFIG),
             ("work/note.txt", NOTE),
         ] {
-            let path = player.dir.path().join(path);
+            let path = runner.dir.path().join(path);
             let parent = path.parent().context("a file has a directory")?;
             std::fs::create_dir_all(parent)
                 .with_context(|| format!("cannot make {}", parent.display()))?;
             std::fs::write(&path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        Ok(player)
+        Ok(runner)
     }
 
     /// Starts a session; `settings` are environment variables.
     pub(super) fn start(
         &self,
-        server: &Server,
-        wire: &Wire,
+        server: &LiveServer,
+        wire: &LiveProtocol,
         prompt: &str,
         settings: &[(&str, &str)],
         name: &str,
-    ) -> Result<Session> {
+    ) -> Result<LiveSession> {
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let (stdout, stderr) = (file("out"), file("err"));
         let mut command = Command::new(&self.program);
-        // Nothing of the person's own: no keys, no proxies, no settings.
+        // The user's own environment is removed: no keys, no proxies, no settings.
         command
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
@@ -100,14 +99,14 @@ impl Player {
             &format!("{}/smol", wire.vendor),
         ]);
         command.args(["--base-url", &server.url(wire.base), prompt]);
-        Ok(Session {
+        Ok(LiveSession {
             process: Running::start(&mut command, &stdout, &stderr)?,
             stdout,
             stderr,
         })
     }
 
-    /// The events that the log of a session holds.
+    /// Returns the events in the log of a session.
     pub(super) fn log(&self, session: &str) -> Result<Vec<Value>> {
         let path = self
             .dir
@@ -119,9 +118,9 @@ impl Player {
     }
 }
 
-impl Session {
-    /// Waits for its end and reads what it wrote.
-    pub(super) fn end(mut self, most: Duration) -> Result<Played> {
+impl LiveSession {
+    /// Waits for its end and reads its output.
+    pub(super) fn end(mut self, most: Duration) -> Result<EndedSession> {
         let status = self.process.wait(most)?;
         let code = status
             .code()
@@ -129,11 +128,11 @@ impl Session {
         let events = read(&self.stdout)?;
         check_events(&events)
             .with_context(|| format!("exit code {code}; {}", last_lines(&self.stderr)))?;
-        Ok(Played { code, events })
+        Ok(EndedSession { code, events })
     }
 
-    /// Whether words of an answer came already.
-    pub(super) fn speaks(&self) -> bool {
+    /// Returns whether text of an answer has arrived.
+    pub(super) fn has_text(&self) -> bool {
         let text = std::fs::read_to_string(&self.stdout).unwrap_or_default();
         text.lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -141,8 +140,8 @@ impl Session {
     }
 }
 
-impl Played {
-    /// The id of the session.
+impl EndedSession {
+    /// Returns the id of the session.
     pub(super) fn session(&self) -> &str {
         self.events
             .first()
@@ -150,19 +149,19 @@ impl Played {
             .unwrap_or_default()
     }
 
-    /// How it ended, in the words of the event log.
+    /// Returns the name of the outcome, as in the event log.
     pub(super) fn outcome(&self) -> &str {
         self.finish()["outcome"]["is"].as_str().unwrap_or_default()
     }
 
-    /// What it has to say about its end.
+    /// Returns the detail of the outcome.
     pub(super) fn detail(&self) -> &str {
         self.finish()["outcome"]["detail"]
             .as_str()
             .unwrap_or_default()
     }
 
-    /// Whether a tool gave a result that holds this text.
+    /// Returns whether a tool returned a result that contains this text.
     pub(super) fn has_result(&self, tool: &str, text: &str) -> bool {
         let results = self
             .events
@@ -196,7 +195,8 @@ fn read(path: &Path) -> Result<Vec<Value>> {
     text.lines().enumerate().map(parse).collect()
 }
 
-/// Every event is whole, the durable ones are numbered without a gap, and the last one ends the run.
+/// Checks that every event is complete, that the durable ones are numbered without a gap, and that the last one ends
+/// the run.
 pub(super) fn check_events(events: &[Value]) -> Result<()> {
     let mut last = 0;
     for event in events {

@@ -1,6 +1,9 @@
-//! The placeholders of one workspace on disk, shared by all sandboxes that work in it. Whoever works there holds the
-//! lock together with the others; only the last one to leave removes the placeholders, so that nobody takes away
-//! what covers somebody else's command. What a killed sandbox left is removed by the next one.
+//! The list of placeholders in one workspace, kept on disk and shared by all sandboxes that work there. A placeholder
+//! is an empty directory that stands for an absent protected name (see `covers.rs`).
+//!
+//! Every sandbox that runs a command holds a shared lock on the file. The last one to leave gets the exclusive lock and
+//! removes the placeholders, so no sandbox removes the placeholders under another one's commands. If a sandbox was
+//! killed, the next one removes what it left.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,17 +13,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// The most that is read back: a few hundred paths.
+/// The most bytes read from the list, which is enough for thousands of paths.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The list, and our place among those who use it.
-pub(crate) struct Journal {
+/// The open list, and whether this sandbox holds its lock.
+pub(crate) struct PlaceholderList {
     file: File,
     inside: bool,
 }
 
-impl Journal {
-    /// Opens the list; it is made where there is none.
+impl PlaceholderList {
+    /// Opens the list, and creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).append(true).create(true).mode(0o600);
@@ -33,7 +36,7 @@ impl Journal {
         })
     }
 
-    /// Joins those who work here. What nobody cleaned up is cleaned up first.
+    /// Takes the shared lock. If no other sandbox holds it, removes leftover placeholders first.
     pub(crate) fn enter(&mut self) -> io::Result<()> {
         if !self.inside {
             if rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -45,7 +48,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Leaves; the last one cleans up, and hears so.
+    /// Releases the lock. The last sandbox removes the placeholders; returns whether this was the last.
     pub(crate) fn leave(&mut self) -> bool {
         let last = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if last {
@@ -56,7 +59,7 @@ impl Journal {
         last
     }
 
-    /// Notes a placeholder.
+    /// Adds a placeholder to the list.
     pub(crate) fn note(&mut self, path: &Path) -> io::Result<()> {
         let mut line = path.as_os_str().as_bytes().to_vec();
         line.push(0);
@@ -84,7 +87,7 @@ impl Journal {
     }
 }
 
-/// Removes placeholders, the last one first. Only ever empty directories: what a person put there meanwhile stays.
+/// Removes placeholders, the last one first. Removes only empty directories: files that the user put there stay.
 pub(crate) fn remove(placed: &[PathBuf]) {
     for path in placed.iter().rev() {
         let _ = rustix::fs::rmdir(path);

@@ -1,5 +1,5 @@
-//! A layer for one command: what it writes in the workspace is in the layer when it has ended, and nowhere else.
-//! Destructive lines run only inside a sandbox on a scratch folder.
+//! An overlay for one command: everything it writes to the workspace is in the overlay when it has ended, and nowhere
+//! else. Destructive commands run only inside a sandbox on a scratch folder.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -18,8 +18,8 @@ use windlass_sandbox::{
 
 mod lab;
 
-/// A workspace, a folder for layers, and a sandbox.
-struct Lab {
+/// A workspace, a folder for overlays, and the sandbox's settings.
+struct CommandOverlayLab {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     spec: Spec,
@@ -27,7 +27,7 @@ struct Lab {
 
 type Ending = mpsc::Receiver<Result<Ended, SandboxError>>;
 
-impl Lab {
+impl CommandOverlayLab {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
@@ -71,7 +71,7 @@ impl Lab {
         Session::open(&helper(), &self.spec).unwrap().session
     }
 
-    /// Makes a layer, and gives the path of what it takes.
+    /// Creates an overlay; returns its upper directory.
     fn layer(&self, name: &str) -> PathBuf {
         let folder = self.base.join("layers").join(name);
         fs::create_dir_all(folder.join("work")).unwrap();
@@ -84,7 +84,7 @@ impl Lab {
     }
 }
 
-/// Starts a line over a layer; gives its standard input, its output, and its end.
+/// Starts a command line in an overlay; returns its stdin, its output, and its end.
 fn start(
     session: &Session,
     dir: &Path,
@@ -131,7 +131,7 @@ fn run_over(
 }
 
 #[track_caller]
-fn check(lab: &Lab, session: &Session, layer: &str, line: &str, expect: &str) {
+fn check(lab: &CommandOverlayLab, session: &Session, layer: &str, line: &str, expect: &str) {
     let (ended, output) = run_over(session, &lab.spec.root, layer, line).unwrap();
     assert_eq!(
         (ended.status.code(), output.trim()),
@@ -140,8 +140,8 @@ fn check(lab: &Lab, session: &Session, layer: &str, line: &str, expect: &str) {
     );
 }
 
-/// Names below a folder, with what is in them; `-` is a name that was taken away.
-fn taken(folder: &Path) -> BTreeMap<String, String> {
+/// Lists the files below a folder with their content; `-` is a deleted name (a whiteout).
+fn written(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
@@ -166,20 +166,20 @@ fn taken(folder: &Path) -> BTreeMap<String, String> {
 }
 
 #[track_caller]
-fn check_taken(upper: &Path, expect: &[(&str, &str)]) {
+fn check_written(upper: &Path, expect: &[(&str, &str)]) {
     let expect = expect
         .iter()
         .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
         .collect();
-    assert_eq!(taken(upper), expect);
+    assert_eq!(written(upper), expect);
 }
 
 #[test]
-fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
+fn writes_of_a_command_are_only_in_its_overlay() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
     check(
@@ -189,7 +189,7 @@ fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
         "echo new > README.md; mv src/a.rs src/b.rs; cat README.md src/b.rs",
         "new\na",
     );
-    check_taken(
+    check_written(
         &one,
         &[
             ("README.md", "new\n"),
@@ -197,7 +197,7 @@ fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
             ("src/b.rs", "a\n"),
         ],
     );
-    // The next one sees nothing of it, and neither does one without a layer.
+    // The next command sees nothing of it, and neither does a command without an overlay.
     check(
         &lab,
         &session,
@@ -205,7 +205,7 @@ fn what_a_command_writes_is_in_its_layer_and_nowhere_else() {
         "cat README.md; ls src; echo x > /tmp/x; echo o > ../out/o",
         "hello\na.rs",
     );
-    check_taken(&two, &[]);
+    check_written(&two, &[]);
     let (_, output) = run(
         &session,
         &lab.spec.root,
@@ -224,7 +224,7 @@ fn destructive_lines_reach_only_the_layer() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     let upper = lab.layer("one");
     check(
@@ -234,7 +234,7 @@ fn destructive_lines_reach_only_the_layer() {
         "rm -rf ./* .git 2>/dev/null; ls -A",
         ".env",
     );
-    check_taken(&upper, &[(".git", "-"), ("README.md", "-"), ("src", "-")]);
+    check_written(&upper, &[(".git", "-"), ("README.md", "-"), ("src", "-")]);
     assert_eq!(
         (lab.read("README.md"), lab.read("src/a.rs")),
         ("hello\n".into(), "a\n".into())
@@ -246,7 +246,7 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     let upper = lab.layer("one");
     let line = "echo h > .git/hooks/x; mkdir .agent; echo c > .git/config; cat .env 2>/dev/null || echo hidden; ls -A";
@@ -257,12 +257,12 @@ fn protected_names_are_free_in_a_layer_and_hidden_ones_are_not() {
         line,
         "hidden\n.agent\n.env\n.git\nREADME.md\nsrc",
     );
-    check_taken(&upper, &[(".git/config", "c\n"), (".git/hooks/x", "h\n")]);
-    // No placeholder was made for it, and the covers of others are as they were.
+    check_written(&upper, &[(".git/config", "c\n"), (".git/hooks/x", "h\n")]);
+    // No placeholder was created for it, and the covers of other commands are unchanged.
     assert!(!lab.spec.root.join(".agent").exists() && upper.join(".agent").is_dir());
     let (ended, _) = run(&session, &lab.spec.root, "echo h > .git/hooks/x");
     assert!(!ended.status.success());
-    // One that is hidden by a cover for other commands is hidden over the layer too.
+    // A name that is hidden from other commands is hidden in the overlay too.
     lab.layer("two");
     check(
         &lab,
@@ -278,7 +278,7 @@ fn protected_names_outside_of_the_workspace_hold_over_a_layer_too() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = CommandOverlayLab::new();
     let out = lab.base.join("out");
     fs::write(out.join("config"), "mine\n").unwrap();
     for name in ["config", "hooks"] {
@@ -306,7 +306,7 @@ fn the_layers_of_others_cannot_be_reached() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     lab.layer("one");
     lab.layer("two");
@@ -315,7 +315,7 @@ fn the_layers_of_others_cannot_be_reached() {
     check(&lab, &session, "one", look, "no\n0");
     let (_, output) = run(&session, &lab.spec.root, look);
     assert_eq!(output.trim(), "no\n0");
-    check_taken(&lab.base.join("layers/two/upper"), &[]);
+    check_written(&lab.base.join("layers/two/upper"), &[]);
     for name in ["../out", "one/upper", "", "absent"] {
         let started = run_over(&session, &lab.spec.root, name, "touch made");
         assert!(started.is_err() || name.is_empty(), "{name}: {started:?}");
@@ -327,7 +327,7 @@ fn two_at_a_time_do_not_see_each_other() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     let (one, two) = (lab.layer("one"), lab.layer("two"));
     let line = |word: &str| format!("echo {word} > README.md; echo up; read x; cat README.md");
@@ -348,17 +348,17 @@ fn two_at_a_time_do_not_see_each_other() {
         assert!(ends.recv().unwrap().unwrap().status.success());
         assert_eq!(output, expect);
     }
-    check_taken(&one, &[("README.md", "first\n")]);
-    check_taken(&two, &[("README.md", "second\n")]);
+    check_written(&one, &[("README.md", "first\n")]);
+    check_written(&two, &[("README.md", "second\n")]);
     assert_eq!(lab.read("README.md"), "hello\n");
 }
 
 #[test]
-fn the_layer_is_free_when_the_end_is_told() {
+fn the_overlay_is_unused_when_the_end_is_reported() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     let session = lab.open();
     let upper = lab.layer("one");
     let line = "(sleep 60; echo late > late) & echo x > new; exit 3";
@@ -368,20 +368,20 @@ fn the_layer_is_free_when_the_end_is_told() {
         (ends.recv().unwrap().unwrap(), ())
     };
     assert_eq!(ended.status.code(), Some(3));
-    check_taken(&upper, &[("new", "x\n")]);
+    check_written(&upper, &[("new", "x\n")]);
     fs::rename(upper.join("new"), lab.spec.root.join("new")).unwrap();
-    // The next one sees it as it is now.
+    // The next command sees the workspace as it is now.
     let upper = lab.layer("two");
     check(&lab, &session, "two", "cat new; echo y > new", "x");
-    check_taken(&upper, &[("new", "y\n")]);
+    check_written(&upper, &[("new", "y\n")]);
 }
 
 #[test]
-fn where_there_are_no_layers_the_caller_hears_so() {
+fn without_overlays_the_caller_gets_no_layers() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = CommandOverlayLab::new();
     lab.layer("one");
     lab.spec.command_layers = None;
     let refused = run_over(&lab.open(), &lab.spec.root, "one", "echo x > README.md");
@@ -404,12 +404,12 @@ fn a_program_that_cannot_start_says_why_also_over_a_layer() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new();
+    let lab = CommandOverlayLab::new();
     lab.layer("one");
     let err = run_over(&lab.open(), Path::new("/nowhere"), "one", "true")
         .unwrap_err()
         .to_string();
-    assert!(err.contains("directory cannot be entered"), "{err}");
+    assert!(err.contains("cannot enter the working directory"), "{err}");
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_layer_goes_over_a_tree_of_its_own_too() {
     if lacks(Need::Overlay) {
         return;
     }
-    let mut lab = Lab::new();
+    let mut lab = CommandOverlayLab::new();
     for folder in ["upper", "work"] {
         fs::create_dir(lab.base.join(folder)).unwrap();
     }
@@ -437,6 +437,6 @@ fn a_layer_goes_over_a_tree_of_its_own_too() {
         "cat README.md; echo one > README.md",
         "run",
     );
-    check_taken(&upper, &[("README.md", "one\n")]);
+    check_written(&upper, &[("README.md", "one\n")]);
     assert_eq!(lab.read("README.md"), "hello\n");
 }

@@ -1,5 +1,6 @@
-//! Landlock on top of the view: what may be read, what may be written, and no signal or abstract socket to outside.
-//! The rules are made once; each command binds itself to them.
+//! The Landlock rules: a second barrier on top of the view in the tier with namespaces, and the main one in the tiers
+//! without. They say what may be read and written, and keep signals and abstract sockets inside. The rules are made
+//! once per session; each command applies them to itself.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,15 +11,15 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use super::private::Private;
+use super::private_dirs::PrivateDirs;
 use super::view::{self, VAR_TMP};
 use crate::spec::{AGENT_HOME, Access, Net, Signals, Spec, Tier};
 
-/// The newest version of the rules that is known here; older kernels get what they know.
+/// The newest version of Landlock that this file knows; older kernels ignore the rules that they do not know.
 const VERSION: ABI = ABI::V6;
 
-/// Rules that allow nothing yet. Without `network`, no TCP port may be bound or connected to.
-fn nothing(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
+/// Returns rules that allow nothing yet. Without `network`, the command can neither bind nor connect to a TCP port.
+fn deny_all(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))
@@ -39,11 +40,11 @@ fn nothing(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
         .map_err(io::Error::other)
 }
 
-/// Binds this process to a domain of its own that holds nothing but signals: those it sends reach only what it starts.
-/// Then one signal to all processes ends everything in a command at once, also processes that fork and exit faster than
-/// they can be listed. Says whether the kernel can do that.
+/// Moves this process into a Landlock domain that restricts nothing but signals: those it sends reach only its
+/// descendants. Then a single `kill(-1)` kills a whole command, even processes that fork and exit faster than they can
+/// be listed. Returns whether the kernel supports that.
 pub(crate) fn hold_signals() -> io::Result<bool> {
-    // Moving files between directories is the one thing that every domain forbids unless it says otherwise.
+    // Every domain forbids to move files between directories unless a rule allows it, so allow it everywhere.
     let rules = Ruleset::default()
         .handle_access(AccessFs::Refer)
         .and_then(|rules| rules.scope(Scope::Signal))
@@ -58,19 +59,19 @@ pub(crate) fn hold_signals() -> io::Result<bool> {
     Ok(true)
 }
 
-/// The rules of the commands of a session without namespaces.
-pub(crate) struct BrokerFences {
-    /// For commands that may change the tree, if the session lets them.
+/// The rules of a session in the broker tier.
+pub(crate) struct BrokerRulesets {
+    /// For commands; the tree is writable if the session allows it.
     pub(crate) write: OwnedFd,
-    /// For commands that only read it.
+    /// For read-only commands; nothing in the tree is writable.
     pub(crate) read: OwnedFd,
     /// For an agent, which also has its home.
     pub(crate) agent: Option<OwnedFd>,
 }
 
-impl BrokerFences {
-    /// None where the kernel has no Landlock.
-    pub(crate) fn new(spec: &Spec, tree: &Path, private: &Private) -> io::Result<Option<Self>> {
+impl BrokerRulesets {
+    /// Returns `None` if the kernel has no Landlock.
+    pub(crate) fn new(spec: &Spec, tree: &Path, private: &PrivateDirs) -> io::Result<Option<Self>> {
         let make = |access, agent| broker_rules(spec, tree, private, access, agent);
         let agent = if spec.agent.is_some() {
             make(spec.access, true)?
@@ -86,17 +87,17 @@ impl BrokerFences {
     }
 }
 
-/// Landlock cannot deny a part of what it allows, so that directories in which something is hidden are allowed entry by
-/// entry.
+/// Landlock rules only allow. If something in a directory is hidden, its other entries are therefore allowed one by
+/// one.
 fn broker_rules(
     spec: &Spec,
     tree: &Path,
-    private: &Private,
+    private: &PrivateDirs,
     access: Access,
     agent: bool,
 ) -> io::Result<Option<OwnedFd>> {
     let (handled, look) = (AccessFs::from_all(VERSION), AccessFs::from_read(VERSION));
-    let mut rules = nothing(spec.net == Net::Open, spec.signals)?;
+    let mut rules = deny_all(spec.net == Net::Open, spec.signals)?;
     let system = view::SYSTEM
         .iter()
         .copied()
@@ -108,13 +109,13 @@ fn broker_rules(
         .chain(&spec.caches)
         .chain(spec.layers.iter().map(|one| &one.at));
     for place in system.chain(shown.map(PathBuf::as_path)) {
-        rules = allow_but(rules, place, look, &spec.hide)?;
+        rules = allow_except(rules, place, look, &spec.hide)?;
     }
     for device in DEVICES {
         rules = allow(rules, Path::new(device), AccessFs::from_file(VERSION))?;
     }
     for place in &spec.write {
-        rules = allow_but(rules, place, handled, &spec.hide)?;
+        rules = allow_except(rules, place, handled, &spec.hide)?;
     }
     rules = allow(rules, private.home(), look)?;
     for place in private.writable() {
@@ -138,8 +139,8 @@ fn broker_rules(
     Ok(rules.into())
 }
 
-/// Allows everything below a place but what is hidden.
-fn allow_but(
+/// Allows everything below `place` except hidden paths.
+fn allow_except(
     rules: RulesetCreated,
     place: &Path,
     access: landlock::BitFlags<AccessFs>,
@@ -156,23 +157,23 @@ fn allow_but(
         .into_iter()
         .flatten()
         .flatten()
-        .take(MOST_ENTRIES)
+        .take(MAX_ENTRIES)
     {
-        // A symlink is followed by the kernel, and what it leads to is judged at its own place.
+        // Landlock judges the target of a symlink, not the symlink.
         if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
-            rules = allow_but(rules, &entry.path(), access, hidden)?;
+            rules = allow_except(rules, &entry.path(), access, hidden)?;
         }
     }
     Ok(rules)
 }
 
-/// Entries of a directory in which something is hidden that are allowed one by one.
-const MOST_ENTRIES: usize = 10_000;
+/// The most entries of a directory that are allowed one by one.
+const MAX_ENTRIES: usize = 10_000;
 
-/// The rules of a session; none where the kernel has no Landlock.
+/// Returns the rules of a session in the other two tiers; `None` if the kernel has no Landlock.
 pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     let handled = AccessFs::from_all(VERSION);
-    let mut rules = nothing(true, Signals::Landlock)?;
+    let mut rules = deny_all(true, Signals::Landlock)?;
     let look = AccessFs::from_read(VERSION);
     match spec.tier {
         Tier::Namespaces => {
@@ -228,7 +229,7 @@ fn allow(
     place: &Path,
     access: landlock::BitFlags<AccessFs>,
 ) -> io::Result<RulesetCreated> {
-    // What is not there can be neither read nor written.
+    // A path that does not exist needs no rule.
     let Ok(handle) = PathFd::new(place) else {
         return Ok(rules);
     };
@@ -242,10 +243,10 @@ fn allow(
         .map_err(io::Error::other)
 }
 
-/// Read by commands without namespaces beside the system: processes as far as the kernel shows them to a process that
-/// Landlock holds, which is their names and command lines, and not their memory, files or environment.
+/// Commands in the broker tier also read `/proc`. There the kernel shows a process under Landlock the names and command
+/// lines of other processes, but not their memory, files or environment.
 const PROCESSES: &str = "/proc";
-/// A command makes a terminal of its own with the first of them, and the broker opens its second end.
+/// With the first one a command creates a pseudoterminal; the broker opens its slave end.
 const DEVICES: &[&str] = &[
     "/dev/ptmx",
     "/dev/null",
@@ -256,7 +257,7 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
-/// What may be read everywhere: the system's programs, libraries and settings.
+/// Programs, libraries and settings of the system, which every command may read.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",

@@ -1,7 +1,9 @@
-//! The books of one meter between its calls: what ended and is not yet booked, what is still under way, how often the
-//! model failed in a row, and why nothing more is served. Each call reports its end exactly once, also when its
-//! connection is dropped. A connection may be dropped at any moment and an entry in the log must never be left half
-//! way, so connections only write notes, and one clerk who is not dropped books them in their order.
+//! Books the calls of one meter: a queue of ended calls, the number of pending ones, consecutive failures of the model,
+//! and the reason why no further call is served.
+//!
+//! A connection can be dropped at any await point, and a log entry must never be left half written. So connections only
+//! add entries to the queue, and one task that is not dropped ([`BillingQueue::run`]) books them in order. Every call
+//! adds exactly one entry, also when its connection is dropped.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,79 +19,79 @@ use windlass_core::store::StoreError;
 
 use crate::endpoint::{Ledger, Trip};
 
-/// How often a model may decline before it is not asked any more: agents try the same again.
+/// Consecutive refusals by the model before it is not asked any more: agents repeat the same request.
 const MAX_DECLINED: u32 = 3;
-/// Models whose way of counting is remembered.
-const MAX_KNOWN: usize = 64;
-/// Paths that are said to be none of ours.
-const MAX_TURNED_AWAY: usize = 8;
-/// Requests in a row that the vendor calls wrong, before nobody believes any more that the next one is better.
-const MAX_WRONG: u32 = 32;
+/// The most models whose token estimates are kept.
+const MAX_MODELS: usize = 64;
+/// The most rejected paths that are logged.
+const MAX_REJECTED_PATHS: usize = 8;
+/// Consecutive invalid-request errors before giving up.
+const MAX_INVALID_REQUESTS: u32 = 32;
 
-/// See above.
+/// The queue and the state that connections share with the booking task.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
-    state: Mutex<State>,
-    /// Something is to be booked.
-    noted: Notify,
-    /// Something was booked, and what it held is free.
+pub(super) struct BillingQueue {
+    state: Mutex<BillingState>,
+    /// Wakes the booking task: there is an entry.
+    added: Notify,
+    /// An entry was booked and its reservation released.
     pub(super) booked: Notify,
-    /// Nothing more is served.
+    /// No further call is served.
     pub(super) stopped: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    notes: VecDeque<Note>,
-    /// The clerk has taken a note and is not done with it.
+struct BillingState {
+    entries: VecDeque<BillingEntry>,
+    /// The booking task is working on an entry that it has removed from the queue.
     booking: bool,
-    /// No further notes follow.
+    /// No further entries will follow.
     closed: bool,
     open: usize,
     usage: Usage,
     estimators: BTreeMap<String, Estimator>,
-    /// The most input and output of one call of each model: what a vendor keeps of a conversation is not larger.
+    /// The largest input plus output of one call, by model. A conversation that is stored at the vendor is no larger.
     contexts: BTreeMap<String, u64>,
     warned: BTreeSet<String>,
-    turned_away: BTreeSet<String>,
+    rejected_paths: BTreeSet<String>,
     failures: u32,
-    /// One of them was a call with tools.
+    /// One of the failures was a call with tools.
     work_failed: bool,
-    /// The last of them.
+    /// The error of the last failure.
     last_failure: Option<ProviderError>,
     answered: bool,
-    /// A model was given tools.
+    /// A call with tools was made.
     with_tools: bool,
-    /// How often in a row it declined when it was asked for work.
+    /// Consecutive calls that the model refused.
     declined: u32,
     trip: Option<Trip>,
 }
 
-/// What the clerk has to do.
+/// An entry of the queue.
 #[derive(Debug)]
-enum Note {
-    /// Book a call.
-    Ended(Ended),
-    /// Say something in the log.
-    Say(EventKind),
+enum BillingEntry {
+    /// A call that ended and has to be booked.
+    Call(EndedCall),
+    /// An event that has to be logged.
+    Log(EventKind),
 }
 
-/// A call that is over.
+/// A call that ended.
 #[derive(Debug)]
-struct Ended {
+struct EndedCall {
     hold: Hold,
     model: String,
     price: Option<Price>,
-    /// What it took, and whether that is an estimate; `None` where nothing was sent or the vendor did not answer.
+    /// Its usage, and whether that is an estimate; `None` if it was not sent or the vendor did not answer.
     took: Option<(Usage, bool)>,
-    /// How the answer broke off, where the vendor did it.
+    /// The error, if the vendor broke off the answer.
     failed: Option<ProviderError>,
-    /// Its model got tools.
+    /// The request had tools.
     tools: bool,
 }
 
-impl Desk {
-    /// An upper bound of the tokens in so many bytes for a model.
+impl BillingQueue {
+    /// Returns an upper bound of the tokens in this number of bytes.
     pub(super) fn tokens(&self, model: &str, bytes: usize) -> u64 {
         self.state
             .lock()
@@ -100,22 +102,22 @@ impl Desk {
             .tokens(bytes)
     }
 
-    /// The largest conversation with a model so far, in tokens.
+    /// Returns the size of the largest conversation with a model so far, in tokens.
     pub(super) fn context(&self, model: &str) -> Option<u64> {
         self.state.lock().contexts.get(model).copied()
     }
 
-    /// Begins a call that holds its part of the account.
-    pub(super) fn open(
+    /// Registers a call with its reservation.
+    pub(super) fn begin(
         self: &Arc<Self>,
         hold: Hold,
         model: &str,
         price: Option<Price>,
         record: CallRecord,
-    ) -> Call {
+    ) -> MeteredCall {
         self.state.lock().open += 1;
-        Call {
-            desk: self.clone(),
+        MeteredCall {
+            billing: self.clone(),
             hold,
             model: model.to_owned(),
             price,
@@ -128,49 +130,49 @@ impl Desk {
         }
     }
 
-    /// Whether other calls hold a part of the account.
-    pub(super) fn busy(&self) -> bool {
+    /// Returns whether other calls hold a reservation.
+    pub(super) fn has_pending(&self) -> bool {
         self.state.lock().open > 0
     }
 
-    /// Whether everything that ended is booked.
+    /// Returns whether every ended call is booked.
     pub(super) fn is_up_to_date(&self) -> bool {
         let state = self.state.lock();
-        state.notes.is_empty() && !state.booking
+        state.entries.is_empty() && !state.booking
     }
 
-    /// Books what is noted, until it is closed and nothing is left.
-    pub(super) async fn clerk(&self, ledger: Ledger<'_>) -> Result<(), StoreError> {
+    /// Books entries until the queue is closed and empty.
+    pub(super) async fn run(&self, ledger: Ledger<'_>) -> Result<(), StoreError> {
         loop {
-            let note = {
+            let entry = {
                 let mut state = self.state.lock();
-                let note = state.notes.pop_front();
-                state.booking = note.is_some();
-                if note.is_none() && state.closed {
+                let entry = state.entries.pop_front();
+                state.booking = entry.is_some();
+                if entry.is_none() && state.closed {
                     return Ok(());
                 }
-                note
+                entry
             };
-            match note {
-                Some(Note::Ended(ended)) => self.book(ledger, ended).await?,
-                Some(Note::Say(kind)) => {
+            match entry {
+                Some(BillingEntry::Call(ended)) => self.book(ledger, ended).await?,
+                Some(BillingEntry::Log(kind)) => {
                     ledger.outlet.emit(kind).await?;
                 }
                 None => {
                     self.booked.notify_waiters();
-                    self.noted.notified().await;
+                    self.added.notified().await;
                 }
             }
         }
     }
 
-    /// The clerk may go home when everything is booked.
+    /// Lets the booking task exit once the queue is drained.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
-        self.noted.notify_one();
+        self.added.notify_one();
     }
 
-    async fn book(&self, ledger: Ledger<'_>, ended: Ended) -> Result<(), StoreError> {
+    async fn book(&self, ledger: Ledger<'_>, ended: EndedCall) -> Result<(), StoreError> {
         let booked = match ended.took {
             Some((usage, estimated)) => {
                 tracing::debug!(?usage, estimated, "model call: booked");
@@ -197,7 +199,7 @@ impl Desk {
         self.booked.notify_waiters();
     }
 
-    /// The vendor did not answer a call, with `tools` or without, or not to the end. Whether this was once too often.
+    /// Counts a call that the vendor did not answer, or not completely. Returns whether it was one failure too many.
     pub(super) fn failed(&self, err: &ProviderError, tools: bool) -> bool {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
@@ -205,12 +207,12 @@ impl Desk {
         state.last_failure = Some(err.clone());
         let (retries, wait) = err.kind.retry();
         let most = match &err.kind {
-            // Agents ask differently, or for less, after such an answer.
+            // After such an error, agents send a different or a smaller request.
             ProviderErrorKind::InvalidRequest
             | ProviderErrorKind::ContextLength
-            | ProviderErrorKind::Refused => MAX_WRONG,
-            // A model beside the one that works.
-            ProviderErrorKind::ModelNotFound if state.answered => MAX_WRONG,
+            | ProviderErrorKind::Refused => MAX_INVALID_REQUESTS,
+            // The agent also asked for a model that does not exist; another one works.
+            ProviderErrorKind::ModelNotFound if state.answered => MAX_INVALID_REQUESTS,
             _ => retries,
         };
         if state.failures > most {
@@ -227,7 +229,7 @@ impl Desk {
                 u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
             });
             let (reason, error) = (err.to_string(), err.kind.clone());
-            self.say(EventKind::Waited {
+            self.log(EventKind::Waited {
                 reason,
                 error,
                 ms,
@@ -237,29 +239,29 @@ impl Desk {
         false
     }
 
-    /// What the last answer of the vendor failed with, if it did.
+    /// Returns the error of the vendor's last answer, if it failed.
     pub(super) fn failing(&self) -> Option<ProviderError> {
         self.state.lock().last_failure.clone()
     }
 
-    /// Whether the model declined the last time it was asked for work.
+    /// Returns whether the model refused the last request for work.
     pub(super) fn declined(&self) -> bool {
         self.state.lock().declined > 0
     }
 
-    /// Why nothing more is served.
+    /// Returns why no further call is served.
     pub(super) fn trip(&self) -> Option<Trip> {
         self.state.lock().trip.clone()
     }
 
-    /// Nothing more is served. The first reason stands.
+    /// Stops serving calls. The first reason stays; returns it.
     pub(super) fn stop(&self, trip: Trip) -> Trip {
         tracing::info!("model calls: no more are served");
         self.stopped.notify_one();
         self.state.lock().trip.get_or_insert(trip).clone()
     }
 
-    /// A new try may ask again.
+    /// Resets the failures, so that a new iteration may make calls again.
     pub(super) fn reopen(&self) {
         let mut state = self.state.lock();
         (state.trip, state.failures, state.closed) = (None, 0, false);
@@ -267,43 +269,44 @@ impl Desk {
         (state.work_failed, state.last_failure) = (false, None);
     }
 
-    /// Says something in the log, soon.
-    pub(super) fn say(&self, kind: EventKind) {
-        self.note(Note::Say(kind));
+    /// Queues an event for the log.
+    pub(super) fn log(&self, kind: EventKind) {
+        self.add(BillingEntry::Log(kind));
     }
 
-    /// Warns in the log.
+    /// Queues a warning for the log.
     pub(super) fn warn(&self, code: &str, text: String) {
         let code = code.to_owned();
-        self.say(EventKind::Warned { code, text });
+        self.log(EventKind::Warned { code, text });
     }
 
-    /// True once for each model.
-    pub(super) fn warn_once(&self, model: &str) -> bool {
+    /// Returns true once per name.
+    pub(super) fn is_first_warning(&self, model: &str) -> bool {
         let mut state = self.state.lock();
-        state.warned.len() < MAX_KNOWN && state.warned.insert(model.to_owned())
+        state.warned.len() < MAX_MODELS && state.warned.insert(model.to_owned())
     }
 
-    /// True once for each path, and for the first few only.
-    pub(super) fn turned_away_first(&self, path: &str) -> bool {
+    /// Returns true once per path, and only for the first few paths.
+    pub(super) fn is_new_rejected_path(&self, path: &str) -> bool {
         let mut state = self.state.lock();
-        state.turned_away.len() < MAX_TURNED_AWAY && state.turned_away.insert(path.to_owned())
+        state.rejected_paths.len() < MAX_REJECTED_PATHS
+            && state.rejected_paths.insert(path.to_owned())
     }
 
-    /// What went through since somebody last asked.
+    /// Returns the usage since the last time this was called.
     pub(super) fn take_usage(&self) -> Usage {
         std::mem::take(&mut self.state.lock().usage)
     }
 
-    fn note(&self, note: Note) {
-        self.state.lock().notes.push_back(note);
-        self.noted.notify_one();
+    fn add(&self, entry: BillingEntry) {
+        self.state.lock().entries.push_back(entry);
+        self.added.notify_one();
     }
 
-    fn learn(&self, call: &Call, usage: Usage) {
+    fn learn(&self, call: &MeteredCall, usage: Usage) {
         let mut state = self.state.lock();
         let model = &call.model;
-        if state.contexts.len() >= MAX_KNOWN && !state.contexts.contains_key(model) {
+        if state.contexts.len() >= MAX_MODELS && !state.contexts.contains_key(model) {
             return;
         }
         let size = usage.total_input().saturating_add(usage.output);
@@ -316,46 +319,46 @@ impl Desk {
     }
 }
 
-/// A call under way. However it ends, its end is written down once.
+/// A call in progress. It is booked exactly once, however it ends.
 #[derive(Debug)]
-pub(super) struct Call {
-    desk: Arc<Desk>,
+pub(super) struct MeteredCall {
+    billing: Arc<BillingQueue>,
     hold: Hold,
     model: String,
     price: Option<Price>,
-    /// The reservation, our count of the answer so far, and the vendor's last report.
+    /// The reservation, the count of the answer so far, and the vendor's last report.
     pub(super) record: CallRecord,
-    /// All of its input was sent with it, so that its report says how many tokens our bytes have.
+    /// The request contained the whole input, so the vendor's report tells how many tokens its bytes have.
     pub(super) learns: bool,
-    /// It is on its way or was answered, so it counts.
+    /// The request was sent, so it may cost something.
     pub(super) billed: bool,
-    /// Its model got tools.
+    /// The request has tools.
     pub(super) tools: bool,
-    /// Its model, or a filter of the vendor, declined.
+    /// The model, or a filter of the vendor, refused.
     pub(super) declined: bool,
     over: bool,
 }
 
-impl Call {
-    /// How many tokens it may produce.
+impl MeteredCall {
+    /// Returns how many output tokens are reserved.
     pub(super) fn output(&self) -> u64 {
         self.hold.output
     }
 
-    /// The answer is certainly longer than was reserved for it.
+    /// Returns whether the answer is certainly longer than was reserved for it.
     pub(super) fn is_too_long(&self) -> bool {
         self.record.received.passes(self.hold.output)
     }
 
-    /// The answer is whole.
+    /// Ends the call with a complete answer.
     pub(super) fn complete(&mut self) {
         if self.over {
             return;
         }
         {
-            let mut state = self.desk.state.lock();
+            let mut state = self.billing.state.lock();
             state.answered = true;
-            // A call beside the work, such as one for a title, says nothing of the calls that do the work.
+            // A side request, such as one for a title, says nothing about the calls that do the work.
             if self.tools || !state.work_failed {
                 (state.failures, state.work_failed, state.last_failure) = (0, false, None);
             }
@@ -367,23 +370,23 @@ impl Call {
                 };
                 if state.declined >= MAX_DECLINED {
                     state.trip.get_or_insert(Trip::Declined);
-                    self.desk.stopped.notify_one();
+                    self.billing.stopped.notify_one();
                 }
             }
             state.with_tools |= self.tools;
         }
-        self.desk
+        self.billing
             .learn(self, self.record.settle(CallEnd::Complete).0);
         self.end(CallEnd::Complete, None);
     }
 
-    /// The call is over; `failed` says how the vendor broke it off. Only the first end counts.
+    /// Ends the call; `failed` is the error if the vendor broke it off. Only the first end has an effect.
     pub(super) fn end(&mut self, end: CallEnd, failed: Option<ProviderError>) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
         let took = self.record.settle(end);
-        self.desk.note(Note::Ended(Ended {
+        self.billing.add(BillingEntry::Call(EndedCall {
             hold: self.hold,
             model: std::mem::take(&mut self.model),
             price: self.price,
@@ -394,7 +397,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for MeteredCall {
     fn drop(&mut self) {
         self.end(CallEnd::Unknown, None);
     }

@@ -1,5 +1,5 @@
-//! One request of the agent: looked at, reserved, passed on with the real key, and its answer handed back. The real key
-//! never leaves towards the agent, and what the agent says about keys never leaves towards the vendor.
+//! Handles one request of the agent: checks it, reserves the call, passes it on with the real key, and returns the
+//! answer. The real key never reaches the agent, and keys that the agent sends never reach the vendor.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -24,28 +24,28 @@ use windlass_providers::protocol::Protocol;
 use windlass_providers::{Parcel, WireProvider};
 
 use super::Meter;
-use super::ask::{Ask, words};
-use super::desk::Call;
-use super::dialect::{Dialect, Fault};
-use super::passage::Passage;
-use super::route::{Route, Target, Verb, route};
-use super::tee::Reply;
+use super::billing::MeteredCall;
+use super::dialect::{AgentDialect, RequestFault};
+use super::forwarded_call::ForwardedCall;
+use super::model_request::{ModelRequest, text_bytes};
+use super::route::{CallTarget, Route, Verb, route};
+use super::tee::AnswerBody;
 use crate::endpoint::{Ledger, Trip};
 
-/// The largest request.
+/// The largest request body, in bytes.
 const MAX_REQUEST: usize = 64 << 20;
-/// All requests that are in memory at a time, in pieces of so many bytes.
-pub(super) const ROOM: usize = 4 * MAX_REQUEST / PIECE;
-const PIECE: usize = 64 << 10;
-/// How long a request may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(120);
-/// How much of an answer that is no stream is read.
+/// The number of permits for the memory of all request bodies; one permit is `PERMIT_BYTES` bytes.
+pub(super) const BODY_PERMITS: usize = 4 * MAX_REQUEST / PERMIT_BYTES;
+const PERMIT_BYTES: usize = 64 << 10;
+/// The time that a request body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+/// The most bytes of an answer that is not a stream.
 pub(super) const MAX_WHOLE: usize = 16 << 20;
 
-/// Who pays, which is not the agent's to say.
-const PAYS: &[&str] = &["openai-organization", "openai-project"];
-/// What the agent may tell the vendor beside the body; the last part may be anything where it ends in a dash.
-const TOLD: &[&str] = &[
+/// Headers that choose who pays. The agent must not send them.
+const PAYER_HEADERS: &[&str] = &["openai-organization", "openai-project"];
+/// Headers that the agent may send to the vendor; a name that ends in a dash is a prefix.
+const REQUEST_HEADERS: &[&str] = &[
     "accept",
     "content-type",
     "user-agent",
@@ -62,8 +62,8 @@ const TOLD: &[&str] = &[
     "x-goog-api-client",
     "x-stainless-",
 ];
-/// What the vendor may tell the agent.
-const ANSWERED: &[&str] = &[
+/// Headers that the vendor may send to the agent; a name that ends in a dash is a prefix.
+const ANSWER_HEADERS: &[&str] = &[
     "content-type",
     "content-encoding",
     "cache-control",
@@ -78,76 +78,82 @@ const ANSWERED: &[&str] = &[
     "x-should-retry",
 ];
 
-/// The meter at work for one try of a run.
-pub(super) struct Shop<'a> {
+/// The meter and its ledger during one iteration of a run.
+pub(super) struct RequestHandler<'a> {
     pub(super) meter: &'a Meter,
     pub(super) ledger: Ledger<'a>,
-    /// Calls that were let through. They go on when the connection of the agent does not.
-    pub(super) passages: mpsc::UnboundedSender<BoxFuture<'a, ()>>,
+    /// Admitted calls. They continue if the agent closes its connection.
+    pub(super) forwarded: mpsc::UnboundedSender<BoxFuture<'a, ()>>,
 }
 
-pub(super) type Answered = Response<Reply>;
+pub(super) type VendorAnswer = Response<AnswerBody>;
 
-impl<'a> Shop<'a> {
-    /// Answers a request. `last` is set when nothing more is served after it.
-    pub(super) async fn answer(&self, request: Request<Incoming>, last: &AtomicBool) -> Answered {
+impl<'a> RequestHandler<'a> {
+    /// Answers a request. Sets `last` if no further call is served.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        last: &AtomicBool,
+    ) -> VendorAnswer {
         let (head, body) = request.into_parts();
         let goes = match route(&head.method, &head.uri, &head.headers, &self.meter.key) {
             Ok(goes) => goes,
             Err((dialect, fault, words)) => {
-                self.turned_away(&head.method, head.uri.path(), fault);
-                return no(dialect, fault, words);
+                self.warn_rejected(&head.method, head.uri.path(), fault);
+                return reject(dialect, fault, words);
             }
         };
         match goes {
             Route::Models { dialect, ref of } => {
                 self.models(dialect, of.as_deref(), &head.headers).await
             }
-            Route::Call(ref target) | Route::Count(ref target) if coded(&head.headers) => no(
-                target.dialect,
-                Fault::Invalid,
-                "compressed requests are not read here; send it as it is",
-            ),
+            Route::Call(ref target) | Route::Count(ref target) if is_compressed(&head.headers) => {
+                reject(
+                    target.dialect,
+                    RequestFault::Invalid,
+                    "this endpoint does not read compressed requests; send it uncompressed",
+                )
+            }
             Route::Call(ref target) | Route::Count(ref target) => {
-                let _room = self.room(&head.headers).await;
-                match arrived(body, &head.headers).await {
+                let _room = self.reserve_memory(&head.headers).await;
+                match read_body(body, &head.headers).await {
                     Ok(body) if matches!(goes, Route::Count(_)) => {
                         self.count(target, &head.headers, body).await
                     }
                     Ok(body) => self.call(target, &head.headers, body, last).await,
-                    Err((fault, words)) => closing(no(target.dialect, fault, words)),
+                    Err((fault, words)) => closing(reject(target.dialect, fault, words)),
                 }
             }
         }
     }
 
-    /// Room in memory for a request, by what it says of its size; it waits while too much of it is taken.
-    async fn room(&self, headers: &HeaderMap) -> Option<SemaphorePermit<'a>> {
+    /// Waits for memory for a request body of the announced size.
+    async fn reserve_memory(&self, headers: &HeaderMap) -> Option<SemaphorePermit<'a>> {
         let said = length(headers).unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
-        let pieces = u32::try_from(said.div_ceil(PIECE)).unwrap_or(u32::MAX);
-        // Nobody closes it.
-        self.meter.room.acquire_many(pieces).await.ok()
+        let pieces = u32::try_from(said.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.meter.body_memory.acquire_many(pieces).await.ok()
     }
 
     async fn call(
         &self,
-        target: &Target,
+        target: &CallTarget,
         headers: &HeaderMap,
         body: Bytes,
         last: &AtomicBool,
-    ) -> Answered {
+    ) -> VendorAnswer {
         let dialect = target.dialect;
-        if let Some(trip) = self.meter.desk.trip() {
+        if let Some(trip) = self.meter.billing.trip() {
             return self.over(dialect, trip, last);
         }
         let Some((upstream, protocol)) = self.upstream(dialect) else {
-            return nobody(dialect);
+            return no_upstream(dialect);
         };
         let mut ask = match read(target, &body) {
             Ok(ask) => ask,
-            Err(why) => return no(dialect, Fault::Invalid, &why),
+            Err(why) => return reject(dialect, RequestFault::Invalid, &why),
         };
-        self.left_out(&ask.left_out);
+        self.warn_left_out(&ask.left_out);
         let facts = self.meter.facts(upstream, &ask.model);
         if facts.price.is_none()
             && let Some(trip) = self.unpriced(&ask.model)
@@ -165,8 +171,8 @@ impl<'a> Shop<'a> {
             "model call: admitted"
         );
         let parcel = parcel(upstream, protocol, target, &mut ask, headers, &body);
-        let passage = Passage {
-            desk: &self.meter.desk,
+        let forwarded_call = ForwardedCall {
+            billing: &self.meter.billing,
             upstream,
             dialect,
             protocol,
@@ -174,53 +180,56 @@ impl<'a> Shop<'a> {
             call,
         };
         drop(ask);
-        let (tell, told) = oneshot::channel();
-        // Where nobody takes it any more, `tell` is dropped with it.
-        let _ = self.passages.send(Box::pin(passage.run(parcel, tell)));
-        match told.await {
+        let (answer_tx, answer_rx) = oneshot::channel();
+        // If the receiver is gone, `answer_tx` is dropped with the call.
+        let _ = self
+            .forwarded
+            .send(Box::pin(forwarded_call.run(parcel, answer_tx)));
+        match answer_rx.await {
             Ok((answer, is_last)) => {
                 last.fetch_or(is_last, Ordering::Relaxed);
                 answer
             }
             Err(_) => {
                 let words = "windlass: no further model call is served";
-                no(dialect, Fault::Upstream, words)
+                reject(dialect, RequestFault::Upstream, words)
             }
         }
     }
 
-    /// Reserves a call. What ended before is booked first; and while others are under way that may give back some of
-    /// what they hold, it waits for them.
+    /// Reserves a call. First waits until ended calls are booked. If the budget is not enough, it waits for pending
+    /// calls, which may return some of their reservation.
     async fn reserve(
         &self,
-        ask: &mut Ask<'_>,
+        ask: &mut ModelRequest<'_>,
         body: &Bytes,
         facts: &ModelFacts,
         upstream: &WireProvider,
-    ) -> Result<Call, Trip> {
-        let desk = &self.meter.desk;
-        let text = words(body);
+    ) -> Result<MeteredCall, Trip> {
+        let billing = &self.meter.billing;
+        let text = text_bytes(body);
         let window = facts.context_window.unwrap_or(u64::MAX);
-        let mut bound = desk.tokens(&ask.model, text);
-        if ask.goes_on {
-            let kept = desk.context(&ask.model).or(facts.context_window);
+        let mut bound = billing.tokens(&ask.model, text);
+        if ask.continues_conversation {
+            let kept = billing.context(&ask.model).or(facts.context_window);
             bound = bound.saturating_add(kept.unwrap_or(0));
         }
         let max = ask.max.unwrap_or(facts.max_output).max(ask.thinking);
-        let want = max.saturating_mul(ask.many);
+        let want = max.saturating_mul(ask.answers);
         let hold = loop {
-            let mut booked = std::pin::pin!(desk.booked.notified());
+            let mut booked = std::pin::pin!(billing.booked.notified());
             booked.as_mut().enable();
-            if !desk.is_up_to_date() {
+            if !billing.is_up_to_date() {
                 booked.await;
                 continue;
             }
             // Another call may have been refused meanwhile.
-            if let Some(trip) = desk.trip() {
+            if let Some(trip) = billing.trip() {
                 return Err(trip);
             }
-            // An estimate may be wrong for one call at a time. Beside others, no token has less than one byte.
-            let bound = if desk.busy() {
+            // An estimate that is too low is acceptable for one call at a time. If other calls are pending, use the
+            // safe bound of one token per byte.
+            let bound = if billing.has_pending() {
                 bound.max(body.len() as u64)
             } else {
                 bound
@@ -231,11 +240,12 @@ impl<'a> Shop<'a> {
                 .hold(bound.min(window), want, facts.price)
             {
                 Ok(hold) => break hold,
-                Err(Limit::Tokens | Limit::Cost) if desk.busy() => booked.await,
+                Err(Limit::Tokens | Limit::Cost) if billing.has_pending() => booked.await,
                 Err(limit) => return Err(Trip::OverBudget(limit)),
             }
         };
-        // What nobody reports is counted by what is usual, however cheap the agent made its words look before.
+        // If the vendor reports no usage, the call is booked with at least the default estimate, even if earlier
+        // reports made this agent's text look cheaper.
         let input = bound.max(Estimator::default().tokens(text)).min(window);
         let record = CallRecord {
             sent: text,
@@ -243,66 +253,72 @@ impl<'a> Shop<'a> {
             output: hold.output,
             ..CallRecord::default()
         };
-        let mut call = desk.open(hold, &ask.model, facts.price, record);
-        call.learns = !ask.goes_on;
+        let mut call = billing.begin(hold, &ask.model, facts.price, record);
+        call.learns = !ask.continues_conversation;
         call.tools = ask.offers_tools();
-        // Of a model that nobody knows, nobody knows where it would end.
+        // The maximum output of an unknown model is unknown, so set one.
         let unsaid = ask.max.is_none() && facts.context_window.is_none();
         if call.output() < want || unsaid {
-            ask.limit((call.output() / ask.many).max(1), &upstream.vendor().quirks);
+            ask.limit(
+                (call.output() / ask.answers).max(1),
+                &upstream.vendor().quirks,
+            );
         }
         Ok(call)
     }
 
-    /// Says that nothing more is served.
-    fn over(&self, dialect: Dialect, trip: Trip, last: &AtomicBool) -> Answered {
-        let words = match self.meter.desk.stop(trip) {
+    /// Rejects a call because no further call is served.
+    fn over(&self, dialect: AgentDialect, trip: Trip, last: &AtomicBool) -> VendorAnswer {
+        let words = match self.meter.billing.stop(trip) {
             Trip::OverBudget(limit) => format!(
                 "windlass: this call would cross the limit of this run ({limit}), so it was not sent; no further model \
                  call is served. Stop here"
             ),
             Trip::Provider(err) => format!("windlass: no further model call is served: {err}"),
             Trip::Declined => {
-                "windlass: the model declined again and again; it is not asked any more".to_owned()
+                "windlass: the model refused again and again; no further model call is served"
+                    .to_owned()
             }
         };
         last.store(true, Ordering::Relaxed);
-        closing(no(dialect, Fault::OverLimit, &words))
+        closing(reject(dialect, RequestFault::OverLimit, &words))
     }
 
-    /// Says what an agent wanted that is not passed on: each once, and not without end. Probes are none of it.
-    fn turned_away(&self, method: &Method, path: &str, fault: Fault) {
-        let said = matches!(fault, Fault::NotFound | Fault::BadKey) && method != Method::HEAD;
+    /// Warns about a rejected request, once per path and only for the first few. HEAD requests are only probes.
+    fn warn_rejected(&self, method: &Method, path: &str, fault: RequestFault) {
+        let said = matches!(fault, RequestFault::NotFound | RequestFault::BadKey)
+            && method != Method::HEAD;
         let path: String = path.chars().filter(|c| !c.is_control()).take(100).collect();
-        if !said || !self.meter.desk.turned_away_first(&path) {
+        if !said || !self.meter.billing.is_new_rejected_path(&path) {
             return;
         }
-        let why = if fault == Fault::BadKey {
+        let why = if fault == RequestFault::BadKey {
             "with another key"
         } else {
-            "which is no model call"
+            "which is not a model call"
         };
         let text = format!(
             "the agent asked its model endpoint for `{method} {path}`, {why}; it was not passed on"
         );
-        self.meter.desk.warn("not_passed_on", text);
+        self.meter.billing.warn("not_passed_on", text);
     }
 
-    /// Says what the vendor is not told that the agent wanted it to do: each once.
-    fn left_out(&self, all: &[String]) {
-        for what in all
-            .iter()
-            .filter(|what| self.meter.desk.warn_once(&format!("left out: {what}")))
-        {
+    /// Warns about vendor actions that were removed, once for each.
+    fn warn_left_out(&self, all: &[String]) {
+        for what in all.iter().filter(|what| {
+            self.meter
+                .billing
+                .is_first_warning(&format!("left out: {what}"))
+        }) {
             let text = format!(
                 "the agent wanted `{what}` of the vendor of its model, which is done outside of the sandbox or costs more \
                  than the price that is reserved; it was left out"
             );
-            self.meter.desk.warn("not_passed_on", text);
+            self.meter.billing.warn("not_passed_on", text);
         }
     }
 
-    /// A model without a known price: said once, and refused where somebody limits the cost in so many words.
+    /// Handles a model without a known price: warns once, or refuses it if the user set a cost limit.
     fn unpriced(&self, model: &str) -> Option<Trip> {
         if self.meter.cost_is_explicit {
             let message = format!(
@@ -315,18 +331,18 @@ impl<'a> Shop<'a> {
                 status: None,
             }));
         }
-        if self.meter.desk.warn_once(model) {
+        if self.meter.billing.is_first_warning(model) {
             let text = format!(
                 "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
                  the configuration sets one)"
             );
-            self.meter.desk.warn("unknown_price", text);
+            self.meter.billing.warn("unknown_price", text);
         }
         None
     }
 
-    /// Who understands a dialect: first those whose own it is.
-    fn upstream(&self, dialect: Dialect) -> Option<(&'a WireProvider, Protocol)> {
+    /// Returns a vendor that speaks a dialect, preferring one whose main protocol it is.
+    fn upstream(&self, dialect: AgentDialect) -> Option<(&'a WireProvider, Protocol)> {
         let found = |own: bool| {
             self.meter.upstreams.iter().find_map(|upstream| {
                 let (protocol, its_own) = dialect.at(upstream.vendor())?;
@@ -336,15 +352,15 @@ impl<'a> Shop<'a> {
         found(true).or_else(|| found(false))
     }
 
-    /// How many tokens a request takes: free, and a guess where the vendor does not say.
-    async fn count(&self, target: &Target, headers: &HeaderMap, body: Bytes) -> Answered {
+    /// Answers how many tokens a request has; estimates if the vendor does not offer it.
+    async fn count(&self, target: &CallTarget, headers: &HeaderMap, body: Bytes) -> VendorAnswer {
         let dialect = target.dialect;
         let Some((upstream, protocol)) = self.upstream(dialect) else {
-            return nobody(dialect);
+            return no_upstream(dialect);
         };
         let ask = match read(target, &body) {
             Ok(ask) => ask,
-            Err(why) => return no(dialect, Fault::Invalid, &why),
+            Err(why) => return reject(dialect, RequestFault::Invalid, &why),
         };
         let url = match (&target.named, protocol) {
             (Some((model, verb)), _) => upstream.url_for(model, verb.word()),
@@ -354,24 +370,29 @@ impl<'a> Shop<'a> {
                 url
             }
             (None, _) => {
-                let tokens = self.meter.desk.tokens(&ask.model, words(&body));
+                let tokens = self.meter.billing.tokens(&ask.model, text_bytes(&body));
                 return json(format!(r#"{{"input_tokens":{tokens}}}"#).into_bytes());
             }
         };
         let parcel = Parcel {
             url,
-            headers: told(headers),
+            headers: vendor_headers(headers),
             body: Some(body.clone()),
         };
         self.free(upstream, dialect, parcel).await
     }
 
-    async fn models(&self, dialect: Dialect, of: Option<&str>, headers: &HeaderMap) -> Answered {
+    async fn models(
+        &self,
+        dialect: AgentDialect,
+        of: Option<&str>,
+        headers: &HeaderMap,
+    ) -> VendorAnswer {
         let Some((upstream, _)) = self.upstream(dialect).or_else(|| {
             let first = self.meter.upstreams.first()?;
             Some((first.as_ref(), first.vendor().protocol))
         }) else {
-            return nobody(dialect);
+            return no_upstream(dialect);
         };
         let vendor = upstream.vendor();
         let same = dialect.at(vendor).is_some();
@@ -382,7 +403,7 @@ impl<'a> Shop<'a> {
             let tail = of.map_or_else(|| list.to_owned(), |model| format!("{list}/{model}"));
             let parcel = Parcel {
                 url: upstream.endpoint().join(&tail),
-                headers: told(headers),
+                headers: vendor_headers(headers),
                 body: None,
             };
             return self.free(upstream, dialect, parcel).await;
@@ -395,8 +416,13 @@ impl<'a> Shop<'a> {
         json(dialect.model_list(&names))
     }
 
-    /// Passes on what costs nothing.
-    async fn free(&self, upstream: &WireProvider, dialect: Dialect, parcel: Parcel) -> Answered {
+    /// Passes on a request that costs nothing.
+    async fn free(
+        &self,
+        upstream: &WireProvider,
+        dialect: AgentDialect,
+        parcel: Parcel,
+    ) -> VendorAnswer {
         match upstream.relay(parcel).await {
             Ok(HttpResponse {
                 status,
@@ -404,22 +430,26 @@ impl<'a> Shop<'a> {
                 body,
             }) => {
                 let text = body.read_up_to(MAX_WHOLE).await;
-                answer(status, &headers, Reply::whole(upstream.without_keys(text)))
+                answer(
+                    status,
+                    &headers,
+                    AnswerBody::whole(upstream.without_keys(text)),
+                )
             }
-            Err(err) => no(dialect, Fault::Upstream, &err.to_string()),
+            Err(err) => reject(dialect, RequestFault::Upstream, &err.to_string()),
         }
     }
 }
 
-/// What is asked.
-fn read<'b>(target: &Target, body: &'b Bytes) -> Result<Ask<'b>, String> {
+/// Parses the body of a model call.
+fn read<'b>(target: &CallTarget, body: &'b Bytes) -> Result<ModelRequest<'b>, String> {
     let named = target.named.as_ref();
     let named = named.map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
-    Ask::read(target.dialect, named, body)
+    ModelRequest::read(target.dialect, named, body)
 }
 
 impl Meter {
-    /// What is known of a model, with the prices that somebody set.
+    /// Returns what is known about a model, with the price from the settings.
     fn facts(&self, upstream: &WireProvider, model: &str) -> ModelFacts {
         let facts = upstream.facts(model);
         let price: Option<Price> = (self.prices)(model).or(facts.price);
@@ -427,16 +457,16 @@ impl Meter {
     }
 }
 
-/// The request as it leaves: another address, another key, and the rest as the agent said it.
+/// Builds the request to the vendor: another URL and another key; everything else as the agent sent it.
 fn parcel(
     upstream: &WireProvider,
     protocol: Protocol,
-    target: &Target,
-    ask: &mut Ask<'_>,
+    target: &CallTarget,
+    ask: &mut ModelRequest<'_>,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Parcel {
-    let mut told = told(headers);
+    let mut told = vendor_headers(headers);
     let features: Vec<_> = headers
         .get_all("anthropic-beta")
         .iter()
@@ -471,7 +501,7 @@ fn parcel(
         _ => upstream.endpoint().url(model),
     };
     if protocol == Protocol::BedrockAnthropic {
-        // The host says by its address how it answers.
+        // For this vendor the URL determines the form of the answer.
         told.remove(ACCEPT);
         told.remove("anthropic-beta");
     }
@@ -483,7 +513,7 @@ fn parcel(
     }
 }
 
-/// Whether the list names it.
+/// Returns whether the list has the header; a name that ends in a dash is a prefix.
 fn listed(list: &[&str], name: &str) -> bool {
     list.iter().any(|known| {
         if known.ends_with('-') {
@@ -494,40 +524,42 @@ fn listed(list: &[&str], name: &str) -> bool {
     })
 }
 
-/// What the agent tells the vendor: no key, nothing about the connection, and no wish for a compressed answer.
-fn told(headers: &HeaderMap) -> HeaderMap {
+/// Selects the headers for the vendor: no keys, nothing about the connection, and no compressed answer.
+fn vendor_headers(headers: &HeaderMap) -> HeaderMap {
     let mut told: HeaderMap = headers
         .iter()
-        .filter(|(name, _)| listed(TOLD, name.as_str()) && !PAYS.contains(&name.as_str()))
+        .filter(|(name, _)| {
+            listed(REQUEST_HEADERS, name.as_str()) && !PAYER_HEADERS.contains(&name.as_str())
+        })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     told.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     told
 }
 
-/// The answer of the vendor, as far as the agent may see it.
-pub(super) fn answer(status: u16, headers: &HeaderMap, body: Reply) -> Answered {
+/// Builds the answer to the agent with the headers it may see.
+pub(super) fn answer(status: u16, headers: &HeaderMap, body: AnswerBody) -> VendorAnswer {
     let mut answer = Response::new(body);
     *answer.status_mut() =
         hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_GATEWAY);
     let seen = headers
         .iter()
-        .filter(|(name, _)| listed(ANSWERED, name.as_str()));
+        .filter(|(name, _)| listed(ANSWER_HEADERS, name.as_str()));
     seen.for_each(|(name, value)| {
         answer.headers_mut().append(name, value.clone());
     });
     answer
 }
 
-fn json(body: Vec<u8>) -> Answered {
-    let mut answer = Response::new(Reply::whole(body));
+fn json(body: Vec<u8>) -> VendorAnswer {
+    let mut answer = Response::new(AnswerBody::whole(body));
     answer
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
-pub(super) fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
+pub(super) fn reject(dialect: AgentDialect, fault: RequestFault, words: &str) -> VendorAnswer {
     let (status, body) = dialect.fault(fault, words);
     let mut answer = json(body);
     *answer.status_mut() =
@@ -535,41 +567,44 @@ pub(super) fn no(dialect: Dialect, fault: Fault, words: &str) -> Answered {
     answer
 }
 
-fn nobody(dialect: Dialect) -> Answered {
+fn no_upstream(dialect: AgentDialect) -> VendorAnswer {
     let words = format!(
-        "windlass: the agent speaks {}, and no model of this run understands it; choose {}",
+        "windlass: the agent speaks {}, and no model of this run speaks it; choose {}",
         dialect.name(),
         dialect.models()
     );
-    no(dialect, Fault::NotFound, &words)
+    reject(dialect, RequestFault::NotFound, &words)
 }
 
-/// The connection ends behind this answer.
-pub(super) fn closing(mut answer: Answered) -> Answered {
+/// Closes the connection after this answer.
+pub(super) fn closing(mut answer: VendorAnswer) -> VendorAnswer {
     answer
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 
-fn coded(headers: &HeaderMap) -> bool {
+fn is_compressed(headers: &HeaderMap) -> bool {
     headers
         .get(CONTENT_ENCODING)
         .is_some_and(|coding| coding != "identity")
 }
 
-/// How long a request says it is.
+/// Returns the announced length of a request.
 fn length(headers: &HeaderMap) -> Option<usize> {
     headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
-/// The whole body of a request.
-async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Fault, &'static str)> {
-    const TOO_LARGE: (Fault, &str) = (
-        Fault::TooLarge,
-        "the request is larger than 64 MiB, which is not passed on",
+/// Reads the whole body of a request.
+async fn read_body(
+    mut body: Incoming,
+    headers: &HeaderMap,
+) -> Result<Bytes, (RequestFault, &'static str)> {
+    const TOO_LARGE: (RequestFault, &str) = (
+        RequestFault::TooLarge,
+        "the request is larger than 64 MiB, which is the maximum",
     );
     let said = length(headers);
     if said.is_some_and(|bytes| bytes > MAX_REQUEST) {
@@ -578,7 +613,7 @@ async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Faul
     let all = async {
         let mut all = BytesMut::with_capacity(said.unwrap_or(0).min(1 << 20));
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let frame = frame.map_err(|_| (Fault::Invalid, "the request broke off"))?;
+            let frame = frame.map_err(|_| (RequestFault::Invalid, "the request broke off"))?;
             let Ok(piece) = frame.into_data() else {
                 continue;
             };
@@ -589,7 +624,10 @@ async fn arrived(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, (Faul
         }
         Ok(all.freeze())
     };
-    tokio::time::timeout(ARRIVAL, all)
+    tokio::time::timeout(BODY_TIMEOUT, all)
         .await
-        .unwrap_or(Err((Fault::Late, "the request did not arrive in time")))
+        .unwrap_or(Err((
+            RequestFault::Late,
+            "the request did not arrive in time",
+        )))
 }

@@ -1,5 +1,5 @@
-//! The events of a long session as a real one has them: steps of an answer, what it cost, a call, a command and a change.
-//! The same number gives the same event, so two programs can write the same log.
+//! The events of a long session, as real sessions have them: each step has an answer, its cost, a call, a command and a
+//! change. An event depends only on its number, so two programs can write the same log.
 
 use windlass_core::budget::{Spent, Usage};
 use windlass_core::clock::Timestamp;
@@ -11,19 +11,19 @@ use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::workspace::{Change, FileChange, ProcessEnd};
 
-/// Events of one step.
+/// The number of events of one step.
 const STEP: u64 = 7;
 const SENTENCE: &str = "The failing case is in the parser: it reads \"one\\two\" as a single word,\n\tso the table below is short.\n";
 
 /// Makes the events of one session.
-pub struct Story {
+pub struct LongSession {
     session: SessionId,
     run: RunId,
     trace: TraceId,
 }
 
-impl Story {
-    /// Of that session.
+impl LongSession {
+    /// Creates the generator for this session.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
         Self {
@@ -33,13 +33,13 @@ impl Story {
         }
     }
 
-    /// The event of that number, from 1.
+    /// Returns the event with this number; the first is 1.
     #[must_use]
     pub fn event(&self, seq: u64) -> Event {
         self.event_of(seq, kind(seq))
     }
 
-    /// The end of the run.
+    /// Returns the event that ends the run.
     #[must_use]
     pub fn end(&self, seq: u64) -> Event {
         let summary = RunSummary::new(Outcome::Completed);
@@ -150,7 +150,7 @@ fn step(step: u64, part: u64) -> EventKind {
             }
         }
         _ => {
-            // Every tenth result is as long as results get before they become artifacts.
+            // Every tenth result has the maximum length of a result that is not stored as an artifact.
             let lines = if step.is_multiple_of(10) { 60 } else { 8 };
             let text = text(step, lines);
             let result = ToolResult {

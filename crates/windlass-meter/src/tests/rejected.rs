@@ -1,22 +1,26 @@
-//! What does not get through: other keys, other paths, other protocols, and bodies that nobody could hold to a limit.
+//! Requests that are rejected: wrong keys, other paths, other protocols, and bodies that cannot be limited.
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
 
-use super::lab::{Act, Answer, ByteServer, Lab, REAL_KEY, events, saying, upstream};
+use super::lab::{Act, ByteServer, HttpAnswer, MeterLab, REAL_KEY, events, saying, upstream};
 use super::{
     ASK_MESSAGES, ASK_RESPONSES, CHAT, END, GEMINI, MESSAGES, RESPONSES, START, TEXT, open_stream,
     read_until, tokens,
 };
 use crate::endpoint::Endpoint as _;
 
-/// One door: a request that reaches no vendor, and what it is answered.
-async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says: &str) -> Answer {
+/// Checks that a request reaches no vendor, and how it is answered.
+async fn check_stopped(
+    edit: impl Fn(String, &str) -> String,
+    status: u16,
+    says: &str,
+) -> HttpAnswer {
     let vendor = saying(events(""));
     let all = ["anthropic", "gemini"].map(|id| upstream(id, &vendor.url));
-    let lab = Lab::new(all.into(), Budget::UNLIMITED);
+    let lab = MeterLab::new(all.into(), Budget::UNLIMITED);
     let key = lab.meter.key();
     let request = edit(lab.post(MESSAGES, ASK_MESSAGES), &key);
     let (answer, trip) = lab.during(lab.ask(&request)).await;
@@ -38,7 +42,7 @@ async fn check_stopped(edit: impl Fn(String, &str) -> String, status: u16, says:
 }
 
 #[tokio::test]
-async fn only_the_key_of_the_run_opens_the_door() {
+async fn only_the_key_of_the_run_is_accepted() {
     check_stopped(
         |request, key| request.replace(key, "sk-other"),
         401,
@@ -105,7 +109,7 @@ async fn nothing_but_model_calls_is_passed_on() {
     check_stopped(
         |request, _| request.replace("POST /v1", "POST http://evil.invalid/v1"),
         400,
-        "no proxy",
+        "not a proxy",
     )
     .await;
     check_stopped(
@@ -117,7 +121,7 @@ async fn nothing_but_model_calls_is_passed_on() {
     check_stopped(
         |request, _| request.replace("POST /v1/messages?beta=true", "CONNECT a.invalid:443"),
         400,
-        "no proxy",
+        "not a proxy",
     )
     .await;
 }
@@ -138,7 +142,7 @@ async fn an_agent_that_wants_a_web_socket_falls_back() {
             .replace(ASK_MESSAGES, "")
     };
     let vendor = saying(events(""));
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let request = upgrade(lab.post(MESSAGES, ASK_MESSAGES), "");
     lab.during(async {
         let mut wire = lab.place.connect();
@@ -150,7 +154,7 @@ async fn an_agent_that_wants_a_web_socket_falls_back() {
     assert!(vendor.requests().is_empty());
 }
 
-/// One door: a body that is not passed on, and why.
+/// Checks that a body is rejected, and why.
 async fn check_body(path: &'static str, body: &str, says: &str) {
     let edit = |request: String, _: &str| {
         let request = request.replace(MESSAGES, path).replace(ASK_MESSAGES, body);
@@ -167,13 +171,13 @@ async fn a_body_that_could_be_read_in_two_ways_is_refused() {
     check_body(
         MESSAGES,
         r#"{"model":"m","max_tokens":5,"max_tokens":900000}"#,
-        "`max_tokens` is there twice",
+        "`max_tokens` occurs twice",
     )
     .await;
     check_body(
         MESSAGES,
         r#"{"model":"m","max_tokens":5,"max\u005ftokens":900000}"#,
-        "there twice",
+        "occurs twice",
     )
     .await;
     check_body(MESSAGES, r#"{"model":"m","max_tokens":-5}"#, "whole number").await;
@@ -183,7 +187,7 @@ async fn a_body_that_could_be_read_in_two_ways_is_refused() {
         "whole number",
     )
     .await;
-    check_body(MESSAGES, r#"{"max_tokens":5}"#, "which `model`").await;
+    check_body(MESSAGES, r#"{"max_tokens":5}"#, "no `model`").await;
     check_body(
         MESSAGES,
         r#"{"model":"m","tools":{}}"#,
@@ -207,9 +211,9 @@ async fn a_body_that_could_be_read_in_two_ways_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_counted_or_held_is_refused() {
+async fn requests_that_cannot_be_counted_or_reserved_are_refused() {
     let vendor = saying(events(""));
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let (answer, _) = lab
         .call(RESPONSES, r#"{"model":"gpt-5","background":true}"#)
         .await;
@@ -246,9 +250,9 @@ async fn what_cannot_be_counted_or_held_is_refused() {
 }
 
 #[tokio::test]
-async fn what_the_vendor_would_do_beside_the_model_is_left_out_and_said() {
+async fn vendor_actions_are_removed_with_a_warning() {
     let vendor = saying(events(format!("{START}{TEXT}{END}")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let ask = ASK_MESSAGES.replace(
         r#""messages""#,
         r#""tools":[{"name":"Bash"},{"type":"web_search_20250305","name":"web_search"}],"speed":"fast","messages""#,
@@ -280,7 +284,7 @@ async fn what_the_vendor_would_do_beside_the_model_is_left_out_and_said() {
     );
     let (answer, _) = lab.call(MESSAGES, &picture).await;
     assert!(
-        answer.status == 400 && answer.text().contains("lies elsewhere"),
+        answer.status == 400 && answer.text().contains("from elsewhere"),
         "{}",
         answer.text()
     );
@@ -294,10 +298,10 @@ fn warning(event: &EventKind) -> Option<String> {
     }
 }
 
-/// The overrun is at most the error of one call: an agent that made its words look cheap does not get many of them
-/// through beside each other.
+/// The overrun is at most the error of one call: an agent that made its text look cheap cannot get many such calls
+/// through at the same time.
 #[tokio::test]
-async fn an_estimate_counts_for_one_call_at_a_time() {
+async fn an_estimate_applies_to_one_call_at_a_time() {
     let script = |number: usize, _: &str| {
         let stream = String::from_utf8(open_stream()).unwrap();
         let cheap = Act::Say(stream.replace(":7,", ":100,").into());
@@ -307,7 +311,7 @@ async fn an_estimate_counts_for_one_call_at_a_time() {
         }
     };
     let vendor = ByteServer::start(script).unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], tokens(30_000));
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], tokens(30_000));
     let ask = ASK_MESSAGES
         .replace("9000", "2000")
         .replace("[]", &format!(r#"["{}"]"#, "two words ".repeat(2_500)));
@@ -345,9 +349,9 @@ async fn an_estimate_counts_for_one_call_at_a_time() {
 }
 
 #[tokio::test]
-async fn who_pays_is_not_the_agents_to_say() {
+async fn headers_that_choose_the_payer_are_removed() {
     let vendor = saying(events(""));
-    let lab = Lab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("openai", &vendor.url)], Budget::UNLIMITED);
     let more = "openai-organization: o\r\nOpenAI-Project: p\r\nopenai-beta: b\r\nconnection: close";
     let request = lab
         .post(RESPONSES, ASK_RESPONSES)
@@ -362,11 +366,11 @@ async fn who_pays_is_not_the_agents_to_say() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_ends_it() {
+async fn a_log_that_cannot_be_written_ends_serving() {
     let vendor =
         ByteServer::start(|_, _| vec![Act::Say(open_stream()), Act::Say(END.into()), Act::Hang])
             .unwrap();
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.books
         .full
         .store(true, std::sync::atomic::Ordering::SeqCst);
@@ -380,7 +384,7 @@ async fn a_log_that_cannot_be_written_ends_it() {
 #[tokio::test]
 async fn only_so_many_connections_are_served_at_once() {
     let vendor = saying(events(format!("{START}{TEXT}{END}")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     lab.during(async {
         let mut idle: Vec<_> = (0..super::super::MAX_CONNECTIONS)
             .map(|_| lab.place.connect())
@@ -402,7 +406,7 @@ async fn only_so_many_connections_are_served_at_once() {
 #[tokio::test]
 async fn requests_wait_while_too_much_of_them_is_in_memory() {
     let vendor = saying(events(format!("{START}{TEXT}{END}")));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     let (small, length) = (
         lab.post(MESSAGES, ASK_MESSAGES),
         format!("content-length: {}", ASK_MESSAGES.len()),
@@ -428,14 +432,14 @@ async fn requests_wait_while_too_much_of_them_is_in_memory() {
 }
 
 #[tokio::test]
-async fn a_report_of_nothing_is_none() {
+async fn a_usage_report_of_zero_is_ignored() {
     let nothing = |text: &str| {
         text.replace(":7", ":0")
             .replace(":1}", ":0}")
             .replace(":5}", ":0}")
     };
     let vendor = saying(events(format!("{}{TEXT}{}", nothing(START), nothing(END))));
-    let lab = Lab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
+    let lab = MeterLab::new(vec![upstream("anthropic", &vendor.url)], Budget::UNLIMITED);
     assert_eq!(lab.call(MESSAGES, ASK_MESSAGES).await.0.status, 200);
     let booked = &lab.booked()[0];
     assert!(
