@@ -1,15 +1,15 @@
-//! Writes a plan down as a unified diff that reads back as exactly that plan, whatever form it came in: so a set of
-//! edits in several formats becomes one patch. Never shortens anything.
+//! Writes a plan as a unified diff that parses back to exactly that plan. Thereby edits in different formats can be
+//! stored as one patch. Nothing is shortened.
 
 use super::paths::NULL;
 use super::{Change, Plan};
 use crate::text::Text;
 
-/// Unchanged lines around the changed ones.
+/// The number of unchanged lines written before and after a change.
 const CONTEXT: usize = 3;
 
 impl Plan {
-    /// The plan as a patch.
+    /// The plan as a unified diff with git headers.
     #[must_use]
     pub fn to_diff(&self) -> String {
         let mut out = String::new();
@@ -60,7 +60,7 @@ fn header(out: &mut String, old: &str, new: &str) {
     ));
 }
 
-/// The name as diffs have it: C-quoted where a plain one could be read as something else.
+/// A path as written in a diff: C-quoted if it would be misread otherwise.
 fn quoted(prefix: &str, path: &str) -> String {
     if path == NULL {
         return path.to_owned();
@@ -76,7 +76,7 @@ fn quoted(prefix: &str, path: &str) -> String {
     }
 }
 
-/// One hunk from the first line that differs to the last.
+/// Writes one hunk from the first line that differs to the last.
 fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
     let content = |bytes: &[u8]| {
         Text::decode(bytes)

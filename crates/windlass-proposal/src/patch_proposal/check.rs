@@ -3,7 +3,7 @@
 
 use windlass_core::gate::is_credential;
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_edit::patch::{Body, FilePatch, Found, Op, Patch, plain_path};
+use windlass_edit::patch::{PatchBody, FilePatch, Found, FileOp, Patch, plain_path};
 
 use super::proposal::{Operation, Proposal, ProposedFile};
 
@@ -78,8 +78,8 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
     };
     if file.patch.trim().is_empty() {
         let op = match file.operation {
-            Operation::Delete => Op::Delete { path: path.clone() },
-            Operation::Move => Op::Update {
+            Operation::Delete => FileOp::Delete { path: path.clone() },
+            Operation::Move => FileOp::Update {
                 path: path.clone(),
                 move_to: to,
             },
@@ -89,7 +89,7 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
             path,
             vec![FilePatch {
                 op,
-                body: Body::Hunks(Vec::new()),
+                body: PatchBody::Hunks(Vec::new()),
             }],
         ));
     }
@@ -111,21 +111,21 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
 }
 
 /// Whether a section of a patch does what was declared. A move may leave its new name to the declaration.
-fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut Op) -> Result<(), String> {
+fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut FileOp) -> Result<(), String> {
     let does = match op {
-        Op::Create { .. } | Op::Write { .. } => "creates it",
-        Op::Delete { .. } => "deletes it",
-        Op::Update {
+        FileOp::Create { .. } | FileOp::Write { .. } => "creates it",
+        FileOp::Delete { .. } => "deletes it",
+        FileOp::Update {
             move_to: Some(_), ..
         } => "moves it",
-        Op::Update { .. } => "updates it",
+        FileOp::Update { .. } => "updates it",
     };
     let agrees = match (declared, &mut *op) {
-        (Operation::Create, Op::Create { .. }) | (Operation::Delete, Op::Delete { .. }) => true,
-        (Operation::Update, Op::Update { move_to, .. }) => move_to.is_none(),
+        (Operation::Create, FileOp::Create { .. }) | (Operation::Delete, FileOp::Delete { .. }) => true,
+        (Operation::Update, FileOp::Update { move_to, .. }) => move_to.is_none(),
         (
             Operation::Move,
-            Op::Update {
+            FileOp::Update {
                 path: from,
                 move_to,
             },
