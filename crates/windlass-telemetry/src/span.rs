@@ -10,11 +10,11 @@ pub const MAX_EVENTS: usize = 128;
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
-    /// A string value.
+    /// A string, which may be empty.
     Text(String),
-    /// An integer value.
+    /// A signed 64-bit integer.
     Int(i64),
-    /// A boolean value.
+    /// Either true or false.
     Bool(bool),
     /// A list of strings.
     Texts(Vec<String>),
