@@ -102,7 +102,7 @@ pub enum EditError {
         if *.more { "more than " } else { "" }, list_lines(.lines, *.count)
     )]
     Ambiguous {
-        /// The number of places, at most [`MAX_COUNTED`].
+        /// The number of places, at most 1000.
         count: usize,
         /// Whether there are more than `count` places.
         more: bool,

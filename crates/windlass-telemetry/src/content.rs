@@ -52,13 +52,13 @@ fn arguments(args: &Json) -> Json {
     }
 }
 
-/// The arguments of a call as JSON text, cut at [`MAX_TEXT`].
+/// The arguments of a call as JSON text, cut at 8 KiB.
 #[must_use]
 pub fn arguments_text(args: &Json) -> String {
     clip(&args.to_string(), MAX_TEXT)
 }
 
-/// A text, cut at [`MAX_TEXT`].
+/// A text, cut at 8 KiB.
 #[must_use]
 pub fn text(text: &str) -> String {
     clip(text, MAX_TEXT)
