@@ -1,29 +1,29 @@
-//! Line edits by anchor: every line is shown as `12:k3f9|text`, and an edit names the lines it means by number and hash.
+//! Line edits by anchor: every line is shown as `12:k3f9|text`, and an edit names its lines by number and hash.
 //!
-//! An anchor whose hash is not that of its line any more writes nothing; the answer carries fresh anchors
-//! from around where the text now is. Never moves an edit to another line on its own.
+//! If the hash of an anchor is no longer that of its line, nothing is edited and the error shows fresh anchors near the
+//! current position of the text. An edit is never moved to another line.
 
 use super::nearest::cut;
-use super::text::{Ending, Line, ending_for, lines, push_lines};
+use super::text::{LineEnding, TextLine, ending_for, lines, push_lines};
 
-/// Fresh anchors shown for stale ones, at most.
+/// At most this many fresh anchors are shown.
 const MAX_FRESH: usize = 60;
-/// Lines shown on each side of where a stale anchor's text may be now.
+/// Lines shown before and after the probable new position of a stale anchor.
 const AROUND: usize = 4;
-/// Characters of a line shown with its anchor when offered afresh.
+/// A line shown with a fresh anchor is cut at this many bytes.
 const MAX_SHOWN_CHARS: usize = 300;
 
-/// A line by its number (from 1) and the hash of its text. Number 0 is the place before the first line.
+/// Identifies a line by its number (from 1) and the hash of its text. Number 0 is the position before the first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
     /// Line number from 1, or 0 for the top of the file.
     pub line: usize,
-    /// The four characters of the hash; empty for line 0.
+    /// The hash, four characters; empty for line 0.
     pub hash: String,
 }
 
 impl Anchor {
-    /// Reads `12:k3f9`, also with the `|text` that follows it on display, or `0`.
+    /// Parses `12:k3f9`, `12:k3f9|text` (a line as it is shown) or `0`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.split('|').next().unwrap_or_default().trim();
         let (line, hash) = text.split_once(':').unwrap_or((text, ""));
@@ -40,46 +40,46 @@ impl Anchor {
     }
 }
 
-/// One change of whole lines. Anchors all mean the text before any of the edits.
+/// One change of whole lines. All anchors refer to the text before any of the edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineEdit {
-    /// Puts `text` in place of the lines `start` to `end`, both included.
+    /// Replaces the lines `start` to `end`, both included, with `text`.
     Replace {
-        /// First line replaced.
+        /// The first line that is replaced.
         start: Anchor,
-        /// Last line replaced.
+        /// The last line that is replaced.
         end: Anchor,
-        /// The new lines.
+        /// The new lines; a newline at the end is optional.
         text: String,
     },
-    /// Puts `text` after the line.
+    /// Inserts `text` after a line.
     InsertAfter {
         /// The line before the new ones; line 0 for the top of the file.
         after: Anchor,
-        /// The new lines.
+        /// The new lines; a newline at the end is optional.
         text: String,
     },
     /// Removes the lines `start` to `end`, both included.
     Delete {
-        /// First line removed.
+        /// The first line that is removed.
         start: Anchor,
-        /// Last line removed.
+        /// The last line that is removed.
         end: Anchor,
     },
 }
 
-/// Why line edits were not made. Nothing is changed in any of these cases.
+/// Why line edits were not applied. None of these cases changes anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnchorError {
-    /// No edit was given.
+    /// The list of edits is empty.
     #[error("no edit was given")]
     Empty,
-    /// Some anchors do not fit the text any more.
+    /// The lines of some anchors have changed.
     #[error("{} not what the file has now; nothing was written. Fresh anchors:\n{fresh}", stale_list(.stale))]
     Stale {
-        /// The anchors that do not fit, as `12:k3f9`.
+        /// The anchors that no longer match, as `12:k3f9`.
         stale: Vec<String>,
-        /// The lines around where their text is now, with anchors.
+        /// The lines around their probable new positions, with anchors.
         fresh: String,
     },
     /// A range ends before it starts.
@@ -90,19 +90,19 @@ pub enum AnchorError {
         /// Last line of the range.
         end: usize,
     },
-    /// Line 0 was named where a line is needed.
+    /// Line 0 was given for a replacement or a removal.
     #[error("line 0 is only the place to insert at the top of a file; lines start at 1")]
     LineZero,
-    /// Two edits are about the same lines.
+    /// Two edits change the same line or insert at the same position.
     #[error("two edits touch line {line}; join them into one")]
     Overlap {
-        /// A line both touch.
+        /// A line that both edits change.
         line: usize,
     },
-    /// A replacement with no text.
+    /// The new text is empty.
     #[error("`text` is empty; use a delete to remove lines, or \"\\n\" for one blank line")]
     NoText,
-    /// The new text repeats the anchors of the display.
+    /// The new text was copied together with the anchors in front of its lines.
     #[error("every line of `text` starts with an anchor like `12:k3f9|`; send the text only")]
     AnchorsInText,
     /// The edits left the text as it was.
@@ -121,7 +121,7 @@ fn stale_list(stale: &[String]) -> String {
 
 /// The hash of one line's text, without its ending.
 pub fn hash(text: &str) -> String {
-    // No letters that look like digits; twenty bits are plenty beside a line number.
+    // The alphabet has no letters that look like digits. Twenty bits are enough, as the line number is compared too.
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let digest = blake3::hash(text.as_bytes());
     let bytes = digest.as_bytes();
@@ -135,12 +135,12 @@ fn is_hash(text: &str) -> bool {
     text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// One line on display.
+/// A line as it is shown to a model, with its anchor.
 pub fn render_line(number: usize, text: &str) -> String {
     format!("{number}:{}|{text}", hash(text))
 }
 
-/// Makes all edits, or none.
+/// Applies all edits, or none.
 pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
     if edits.is_empty() {
         return Err(AnchorError::Empty);
@@ -150,7 +150,7 @@ pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
     let mut spans = edits.iter().map(span).collect::<Result<Vec<_>, _>>()?;
     spans.sort_by_key(|span| (span.from, span.to));
     for pair in spans.windows(2) {
-        // Two insertions at one place have no order of their own, so they overlap as well.
+        // Two insertions at the same position have no defined order, so they are an overlap too.
         if pair[1].from < pair[0].to || (pair[1].from == pair[0].from && pair[1].to == pair[0].to) {
             return Err(AnchorError::Overlap {
                 line: pair[1].from + 1,
@@ -172,14 +172,14 @@ pub fn apply(content: &str, edits: &[LineEdit]) -> Result<String, AnchorError> {
     }
 }
 
-/// Lines `from..to` (from 0) give way to `new`.
-struct Span {
+/// Replaces the lines `from..to` (from 0) with `new`.
+struct LineSpan {
     from: usize,
     to: usize,
     new: Vec<String>,
 }
 
-fn span(edit: &LineEdit) -> Result<Span, AnchorError> {
+fn span(edit: &LineEdit) -> Result<LineSpan, AnchorError> {
     let range = |start: &Anchor, end: &Anchor| {
         if start.line == 0 {
             return Err(AnchorError::LineZero);
@@ -197,7 +197,7 @@ fn span(edit: &LineEdit) -> Result<Span, AnchorError> {
         LineEdit::Delete { start, end } => (range(start, end)?, Vec::new()),
         LineEdit::InsertAfter { after, text } => ((after.line, after.line), new_lines(text)?),
     };
-    Ok(Span { from, to, new })
+    Ok(LineSpan { from, to, new })
 }
 
 fn new_lines(text: &str) -> Result<Vec<String>, AnchorError> {
@@ -218,7 +218,7 @@ fn new_lines(text: &str) -> Result<Vec<String>, AnchorError> {
     Ok(new)
 }
 
-fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {
+fn put(out: &mut String, span: &LineSpan, all: &[TextLine<'_>]) {
     let around = if span.from < span.to {
         &all[span.from..span.to]
     } else {
@@ -226,8 +226,11 @@ fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {
     };
     let ending = ending_for(around, all);
     let at_end = span.to == all.len();
-    // A file without a final newline keeps having none; an empty file gets one.
-    let open = at_end && all.last().is_some_and(|line| line.ending == Ending::None);
+    // A file without a final newline stays without one; an empty file gets one.
+    let open = at_end
+        && all
+            .last()
+            .is_some_and(|line| line.ending == LineEnding::None);
     if open && span.from == all.len() {
         out.push_str(ending.as_str());
     }
@@ -239,7 +242,7 @@ fn put(out: &mut String, span: &Span, all: &[Line<'_>]) {
     }
 }
 
-fn check_anchors(all: &[Line<'_>], edits: &[LineEdit]) -> Result<(), AnchorError> {
+fn check_anchors(all: &[TextLine<'_>], edits: &[LineEdit]) -> Result<(), AnchorError> {
     let mut stale: Vec<&Anchor> = Vec::new();
     for edit in edits {
         let anchors = match edit {
@@ -271,8 +274,9 @@ fn check_anchors(all: &[Line<'_>], edits: &[LineEdit]) -> Result<(), AnchorError
     })
 }
 
-/// Anchored lines around where each stale anchor's text is now, or around its number when it is gone.
-fn fresh_anchors(all: &[Line<'_>], stale: &[&Anchor]) -> String {
+/// Lines with anchors around the new position of each stale anchor: the nearest line with the same hash, or the old line
+/// number if there is none.
+fn fresh_anchors(all: &[TextLine<'_>], stale: &[&Anchor]) -> String {
     if all.is_empty() {
         return "(the file is empty; insert after line 0)".to_owned();
     }
@@ -324,7 +328,8 @@ mod tests {
         Anchor { line, hash }
     }
 
-    /// `edits` as `replace 2-3 text`, `insert 2 text`, `delete 1-1`, anchors taken from `seen`.
+    /// Each edit is its kind (`replace`, `insert` or `delete`), first line, last line and text. The anchors are those of
+    /// the text `seen`.
     #[track_caller]
     fn check(seen: &str, content: &str, edits: &[(&str, usize, usize, &str)], expect: &str) {
         let edits: Vec<LineEdit> = edits
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_final_newline_stays_as_it_was() {
+    fn a_missing_final_newline_stays_missing() {
         check("a\nb", "a\nb", &[("replace", 2, 2, "c\n")], "a\nc");
         check("a\nb", "a\nb", &[("insert", 2, 2, "c\n")], "a\nb\nc");
         check("", "", &[("insert", 0, 0, "c")], "c\n");
@@ -385,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_anchor_writes_nothing_and_returns_fresh_ones() {
+    fn a_stale_anchor_changes_nothing_and_returns_fresh_ones() {
         let fresh = |number: usize, text: &str| render_line(number, text);
         check(
             "a\nb\n",
@@ -411,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_edits_say_why() {
+    fn invalid_edits_are_refused_with_a_reason() {
         let text = "a\nb\nc\n";
         check(
             text,
@@ -487,7 +492,7 @@ mod tests {
         }
 
         #[test]
-        fn lines_outside_the_range_stay(content in "[ab\r\n]{1,30}", pick in any::<prop::sample::Index>(), text in "[xy\n]{1,6}") {
+        fn lines_outside_the_range_do_not_change(content in "[ab\r\n]{1,30}", pick in any::<prop::sample::Index>(), text in "[xy\n]{1,6}") {
             let all = lines(&content);
             let index = pick.index(all.len());
             let start = anchor(&content, index + 1);

@@ -1,56 +1,61 @@
-//! Search and replace blocks over one text: several of them, one after another, all or none.
+//! Applies several search/replace blocks to one text, in order; either all are applied or none.
 //!
-//! A block means whole lines, may leave lines out with `...`, and may name the line it is at. What it leaves open is
-//! refused; it is never made at two places, and the same block is never made twice.
+//! A block matches whole lines, may skip lines with `...`, and may name the line where it applies. An ambiguous block
+//! is refused: a block is never applied at two places, and the same block is never applied twice.
 
-use super::matching::{self, Edit, EditError, Place, find_lines, splice};
+use super::matching::{self, Edit, EditError, Replacement, find_lines, splice};
 use super::text::lines;
 
-/// One block.
+/// One search/replace block of a patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Block {
+pub struct EditBlock {
     /// The text to find.
     pub search: String,
     /// The text to put in its place.
     pub replace: String,
-    /// The line (from 1) it is said to be at, in the text before all blocks.
+    /// The line (from 1) where the block claims to apply, counted in the text before any block is applied.
     pub line: Option<usize>,
-    /// Any stretch of the text is meant, not whole lines.
+    /// `search` may match anywhere in the text, not only whole lines.
     pub inline: bool,
-    /// Every place is meant. Only for a stretch of text.
+    /// Replace every occurrence. Requires `inline`.
     pub all: bool,
-    /// How many places there must be. Only for a stretch of text.
+    /// The required number of occurrences. Requires `inline`.
     pub times: Option<usize>,
 }
 
-/// The text after all blocks. The error says which block (from 0) was not made.
-pub fn apply(content: &str, blocks: &[Block]) -> Result<String, (usize, EditError)> {
+/// Applies all blocks and returns the new text. The error contains the index (from 0) of the block that failed.
+pub fn apply(content: &str, blocks: &[EditBlock]) -> Result<String, (usize, EditError)> {
     let mut text = content.to_owned();
-    // Where lines were won or lost, so that the line a later block names is still that line.
-    let mut moved: Vec<(usize, isize)> = Vec::new();
+    // The lines that each applied block added or removed, with its position: a later block names its line by its number
+    // in the original text.
+    let mut shifts: Vec<(usize, isize)> = Vec::new();
     for (index, block) in blocks.iter().enumerate() {
         if let Some(first) = blocks[..index].iter().position(|other| other == block) {
             return Err((index, EditError::Repeated { first: first + 1 }));
         }
         let line = block.line.map(|line| {
-            let by: isize = moved
+            let by: isize = shifts
                 .iter()
                 .filter(|(at, _)| *at < line)
                 .map(|(_, by)| by)
                 .sum();
             line.saturating_add_signed(by)
         });
-        let (after, at) = one(&text, block, line).map_err(|err| (index, err))?;
+        let (after, at) = apply_block(&text, block, line).map_err(|err| (index, err))?;
         let grown = isize::try_from(lines(&after).len()).unwrap_or(0)
             - isize::try_from(lines(&text).len()).unwrap_or(0);
-        moved.push((at, grown));
+        shifts.push((at, grown));
         text = after;
     }
     Ok(text)
 }
 
-/// The text after one block, and the line (from 1) it was made at.
-fn one(text: &str, block: &Block, line: Option<usize>) -> Result<(String, usize), EditError> {
+/// Returns the text after one block, and the line (from 1) at which the block was applied.
+fn apply_block(
+    text: &str,
+    block: &EditBlock,
+    line: Option<usize>,
+) -> Result<(String, usize), EditError> {
     if block.inline {
         let all = block.all || block.times.is_some_and(|times| times > 1);
         let applied = matching::apply(
@@ -78,8 +83,12 @@ fn one(text: &str, block: &Block, line: Option<usize>) -> Result<(String, usize)
     Ok((after, text[..first].matches('\n').count() + 1))
 }
 
-/// The stretches a block replaces: one, or one for each part between its `...` lines.
-fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, EditError> {
+/// The replacements of a block: one, or one for each part between its `...` lines.
+fn places(
+    text: &str,
+    block: &EditBlock,
+    line: Option<usize>,
+) -> Result<Vec<Replacement>, EditError> {
     let find = |search: &str, replace: &str, line: Option<usize>| {
         find_lines(
             text,
@@ -96,7 +105,7 @@ fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, 
         Err(err @ EditError::Missing { .. }) => err,
         Err(err) => return Err(err),
     };
-    if let Some(parts) = elided(&block.search, &block.replace)? {
+    if let Some(parts) = split_at_ellipses(&block.search, &block.replace)? {
         return parts_in_order(&parts, |search, replace| find(search, replace, None));
     }
     if let Some((search, first)) = without_numbers(&block.search) {
@@ -104,7 +113,7 @@ fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, 
             without_numbers(&block.replace).map_or_else(|| block.replace.clone(), |(text, _)| text);
         return Ok(vec![find(&search, &replace, line.or(Some(first)))?]);
     }
-    // The space between a marker and the text is often taken for a line of the text.
+    // Models often leave a blank line between the marker and the text that is not part of the text.
     match block
         .search
         .strip_prefix('\n')
@@ -122,9 +131,9 @@ fn places(text: &str, block: &Block, line: Option<usize>) -> Result<Vec<Place>, 
 
 fn parts_in_order(
     parts: &[(String, String)],
-    find: impl Fn(&str, &str) -> Result<Place, EditError>,
-) -> Result<Vec<Place>, EditError> {
-    let mut places: Vec<Place> = Vec::with_capacity(parts.len());
+    find: impl Fn(&str, &str) -> Result<Replacement, EditError>,
+) -> Result<Vec<Replacement>, EditError> {
+    let mut places: Vec<Replacement> = Vec::with_capacity(parts.len());
     for (search, replace) in parts
         .iter()
         .filter(|(search, replace)| !(search.is_empty() && replace.is_empty()))
@@ -141,8 +150,11 @@ fn parts_in_order(
     Ok(places)
 }
 
-/// Both texts cut at their `...` lines, part by part, if the search text has such lines.
-fn elided(search: &str, replace: &str) -> Result<Option<Vec<(String, String)>>, EditError> {
+/// Splits both texts at their `...` lines and pairs the parts. Returns `None` if the search text has no such line.
+fn split_at_ellipses(
+    search: &str,
+    replace: &str,
+) -> Result<Option<Vec<(String, String)>>, EditError> {
     let cut = |text: &str| -> Vec<String> {
         let mut parts = vec![String::new()];
         for line in text.split_inclusive('\n') {
@@ -164,7 +176,8 @@ fn elided(search: &str, replace: &str) -> Result<Option<Vec<(String, String)>>, 
     Ok(Some(search.into_iter().zip(replace).collect()))
 }
 
-/// The text without the `12 | ` in front of each line, and the first number, if the numbers count the lines.
+/// Removes `12 | ` from the start of each line and returns the first number too. Returns `None` if a line has no such
+/// number or the numbers are not consecutive.
 fn without_numbers(text: &str) -> Option<(String, usize)> {
     let mut out = String::with_capacity(text.len());
     let mut first = None;

@@ -1,37 +1,37 @@
-//! The difference between two texts as a unified diff with counts, in bounded time and size.
+//! Writes the difference between two texts as a unified diff with line counts, in bounded time and size.
 //!
-//! For reading by people and models. Never meant to be exact on huge changes: those are summarised.
+//! People and models read it. A huge change is only summarised.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::sequence::{DiffOp, DiffTag, diff, group_diff_ops};
 
-use super::text::{Line, lines};
+use super::text::{TextLine, lines};
 
-/// Changed stretches with more lines than this are counted, not compared.
+/// A changed part with more lines than this is counted, not compared.
 const MAX_LINES: usize = 20_000;
 /// Comparing stops refining after this time; the result is still a correct diff, only longer.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Unchanged lines shown around a change.
+/// The number of unchanged lines shown around a change.
 const CONTEXT: usize = 3;
-/// A longer line is cut in the diff.
+/// A line is cut at this many bytes.
 const MAX_LINE: usize = 2_000;
 
 /// A unified diff and its counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
-    /// The text; ends with a note when it was cut.
+    /// The diff itself; if it was cut, it ends with a note.
     pub text: String,
-    /// Lines only in the new text.
+    /// The number of lines only in the new text.
     pub added: usize,
-    /// Lines only in the old text.
+    /// The number of lines only in the old text.
     pub removed: usize,
     /// Whether `text` leaves something out.
     pub cut: bool,
 }
 
-/// A name as it stands in a diff: in quotes and with escapes where it has a control character, a quote or a backslash.
+/// A file name as written in a diff: quoted and escaped if it has a control character, a quote or a backslash.
 fn quoted(name: &str) -> Cow<'_, str> {
     if !name.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) {
         return Cow::Borrowed(name);
@@ -57,7 +57,8 @@ fn quoted(name: &str) -> Cow<'_, str> {
 }
 
 /// The difference from `before` to `after`, with at most about `max_bytes` of diff text.
-/// A name with a control character is quoted, so that it cannot forge lines; others are printed as given. A created or deleted file passes `/dev/null` for one of them.
+/// A name with a control character is quoted, so that it cannot forge lines; other names are printed as they are.
+/// The caller passes `/dev/null` as the old name of a created file and as the new name of a deleted file.
 pub fn unified(
     old_name: &str,
     new_name: &str,
@@ -87,7 +88,7 @@ pub fn unified(
     if removed + added > MAX_LINES {
         let at = same_start + 1;
         text.push_str(&format!(
-            "@@ from line {at}: {removed} lines give way to {added}; too many to show @@\n"
+            "@@ from line {at}: {removed} lines are replaced with {added}; too many to show @@\n"
         ));
         return Diff {
             text,
@@ -96,7 +97,7 @@ pub fn unified(
             cut: true,
         };
     }
-    // Only the stretch that changed is compared, with its context, so that the cost does not grow with the file.
+    // Only the changed part and its context are compared, so that the cost does not grow with the file.
     let first = same_start.saturating_sub(CONTEXT);
     let keep_end = same_end.min(CONTEXT);
     let old_part = raw(before, &old[first..old.len() - same_end + keep_end]);
@@ -104,11 +105,11 @@ pub fn unified(
     compare(text, &old_part, &new_part, first, max_bytes)
 }
 
-fn same(a: &Line<'_>, b: &Line<'_>) -> bool {
+fn same(a: &TextLine<'_>, b: &TextLine<'_>) -> bool {
     a.text == b.text && a.ending == b.ending
 }
 
-fn raw<'a>(content: &'a str, lines: &[Line<'_>]) -> Vec<&'a str> {
+fn raw<'a>(content: &'a str, lines: &[TextLine<'_>]) -> Vec<&'a str> {
     lines
         .iter()
         .map(|line| &content[line.start..line.end()])
@@ -155,18 +156,18 @@ fn compare(mut text: String, old: &[&str], new: &[&str], offset: usize, max_byte
     Diff { text, ..result }
 }
 
-/// The lines of an operation with their signs: those that go before those that come.
+/// The lines of an operation with their signs: removed lines first, then added ones.
 fn signed<'a>(
     op: &DiffOp,
     old: &'a [&'a str],
     new: &'a [&'a str],
 ) -> impl Iterator<Item = (char, &'a str)> {
-    let (sign, comes) = match op.tag() {
+    let (sign, added) = match op.tag() {
         DiffTag::Equal => (' ', 0..0),
         _ => ('-', op.new_range()),
     };
-    let goes = old[op.old_range()].iter().map(move |line| (sign, *line));
-    goes.chain(new[comes].iter().map(|line| ('+', *line)))
+    let removed = old[op.old_range()].iter().map(move |line| (sign, *line));
+    removed.chain(new[added].iter().map(|line| ('+', *line)))
 }
 
 fn place(range: &std::ops::Range<usize>, offset: usize) -> String {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn new_files_final_newlines_and_sameness() {
+    fn new_files_missing_newlines_and_equal_texts() {
         check("", "a\n", "+1 -0\n--- a/f\n+++ b/f\n@@ -0,0 +1 @@\n+a\n");
         check(
             "a",
@@ -247,7 +248,7 @@ mod tests {
             (diff.added, diff.removed, diff.cut),
             (300_000, 200_000, true)
         );
-        assert!(diff.text.contains("200000 lines give way to 300000"));
+        assert!(diff.text.contains("200000 lines are replaced with 300000"));
     }
 
     #[test]
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_name_is_read_back_as_it_was() {
+    fn a_quoted_name_round_trips() {
         let name = "x\"y\\z \u{e4}";
         let diff = unified("/dev/null", &format!("b/{name}"), "", "a\n", 1000);
         let patch = crate::patch::Patch::parse(&diff.text).expect("a patch");

@@ -1,5 +1,5 @@
-//! Text algorithms for changing files: what a file's bytes mean as text, where an edit applies,
-//! what a patch would do, and how the difference reads.
+//! Text algorithms for changing files: decoding bytes, finding the place of an edit, reading and applying patches, and
+//! writing diffs.
 //!
 //! Pure: nothing here opens a file. Callers read the bytes, compute the whole result, then write it.
 

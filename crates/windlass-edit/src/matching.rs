@@ -1,26 +1,26 @@
-//! Search and replace: finds the one place an edit means and puts the new text there.
+//! Search and replace: finds the one place that an edit matches and puts the new text there.
 //!
-//! Looks exactly first, then without regard to line endings, to trailing spaces, to indentation, to how quotes and
-//! dashes are written. Never applies anything fuzzier, never chooses between two places, never changes bytes outside
-//! the match.
+//! Compares exactly first, then ignores line endings, then trailing spaces, then indentation, then typographic quotes
+//! and dashes. Never matches more loosely than that, never chooses between two places, never changes bytes outside the
+//! match.
 
 use std::borrow::Cow;
 
 use memchr::memmem::Finder;
 
 use super::nearest::{Nearest, nearest};
-use super::punctuation::{fold, folded};
+use super::punctuation::{fold, has_lookalikes};
 use super::reindent::reindent;
-use super::text::{Ending, Key, Line, ending_for, lines, texts, windows, with_endings};
+use super::text::{LineEnding, LineKey, TextLine, ending_for, lines, texts, windows, with_endings};
 
-/// Places counted before "more than" is said.
+/// Counting matches stops here; a message then says "more than".
 const MAX_COUNTED: usize = 1000;
-/// Line numbers listed in an error or a report.
+/// At most this many line numbers are listed in an error or a report.
 const MAX_LISTED: usize = 20;
-/// A text that occurs more than once is taken where a line was named if it is once within this many lines of it.
+/// If text occurs more than once and the edit names a line, the only occurrence within this many lines of it is chosen.
 pub(super) const NEAR: usize = 20;
 
-/// One replacement.
+/// A text to find and the text that replaces it.
 #[derive(Debug, Clone, Copy)]
 pub struct Edit<'a> {
     /// The text to find.
@@ -31,95 +31,95 @@ pub struct Edit<'a> {
     pub replace_all: bool,
 }
 
-/// How the text was recognised.
+/// The differences that were ignored to find the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// Character for character.
+    /// None: every character was equal.
     Exact,
-    /// Apart from line endings.
+    /// Different line endings were ignored.
     LineEndings,
-    /// Apart from spaces at the ends of lines.
+    /// Spaces at the ends of lines were ignored.
     TrailingSpace,
-    /// Apart from indentation; the new text was re-indented to fit.
+    /// Indentation was ignored; the new text was re-indented to fit.
     Indentation,
-    /// Apart from how quotes, dashes and spaces are written.
+    /// Typographic quotes, dashes and spaces were treated as their ASCII equivalents.
     Punctuation,
 }
 
-/// What an edit did.
+/// The result of an edit that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The whole text afterwards.
     pub content: String,
-    /// How many places were replaced.
+    /// The number of places that were replaced.
     pub count: usize,
     /// Line numbers of the first places, in the text before the edit.
     pub lines: Vec<usize>,
-    /// How the text was recognised.
+    /// The differences that were ignored to find the text.
     pub how: How,
 }
 
-/// Why an edit was not made. Nothing is changed in any of these cases.
+/// Why an edit was not applied. None of these cases changes anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// There is nothing to look for.
+    /// The text to find is empty.
     #[error("`old` is empty; give the text to replace, or write the whole file instead")]
     EmptyOld,
-    /// The replacement is what is replaced.
+    /// The old and the new text are equal.
     #[error("`old` and `new` are the same text; nothing would change")]
     SameText,
     /// The replacement left the file as it was.
     #[error("the edit would leave the file exactly as it is")]
     NoChange,
-    /// The same edit was given before.
+    /// An earlier edit of the same list is equal.
     #[error("it is the same as edit {first}, so it would be made twice; give it once")]
     Repeated {
-        /// Number of the other one, from 1.
+        /// Number of the earlier edit, from 1.
         first: usize,
     },
-    /// The text is not there as often as it was said to be.
+    /// The number of occurrences is not the one that the edit requires.
     #[error("`old` occurs {found} times, not {times} times")]
     Count {
-        /// How often it is there.
+        /// The number of occurrences in the file.
         found: usize,
-        /// How often it should be.
+        /// The number of occurrences that the edit requires.
         times: usize,
     },
-    /// Lines were left out in a way that leaves the place open.
+    /// The `...` lines do not determine which lines of the file they stand for.
     #[error(
-        "the lines left out with `...` cannot be told; have the same `...` lines in the old and the new text, in the order of the file, each part after a line that stays"
+        "it is unclear which lines are left out with `...`; put the same `...` lines into the old and the new text, in the order of the file, each part after a line that stays"
     )]
     Elided,
     /// The text is not in the file.
-    #[error("`old` was not found{}", shown(.nearest))]
+    #[error("`old` was not found{}", describe_nearest(.nearest))]
     Missing {
-        /// What comes closest.
+        /// The most similar text in the file.
         nearest: Option<Nearest>,
     },
     /// The text is in the file more than once.
     #[error(
         "`old` occurs {}{count} times (lines {}); include more surrounding lines so that it occurs once, or set replace_all",
-        if *.more { "more than " } else { "" }, listed(.lines, *.count)
+        if *.more { "more than " } else { "" }, list_lines(.lines, *.count)
     )]
     Ambiguous {
-        /// How many places there are, as far as counted.
+        /// The number of places, at most 1000.
         count: usize,
-        /// Whether counting stopped early.
+        /// Whether there are more than `count` places.
         more: bool,
         /// Line numbers of the first places.
         lines: Vec<usize>,
     },
 }
 
-fn shown(nearest: &Option<Nearest>) -> String {
+fn describe_nearest(nearest: &Option<Nearest>) -> String {
     match nearest {
         Some(nearest) => format!("; {nearest}"),
         None => "; nothing in the file resembles it, so read the file again".to_owned(),
     }
 }
 
-/// The first line numbers, with a mark where there are more of them.
-pub(super) fn listed(lines: &[usize], count: usize) -> String {
+/// The first line numbers as text, with `…` at the end if `count` is higher.
+pub(super) fn list_lines(lines: &[usize], count: usize) -> String {
     let first: Vec<String> = lines
         .iter()
         .take(MAX_LISTED)
@@ -129,7 +129,7 @@ pub(super) fn listed(lines: &[usize], count: usize) -> String {
     first.join(", ") + more
 }
 
-/// Makes one edit.
+/// Applies one edit to `content`.
 pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
     if edit.old.is_empty() {
         return Err(EditError::EmptyOld);
@@ -137,7 +137,7 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
     if edit.old == edit.new {
         return Err(EditError::SameText);
     }
-    let file = File {
+    let file = SearchedFile {
         content,
         lines: lines(content),
     };
@@ -161,17 +161,17 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
     Err(file.missing(edit.old))
 }
 
-/// Where `old` stands as whole lines, and what goes there. `near` is the line (from 1) the edit is said to be at: it
-/// decides between equal places, and never overrules the text.
+/// Finds `old` as whole lines. `near` is the line (from 1) that the edit names: it decides between equal matches, and
+/// never makes text match that differs.
 pub(super) fn find_lines(
     content: &str,
     edit: &Edit<'_>,
     near: Option<usize>,
-) -> Result<Place, EditError> {
+) -> Result<Replacement, EditError> {
     if edit.old.is_empty() {
         return Err(EditError::EmptyOld);
     }
-    let file = File {
+    let file = SearchedFile {
         content,
         lines: lines(content),
     };
@@ -197,8 +197,8 @@ pub(super) fn find_lines(
     Err(file.missing(edit.old))
 }
 
-/// Makes several edits one after another, each on the result of the one before; all or none.
-/// The error says which edit (from 0) failed.
+/// Applies edits in order, each to the result of the previous one; either all are applied or none.
+/// The error contains the index (from 0) of the edit that failed.
 pub fn apply_all(content: &str, edits: &[Edit<'_>]) -> Result<Vec<Applied>, (usize, EditError)> {
     let mut done: Vec<Applied> = Vec::with_capacity(edits.len());
     for (index, edit) in edits.iter().enumerate() {
@@ -207,7 +207,7 @@ pub fn apply_all(content: &str, edits: &[Edit<'_>]) -> Result<Vec<Applied>, (usi
             .map_or(content, |applied| applied.content.as_str());
         let applied = apply(before, edit).map_err(|err| (index, err))?;
         if let Some(last) = done.last_mut() {
-            // Only the last text is needed; the ones before would add up.
+            // Only the last text is needed; keeping one copy of the file per edit would cost memory.
             last.content = String::new();
         }
         done.push(applied);
@@ -215,61 +215,70 @@ pub fn apply_all(content: &str, edits: &[Edit<'_>]) -> Result<Vec<Applied>, (usi
     Ok(done)
 }
 
-struct File<'a> {
+/// The text of a file and its lines.
+struct SearchedFile<'a> {
     content: &'a str,
-    lines: Vec<Line<'a>>,
+    lines: Vec<TextLine<'a>>,
 }
 
-/// A stretch of the file and what goes there.
-pub(super) struct Place {
+/// A byte range of the file and the text that replaces it.
+pub(super) struct Replacement {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) new: String,
 }
 
-impl File<'_> {
-    fn exact(&self, edit: &Edit<'_>) -> Vec<Place> {
+impl SearchedFile<'_> {
+    fn exact(&self, edit: &Edit<'_>) -> Vec<Replacement> {
         let bytes = self.content.as_bytes();
-        // A match that begins or ends between `\r` and `\n` is not this text: replacing it would tear the pair.
-        let tears = |at: usize| at > 0 && bytes.get(at) == Some(&b'\n') && bytes[at - 1] == b'\r';
+        // A match that begins or ends between `\r` and `\n` is ignored: replacing it would break the pair.
+        let splits_crlf =
+            |at: usize| at > 0 && bytes.get(at) == Some(&b'\n') && bytes[at - 1] == b'\r';
         let (advance, limit) = stride(edit, edit.old.len());
         occurrences(self.content, edit.old, advance)
             .map(|start| (start, start + edit.old.len()))
-            .filter(|&(start, end)| !tears(start) && !tears(end))
+            .filter(|&(start, end)| !splits_crlf(start) && !splits_crlf(end))
             .take(limit)
             .map(|(start, end)| self.place(start, end, edit.new, true))
             .collect()
     }
 
-    fn any_endings(&self, edit: &Edit<'_>) -> Vec<Place> {
+    fn any_endings(&self, edit: &Edit<'_>) -> Vec<Replacement> {
         if !self.content.contains('\r') && !edit.old.contains('\r') {
             return Vec::new();
         }
-        self.in_plain(edit, &with_endings(edit.old, Ending::Lf, false), |text| {
-            text.to_owned()
-        })
+        self.in_normalized(
+            edit,
+            &with_endings(edit.old, LineEnding::Lf, false),
+            |text| text.to_owned(),
+        )
     }
 
-    fn any_punctuation(&self, edit: &Edit<'_>) -> Vec<Place> {
-        if !folded(self.content) && !folded(edit.old) {
+    fn any_punctuation(&self, edit: &Edit<'_>) -> Vec<Replacement> {
+        if !has_lookalikes(self.content) && !has_lookalikes(edit.old) {
             return Vec::new();
         }
-        self.in_plain(
+        self.in_normalized(
             edit,
-            &fold(&with_endings(edit.old, Ending::Lf, false)),
+            &fold(&with_endings(edit.old, LineEnding::Lf, false)),
             fold,
         )
     }
 
-    /// Places of `old` in the file with plain line endings and each line as `key` gives it: as many characters as
-    /// before, so that a place there is a place here.
-    fn in_plain(&self, edit: &Edit<'_>, old: &str, key: fn(&str) -> String) -> Vec<Place> {
+    /// Searches a copy of the file in which every line ending is `\n` and every line has gone through `key`. `key` keeps
+    /// the number of characters, so that a match in the copy can be mapped back to the file.
+    fn in_normalized(
+        &self,
+        edit: &Edit<'_>,
+        old: &str,
+        key: fn(&str) -> String,
+    ) -> Vec<Replacement> {
         let mut plain = String::with_capacity(self.content.len());
         let mut starts = Vec::with_capacity(self.lines.len());
         for line in &self.lines {
             starts.push(plain.len());
             plain.push_str(&key(line.text));
-            if line.ending != Ending::None {
+            if line.ending != LineEnding::None {
                 plain.push('\n');
             }
         }
@@ -288,7 +297,7 @@ impl File<'_> {
             .collect()
     }
 
-    /// The place here of one in the plain text, whose lines start at `starts`.
+    /// Maps an offset in the normalized copy `plain`, whose lines start at `starts`, to an offset in the file.
     fn original(&self, plain: &str, starts: &[usize], at: usize) -> usize {
         let index = starts.partition_point(|&start| start <= at) - 1;
         let line = &self.lines[index];
@@ -312,16 +321,16 @@ impl File<'_> {
                 .map_or(line.text.len(), |(offset, _)| offset)
     }
 
-    /// Whole lines, compared as `how` says.
-    fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Place> {
-        let key: Key = match how {
+    /// Searches for `old` as whole lines, ignoring the differences that `how` allows.
+    fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Replacement> {
+        let key: LineKey = match how {
             How::Exact | How::LineEndings => |text| Cow::Borrowed(text),
             How::TrailingSpace => |text| Cow::Borrowed(text.trim_end()),
             How::Indentation => |text| Cow::Borrowed(text.trim()),
             How::Punctuation => |text| Cow::Owned(fold(text.trim_end())),
         };
         let wanted = lines(edit.old);
-        // Blank lines are alike everywhere, so alone they say nothing about the place.
+        // Blank lines alone match everywhere, so they do not identify a place.
         if how != How::Exact && wanted.iter().all(|line| line.text.trim().is_empty()) {
             return Vec::new();
         }
@@ -342,10 +351,10 @@ impl File<'_> {
     fn window(
         &self,
         edit: &Edit<'_>,
-        wanted: &[Line<'_>],
+        wanted: &[TextLine<'_>],
         first: usize,
         how: How,
-    ) -> Option<Place> {
+    ) -> Option<Replacement> {
         let found = self.lines.get(first..first + wanted.len())?;
         let last = found.last()?;
         let mut new = edit.new.to_owned();
@@ -354,9 +363,9 @@ impl File<'_> {
         }
         let ends_line = wanted
             .last()
-            .is_some_and(|line| line.ending != Ending::None);
-        if ends_line && last.ending == Ending::None {
-            // The file has no final newline and gets none.
+            .is_some_and(|line| line.ending != LineEnding::None);
+        if ends_line && last.ending == LineEnding::None {
+            // The file has no final newline; do not add one.
             let shorter = new.strip_suffix('\n').unwrap_or(&new);
             new.truncate(shorter.strip_suffix('\r').unwrap_or(shorter).len());
         }
@@ -374,7 +383,7 @@ impl File<'_> {
         }
     }
 
-    fn ambiguous(&self, places: &[Place]) -> EditError {
+    fn ambiguous(&self, places: &[Replacement]) -> EditError {
         EditError::Ambiguous {
             count: places.len().min(MAX_COUNTED),
             more: places.len() > MAX_COUNTED,
@@ -383,14 +392,14 @@ impl File<'_> {
     }
 
     /// The line numbers of the first places.
-    fn numbers(&self, places: &[Place]) -> Vec<usize> {
+    fn numbers(&self, places: &[Replacement]) -> Vec<usize> {
         let first = places.iter().take(MAX_LISTED);
         first.map(|place| self.line_at(place.start) + 1).collect()
     }
 
-    /// The one place at the line, else the one place not far from it; all of them where that decides nothing.
-    fn nearby(&self, mut places: Vec<Place>, near: usize) -> Vec<Place> {
-        let line = |place: &Place| self.line_at(place.start) + 1;
+    /// The place at line `near`, else the only place within [`NEAR`] lines of it, else all places.
+    fn nearby(&self, mut places: Vec<Replacement>, near: usize) -> Vec<Replacement> {
+        let line = |place: &Replacement| self.line_at(place.start) + 1;
         if let Some(exact) = places.iter().position(|place| line(place) == near) {
             return vec![places.swap_remove(exact)];
         }
@@ -403,11 +412,11 @@ impl File<'_> {
         }
     }
 
-    fn place(&self, start: usize, end: usize, new: &str, keep_explicit: bool) -> Place {
+    fn place(&self, start: usize, end: usize, new: &str, keep_explicit: bool) -> Replacement {
         let from = self.line_at(start);
         let to = (self.line_at(end.saturating_sub(1).max(start)) + 1).min(self.lines.len());
         let ending = ending_for(&self.lines[from.min(to)..to], &self.lines);
-        Place {
+        Replacement {
             start,
             end,
             new: with_endings(new, ending, keep_explicit),
@@ -420,7 +429,12 @@ impl File<'_> {
             .saturating_sub(1)
     }
 
-    fn replace(&self, edit: &Edit<'_>, places: &[Place], how: How) -> Result<Applied, EditError> {
+    fn replace(
+        &self,
+        edit: &Edit<'_>,
+        places: &[Replacement],
+        how: How,
+    ) -> Result<Applied, EditError> {
         if places.len() > 1 && !edit.replace_all {
             return Err(self.ambiguous(places));
         }
@@ -433,8 +447,8 @@ impl File<'_> {
     }
 }
 
-/// The text with the new one at each of the places, which are in order.
-pub(super) fn splice(text: &str, places: &[Place]) -> Result<String, EditError> {
+/// Applies the replacements to `text`. They must be sorted and must not overlap.
+pub(super) fn splice(text: &str, places: &[Replacement]) -> Result<String, EditError> {
     let mut after = String::with_capacity(text.len());
     let mut done = 0;
     for place in places {
@@ -449,7 +463,7 @@ pub(super) fn splice(text: &str, places: &[Place]) -> Result<String, EditError> 
     Ok(after)
 }
 
-/// Where `needle` occurs, each search starting `advance` after the last place.
+/// The offsets of `needle`. Each search starts `advance` bytes after the previous match.
 fn occurrences(hay: &str, needle: &str, advance: usize) -> impl Iterator<Item = usize> {
     let finder = Finder::new(needle).into_owned();
     let mut from = 0;
@@ -460,8 +474,8 @@ fn occurrences(hay: &str, needle: &str, advance: usize) -> impl Iterator<Item = 
     })
 }
 
-/// How far to step and how many places to look for. To replace all, places may not overlap.
-/// Otherwise overlapping ones count too, because two readings of one stretch are two places.
+/// The step after a match and the maximum number of matches. With `replace_all`, matches must not overlap. Otherwise
+/// overlapping matches are counted too, because they make the edit ambiguous.
 fn stride(edit: &Edit<'_>, whole: usize) -> (usize, usize) {
     if edit.replace_all {
         (whole.max(1), usize::MAX)

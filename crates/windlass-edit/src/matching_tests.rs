@@ -1,4 +1,4 @@
-//! Cases of search and replace, all through one door.
+//! Tests of search and replace. All of them call `check`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn the_exact_text_is_replaced() {
 }
 
 #[test]
-fn a_replacement_takes_the_line_ending_of_its_place() {
+fn a_replacement_gets_the_line_ending_of_its_place() {
     check("a\r\nb\r\n", "b", "x\ny", "a\r\nx\r\ny\r\n");
     check("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n");
     check("a\nb\r\n", "a", "x\ny", "x\ny\nb\r\n");
@@ -46,18 +46,18 @@ fn explicit_endings_are_kept_when_the_match_is_exact() {
 }
 
 #[test]
-fn text_that_thinks_the_file_is_crlf_still_fits() {
+fn an_edit_with_crlf_matches_a_file_with_lf() {
     check("a\nb\nc\n", "a\r\nb", "x\r\ny", "x\ny\nc\n");
 }
 
 #[test]
-fn a_carriage_return_pair_is_never_torn() {
+fn a_crlf_pair_is_never_split() {
     check("a\r\nb\r\n", "\nb", "\nc", "a\r\nc\r\n");
     check("a\r\nb\r\n", "a\r", "c\r", "c\r\nb\r\n");
 }
 
 #[test]
-fn trailing_spaces_do_not_matter() {
+fn trailing_spaces_are_ignored() {
     check(
         "fn a() {  \n    b\n}\n",
         "fn a() {\n    b\n",
@@ -68,7 +68,7 @@ fn trailing_spaces_do_not_matter() {
 }
 
 #[test]
-fn indentation_does_not_matter_and_the_replacement_follows() {
+fn indentation_is_ignored_and_the_replacement_is_reindented() {
     check(
         "class A:\n    def f(self):\n        return 1\n",
         "def f(self):\n    return 1\n",
@@ -128,7 +128,7 @@ fn replace_all_replaces_each_place_once() {
 }
 
 #[test]
-fn empty_same_and_no_change_say_so() {
+fn an_edit_without_effect_is_refused() {
     check(
         "a",
         "",

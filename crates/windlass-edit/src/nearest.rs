@@ -1,35 +1,37 @@
-//! Finds the place in a file that looks most like text that was not found, to be shown to whoever
-//! asked for it. Never used to decide where an edit goes.
+//! When text was not found in a file, finds the most similar place, so that an error message can show it to the author
+//! of the edit. Never used to decide where an edit is applied.
 //!
-//! The work is linear in the file and bounded: lines vote for where the wanted text would start,
-//! and only when none agrees is one probe line compared by its letter pairs.
+//! The time is linear in the size of the file and bounded. Each line that occurs in both texts votes for the line where
+//! the wanted text would start. If the votes decide nothing, the longest wanted line is compared with every line of the
+//! file by the pairs of bytes that they share.
 
 use std::collections::HashMap;
 
-use super::text::Line;
+use super::text::TextLine;
 
-/// Files are searched up to this size; the rest is not looked at.
+/// Only this many bytes of a file are searched.
 const MAX_BYTES: usize = 8 << 20;
-/// Wanted lines beyond this do not vote.
+/// Only this many of the wanted lines are considered.
 const MAX_WANTED: usize = 400;
-/// Repeats of one wanted line beyond this do not vote.
+/// Only this many occurrences of the same wanted line vote.
 const MAX_REPEATS: usize = 8;
-/// Lines shown, and characters of each.
+/// At most this many lines are shown.
 const MAX_SHOWN_LINES: usize = 30;
+/// A shown line is cut at this many bytes.
 const MAX_SHOWN_CHARS: usize = 300;
-/// Lines longer than this are compared by their beginning.
+/// Only this many bytes of a line are compared.
 const MAX_PROBE: usize = 200;
-/// A vote lighter than this rests on lines like `}` alone.
+/// A vote with a lower weight comes from lines like `}` alone and decides nothing.
 const CONVINCING: usize = 6;
 
-/// The text of a file that looks most like what was wanted.
+/// The part of a file that is most similar to the wanted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// Number of the first line shown, from 1.
     pub line: usize,
-    /// The lines, each after its number.
+    /// The lines of the file, each with its number in front.
     pub shown: String,
-    /// The first line that differs: its number, what was wanted, what is there.
+    /// The first line that differs: its number, the wanted text and the text in the file.
     pub differs: Option<(usize, String, String)>,
 }
 
@@ -50,8 +52,8 @@ impl std::fmt::Display for Nearest {
     }
 }
 
-/// The place most like `wanted`, if any resembles it at all.
-pub fn nearest(lines: &[Line<'_>], wanted: &[&str]) -> Option<Nearest> {
+/// The place most similar to `wanted`, or `None` if none is similar enough.
+pub fn nearest(lines: &[TextLine<'_>], wanted: &[&str]) -> Option<Nearest> {
     let within = lines.partition_point(|line| line.end() <= MAX_BYTES);
     let lines = &lines[..within];
     let wanted = &wanted[..wanted.len().min(MAX_WANTED)];
@@ -63,8 +65,9 @@ pub fn nearest(lines: &[Line<'_>], wanted: &[&str]) -> Option<Nearest> {
     Some(show(lines, wanted, start))
 }
 
-/// Each line that is in both says where the wanted text would start; the heaviest vote wins.
-fn by_vote(lines: &[Line<'_>], wanted: &[&str]) -> Option<(usize, usize)> {
+/// Each line that occurs in both texts votes for the line where the wanted text would start, with its length as the
+/// weight of the vote. Returns the line with the highest total, and that total.
+fn by_vote(lines: &[TextLine<'_>], wanted: &[&str]) -> Option<(usize, usize)> {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in wanted.iter().enumerate() {
         let trimmed = line.trim();
@@ -87,8 +90,8 @@ fn by_vote(lines: &[Line<'_>], wanted: &[&str]) -> Option<(usize, usize)> {
         .max_by_key(|&(start, weight)| (weight, std::cmp::Reverse(start)))
 }
 
-/// Compares the longest wanted line with every line by the letter pairs they share.
-fn by_probe(lines: &[Line<'_>], wanted: &[&str]) -> Option<usize> {
+/// Compares the longest wanted line with every line of the file by the byte pairs that they share.
+fn by_probe(lines: &[TextLine<'_>], wanted: &[&str]) -> Option<usize> {
     let (index, probe) = wanted
         .iter()
         .map(|line| cut(line.trim(), MAX_PROBE))
@@ -98,7 +101,7 @@ fn by_probe(lines: &[Line<'_>], wanted: &[&str]) -> Option<usize> {
         return None;
     }
     let mut scored: Vec<(usize, usize)> = Vec::new();
-    let pairs = Pairs::of(probe.as_bytes());
+    let pairs = BytePairs::of(probe.as_bytes());
     let mut seen = HashMap::new();
     for (at, line) in lines.iter().enumerate() {
         let text = cut(line.text.trim(), MAX_PROBE);
@@ -121,10 +124,10 @@ fn by_probe(lines: &[Line<'_>], wanted: &[&str]) -> Option<usize> {
     (best.0 >= 0.5).then(|| best.1.saturating_sub(index))
 }
 
-/// How often each pair of neighbouring bytes occurs in the probe.
-struct Pairs(HashMap<(u8, u8), usize>);
+/// The number of occurrences of each pair of adjacent bytes in a line.
+struct BytePairs(HashMap<(u8, u8), usize>);
 
-impl Pairs {
+impl BytePairs {
     fn of(bytes: &[u8]) -> Self {
         let mut counts = HashMap::new();
         for pair in bytes.windows(2) {
@@ -150,7 +153,7 @@ impl Pairs {
     }
 }
 
-fn show(lines: &[Line<'_>], wanted: &[&str], start: usize) -> Nearest {
+fn show(lines: &[TextLine<'_>], wanted: &[&str], start: usize) -> Nearest {
     let count = wanted.len().clamp(1, MAX_SHOWN_LINES);
     let differs = wanted
         .iter()
@@ -173,8 +176,8 @@ fn show(lines: &[Line<'_>], wanted: &[&str], start: usize) -> Nearest {
     }
 }
 
-/// Lines after their numbers, long ones cut with a mark.
-pub fn numbered(lines: &[Line<'_>], first: usize) -> String {
+/// Writes each line with its number in front. A long line is cut and ends in `…`.
+pub fn numbered(lines: &[TextLine<'_>], first: usize) -> String {
     let width = (first + lines.len().saturating_sub(1)).to_string().len();
     let mut out = String::new();
     for (offset, line) in lines.iter().enumerate() {
@@ -192,7 +195,7 @@ pub fn numbered(lines: &[Line<'_>], first: usize) -> String {
     out
 }
 
-/// The longest beginning of `text` that is at most `max` bytes and ends between characters.
+/// The longest prefix of `text` that has at most `max` bytes and ends at a character boundary.
 pub(super) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,17 +1,21 @@
-//! Quotes, dashes and spaces that look alike, written one way, so that a text typed with a plain keyboard is found
-//! where a file has the typographic ones. For comparing only: what is folded is never written to a file.
+//! Folds typographic quotes, dashes and spaces to their ASCII equivalents, so that text typed on a plain keyboard
+//! matches a file that uses typographic characters. Folded text is only compared, never written to a file.
 
-/// Whether `text` has a character that folding would change.
-pub(super) fn folded(text: &str) -> bool {
-    !text.is_ascii() && text.chars().any(|character| plain(character) != character)
+/// Whether [`fold`] would change `text`.
+pub(super) fn has_lookalikes(text: &str) -> bool {
+    !text.is_ascii()
+        && text
+            .chars()
+            .any(|character| lookalike_to_ascii(character) != character)
 }
 
-/// `text` with each such character as its plain one. The number of characters stays the same.
+/// Replaces each typographic character with its ASCII equivalent. The number of characters stays the same, the number
+/// of bytes may not.
 pub(super) fn fold(text: &str) -> String {
-    text.chars().map(plain).collect()
+    text.chars().map(lookalike_to_ascii).collect()
 }
 
-fn plain(character: char) -> char {
+fn lookalike_to_ascii(character: char) -> char {
     match character {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
         '\u{2018}'..='\u{201B}' => '\'',

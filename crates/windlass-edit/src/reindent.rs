@@ -1,10 +1,10 @@
-//! Moves replacement text to the indentation of the place it goes to.
+//! Re-indents replacement text to fit the place where it is inserted.
 //!
-//! Works only where one rule explains every line of the match (a prefix added, a prefix removed,
-//! or another unit such as tabs for spaces); otherwise it declines instead of guessing.
+//! Works only if one rule explains the indentation of every matched line: a prefix added, a prefix removed, or another
+//! unit such as tabs instead of spaces. Otherwise it returns `None` instead of guessing.
 
-/// The one rule that turns the indentation of the wanted text into that of the file.
-enum Rule<'a> {
+/// A rule that turns the indentation of the wanted text into that of the file.
+enum IndentRule<'a> {
     Add(&'a str),
     Strip(&'a str),
     Units {
@@ -16,7 +16,7 @@ enum Rule<'a> {
 
 const UNITS: [&str; 5] = ["\t", "    ", "  ", "        ", "   "];
 
-/// `new` re-indented as `wanted` would have to be to equal `found`, or nothing when no single rule fits.
+/// Applies to `new` the change of indentation that turns `wanted` into `found`. Returns `None` if no single rule fits.
 pub(super) fn reindent(wanted: &[&str], found: &[&str], new: &str) -> Option<String> {
     let pairs: Vec<(&str, &str)> = wanted
         .iter()
@@ -42,21 +42,21 @@ fn indent(line: &str) -> &str {
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
-fn rule<'a>(pairs: &[(&'a str, &'a str)]) -> Option<Rule<'a>> {
+fn rule<'a>(pairs: &[(&'a str, &'a str)]) -> Option<IndentRule<'a>> {
     let &(wanted, found) = pairs.first()?;
     if let Some(prefix) = found.strip_suffix(wanted)
         && pairs
             .iter()
             .all(|(wanted, found)| found.strip_suffix(wanted) == Some(prefix))
     {
-        return Some(Rule::Add(prefix));
+        return Some(IndentRule::Add(prefix));
     }
     if let Some(prefix) = wanted.strip_suffix(found)
         && pairs
             .iter()
             .all(|(wanted, found)| wanted.strip_suffix(found) == Some(prefix))
     {
-        return Some(Rule::Strip(prefix));
+        return Some(IndentRule::Strip(prefix));
     }
     UNITS
         .iter()
@@ -69,7 +69,7 @@ fn rule<'a>(pairs: &[(&'a str, &'a str)]) -> Option<Rule<'a>> {
             pairs
                 .iter()
                 .all(|pair| shift(pair) == Some(first))
-                .then_some(Rule::Units {
+                .then_some(IndentRule::Units {
                     from,
                     to,
                     shift: first,
@@ -77,27 +77,27 @@ fn rule<'a>(pairs: &[(&'a str, &'a str)]) -> Option<Rule<'a>> {
         })
 }
 
-/// How many whole units an indentation has, if it is made of nothing else.
+/// The number of units in an indentation, or `None` if it contains anything else.
 fn levels(indent: &str, unit: &str) -> Option<isize> {
     let count = indent.len() / unit.len();
     (unit.repeat(count) == indent).then_some(isize::try_from(count).ok()?)
 }
 
-fn apply(rule: &Rule<'_>, indent: &str) -> Option<String> {
+fn apply(rule: &IndentRule<'_>, indent: &str) -> Option<String> {
     match rule {
-        Rule::Add(prefix) => Some(format!("{prefix}{indent}")),
-        Rule::Strip(prefix) => match indent.strip_prefix(prefix) {
+        IndentRule::Add(prefix) => Some(format!("{prefix}{indent}")),
+        IndentRule::Strip(prefix) => match indent.strip_prefix(prefix) {
             Some(rest) => Some(rest.to_owned()),
             None => prefix.starts_with(indent).then(String::new),
         },
-        Rule::Units { from, to, shift } => {
+        IndentRule::Units { from, to, shift } => {
             let mut rest = indent;
             let mut level = *shift;
             while let Some(shorter) = rest.strip_prefix(from) {
                 rest = shorter;
                 level += 1;
             }
-            // What is left over is alignment and stays as it is.
+            // The remainder is shorter than a unit: it aligns the line and is kept.
             Some(to.repeat(usize::try_from(level).ok()?) + rest)
         }
     }

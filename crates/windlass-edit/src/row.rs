@@ -1,21 +1,22 @@
-//! An edit as a row of data: files and an edit in, files out. For holding the edit formats to cases, ours or anybody's.
+//! Runs one edit that is given as data: the files before and the edit go in, the files after it come out. Test cases in
+//! JSON Lines use this, both those of this crate and those that users run with `windlass debug edit`.
 //!
-//! Works on the texts of the row alone; nothing is opened or written.
+//! Works on the texts in the row alone; no file is opened or written.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::patch::{Change, Format, Found, Patch};
+use super::patch::{Change, Found, Patch, PatchFormat};
 
-/// The files of a row. A path without a text is a file that is not there.
+/// The files of a row by path. `None` stands for a file that does not exist.
 pub type Files = BTreeMap<String, Option<String>>;
 
-/// One case. What it expects stays with whoever compares.
+/// One test case. It does not contain the expected result; the caller compares that.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Row {
-    /// Whatever names the case.
+    /// Identifies the case; copied to [`Done::id`] unchanged.
     #[serde(default)]
     pub id: Value,
     /// `v4a`, `search-replace`, `str-replace`, `udiff` or `whole`.
@@ -27,27 +28,27 @@ pub struct Row {
     pub edit: Value,
 }
 
-/// What became of a row.
+/// The result of running a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
-    /// The name of the case.
+    /// Copied unchanged from [`Row::id`].
     pub id: Value,
-    /// Whether the edit was made.
+    /// Whether the edit was applied.
     pub ok: bool,
-    /// All files afterwards; as they were where the edit was refused.
+    /// All files afterwards. If the edit was refused, they are unchanged.
     pub files: BTreeMap<String, String>,
-    /// Why it was refused.
+    /// Why the edit was refused.
     pub error: Option<String>,
 }
 
-/// Makes the edit of a row.
+/// Applies the edit of a row to its files.
 pub fn run(row: Row) -> Done {
     let mut files: BTreeMap<String, String> = row
         .input
         .iter()
         .filter_map(|(path, text)| Some((path.clone(), text.clone()?)))
         .collect();
-    let error = match edited(&row, &files) {
+    let error = match apply_edit(&row, &files) {
         Ok(after) => {
             files = after;
             None
@@ -62,19 +63,19 @@ pub fn run(row: Row) -> Done {
     }
 }
 
-fn edited(
+fn apply_edit(
     row: &Row,
     before: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let format = match row.format.as_str() {
-        "v4a" => Format::BeginPatch,
-        "search-replace" => Format::SearchReplace,
-        "str-replace" => Format::ToolEdit,
-        "udiff" => Format::Unified,
-        "whole" => Format::Whole,
+        "v4a" => PatchFormat::BeginPatch,
+        "search-replace" => PatchFormat::SearchReplace,
+        "str-replace" => PatchFormat::ToolEdit,
+        "udiff" => PatchFormat::Unified,
+        "whole" => PatchFormat::Whole,
         other => {
             return Err(format!(
-                "`{other}` is not a format that is known; there are v4a, search-replace, str-replace, udiff and whole"
+                "`{other}` is not a format; use v4a, search-replace, str-replace, udiff or whole"
             ));
         }
     };

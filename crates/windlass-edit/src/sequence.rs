@@ -1,7 +1,8 @@
-//! Differences of two sequences, by Myers' algorithm in bounded time.
+//! Compares two sequences with Myers' algorithm in bounded time.
 //!
-//! The sequences are numbered first, so that the algorithm is compiled once, for numbers. The general entry points of
-//! `similar` are compiled for all of its algorithms and for every type: about a megabyte of the binary.
+//! Each distinct item is replaced by a number first, so that the algorithm is compiled for `u32` alone. The generic
+//! entry points of `similar` are compiled for each item type and each of its algorithms, which adds about a megabyte to
+//! the binary.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 use similar::algorithms::{Capture, Compact, Replace, myers};
 pub use similar::{DiffOp, DiffTag, group_diff_ops};
 
-/// The operations that turn one sequence into the other. Past the patience they are still correct, only more.
+/// The operations that turn `old` into `new`. When `patience` has passed, the search for a shorter list of operations
+/// stops; the list is still correct.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the library takes the end of its time as an instant"
+    reason = "`similar` takes its deadline as an `Instant`"
 )]
 pub fn diff<T: Eq + Hash>(old: &[T], new: &[T], patience: Option<Duration>) -> Vec<DiffOp> {
     let deadline = patience.map(|patience| Instant::now() + patience);
@@ -35,7 +37,7 @@ fn number_all<'a, T: Eq + Hash>(items: &'a [T], numbers: &mut HashMap<&'a T, u32
     items.iter().map(&mut number).collect()
 }
 
-/// How alike two texts are by their characters: from 0 for nothing in common to 1 for the same.
+/// The similarity of two texts by their characters, from 0 (no character in common) to 1 (equal).
 #[must_use]
 pub fn ratio(left: &str, right: &str) -> f32 {
     let chars = |text: &str| text.chars().collect::<Vec<char>>();
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_the_share_of_what_is_the_same() {
+    fn the_ratio_is_the_share_of_equal_characters() {
         let check = |left: &str, right: &str, expect: f32| {
             assert!(
                 (ratio(left, right) - expect).abs() < 0.001,

@@ -1,21 +1,21 @@
-//! A file's bytes as text that can be edited and written back without touching anything else:
-//! byte-order mark, encoding, each line's own ending and the final newline all survive.
+//! Decodes a file's bytes to text that can be edited and written back without changing anything else:
+//! the byte-order mark, the encoding, the ending of each line and a missing final newline are preserved.
 //!
 //! Never normalises: `decode` followed by `encode` of the same content is the identity.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// How a file's bytes stand for characters.
+/// The character encoding of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// UTF-8, the usual case.
     Utf8,
-    /// UTF-16, little end first; recognised by its byte-order mark only.
+    /// UTF-16, little-endian; recognised by its byte-order mark only.
     Utf16Le,
-    /// UTF-16, big end first; recognised by its byte-order mark only.
+    /// UTF-16, big-endian; recognised by its byte-order mark only.
     Utf16Be,
-    /// One byte per character, value for value: the fallback that always writes back what it read.
+    /// Latin-1: each byte is the character with that number. The fallback, because any bytes round-trip.
     SingleByte,
 }
 
@@ -30,19 +30,19 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// Why bytes are not text, or text cannot become bytes.
+/// Why bytes cannot be decoded, or text cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// The bytes hold a NUL, which no text file does.
+    /// The bytes contain a NUL, so the file is not text.
     #[error("the file is binary (it has a NUL character at byte {at})")]
     Binary {
         /// Offset of the first NUL.
         at: usize,
     },
-    /// The byte-order mark says UTF-16 but the rest is not.
+    /// The file has a UTF-16 byte-order mark but is not valid UTF-16.
     #[error("the file starts like UTF-16 but is not valid UTF-16, so it cannot be edited as text")]
     BrokenUtf16,
-    /// The new text has a character that the file's encoding cannot hold.
+    /// The new text has a character that the file's encoding cannot represent.
     #[error(
         "the file is stored in {encoding}, which has no character {character:?}; use characters the file can hold, or rewrite the whole file"
     )]
@@ -59,7 +59,7 @@ pub enum TextError {
 pub struct Text {
     /// The characters, with the line endings exactly as in the file, without the byte-order mark.
     pub content: String,
-    /// How the bytes stood for characters.
+    /// The encoding to write the text back in.
     pub encoding: Encoding,
     /// Whether the file starts with a byte-order mark.
     pub bom: bool,
@@ -70,7 +70,7 @@ const BOM_UTF16_LE: &[u8] = &[0xFF, 0xFE];
 const BOM_UTF16_BE: &[u8] = &[0xFE, 0xFF];
 
 impl Text {
-    /// Reads bytes as text, or says why they are not.
+    /// Detects the encoding of `bytes` and decodes them.
     pub fn decode(bytes: &[u8]) -> Result<Self, TextError> {
         for (mark, encoding) in [
             (BOM_UTF16_LE, Encoding::Utf16Le),
@@ -93,7 +93,7 @@ impl Text {
                 encoding: Encoding::Utf8,
                 bom,
             }),
-            // The mark belongs to the single-byte text here: it is kept as three characters.
+            // In Latin-1 text the three bytes of a UTF-8 mark are ordinary characters.
             Err(_) => Ok(Self {
                 content: bytes.iter().map(|&b| char::from(b)).collect(),
                 encoding: Encoding::SingleByte,
@@ -102,7 +102,7 @@ impl Text {
         }
     }
 
-    /// The bytes of a file like this one with `content` in it.
+    /// Encodes `content` with the encoding and the byte-order mark of this file.
     pub fn encode(&self, content: &str) -> Result<Vec<u8>, TextError> {
         let mut bytes = Vec::with_capacity(content.len() + 3);
         match self.encoding {
@@ -163,20 +163,20 @@ fn decode_utf16(rest: &[u8], encoding: Encoding) -> Result<Text, TextError> {
     })
 }
 
-/// How one line ends.
+/// The characters at the end of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum LineEnding {
     /// The last line of a file without a final newline.
     None,
-    /// `\n`
+    /// `\n`, as on Unix.
     Lf,
-    /// `\r\n`
+    /// `\r\n`, as on Windows.
     CrLf,
-    /// A lone `\r`
+    /// A `\r` that no `\n` follows.
     Cr,
 }
 
-impl Ending {
+impl LineEnding {
     /// The characters of the ending.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -188,19 +188,19 @@ impl Ending {
     }
 }
 
-/// One line of a text: where it is, what it says, how it ends.
+/// One line of a text with its position and its ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct TextLine<'a> {
     /// Byte offset of the first character.
     pub start: usize,
     /// The line without its ending.
     pub text: &'a str,
-    /// How it ends.
-    pub ending: Ending,
+    /// The ending, which is not part of `text`.
+    pub ending: LineEnding,
 }
 
-impl Line<'_> {
-    /// Byte offset just after the text, before the ending.
+impl TextLine<'_> {
+    /// Byte offset of the ending.
     pub fn text_end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -211,22 +211,22 @@ impl Line<'_> {
     }
 }
 
-/// The lines of a text. An empty text has none, and a final newline does not start another line.
-pub fn lines(content: &str) -> Vec<Line<'_>> {
+/// Splits a text into lines. An empty text has none, and a final newline does not start another line.
+pub fn lines(content: &str) -> Vec<TextLine<'_>> {
     let bytes = content.as_bytes();
     let mut lines = Vec::new();
     let mut start = 0;
     for at in memchr::memchr2_iter(b'\n', b'\r', bytes) {
-        // The `\n` of a pair that was taken together with its `\r`.
+        // This `\n` was consumed together with the `\r` before it.
         if at < start {
             continue;
         }
         let ending = match (bytes[at], bytes.get(at + 1)) {
-            (b'\n', _) => Ending::Lf,
-            (_, Some(b'\n')) => Ending::CrLf,
-            _ => Ending::Cr,
+            (b'\n', _) => LineEnding::Lf,
+            (_, Some(b'\n')) => LineEnding::CrLf,
+            _ => LineEnding::Cr,
         };
-        let line = Line {
+        let line = TextLine {
             start,
             text: &content[start..at],
             ending,
@@ -235,28 +235,28 @@ pub fn lines(content: &str) -> Vec<Line<'_>> {
         lines.push(line);
     }
     if start < content.len() {
-        lines.push(Line {
+        lines.push(TextLine {
             start,
             text: &content[start..],
-            ending: Ending::None,
+            ending: LineEnding::None,
         });
     }
     lines
 }
 
-/// The ending that new lines get when they are put in place of `around`: the most common one there
-/// (the first seen where two are equally common), else the most common one of `all`, else `\n`.
-pub fn ending_for(around: &[Line<'_>], all: &[Line<'_>]) -> Ending {
+/// The ending for new lines that replace `around`: the most common one there (the first one if two are
+/// equally common), else the most common one in `all`, else `\n`.
+pub fn ending_for(around: &[TextLine<'_>], all: &[TextLine<'_>]) -> LineEnding {
     most_common(around)
         .or_else(|| most_common(all))
-        .unwrap_or(Ending::Lf)
+        .unwrap_or(LineEnding::Lf)
 }
 
-fn most_common(lines: &[Line<'_>]) -> Option<Ending> {
-    let mut counts: [(Ending, usize, usize); 3] = [
-        (Ending::Lf, 0, usize::MAX),
-        (Ending::CrLf, 0, usize::MAX),
-        (Ending::Cr, 0, usize::MAX),
+fn most_common(lines: &[TextLine<'_>]) -> Option<LineEnding> {
+    let mut counts: [(LineEnding, usize, usize); 3] = [
+        (LineEnding::Lf, 0, usize::MAX),
+        (LineEnding::CrLf, 0, usize::MAX),
+        (LineEnding::Cr, 0, usize::MAX),
     ];
     for (index, line) in lines.iter().enumerate() {
         if let Some(entry) = counts.iter_mut().find(|entry| entry.0 == line.ending) {
@@ -271,16 +271,17 @@ fn most_common(lines: &[Line<'_>]) -> Option<Ending> {
         .map(|entry| entry.0)
 }
 
-/// What lines say, without their endings.
-pub(crate) fn texts<'a>(lines: &[Line<'a>]) -> Vec<&'a str> {
+/// The texts of lines, without their endings.
+pub(crate) fn texts<'a>(lines: &[TextLine<'a>]) -> Vec<&'a str> {
     lines.iter().map(|line| line.text).collect()
 }
 
-/// A line as it is compared.
-pub(crate) type Key = for<'a> fn(&'a str) -> Cow<'a, str>;
+/// Maps a line to the form in which it is compared, for example without trailing spaces.
+pub(crate) type LineKey = for<'a> fn(&'a str) -> Cow<'a, str>;
 
-/// Where the wanted lines begin, also where they overlap: Knuth-Morris-Pratt over lines, so that repetitive files cost no more than others.
-pub(crate) fn windows(lines: &[Line<'_>], wanted: &[&str], key: Key) -> Vec<usize> {
+/// The indexes at which the wanted lines occur, including overlapping occurrences. Uses Knuth-Morris-Pratt over lines,
+/// so that the time is linear even for repetitive files. `wanted` must not be empty.
+pub(crate) fn windows(lines: &[TextLine<'_>], wanted: &[&str], key: LineKey) -> Vec<usize> {
     let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|text| key(text)).collect();
     let mut fallback = vec![0; wanted.len()];
     let mut matched = 0;
@@ -311,23 +312,23 @@ pub(crate) fn windows(lines: &[Line<'_>], wanted: &[&str], key: Key) -> Vec<usiz
     found
 }
 
-/// Adds lines with their own endings.
-pub(crate) fn push_lines(out: &mut String, lines: &[Line<'_>]) {
+/// Appends lines to `out` with the endings they have.
+pub(crate) fn push_lines(out: &mut String, lines: &[TextLine<'_>]) {
     for line in lines {
         out.push_str(line.text);
         out.push_str(line.ending.as_str());
     }
 }
 
-/// `text` with every line ending turned into `ending`. With `keep_explicit`, only a bare `\n` is
-/// turned: who writes `\r\n` on purpose gets it.
-pub fn with_endings(text: &str, ending: Ending, keep_explicit: bool) -> String {
+/// Replaces every line ending in `text` with `ending`. With `keep_explicit`, only a bare `\n` is
+/// replaced: a `\r\n` in an edit is taken to be intended.
+pub fn with_endings(text: &str, ending: LineEnding, keep_explicit: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for line in lines(text) {
         out.push_str(line.text);
         out.push_str(match line.ending {
-            Ending::Lf => ending.as_str(),
-            Ending::CrLf | Ending::Cr if !keep_explicit => ending.as_str(),
+            LineEnding::Lf => ending.as_str(),
+            LineEnding::CrLf | LineEnding::Cr if !keep_explicit => ending.as_str(),
             other => other.as_str(),
         });
     }
@@ -351,13 +352,13 @@ mod tests {
             assert_eq!(
                 text.encode(&text.content).unwrap(),
                 bytes,
-                "written back unchanged"
+                "encoding returns the same bytes"
             );
         }
     }
 
     #[test]
-    fn each_encoding_is_recognised_and_written_back() {
+    fn each_encoding_is_recognised_and_round_trips() {
         check_decode(b"", Ok(("", Encoding::Utf8)));
         check_decode("naïve\r\n".as_bytes(), Ok(("naïve\r\n", Encoding::Utf8)));
         check_decode(b"\xEF\xBB\xBFa\n", Ok(("a\n", Encoding::Utf8)));
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_the_file_cannot_hold_is_refused() {
+    fn a_character_the_encoding_lacks_is_refused() {
         let text = Text::decode(b"caf\xE9").unwrap();
         assert_eq!(
             text.encode("→"),
@@ -397,11 +398,11 @@ mod tests {
             .map(|l| (l.text, l.ending))
             .collect();
         let expect = [
-            ("a", Ending::CrLf),
-            ("b", Ending::Cr),
-            ("c", Ending::Lf),
-            ("", Ending::Lf),
-            ("d", Ending::None),
+            ("a", LineEnding::CrLf),
+            ("b", LineEnding::Cr),
+            ("c", LineEnding::Lf),
+            ("", LineEnding::Lf),
+            ("d", LineEnding::None),
         ];
         assert_eq!(found, expect);
         assert!(lines("").is_empty());
@@ -409,23 +410,23 @@ mod tests {
     }
 
     #[test]
-    fn new_lines_take_the_ending_of_their_place() {
+    fn new_lines_get_the_ending_of_their_place() {
         let all = lines("a\r\nb\nc\n");
-        assert_eq!(ending_for(&all[..1], &all), Ending::CrLf);
+        assert_eq!(ending_for(&all[..1], &all), LineEnding::CrLf);
         assert_eq!(
             ending_for(&all[..2], &all),
-            Ending::CrLf,
+            LineEnding::CrLf,
             "a tie goes to the first"
         );
-        assert_eq!(ending_for(&[], &all), Ending::Lf);
-        assert_eq!(ending_for(&[], &[]), Ending::Lf);
-        assert_eq!(with_endings("x\ny\r\nz", Ending::Cr, true), "x\ry\r\nz");
-        assert_eq!(with_endings("x\ny\r\nz", Ending::Cr, false), "x\ry\rz");
+        assert_eq!(ending_for(&[], &all), LineEnding::Lf);
+        assert_eq!(ending_for(&[], &[]), LineEnding::Lf);
+        assert_eq!(with_endings("x\ny\r\nz", LineEnding::Cr, true), "x\ry\r\nz");
+        assert_eq!(with_endings("x\ny\r\nz", LineEnding::Cr, false), "x\ry\rz");
     }
 
     proptest! {
         #[test]
-        fn whatever_decodes_is_written_back_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..200), mark in 0..4usize) {
+        fn decoded_bytes_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..200), mark in 0..4usize) {
             let mut all = [&b""[..], BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE][mark].to_vec();
             all.extend(bytes);
             if let Ok(text) = Text::decode(&all) {
@@ -434,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn lines_put_together_are_the_text(content in "[a\r\n ]{0,40}") {
+        fn joined_lines_are_the_text(content in "[a\r\n ]{0,40}") {
             let joined: String = lines(&content).iter().flat_map(|l| [l.text, l.ending.as_str()]).collect();
             prop_assert_eq!(joined, content);
         }

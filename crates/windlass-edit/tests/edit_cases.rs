@@ -1,5 +1,5 @@
-//! Edits as data: every row of `edits.jsonl` goes through the door that `debug edit` uses. Also runs the rows of a JSON
-//! Lines file named by `WINDLASS_EDIT_CASES`, or shared beside the repository.
+//! Runs every row of `edits.jsonl` through the function that `windlass debug edit` uses. Also runs the rows of a JSON
+//! Lines file named by `WINDLASS_EDIT_CASES`, or of a file next to the repository.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
@@ -7,25 +7,26 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_edit::patch::{Change, Format, Found, Patch, Plan};
+use windlass_edit::patch::{Change, Found, Patch, PatchFormat, Plan};
 use windlass_edit::row::{Row, run};
 
-/// What a row expects, beside what it is run with.
+/// The expected result of a row. The other fields are read as [`Row`].
 #[derive(serde::Deserialize)]
-struct Case {
+struct ExpectedEdit {
     id: String,
     ok: bool,
     strict: bool,
     input: BTreeMap<String, String>,
     expected: BTreeMap<String, Option<String>>,
-    /// A part of the message.
+    /// A substring of the expected error message.
     #[serde(default)]
     error: Option<String>,
 }
 
-/// The one place that knows the API: why the row does not end as it says, and whether it must.
+/// Runs a row. The error contains the difference from the expected result, and whether the row is strict, that is,
+/// whether the difference is a failure.
 fn check(line: &str) -> Result<(), (bool, String)> {
-    let case: Case = serde_json::from_str(line).unwrap();
+    let case: ExpectedEdit = serde_json::from_str(line).unwrap();
     let row: Row = serde_json::from_str(line).unwrap();
     let done = run(row);
     let mut expected = case.input.clone();
@@ -37,12 +38,12 @@ fn check(line: &str) -> Result<(), (bool, String)> {
             };
         }
     }
-    let said = match (&case.error, &done.error) {
+    let error_matches = match (&case.error, &done.error) {
         (Some(part), Some(error)) => error.contains(part),
         (Some(_), None) => false,
         (None, _) => true,
     };
-    if done.ok == case.ok && done.files == expected && said {
+    if done.ok == case.ok && done.files == expected && error_matches {
         return Ok(());
     }
     let why = format!(
@@ -53,14 +54,14 @@ fn check(line: &str) -> Result<(), (bool, String)> {
 }
 
 #[test]
-fn every_row_ends_as_it_says() {
+fn every_row_has_the_expected_result() {
     let rows = include_str!("edits.jsonl");
     let failures: Vec<String> = rows
         .lines()
         .filter_map(|line| check(line).err().map(|(_, why)| why))
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(rows.lines().count() > 150, "the cases are found");
+    assert!(rows.lines().count() > 150, "cases are missing");
 }
 
 #[test]
@@ -89,18 +90,17 @@ fn rows_of_other_projects_agree_where_they_are_strict() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// What a plan is written down as reads back as that plan.
 #[test]
 fn every_plan_reads_back_from_its_diff() {
     let mut plans = 0;
     for line in include_str!("edits.jsonl").lines() {
         let row: Row = serde_json::from_str(line).unwrap();
         let format = match row.format.as_str() {
-            "v4a" => Format::BeginPatch,
-            "search-replace" => Format::SearchReplace,
-            "str-replace" => Format::ToolEdit,
-            "udiff" => Format::Unified,
-            _ => Format::Whole,
+            "v4a" => PatchFormat::BeginPatch,
+            "search-replace" => PatchFormat::SearchReplace,
+            "str-replace" => PatchFormat::ToolEdit,
+            "udiff" => PatchFormat::Unified,
+            _ => PatchFormat::Whole,
         };
         let text = row
             .edit
@@ -147,7 +147,7 @@ fn block_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever comes, a row ends, and a refused one leaves its files as they were.
+    /// No edit panics, and a refused edit does not change the files.
     #[test]
     fn any_row_ends_without_panic(edit in block_like(), text in "[abc “”–\r\n]{0,20}", format in 0..5usize) {
         let format = ["v4a", "search-replace", "str-replace", "udiff", "whole"][format];
@@ -160,19 +160,17 @@ proptest! {
         }
     }
 
-    /// The same for any two texts.
     #[test]
     fn any_change_reads_back_from_its_diff(before in "[ab\r\n]{0,3}([a-c]{0,2}\r?\n){0,12}[ab]{0,2}", after in "([a-c]{0,2}\r?\n){0,12}[ab]{0,2}") {
-        // Old lines are compared without their endings, so a lone `\r` is no line of a patch.
+        // Old lines are compared without their endings, so a diff cannot represent a change of a lone `\r`.
         prop_assume!(before != after && !before.replace("\r\n", "").contains('\r') && !after.replace("\r\n", "").contains('\r'));
         let plan = Plan { changes: vec![Change::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
         let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| Found::File(before.clone().into_bytes()));
         prop_assert_eq!(again.map(|plan| plan.changes), Ok(plan.changes));
     }
 
-    /// A stretch that is there once is replaced, and nothing else is touched.
     #[test]
-    fn a_tool_edit_touches_its_text_only(before in "[a-c “–\n]{0,20}", after in "[a-c “–\n]{0,20}", new in "[a-c\n]{0,8}") {
+    fn a_tool_edit_changes_only_its_text(before in "[a-c “–\n]{0,20}", after in "[a-c “–\n]{0,20}", new in "[a-c\n]{0,8}") {
         let edit = json!({"path": "a", "old_str": "NEEDLE", "new_str": new});
         let row = json!({"id": 1, "format": "str-replace", "input": {"a": format!("{before}NEEDLE{after}")}, "edit": edit});
         let done = run(serde_json::from_value::<Row>(row).unwrap());

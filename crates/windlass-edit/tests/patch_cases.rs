@@ -1,5 +1,5 @@
-//! Patches against folders: each case under `patches/` has `before/`, `patch` and either `after/` or `error`
-//! (a part of the message).
+//! Applies patches to directories: each case under `patches/` has `before/`, `patch` and either `after/` or `error`
+//! (a substring of the error message).
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -26,7 +26,7 @@ fn load(dir: &Path, under: &str, into: &mut Files) {
     }
 }
 
-/// The one place that knows the API: the files after the patch, or the message.
+/// Returns the files after the patch, or the error message.
 fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let patch = Patch::parse(patch).map_err(|err| err.to_string())?;
     let plan = patch.plan(|path| match before.get(path) {
@@ -58,7 +58,7 @@ fn apply(before: &Files, patch: &str) -> Result<Files, String> {
 }
 
 #[test]
-fn every_folder_case_ends_as_it_says() {
+fn every_directory_case_has_the_expected_result() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/patches");
     let mut failures = Vec::new();
     let mut count = 0;
@@ -83,7 +83,7 @@ fn every_folder_case_ends_as_it_says() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(count > 50, "the cases are found");
+    assert!(count > 50, "cases are missing");
 }
 
 fn patch_like() -> impl Strategy<Value = String> {
@@ -122,9 +122,8 @@ proptest! {
         let _ = Patch::parse(&String::from_utf8_lossy(&bytes));
     }
 
-    /// What our own diff says, our own patch does, whatever the line endings.
     #[test]
-    fn a_diff_applied_gives_the_new_text(lines in proptest::collection::vec("[a-d]{0,2}", 1..30), edits in proptest::collection::vec((any::<prop::sample::Index>(), "[x-z]{1,3}"), 1..5)) {
+    fn applying_a_diff_gives_the_new_text(lines in proptest::collection::vec("[a-d]{0,2}", 1..30), edits in proptest::collection::vec((any::<prop::sample::Index>(), "[x-z]{1,3}"), 1..5)) {
         let before: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let mut changed = lines.clone();
         for (index, text) in &edits {

@@ -1,5 +1,5 @@
-//! Session files of Claude Code: a tree of lines, of which the branch that ends last is the conversation. Other
-//! branches, agents beside it and bookkeeping are counted and left out.
+//! Reads session files of Claude Code. The lines form a tree; the branch with the last line is the conversation. Other
+//! branches, subagents and bookkeeping are counted and left out.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -8,11 +8,13 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::message::{Origin, Part};
 
-use super::weave::{About, Weave};
-use super::{Foreign, ImportError, Lines, items, number, text, timestamp, words};
+use super::event_builder::{EventBuilder, SourceSummary};
+use super::{
+    ForeignReader, ImportError, JsonLineReader, items, number, text, text_part, timestamp,
+};
 
-/// Lines of the program's own books.
-const BOOKS: &[&str] = &[
+/// Kinds of lines that are not part of the conversation.
+const BOOKKEEPING: &[&str] = &[
     "agent-name",
     "ai-title",
     "attachment",
@@ -28,8 +30,8 @@ const BOOKS: &[&str] = &[
     "system",
     "tag",
 ];
-/// How words begin that the program put in the person's mouth.
-const NOT_TYPED: &[&str] = &[
+/// Prefixes of user messages that the program generated.
+const GENERATED_PREFIXES: &[&str] = &[
     "<local-command-",
     "<command-name>",
     "<command-message>",
@@ -41,109 +43,111 @@ const NOT_TYPED: &[&str] = &[
     "Caveat: The messages below",
 ];
 
-/// What the first reading found, and where the second one is.
-pub(super) struct Reader {
+/// The findings of the first pass and the state of the second.
+pub(super) struct ClaudeReader {
     /// The number of the last line.
     lines: u64,
-    /// The lines of the conversation.
+    /// The numbers of the lines that belong to the conversation.
     main: HashSet<u64>,
-    /// The message that is being said, and the last one that was paid for.
+    /// The id of the current message. `paid` is the last message whose usage was counted.
     message: Option<String>,
     paid: Option<String>,
     usage: Option<Usage>,
 }
 
 /// One line of the tree.
-struct Node {
+struct TreeLine {
     line: u64,
     parent: Option<String>,
     message: Option<String>,
-    /// Calls it makes, or results it brings.
+    /// The ids of the calls in the line. `results` are the ids of the calls that it has results for.
     calls: Vec<String>,
-    brings: Vec<String>,
-    beside: bool,
+    results: Vec<String>,
+    side_agent: bool,
 }
 
-impl Reader {
-    /// Reads the file for the first time.
-    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<(About, Self), ImportError> {
-        let mut lines = Lines::new(file);
-        let mut about = About::default();
+impl ClaudeReader {
+    /// Performs the first pass.
+    pub(super) fn plan(
+        file: Box<dyn BufRead + Send>,
+    ) -> Result<(SourceSummary, Self), ImportError> {
+        let mut lines = JsonLineReader::new(file);
+        let mut source = SourceSummary::default();
         let (mut nodes, mut by_id) = (Vec::new(), HashMap::new());
         while let Some((number, line)) = lines.next()? {
-            about.lines = number;
+            source.lines = number;
             let Some(uuid) = text(&line, "uuid") else {
                 continue;
             };
             let node = node(number, &line);
-            for id in &node.brings {
-                about.results.insert(id.clone(), number);
+            for id in &node.results {
+                source.results.insert(id.clone(), number);
             }
-            if !node.beside {
-                about.id = about
+            if !node.side_agent {
+                source.id = source
                     .id
                     .or_else(|| text(&line, "sessionId").map(str::to_owned));
-                if about.workspace.is_empty() {
-                    about.workspace = text(&line, "cwd").unwrap_or_default().to_owned();
+                if source.workspace.is_empty() {
+                    source.workspace = text(&line, "cwd").unwrap_or_default().to_owned();
                 }
-                if about.model.is_none() {
-                    about.model = text(&line["message"], "model").map(str::to_owned);
+                if source.model.is_none() {
+                    source.model = text(&line["message"], "model").map(str::to_owned);
                 }
             }
             by_id.insert(uuid.to_owned(), nodes.len());
             nodes.push(node);
         }
         let reader = Self {
-            lines: about.lines,
+            lines: source.lines,
             main: conversation(&nodes, &by_id),
             message: None,
             paid: None,
             usage: None,
         };
-        Ok((about, reader))
+        Ok((source, reader))
     }
 
-    fn assistant(&mut self, line: &Value, weave: &mut Weave) {
+    fn assistant(&mut self, line: &Value, builder: &mut EventBuilder) {
         let message = line.get("message").unwrap_or(&Value::Null);
         if line["isApiErrorMessage"] == true || text(message, "model") == Some("<synthetic>") {
-            // The program's own words about a failure are nobody's answer.
-            let said = items(message, "content")
+            // The program wrote this message about a failure; it is not an answer of the model.
+            let error = items(message, "content")
                 .filter_map(|block| text(block, "text"))
                 .collect::<Vec<_>>()
                 .join("\n");
-            return weave.warn("imported_error", said);
+            return builder.warn("imported_error", error);
         }
         let id = text(message, "id").map(str::to_owned);
         if id.is_none() || id != self.message {
-            self.end_message(weave);
+            self.end_message(builder);
             self.message = id;
         }
         if let Some(model) = text(message, "model") {
-            weave.model(model);
+            builder.model(model);
         }
         for block in items(message, "content") {
             match text(block, "type") {
-                Some("text") => weave.say(words(block)),
+                Some("text") => builder.say(text_part(block)),
                 Some("thinking") => {
                     let text = text(block, "thinking").unwrap_or_default().to_owned();
-                    // A signature is good for one account and model only; the words stay.
-                    weave.say(Part::reasoning(text));
+                    // The signature is valid for one account and model only, so just the text is kept.
+                    builder.say(Part::reasoning(text));
                 }
-                Some("redacted_thinking") => weave.left_out("hidden reasoning"),
+                Some("redacted_thinking") => builder.left_out("hidden reasoning"),
                 Some("tool_use" | "server_tool_use") => {
                     let args = block.get("input").cloned().filter(Value::is_object);
                     let (id, name) = (
                         text(block, "id").unwrap_or_default(),
                         text(block, "name").unwrap_or_default(),
                     );
-                    weave.call(
+                    builder.call(
                         id,
                         name,
                         args.unwrap_or_else(|| serde_json::json!({})),
                         None,
                     );
                 }
-                other => weave.unknown(format!(
+                other => builder.unknown(format!(
                     "assistant block {}",
                     other.unwrap_or("without a type")
                 )),
@@ -152,92 +156,95 @@ impl Reader {
         self.usage = message.get("usage").map(usage).or(self.usage);
     }
 
-    /// The message is whole: it is said, and paid for once.
-    fn end_message(&mut self, weave: &mut Weave) {
-        weave.said();
+    /// Completes the current message and counts its usage once.
+    fn end_message(&mut self, builder: &mut EventBuilder) {
+        builder.end_message();
         if let Some(usage) = self.usage.take()
             && (self.message.is_none() || self.message != self.paid)
         {
             self.paid.clone_from(&self.message);
-            weave.spend(usage);
+            builder.spend(usage);
         }
     }
 
-    fn user(&mut self, line: &Value, weave: &mut Weave) {
+    fn user(&mut self, line: &Value, builder: &mut EventBuilder) {
         let message = line.get("message").unwrap_or(&Value::Null);
-        let mut said = Vec::new();
+        let mut parts = Vec::new();
         for block in items(message, "content") {
             match text(block, "type") {
                 Some("tool_result") => {
                     let id = text(block, "tool_use_id").unwrap_or_default();
                     let failed = block["is_error"] == true;
-                    weave.result(id, &result_text(block.get("content")), failed);
+                    builder.result(id, &result_text(block.get("content")), failed);
                 }
-                Some("text") => said.push(words(block)),
+                Some("text") => parts.push(text_part(block)),
                 Some("image") => match image(block) {
-                    Some(image) => said.push(image),
-                    None => weave.left_out("images by address"),
+                    Some(image) => parts.push(image),
+                    None => builder.left_out("images by URL"),
                 },
-                other => weave.unknown(format!("user block {}", other.unwrap_or("without a type"))),
+                other => {
+                    builder.unknown(format!("user block {}", other.unwrap_or("without a type")))
+                }
             }
         }
         if let Some(text) = message.get("content").and_then(Value::as_str) {
-            said.push(Part::Text {
+            parts.push(Part::Text {
                 text: text.to_owned(),
             });
         }
-        if said.is_empty() {
+        if parts.is_empty() {
             return;
         }
-        self.end_message(weave);
-        let first = said.iter().find_map(|part| match part {
+        self.end_message(builder);
+        let first = parts.iter().find_map(|part| match part {
             Part::Text { text } => Some(text.trim_start()),
             _ => None,
         });
-        let not_typed =
-            first.is_some_and(|first| NOT_TYPED.iter().any(|start| first.starts_with(start)));
-        let beside_results =
+        let generated = first.is_some_and(|first| {
+            GENERATED_PREFIXES
+                .iter()
+                .any(|start| first.starts_with(start))
+        });
+        let with_results =
             items(message, "content").any(|block| text(block, "type") == Some("tool_result"));
-        if line["isMeta"] == true || line["isCompactSummary"] == true || not_typed {
-            weave.injected(said, Origin::Engine);
-        } else if beside_results {
-            weave.injected(said, Origin::Person);
+        if line["isMeta"] == true || line["isCompactSummary"] == true || generated {
+            builder.injected(parts, Origin::Engine);
+        } else if with_results {
+            builder.injected(parts, Origin::Person);
         } else {
-            weave.prompt(said);
+            builder.prompt(parts);
         }
     }
 }
 
-impl Foreign for Reader {
-    fn line(&mut self, number: u64, line: &Value, weave: &mut Weave) {
+impl ForeignReader for ClaudeReader {
+    fn line(&mut self, number: u64, line: &Value, builder: &mut EventBuilder) {
         let kind = text(line, "type").unwrap_or("without a type");
         match kind {
             "user" | "assistant" if self.main.contains(&number) => {
-                weave.at(timestamp(line));
+                builder.at(timestamp(line));
                 if kind == "user" {
-                    self.user(line, weave)
+                    self.user(line, builder)
                 } else {
-                    self.assistant(line, weave)
+                    self.assistant(line, builder)
                 }
             }
-            "user" | "assistant" if is_beside(line) => {
-                weave.left_out("agents beside the conversation")
-            }
-            "user" | "assistant" => weave.left_out("branches that were left"),
-            kind if BOOKS.contains(&kind) => weave.left_out(kind),
-            kind => weave.unknown(kind),
+            "user" | "assistant" if is_side_agent(line) => builder.left_out("lines of subagents"),
+            "user" | "assistant" => builder.left_out("abandoned branches"),
+            kind if BOOKKEEPING.contains(&kind) => builder.left_out(kind),
+            kind => builder.unknown(kind),
         }
         if number == self.lines {
-            self.end_message(weave);
+            self.end_message(builder);
         }
     }
 }
 
-fn is_beside(line: &Value) -> bool {
+fn is_side_agent(line: &Value) -> bool {
     line["isSidechain"] == true
 }
 
-fn node(line_number: u64, line: &Value) -> Node {
+fn node(line_number: u64, line: &Value) -> TreeLine {
     let parent = text(line, "parentUuid")
         .or_else(|| text(line, "logicalParentUuid"))
         .map(str::to_owned);
@@ -249,31 +256,31 @@ fn node(line_number: u64, line: &Value) -> Node {
             .map(str::to_owned)
             .collect()
     };
-    Node {
+    TreeLine {
         line: line_number,
         parent,
         message: text(message, "id").map(str::to_owned),
         calls: ids("tool_use", "id"),
-        brings: ids("tool_result", "tool_use_id"),
-        beside: is_beside(line),
+        results: ids("tool_result", "tool_use_id"),
+        side_agent: is_side_agent(line),
     }
 }
 
-/// The lines of the branch that ends last, with everything that its messages and calls need: an answer of several
-/// calls is written as lines that branch.
-fn conversation(nodes: &[Node], by_id: &HashMap<String, usize>) -> HashSet<u64> {
+/// The lines of the branch with the last line, and all other lines of its messages and calls: Claude Code writes an
+/// answer with several calls as lines that branch.
+fn conversation(nodes: &[TreeLine], by_id: &HashMap<String, usize>) -> HashSet<u64> {
     let mut on: HashSet<usize> = HashSet::new();
-    let mut at = nodes.iter().rposition(|node| !node.beside);
+    let mut at = nodes.iter().rposition(|node| !node.side_agent);
     while let Some(here) = at {
         if !on.insert(here) {
-            break; // a circle: somebody else's mistake, which must not hold us
+            break; // The parents form a cycle; without this check the loop would not end.
         }
         at = match &nodes[here].parent {
             None => None,
             Some(parent) => match by_id.get(parent) {
                 Some(parent) => Some(*parent),
-                // The parent is in another file or was never written: what stands before it is the best guess.
-                None => nodes[..here].iter().rposition(|node| !node.beside),
+                // The parent is in another file or was never written: the previous line is the best guess.
+                None => nodes[..here].iter().rposition(|node| !node.side_agent),
             },
         };
     }
@@ -281,20 +288,20 @@ fn conversation(nodes: &[Node], by_id: &HashMap<String, usize>) -> HashSet<u64> 
         .iter()
         .filter_map(|at| nodes[*at].message.as_deref())
         .collect();
-    let same = |node: &Node| {
+    let same = |node: &TreeLine| {
         node.message
             .as_deref()
             .is_some_and(|id| messages.contains(id))
     };
-    on.extend((0..nodes.len()).filter(|at| !nodes[*at].beside && same(&nodes[*at])));
+    on.extend((0..nodes.len()).filter(|at| !nodes[*at].side_agent && same(&nodes[*at])));
     let calls: HashSet<&str> = on
         .iter()
         .flat_map(|at| nodes[*at].calls.iter().map(String::as_str))
         .collect();
-    let brought = |node: &Node| node.brings.iter().any(|id| calls.contains(id.as_str()));
+    let has_result = |node: &TreeLine| node.results.iter().any(|id| calls.contains(id.as_str()));
     on.extend(
         (0..nodes.len())
-            .filter(|at| !nodes[*at].beside && brought(&nodes[*at]))
+            .filter(|at| !nodes[*at].side_agent && has_result(&nodes[*at]))
             .collect::<Vec<_>>(),
     );
     on.into_iter().map(|at| nodes[at].line).collect()
@@ -309,7 +316,7 @@ fn image(block: &Value) -> Option<Part> {
     Some(Part::Image { media_type, data })
 }
 
-/// What a tool answered: text, or blocks of which the text counts.
+/// The text of a tool result: a string, or blocks of which only the text is kept.
 fn result_text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),

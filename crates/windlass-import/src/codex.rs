@@ -1,5 +1,5 @@
-//! Rollout files of Codex: one line after the other, of which the response items are the conversation. What was
-//! rolled back, the program's own instructions and its books are counted and left out.
+//! Reads rollout files of Codex. The response items are the conversation. Turns that were rolled back, instructions of
+//! the program and bookkeeping are counted and left out.
 
 use std::io::BufRead;
 
@@ -7,18 +7,20 @@ use serde_json::{Value, json};
 use windlass_core::budget::Usage;
 use windlass_core::message::{Origin, Part};
 
-use super::weave::{About, Weave};
-use super::{Foreign, ImportError, Lines, items, number, text, timestamp, words};
+use super::event_builder::{EventBuilder, SourceSummary};
+use super::{
+    ForeignReader, ImportError, JsonLineReader, items, number, text, text_part, timestamp,
+};
 
-/// Lines that are no part of the conversation.
-const BOOKS: &[&str] = &[
+/// Kinds of lines that are not part of the conversation.
+const BOOKKEEPING: &[&str] = &[
     "session_meta",
     "turn_context",
     "event_msg",
     "token_usage_record",
     "world_state",
 ];
-/// Items that stand for what a vendor did or keeps by itself.
+/// Kinds of items that represent actions or state of the vendor.
 const STATE: &[&str] = &[
     "ghost_snapshot",
     "compaction",
@@ -26,8 +28,8 @@ const STATE: &[&str] = &[
     "compaction_trigger",
     "web_search_call",
 ];
-/// How words begin that the program put in the person's mouth.
-const NOT_TYPED: &[&str] = &[
+/// Prefixes of user messages that the program generated.
+const GENERATED_PREFIXES: &[&str] = &[
     "<environment_context>",
     "<user_instructions>",
     "<user_action>",
@@ -37,29 +39,32 @@ const NOT_TYPED: &[&str] = &[
     "# AGENTS.md instructions",
 ];
 
-/// What the first reading found, and where the second one is.
-pub(super) struct Reader {
-    /// Lines, from and to, that were rolled back.
+/// The findings of the first pass and the state of the second.
+pub(super) struct CodexReader {
+    /// Ranges of lines, both ends included, that were rolled back.
     rolled_back: Vec<(u64, u64)>,
+    /// The last token total that was counted.
     paid: Option<Value>,
 }
 
-impl Reader {
-    /// Reads the file for the first time.
-    pub(super) fn plan(file: Box<dyn BufRead + Send>) -> Result<(About, Self), ImportError> {
-        let mut lines = Lines::new(file);
-        let mut about = About::default();
+impl CodexReader {
+    /// Performs the first pass.
+    pub(super) fn plan(
+        file: Box<dyn BufRead + Send>,
+    ) -> Result<(SourceSummary, Self), ImportError> {
+        let mut lines = JsonLineReader::new(file);
+        let mut source = SourceSummary::default();
         let (mut prompts, mut rolled_back) = (Vec::new(), Vec::new());
         while let Some((nth, line)) = lines.next()? {
-            about.lines = nth;
+            source.lines = nth;
             let payload = payload(&line);
             match text(&line, "type") {
-                Some("session_meta") if about.id.is_none() => {
-                    about.id = text(payload, "id").map(str::to_owned);
-                    about.workspace = text(payload, "cwd").unwrap_or_default().to_owned();
+                Some("session_meta") if source.id.is_none() => {
+                    source.id = text(payload, "id").map(str::to_owned);
+                    source.workspace = text(payload, "cwd").unwrap_or_default().to_owned();
                 }
-                Some("turn_context") if about.model.is_none() => {
-                    about.model = text(payload, "model").map(str::to_owned);
+                Some("turn_context") if source.model.is_none() => {
+                    source.model = text(payload, "model").map(str::to_owned);
                 }
                 Some("event_msg") if text(payload, "type") == Some("thread_rolled_back") => {
                     let turns = usize::try_from(number(payload, "num_turns"));
@@ -75,29 +80,29 @@ impl Reader {
                 Some("message") if is_prompt(item) => prompts.push(nth),
                 Some("function_call_output" | "custom_tool_call_output") => {
                     let id = text(item, "call_id").unwrap_or_default().to_owned();
-                    about.results.insert(id, nth);
+                    source.results.insert(id, nth);
                 }
                 _ => {}
             }
         }
         let paid = None;
-        Ok((about, Self { rolled_back, paid }))
+        Ok((source, Self { rolled_back, paid }))
     }
 
-    fn item(&mut self, item: &Value, weave: &mut Weave) {
+    fn item(&mut self, item: &Value, builder: &mut EventBuilder) {
         let id = text(item, "call_id")
             .or_else(|| text(item, "id"))
             .unwrap_or_default();
         match text(item, "type").unwrap_or("without a type") {
-            "message" => message(item, weave),
+            "message" => message(item, builder),
             "reasoning" => {
                 let pieces = items(item, "summary").chain(items(item, "content"));
                 let texts: Vec<&str> = pieces.filter_map(|piece| text(piece, "text")).collect();
-                let said = texts.join("\n");
-                match said.is_empty() {
-                    true => weave.left_out("hidden reasoning"),
-                    // Its sealed state is good for one account only; the words stay.
-                    false => weave.say(Part::reasoning(said)),
+                let reasoning = texts.join("\n");
+                match reasoning.is_empty() {
+                    true => builder.left_out("hidden reasoning"),
+                    // The encrypted state is valid for one account only, so just the text is kept.
+                    false => builder.say(Part::reasoning(reasoning)),
                 }
             }
             "function_call" => {
@@ -106,29 +111,29 @@ impl Reader {
                     Ok(args) if args.is_object() => (args, None),
                     _ => (json!({}), Some(raw.to_owned())),
                 };
-                weave.call(id, text(item, "name").unwrap_or_default(), args, malformed);
+                builder.call(id, text(item, "name").unwrap_or_default(), args, malformed);
             }
             "custom_tool_call" => {
                 let args = json!({ "input": text(item, "input").unwrap_or_default() });
-                weave.call(id, text(item, "name").unwrap_or_default(), args, None);
+                builder.call(id, text(item, "name").unwrap_or_default(), args, None);
             }
             "local_shell_call" => {
                 let words = items(&item["action"], "command").filter_map(Value::as_str);
                 let command = words.collect::<Vec<_>>().join(" ");
-                weave.call(id, "local_shell", json!({ "command": command }), None);
+                builder.call(id, "local_shell", json!({ "command": command }), None);
             }
             "function_call_output" | "custom_tool_call_output" => {
-                weave.said();
-                let (said, failed) = output(item.get("output").unwrap_or(&Value::Null));
-                weave.result(id, &said, failed);
+                builder.end_message();
+                let (text, failed) = output(item.get("output").unwrap_or(&Value::Null));
+                builder.result(id, &text, failed);
             }
-            kind if STATE.contains(&kind) => weave.left_out(kind),
-            kind => weave.unknown(format!("response item {kind}")),
+            kind if STATE.contains(&kind) => builder.left_out(kind),
+            kind => builder.unknown(format!("response item {kind}")),
         }
     }
 
-    /// A booking is told again and again; it counts when the total has grown.
-    fn token_count(&mut self, payload: &Value, weave: &mut Weave) {
+    /// Adds token usage. Codex repeats the same record, so it is counted only if the total has changed.
+    fn token_count(&mut self, payload: &Value, builder: &mut EventBuilder) {
         let Some(info) = payload.get("info").filter(|info| info.is_object()) else {
             return;
         };
@@ -139,8 +144,8 @@ impl Reader {
         self.paid = total;
         let last = info.get("last_token_usage").unwrap_or(&Value::Null);
         let count = |key: &str| number(last, key);
-        weave.said();
-        weave.spend(Usage::of_prompt(
+        builder.end_message();
+        builder.spend(Usage::of_prompt(
             count("input_tokens"),
             count("cached_input_tokens"),
             count("cache_write_input_tokens"),
@@ -149,41 +154,41 @@ impl Reader {
     }
 }
 
-impl Foreign for Reader {
-    fn line(&mut self, number: u64, line: &Value, weave: &mut Weave) {
+impl ForeignReader for CodexReader {
+    fn line(&mut self, number: u64, line: &Value, builder: &mut EventBuilder) {
         if self
             .rolled_back
             .iter()
             .any(|(from, to)| (*from..=*to).contains(&number))
         {
-            return weave.left_out("lines that were rolled back");
+            return builder.left_out("lines that were rolled back");
         }
-        weave.at(timestamp(line));
+        builder.at(timestamp(line));
         if let Some(item) = item(line) {
-            return self.item(item, weave);
+            return self.item(item, builder);
         }
         let payload = payload(line);
         match text(line, "type").unwrap_or("without a type") {
             "turn_context" => {
                 if let Some(model) = text(payload, "model") {
-                    weave.model(model);
+                    builder.model(model);
                 }
-                weave.left_out("turn_context");
+                builder.left_out("turn_context");
             }
             "event_msg" if text(payload, "type") == Some("token_count") => {
-                self.token_count(payload, weave);
-                weave.left_out("event_msg");
+                self.token_count(payload, builder);
+                builder.left_out("event_msg");
             }
-            // What came before stays as it was said; the summary is there for whoever wants less.
-            "compacted" => match text(payload, "message").filter(|said| !said.trim().is_empty()) {
-                Some(said) => {
-                    let text = said.to_owned();
-                    weave.injected(vec![Part::Text { text }], Origin::Engine);
+            // The messages before a compaction are kept, and its summary is added to them.
+            "compacted" => match text(payload, "message").filter(|text| !text.trim().is_empty()) {
+                Some(summary) => {
+                    let text = summary.to_owned();
+                    builder.injected(vec![Part::Text { text }], Origin::Engine);
                 }
-                None => weave.left_out("compacted"),
+                None => builder.left_out("compacted"),
             },
-            kind if BOOKS.contains(&kind) => weave.left_out(kind),
-            kind => weave.unknown(kind),
+            kind if BOOKKEEPING.contains(&kind) => builder.left_out(kind),
+            kind => builder.unknown(kind),
         }
     }
 }
@@ -197,7 +202,7 @@ fn item(line: &Value) -> Option<&Value> {
     (text(line, "type") == Some("response_item")).then(|| payload(line))
 }
 
-/// Whether a person typed it.
+/// Whether the user typed the message.
 fn is_prompt(item: &Value) -> bool {
     if text(item, "role") != Some("user") {
         return false;
@@ -215,34 +220,36 @@ fn is_prompt(item: &Value) -> bool {
         .find_map(|piece| text(piece, "text"))
         .unwrap_or_default()
         .trim_start();
-    !NOT_TYPED.iter().any(|start| first.starts_with(start))
+    !GENERATED_PREFIXES
+        .iter()
+        .any(|start| first.starts_with(start))
 }
 
-fn message(item: &Value, weave: &mut Weave) {
+fn message(item: &Value, builder: &mut EventBuilder) {
     let mut parts = Vec::new();
     for piece in items(item, "content") {
         match text(piece, "type") {
             Some("input_text" | "output_text" | "text") => {
-                parts.push(words(piece));
+                parts.push(text_part(piece));
             }
             Some("input_image") => match text(piece, "image_url").and_then(image) {
                 Some(image) => parts.push(image),
-                None => weave.left_out("images by address"),
+                None => builder.left_out("images by URL"),
             },
-            other => weave.unknown(format!(
+            other => builder.unknown(format!(
                 "message piece {}",
                 other.unwrap_or("without a type")
             )),
         }
     }
     match text(item, "role") {
-        Some("assistant") => parts.into_iter().for_each(|part| weave.say(part)),
-        Some("user") if is_prompt(item) => weave.prompt(parts),
-        _ => weave.left_out("instructions of the other agent"),
+        Some("assistant") => parts.into_iter().for_each(|part| builder.say(part)),
+        Some("user") if is_prompt(item) => builder.prompt(parts),
+        _ => builder.left_out("instructions of the other agent"),
     }
 }
 
-/// A picture that stands in its address.
+/// The image in a `data:` URL.
 fn image(address: &str) -> Option<Part> {
     let (media_type, data) = address.strip_prefix("data:")?.split_once(";base64,")?;
     Some(Part::Image {
@@ -251,10 +258,10 @@ fn image(address: &str) -> Option<Part> {
     })
 }
 
-/// What a tool answered, and whether it says that it failed.
+/// The text of a tool result, and whether it reports a failure.
 fn output(output: &Value) -> (String, bool) {
-    let said = match output {
-        Value::String(said) => said.clone(),
+    let result = match output {
+        Value::String(text) => text.clone(),
         Value::Array(pieces) => {
             let piece = |piece: &Value| {
                 text(piece, "text").map_or_else(|| "[not imported]".to_owned(), str::to_owned)
@@ -268,20 +275,20 @@ fn output(output: &Value) -> (String, bool) {
             .to_owned(),
         _ => String::new(),
     };
-    // Older files wrap the answer in JSON of its own.
-    if let Ok(Value::Object(wrapped)) = serde_json::from_str::<Value>(&said)
+    // Older files wrap the result in a JSON object.
+    if let Ok(Value::Object(wrapped)) = serde_json::from_str::<Value>(&result)
         && let Some(inner) = wrapped.get("output").and_then(Value::as_str)
     {
         let code = wrapped
             .get("metadata")
-            .and_then(|about| about["exit_code"].as_i64());
+            .and_then(|source| source["exit_code"].as_i64());
         return (inner.to_owned(), code.is_some_and(|code| code != 0));
     }
-    let code = said.lines().take(5).find_map(|line| {
+    let code = result.lines().take(5).find_map(|line| {
         let code = line
             .strip_prefix("Exit code: ")
             .or_else(|| line.strip_prefix("Process exited with code "))?;
         code.trim().parse::<i64>().ok()
     });
-    (said, code.is_some_and(|code| code != 0))
+    (result, code.is_some_and(|code| code != 0))
 }

@@ -15,15 +15,15 @@ use windlass_testing::{ManualClock, MemoryStore, StoreFault};
 
 use super::*;
 
-/// Files that the real programs wrote on a scripted model, shortened.
+/// Shortened session files that the real programs wrote with a scripted model.
 const CLAUDE: &str = include_str!("../tests/imports/claude.jsonl");
 const AT_ONCE: &str = include_str!("../tests/imports/claude-at-once.jsonl");
 const CODEX: &str = include_str!("../tests/imports/codex.jsonl");
 const OURS: &str = include_str!("../../windlass-core/tests/events.jsonl");
 
-struct Hides;
+struct SecretWordRedactor;
 
-impl Redactor for Hides {
+impl Redactor for SecretWordRedactor {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if text.contains("s3cr3t") {
             text.replace("s3cr3t", "***").into()
@@ -49,7 +49,7 @@ fn import(
     let importer = Importer {
         store,
         clock: &clock,
-        redactor: &Hides,
+        redactor: &SecretWordRedactor,
         program: "0".into(),
         workspace: &|_, named| named.to_owned(),
     };
@@ -68,7 +68,7 @@ fn fold(events: &[Event]) -> History {
     history
 }
 
-/// A file comes in, its calls are paired, and each is answered in the log itself.
+/// Imports a file and checks that each call has exactly one result in the log.
 #[track_caller]
 fn check_valid(text: &str) -> (Imported, Vec<Event>) {
     let store = MemoryStore::default();
@@ -93,8 +93,8 @@ fn check_valid(text: &str) -> (Imported, Vec<Event>) {
     (imported, events)
 }
 
-/// Who spoke, and what: prompts, answers, calls and results.
-fn told(events: &[Event]) -> Vec<String> {
+/// The prompts, answers, calls and results of a session, one line each.
+fn transcript(events: &[Event]) -> Vec<String> {
     let tell = |entry: &windlass_core::history::Entry| -> Vec<String> {
         let who = match entry.role {
             Role::User => "user",
@@ -118,7 +118,7 @@ fn told(events: &[Event]) -> Vec<String> {
 }
 
 #[test]
-fn a_session_of_claude_code_comes_in_whole() {
+fn a_session_of_claude_code_is_imported_completely() {
     let (imported, events) = check_valid(CLAUDE);
     assert_eq!(
         (imported.kind, imported.runs, imported.interrupted),
@@ -144,7 +144,7 @@ fn a_session_of_claude_code_comes_in_whole() {
          list files in the allowed working directories for this session: '/home/me/project'.",
         "model: Done. The fake model says hello.",
     ];
-    assert_eq!(told(&events), expect);
+    assert_eq!(transcript(&events), expect);
     let total = fold(&events).total();
     assert_eq!(
         total.usage,
@@ -159,11 +159,11 @@ fn a_session_of_claude_code_comes_in_whole() {
 }
 
 #[test]
-fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
+fn an_answer_with_several_calls_becomes_one_message_although_its_lines_branch() {
     let (imported, events) = check_valid(AT_ONCE);
     assert_eq!((imported.runs, imported.interrupted), (1, 0));
     assert!(
-        !imported.left_out.contains_key("branches that were left"),
+        !imported.left_out.contains_key("abandoned branches"),
         "{imported:?}"
     );
     let expect = [
@@ -178,8 +178,8 @@ fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
         "result toolu_p2: n4",
         "model: All three are done.",
     ];
-    assert_eq!(told(&events), expect);
-    // Each line of the answer repeats what it cost; it is paid once.
+    assert_eq!(transcript(&events), expect);
+    // Each line of the answer repeats the usage; it is counted once.
     let total = fold(&events).total();
     assert_eq!(
         total.usage,
@@ -194,7 +194,7 @@ fn an_answer_of_several_calls_comes_in_as_one_although_its_lines_branch() {
 }
 
 #[test]
-fn a_session_of_codex_comes_in_whole() {
+fn a_session_of_codex_is_imported_completely() {
     let (imported, events) = check_valid(CODEX);
     assert_eq!(
         (imported.kind, imported.runs, imported.interrupted),
@@ -202,7 +202,7 @@ fn a_session_of_codex_comes_in_whole() {
     );
     assert_eq!(imported.workspace, "/home/me/project");
     assert_eq!(imported.unknown, BTreeMap::new());
-    let told = told(&events);
+    let told = transcript(&events);
     let calls: Vec<_> = told
         .iter()
         .filter(|line| line.starts_with("call"))
@@ -240,8 +240,8 @@ fn a_session_of_codex_comes_in_whole() {
     );
 }
 
-/// A line of each kind, as a log would number them, and live ones in between.
-fn ours() -> (String, String) {
+/// An export with a line of each kind, numbered as in a log, with live events in between.
+fn windlass_export() -> (String, String) {
     let (mut durable, mut live) = (Vec::new(), String::new());
     for line in OURS.lines() {
         let mut event: Event = serde_json::from_str(line).unwrap();
@@ -261,8 +261,8 @@ fn ours() -> (String, String) {
 }
 
 #[test]
-fn our_own_export_comes_back_as_it_was() {
-    let (durable, live) = ours();
+fn an_export_of_windlass_is_imported_unchanged() {
+    let (durable, live) = windlass_export();
     let store = MemoryStore::default();
     let imported = import(&store, &durable, None).unwrap();
     assert_eq!(
@@ -272,7 +272,7 @@ fn our_own_export_comes_back_as_it_was() {
     assert_eq!(imported.id.as_str(), "20261115-031445-7f3a9c");
     let lines: Vec<String> = durable.lines().map(str::to_owned).collect();
     assert_eq!(store.lines(&imported.id)[..lines.len()], lines);
-    // Its id is taken now: the same file is another session.
+    // The id is taken now, so importing the same file again creates another session.
     let again = import(&store, &format!("{durable}\n{live}"), None).unwrap();
     assert_ne!(again.id, imported.id);
     assert_eq!(again.was.as_deref(), Some("20261115-031445-7f3a9c"));
@@ -295,7 +295,7 @@ fn our_own_export_comes_back_as_it_was() {
 }
 
 #[test]
-fn nothing_of_a_file_acts_by_itself() {
+fn nothing_in_a_file_takes_effect_by_itself() {
     let line = |seq: u64, more: Value| {
         let mut data = more.as_object().unwrap().clone();
         let kind = data.remove("kind").unwrap();
@@ -332,8 +332,8 @@ fn nothing_of_a_file_acts_by_itself() {
     assert_eq!(
         counted,
         [
-            ("prompts that waited".to_owned(), 1),
-            ("questions that waited".to_owned(), 1)
+            ("open questions".to_owned(), 1),
+            ("queued prompts".to_owned(), 1)
         ]
     );
     let events = events(&store, &imported.id);
@@ -344,7 +344,7 @@ fn nothing_of_a_file_acts_by_itself() {
     let mut glance = windlass_core::overview::SessionOverview::default();
     events.iter().for_each(|event| glance.apply(event));
     assert!(glance.asks.is_empty() && glance.queue.all().is_empty() && glance.flags.is_empty());
-    // Nor does a question that belongs to no run: it would stand before one of the same id that does.
+    // A question outside of a run has no effect either: it would hide a later one with the same id.
     let imported = import(
         &store,
         &[&lines[0], &line(2, asked)].map(String::as_str).concat(),
@@ -371,8 +371,8 @@ fn check_wrong(text: &str, kind: Option<FileKind>, says: &str) {
 }
 
 #[test]
-fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
-    let (ours, _) = ours();
+fn a_damaged_or_newer_line_is_named_and_nothing_is_imported() {
+    let (ours, _) = windlass_export();
     let ours: Vec<&str> = ours.lines().collect();
     let with = |at: usize, line: &str| {
         let mut lines = ours.clone();
@@ -397,7 +397,7 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
     check_wrong(
         &with(4, ours[5]),
         None,
-        "line 5: event 5 is missing, here is event 6",
+        "line 5: event 5 is missing; this is event 6",
     );
     check_wrong(
         &with(4, &ours[4].replace("7f3a9c", "000000")),
@@ -420,12 +420,8 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
             &format!("line {}: it is not a JSON object", last + 1),
         );
     }
-    check_wrong(
-        "{\"hello\":1}\n",
-        None,
-        "no session file that is known here",
-    );
-    check_wrong("", None, "no session file that is known here");
+    check_wrong("{\"hello\":1}\n", None, "not a known session file");
+    check_wrong("", None, "not a known session file");
     check_wrong(
         "",
         Some(FileKind::Windlass),
@@ -439,8 +435,8 @@ fn what_is_damaged_or_newer_is_named_by_its_line_and_nothing_is_left() {
 }
 
 #[test]
-fn a_store_that_fails_half_way_keeps_nothing() {
-    for text in [CLAUDE, CODEX, &ours().0] {
+fn a_failed_write_leaves_no_session() {
+    for text in [CLAUDE, CODEX, &windlass_export().0] {
         let store = MemoryStore::default();
         store.fail(StoreFault::FullAt(5));
         assert!(matches!(
@@ -487,8 +483,8 @@ fn words(text: &str) -> Value {
 }
 
 #[test]
-fn calls_at_once_stay_with_their_results_in_whatever_order_the_lines_are() {
-    // One answer of three calls, written as it came: a line for each block, results in between.
+fn parallel_calls_keep_their_results_in_any_order_of_lines() {
+    // One answer with three calls, written while it was streamed: a line for each block, results in between.
     let lines = [
         user("1", None, json!("go")),
         says("2", "1", "a", uses("x")),
@@ -504,7 +500,7 @@ fn calls_at_once_stay_with_their_results_in_whatever_order_the_lines_are() {
         (imported.interrupted, &imported.left_out),
         (0, &BTreeMap::new())
     );
-    let mut results: Vec<_> = told(&events)
+    let mut results: Vec<_> = transcript(&events)
         .into_iter()
         .filter(|line| line.starts_with("result"))
         .collect();
@@ -516,7 +512,7 @@ fn calls_at_once_stay_with_their_results_in_whatever_order_the_lines_are() {
 }
 
 #[test]
-fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
+fn abandoned_branches_subagents_and_unknown_lines_are_counted() {
     let mut beside: Value =
         serde_json::from_str(&says("b", "1", "beside", words("beside"))).unwrap();
     beside["isSidechain"] = json!(true);
@@ -550,11 +546,11 @@ fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
         "user: a reminder",
         "user: [Request interrupted by user]",
     ];
-    assert_eq!(told(&events), expect);
+    assert_eq!(transcript(&events), expect);
     let counted = |kinds: &BTreeMap<String, u64>| kinds.keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         counted(&imported.left_out),
-        ["agents beside the conversation", "branches that were left"]
+        ["abandoned branches", "lines of subagents"]
     );
     assert_eq!(
         counted(&imported.unknown),
@@ -565,7 +561,7 @@ fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
         _ => None,
     });
     assert!(said.is_some_and(
-        |said| said.contains("1 of invented") && said.contains("1 of branches that were left")
+        |said| said.contains("1 of invented") && said.contains("1 of abandoned branches")
     ));
     assert!(events.iter().any(
         |event| matches!(&event.kind, EventKind::Warned { code, .. } if code == "imported_error")
@@ -574,7 +570,7 @@ fn a_branch_that_was_left_an_agent_beside_and_unknown_lines_are_counted() {
 }
 
 #[test]
-fn a_call_without_a_result_is_interrupted_and_its_run_has_no_end() {
+fn a_call_without_a_result_is_interrupted_and_so_is_its_run() {
     let lines = [
         user("1", None, json!("go")),
         says("2", "1", "a", uses("x")),
@@ -594,14 +590,14 @@ fn a_call_without_a_result_is_interrupted_and_its_run_has_no_end() {
         "{ends:?}"
     );
     assert!(
-        told(&events)
+        transcript(&events)
             .iter()
             .any(|line| line.contains("it may have happened in part or in full"))
     );
 }
 
 #[test]
-fn what_codex_rolled_back_is_left_out() {
+fn turns_that_codex_rolled_back_are_left_out() {
     let item = |payload: Value| {
         format!(
             "{}\n",
@@ -645,7 +641,7 @@ fn what_codex_rolled_back_is_left_out() {
         "call m: bash",
         "result m: Error [exception]: no",
     ];
-    assert_eq!(told(&events), expect);
+    assert_eq!(transcript(&events), expect);
     assert_eq!(
         imported.left_out.get("lines that were rolled back"),
         Some(&3)
@@ -653,9 +649,9 @@ fn what_codex_rolled_back_is_left_out() {
 }
 
 proptest::proptest! {
-    /// Lines of a session in any order, some missing: whatever comes of it can be sent to a model.
+    /// The lines of a session in any order, with some missing, still give a history that can be sent to a model.
     #[test]
-    fn no_order_of_lines_makes_a_history_that_no_model_takes(
+    fn any_order_of_lines_gives_a_valid_history(
         seed in proptest::collection::vec(0_usize..1_000, 1..60),
         foreign in 0_usize..3,
     ) {

@@ -1,11 +1,11 @@
-//! Sessions from files: our own export, and the session files of other agents. What comes in is cleaned of secrets
-//! like everything that is logged, and is read twice: once to find what is wrong with it, once to write it. It reads
-//! through what the caller opens, and leaves nothing behind when it fails.
+//! Imports sessions from files: exports of Windlass and the session files of other agents. Secrets are removed, as from
+//! everything that is logged. A file is read twice: once to check it, once to write the session. The caller opens the
+//! file; if the import fails, no session is left behind.
 
 mod claude;
 mod codex;
-mod own;
-mod weave;
+mod event_builder;
+mod windlass_export;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
@@ -19,17 +19,17 @@ use windlass_core::redact::clean_event;
 use windlass_core::store::{LogWriter, SessionStore, StoreError, StoreErrorKind, create_session};
 use windlass_core::workspace::Redactor;
 
-use self::weave::{About, Weave};
+use self::event_builder::{EventBuilder, SourceSummary};
 
-/// The longest line that is read; a log holds no longer one.
+/// The maximum length of a line in bytes; a session log has the same limit.
 const MAX_LINE: u64 = 64 << 20;
-/// Lines that are looked at to tell what a file is.
-const LOOK_AT: usize = 64;
+/// The number of lines that are examined to detect the kind of a file.
+const DETECTION_LINES: usize = 64;
 
-/// What a file is.
+/// The kinds of session files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// Our own export, or our own log.
+    /// An export or a session log of Windlass.
     Windlass,
     /// A session file of Claude Code.
     Claude,
@@ -38,7 +38,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Its word, as people type it.
+    /// The name of the kind, as users type it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -52,84 +52,83 @@ impl FileKind {
 /// Opens the file, from its beginning each time.
 pub type OpenFile<'a> = dyn FnMut() -> io::Result<Box<dyn BufRead + Send>> + Send + 'a;
 
-/// Where sessions go that come from files.
+/// The dependencies of an import.
 pub struct Importer<'a> {
-    /// Where they are kept.
+    /// The store that gets the new session.
     pub store: &'a dyn SessionStore,
-    /// For new ids, and for lines that do not say when they were written.
+    /// Provides new ids, and the time for lines without a timestamp.
     pub clock: &'a dyn Clock,
-    /// What takes secrets out.
+    /// Removes secrets from events.
     pub redactor: &'a dyn Redactor,
-    /// The version of the program, for the first line of a log that is made here.
+    /// The version of the program, for the first line of the new log.
     pub program: String,
-    /// What the workspace that a file names is here; the session is about that one from now on.
+    /// Maps the workspace path in a file to the one on this machine, which is stored in the session.
     pub workspace: &'a (dyn Fn(FileKind, &str) -> String + Send + Sync),
 }
 
-/// What came of it.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// The session that is there now.
+    /// The id of the new session.
     pub id: SessionId,
-    /// What the file was.
+    /// The kind of the file.
     pub kind: FileKind,
-    /// The id it had, when that is taken here.
+    /// The id in the file, if the new one differs.
     pub was: Option<String>,
-    /// The workspace it is about.
+    /// The workspace of the new session.
     pub workspace: String,
-    /// Events that were written.
+    /// The number of events that were written.
     pub events: u64,
-    /// Prompts in it.
+    /// The number of runs, each of which has one prompt.
     pub runs: u64,
-    /// Calls that had no result and got one that says so.
+    /// The number of calls without a result, which were closed as interrupted.
     pub interrupted: u64,
-    /// What is not part of the conversation and was left out, by kind.
+    /// The number of lines that are not part of the conversation and were left out, by kind.
     pub left_out: BTreeMap<String, u64>,
-    /// Lines of kinds that nobody here knows, by kind. They are not in the session.
+    /// The number of lines of unknown kinds, by kind. They are not in the session.
     pub unknown: BTreeMap<String, u64>,
 }
 
-/// Why a file could not be taken in. Nothing of it is left behind.
+/// Why an import failed. No session is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("the file cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// A line of it is wrong.
+    /// A line is invalid.
     #[error("line {number}: {what}; nothing was imported")]
     Line {
-        /// Counted from 1.
+        /// The line number, from 1.
         number: u64,
-        /// What is wrong.
+        /// A description of the error.
         what: String,
     },
-    /// A line of it was written by a version with another format.
+    /// A line was written by a version with another format.
     #[error(
         "line {number} was written by another version (format {found}, this program reads {VERSION}); export the session \
          again with a version that writes format {VERSION}. Nothing was imported"
     )]
     OtherVersion {
-        /// Counted from 1.
+        /// The line number, from 1.
         number: u64,
-        /// The format it has.
+        /// The format version of the line.
         found: u64,
     },
-    /// It is nothing that is known here.
+    /// The kind of the file was not recognised.
     #[error(
-        "this is no session file that is known here: neither an export of ours, nor one of Claude Code, nor one of \
-         Codex"
+        "this is not a known session file: neither an export of windlass, nor a session file of Claude Code or Codex"
     )]
     NoKind,
-    /// There is no conversation in it.
+    /// The file contains no conversation.
     #[error("there is no prompt in this file; nothing was imported")]
     Nothing,
-    /// It could not be kept.
+    /// The session could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Importer<'_> {
-    /// Takes a session in. Without a kind it is told by what the file holds.
+    /// Imports a session. Without a kind, it is detected from the content of the file.
     pub async fn import(
         &self,
         open: &mut OpenFile<'_>,
@@ -140,98 +139,98 @@ impl Importer<'_> {
             None => detect(open()?)?.ok_or(ImportError::NoKind)?,
         };
         match kind {
-            FileKind::Windlass => own::import(self, open).await,
+            FileKind::Windlass => windlass_export::import(self, open).await,
             FileKind::Claude => {
-                let (about, mut reader) = claude::Reader::plan(open()?)?;
-                self.foreign(kind, about, &mut reader, open).await
+                let (source, mut reader) = claude::ClaudeReader::plan(open()?)?;
+                self.foreign(kind, source, &mut reader, open).await
             }
             FileKind::Codex => {
-                let (about, mut reader) = codex::Reader::plan(open()?)?;
-                self.foreign(kind, about, &mut reader, open).await
+                let (source, mut reader) = codex::CodexReader::plan(open()?)?;
+                self.foreign(kind, source, &mut reader, open).await
             }
         }
     }
 
-    /// Writes the session of another agent, and takes away what was written when it fails half way.
+    /// Writes the session of another agent; if that fails, the incomplete session is deleted.
     async fn foreign(
         &self,
         kind: FileKind,
-        about: About,
-        reader: &mut dyn Foreign,
+        source: SourceSummary,
+        reader: &mut dyn ForeignReader,
         open: &mut OpenFile<'_>,
     ) -> Result<Imported, ImportError> {
-        let workspace = (self.workspace)(kind, &about.workspace);
+        let workspace = (self.workspace)(kind, &source.workspace);
         let (id, writer) = create_session(self.store, self.clock, None).await?;
-        let mut pen = Pen::new(self, id.clone(), writer);
-        let mut weave = Weave::new(kind, &about, self.clock.now());
-        weave.fact(EventKind::SessionOpened {
+        let mut session = SessionWriter::new(self, id.clone(), writer);
+        let mut builder = EventBuilder::new(kind, &source, self.clock.now());
+        builder.add(EventKind::SessionOpened {
             workspace: workspace.clone(),
             runtime: kind.word().to_owned(),
-            model: about.model.clone(),
+            model: source.model.clone(),
             program: self.program.clone(),
         });
-        let written = write(reader, about.lines, open, &mut weave, &mut pen).await;
-        self.unless_failed(&id, pen, written).await?;
+        let written = write(reader, source.lines, open, &mut builder, &mut session).await;
+        self.delete_if_failed(&id, session, written).await?;
         Ok(Imported {
             id,
             kind,
-            was: about.id,
+            was: source.id,
             workspace,
-            events: weave.events,
-            runs: weave.runs,
-            interrupted: weave.interrupted,
-            left_out: weave.left_out,
-            unknown: weave.unknown,
+            events: builder.events,
+            runs: builder.runs,
+            interrupted: builder.interrupted,
+            left_out: builder.left_out,
+            unknown: builder.unknown,
         })
     }
 
-    /// Half a session is worse than none: it would look whole.
-    async fn unless_failed(
+    /// Deletes the session if writing it failed: an incomplete session would look complete.
+    async fn delete_if_failed(
         &self,
         id: &SessionId,
-        pen: Pen<'_>,
+        session: SessionWriter<'_>,
         written: Result<(), ImportError>,
     ) -> Result<(), ImportError> {
-        drop(pen);
+        drop(session);
         if written.is_err() {
-            // What failed is told; that it could not be taken away as well would only hide it.
+            // The first error is returned; an error of the deletion would only hide it.
             let _ = self.store.delete(id).await;
         }
         written
     }
 }
 
-/// Reads the file of another agent for the second time, line by line.
-trait Foreign: Send {
-    /// Takes one line.
-    fn line(&mut self, number: u64, line: &Value, weave: &mut Weave);
+/// The second pass over the file of another agent, line by line.
+trait ForeignReader: Send {
+    /// Processes one line and adds its events to the builder.
+    fn line(&mut self, number: u64, line: &Value, builder: &mut EventBuilder);
 }
 
 async fn write(
-    reader: &mut dyn Foreign,
+    reader: &mut dyn ForeignReader,
     last: u64,
     open: &mut OpenFile<'_>,
-    weave: &mut Weave,
-    pen: &mut Pen<'_>,
+    builder: &mut EventBuilder,
+    session: &mut SessionWriter<'_>,
 ) -> Result<(), ImportError> {
-    let mut lines = Lines::new(open()?);
+    let mut lines = JsonLineReader::new(open()?);
     while let Some((number, line)) = lines.next()?
         && number <= last
     {
-        weave.at_line(number);
-        reader.line(number, &line, weave);
-        pen.write_all(weave.take()).await?;
+        builder.at_line(number);
+        reader.line(number, &line, builder);
+        session.write_all(builder.take()).await?;
     }
-    if weave.runs == 0 {
+    if builder.runs == 0 {
         return Err(ImportError::Nothing);
     }
-    weave.finish();
-    pen.write_all(weave.take()).await?;
-    pen.sync().await
+    builder.finish();
+    session.write_all(builder.take()).await?;
+    session.sync().await
 }
 
-/// Writes events into the new log.
-struct Pen<'a> {
+/// Writes events to the log of the new session.
+struct SessionWriter<'a> {
     importer: &'a Importer<'a>,
     id: SessionId,
     writer: Box<dyn LogWriter>,
@@ -239,7 +238,7 @@ struct Pen<'a> {
     seq: u64,
 }
 
-impl<'a> Pen<'a> {
+impl<'a> SessionWriter<'a> {
     fn new(importer: &'a Importer<'a>, id: SessionId, writer: Box<dyn LogWriter>) -> Self {
         let trace = TraceId::fresh(importer.clock.entropy(), importer.clock.entropy());
         Self {
@@ -251,8 +250,11 @@ impl<'a> Pen<'a> {
         }
     }
 
-    async fn write_all(&mut self, facts: Vec<weave::Fact>) -> Result<(), ImportError> {
-        for weave::Fact { at, run, kind } in facts {
+    async fn write_all(
+        &mut self,
+        events_to_write: Vec<event_builder::UnnumberedEvent>,
+    ) -> Result<(), ImportError> {
+        for event_builder::UnnumberedEvent { at, run, kind } in events_to_write {
             self.write(Event {
                 v: VERSION,
                 order: Order::Durable { seq: self.seq + 1 },
@@ -267,7 +269,7 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// Writes an event without secrets.
+    /// Removes secrets from an event and writes it.
     async fn write(&mut self, mut event: Event) -> Result<(), ImportError> {
         clean_event(self.importer.redactor, &mut event.kind);
         let line = serde_json::to_string(&event).map_err(|err| {
@@ -286,14 +288,14 @@ impl<'a> Pen<'a> {
     }
 }
 
-/// The lines of a file as JSON, one at a time, with their numbers. Empty ones are passed over.
-struct Lines {
+/// Reads the lines of a file as JSON, one at a time, with their numbers. Empty lines are skipped.
+struct JsonLineReader {
     file: Box<dyn BufRead + Send>,
     number: u64,
     buffer: Vec<u8>,
 }
 
-impl Lines {
+impl JsonLineReader {
     fn new(file: Box<dyn BufRead + Send>) -> Self {
         Self {
             file,
@@ -302,7 +304,7 @@ impl Lines {
         }
     }
 
-    /// The next line as it stands.
+    /// The next line that is not empty, unparsed.
     fn next_raw(&mut self) -> Result<Option<(u64, &[u8])>, ImportError> {
         loop {
             self.buffer.clear();
@@ -343,10 +345,10 @@ fn wrong(number: u64, what: &str) -> ImportError {
     }
 }
 
-/// What a file is, by its first lines that say so.
+/// Detects the kind of a file by the fields of its first lines.
 fn detect(file: Box<dyn BufRead + Send>) -> Result<Option<FileKind>, ImportError> {
-    let mut lines = Lines::new(file);
-    for _ in 0..LOOK_AT {
+    let mut lines = JsonLineReader::new(file);
+    for _ in 0..DETECTION_LINES {
         let Some((_, line)) = lines.next()? else {
             break;
         };
@@ -364,12 +366,12 @@ fn detect(file: Box<dyn BufRead + Send>) -> Result<Option<FileKind>, ImportError
     Ok(None)
 }
 
-/// A text member.
+/// The string in a field.
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Value::as_str)
 }
 
-/// When a line was written, where it says so.
+/// The timestamp of a line, if it has one.
 fn timestamp(line: &Value) -> Option<Timestamp> {
     serde_json::from_value(line.get("timestamp")?.clone()).ok()
 }
@@ -378,19 +380,19 @@ fn timestamp(line: &Value) -> Option<Timestamp> {
 #[path = "import_tests.rs"]
 mod tests;
 
-/// The number of a field; 0 where there is none.
+/// The number in a field, or 0.
 fn number(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The values of a list; none where there is no list.
+/// The values of the list in a field; none if there is no list.
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     let list = value.get(key).and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
-/// The text of a piece, as a part of a message.
-fn words(piece: &Value) -> Part {
+/// The `text` field of a content block as a part of a message.
+fn text_part(piece: &Value) -> Part {
     let text = text(piece, "text").unwrap_or_default().to_owned();
     Part::Text { text }
 }

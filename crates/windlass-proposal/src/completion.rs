@@ -1,5 +1,5 @@
-//! The completion runtime: any model as an analyst. It is shown files and answers; it has no tools and writes nothing,
-//! so the tree stays as it is whatever it says.
+//! The completion runtime: a model answers a question about files that it is shown. It has no tools and writes nothing, so
+//! the tree never changes.
 
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
@@ -15,7 +15,7 @@ pub(crate) const CAPABILITIES: &[Capability] = &[
 ];
 
 pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, RuntimeError> {
-    // A try that is gone on with was shown them already.
+    // In a resumed or later iteration the files are in the conversation already.
     if job.iteration == 1 && job.pending.is_empty() {
         let shown = overview(job.files, &job.prompt.text(), &job.cancel).await;
         let text = format!(

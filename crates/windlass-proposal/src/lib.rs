@@ -1,5 +1,5 @@
-//! The built-in loop with one answer instead of tools: [`patch_proposal`] has the model propose a patch that the engine
-//! checks and applies, `completion` has it answer in words. Both wrap the built-in runtime.
+//! Runtimes in which the model has no tools and gives one answer: with [`patch_proposal`] it proposes a patch that is
+//! checked and applied for it, with `completion` it answers in words. Both wrap another runtime.
 
 mod completion;
 pub mod patch_proposal;
@@ -15,17 +15,18 @@ use windlass_core::runtime::{
 };
 use windlass_core::terms::Terms;
 
-/// The answer of a model that has no tools.
+/// The form of the answer of a model without tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerForm {
-    /// Words, or JSON of a schema that the caller wants.
+    /// Text, or JSON of a schema that the caller chooses.
     Words,
-    /// JSON of [`patch_proposal::schema`].
+    /// A patch proposal, as JSON of [`patch_proposal::schema`].
     Patch,
 }
 
 impl AnswerForm {
-    /// What a runtime of this form can do at most. The runtime inside must be able to as well, but for applying patches.
+    /// The capabilities that a runtime of this form can have. Except for applying patches, the wrapped runtime must have
+    /// them too.
     #[must_use]
     pub fn capabilities(self) -> &'static [Capability] {
         match self {
@@ -35,11 +36,11 @@ impl AnswerForm {
     }
 }
 
-/// Any runtime, without tools.
+/// Wraps a runtime and gives it no tools.
 pub struct OneAnswer {
-    /// What it answers in.
+    /// The form of the answer.
     pub form: AnswerForm,
-    /// Who answers. For a patch it must have been told to answer in [`patch_proposal::schema`].
+    /// The wrapped runtime. For [`AnswerForm::Patch`] its output schema must be [`patch_proposal::schema`].
     pub inner: Arc<dyn Runtime>,
 }
 

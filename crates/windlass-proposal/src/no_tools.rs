@@ -1,4 +1,4 @@
-//! A try without tools: the model is offered none, and a call it makes all the same is refused and logged like any other.
+//! A toolbox without tools: the model is offered none, and a call that it makes anyway is refused and logged as usual.
 
 use windlass_core::BoxFuture;
 use windlass_core::message::ErrorCategory;
@@ -7,7 +7,7 @@ use windlass_core::store::StoreError;
 use windlass_core::tool::{ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 
-/// The toolbox of a job, with nothing in it.
+/// Wraps the toolbox of a job and hides all its tools.
 pub(crate) struct NoTools<'a> {
     real: &'a dyn Toolbox,
     none: ToolSet,
@@ -21,7 +21,7 @@ impl<'a> NoTools<'a> {
         }
     }
 
-    /// The same job for a runtime that gets no tools.
+    /// The same job without tools.
     pub(crate) fn job<'b>(&'b self, job: &Job<'b>) -> Job<'b> {
         Job {
             toolbox: self,
@@ -37,8 +37,8 @@ impl Toolbox for NoTools<'_> {
 
     fn call<'a>(&'a self, calls: Vec<Planned>) -> BoxFuture<'a, Result<Vec<Settled>, StoreError>> {
         let refuse = |planned: Planned| {
-            let text = "there are no tools here; answer in words or in the form that was asked for"
-                .to_owned();
+            let text =
+                "there are no tools here; answer in words or in the requested form".to_owned();
             Planned {
                 refuse: Some((ErrorCategory::UnknownTool, text)),
                 ..planned

@@ -1,8 +1,8 @@
-//! The patch runtime: any model that can answer in a schema proposes a patch, and the engine applies it.
+//! The patch runtime: any model that supports an output schema proposes a patch, and this runtime applies it.
 //!
-//! The model has no tools. It is shown files, answers with a proposal, and everything after that is ours: the proposal
-//! is checked against rules and files, applied through our own tool so that gate, floor and log see it, and the tests it
-//! names are run if they are permitted. What does not work goes back to the model, a bounded number of times.
+//! The model has no tools. It is shown files and answers with a proposal. The proposal is checked against the rules and
+//! the files, then applied with our `apply_patch` tool, so that it passes the gate and the floor and is logged. Then the
+//! tests that it names are run if they are permitted. Problems are sent back to the model a limited number of times.
 
 mod check;
 mod proposal;
@@ -18,22 +18,22 @@ use windlass_core::runtime::{Capability, Job, Runtime, RuntimeError, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::turn::Planned;
 
-pub use self::proposal::{Operation, Proposal, ProposedFile, accepted_schema, schema};
+pub use self::proposal::{Operation, PatchProposal, ProposedFile, accepted_schema, schema};
 
-use self::check::{Checked, check};
+use self::check::{CheckedProposal, check};
 use crate::no_tools::NoTools;
 use crate::shown_files::{asked_for, overview};
 
-/// How often what does not work goes back to the model.
+/// Problems are sent back to the model at most this many times.
 const MAX_ROUNDS: u32 = 3;
-/// How often it may ask for files before it proposes.
+/// The model may ask for files at most this many times.
 const MAX_READS: u32 = 6;
-/// Bytes of a failing test's output that go back.
+/// At most this many bytes of the output of a failed test are sent back.
 const MAX_OUTPUT: usize = 8_000;
-/// Seconds for one test.
+/// The time limit of one test in seconds.
 const TEST_SECONDS: u64 = 600;
 
-/// The tools of ours that it uses in the model's place.
+// The tools that the runtime calls on behalf of the model.
 const APPLY: &str = "apply_patch";
 const SHELL: &str = "bash";
 
@@ -59,7 +59,7 @@ patched. To delete or only move a file, leave its patch empty.";
 
 pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, RuntimeError> {
     let (proposal, calls) = (0, 0);
-    Course {
+    ProposalLoop {
         inner,
         job,
         proposal,
@@ -69,27 +69,27 @@ pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, Runt
     .await
 }
 
-/// One try.
-struct Course<'a> {
+/// The loop of one iteration: ask for a proposal, check, apply and test it.
+struct ProposalLoop<'a> {
     inner: &'a dyn Runtime,
     job: &'a Job<'a>,
-    /// The event of the proposal that is at hand.
+    /// The sequence number of the event of the current proposal.
     proposal: u64,
-    /// Calls made in the model's place.
+    /// The number of tool calls so far.
     calls: u32,
 }
 
-/// What became of a proposal.
-enum Tried {
-    /// It is in the files, and nothing that was run speaks against it.
+/// The result of a proposal.
+enum ProposalResult {
+    /// The proposal was applied, and no test failed.
     Good,
-    /// Nothing was written; this goes back.
+    /// Nothing was written. The text is sent back to the model.
     NotApplied(String),
-    /// It is in the files, and this about its tests goes back.
+    /// The proposal was applied, but tests failed. The text is sent back to the model.
     TestsFail(String),
 }
 
-impl Course<'_> {
+impl ProposalLoop<'_> {
     async fn drive(&mut self) -> Result<Stop, RuntimeError> {
         let none = NoTools::over(self.job.toolbox);
         self.brief().await?;
@@ -102,7 +102,7 @@ impl Course<'_> {
                 Stop::Answered { output } => output,
                 Stop::Done => {
                     let detail =
-                        "the runtime inside does not answer in a schema, so it cannot propose a patch".to_owned();
+                        "the wrapped runtime does not support an output schema, so it cannot propose a patch".to_owned();
                     return Ok(Stop::Failed {
                         reason: FailReason::StructuredOutput,
                         detail,
@@ -110,7 +110,7 @@ impl Course<'_> {
                 }
                 stop => return Ok(stop),
             };
-            let tried = match Proposal::read(&output) {
+            let result = match PatchProposal::read(&output) {
                 Ok(proposal) if !proposal.read.is_empty() && reads < MAX_READS => {
                     reads += 1;
                     let shown = asked_for(self.job.files, &proposal.read).await;
@@ -118,28 +118,30 @@ impl Course<'_> {
                         .await?;
                     continue;
                 }
-                Ok(proposal) if !proposal.read.is_empty() => Tried::NotApplied(format!(
+                Ok(proposal) if !proposal.read.is_empty() => ProposalResult::NotApplied(format!(
                     "Files were shown {MAX_READS} times; propose the change with what you know, without `read`."
                 )),
                 Ok(proposal) => self.attempt(&proposal).await?,
-                Err(text) => Tried::NotApplied(text),
+                Err(text) => ProposalResult::NotApplied(text),
             };
-            match tried {
-                Tried::Good => return Ok(Stop::Answered { output }),
-                Tried::NotApplied(text) | Tried::TestsFail(text) if rounds < MAX_ROUNDS => {
+            match result {
+                ProposalResult::Good => return Ok(Stop::Answered { output }),
+                ProposalResult::NotApplied(text) | ProposalResult::TestsFail(text)
+                    if rounds < MAX_ROUNDS =>
+                {
                     rounds += 1;
                     self.say(text).await?;
                 }
-                // The files are judged by the validators, not by what the model wanted to be judged by.
-                Tried::TestsFail(text) => {
+                // The run does not fail: the validators judge the files, not the tests that the model chose.
+                ProposalResult::TestsFail(text) => {
                     let text = format!(
-                        "after {} proposals the tests it names still fail: {text}",
+                        "after {} proposals the tests that the model chose still fail: {text}",
                         rounds + 1
                     );
                     self.warn("proposed_tests_failed", text).await?;
                     return Ok(Stop::Answered { output });
                 }
-                Tried::NotApplied(text) => {
+                ProposalResult::NotApplied(text) => {
                     let detail = format!(
                         "after {} proposals none could be applied: {text}",
                         rounds + 1
@@ -153,7 +155,7 @@ impl Course<'_> {
         }
     }
 
-    /// What the model needs to know, since it cannot look.
+    /// Tells the model the form of the answer and shows it files, because it has no tools to read them.
     async fn brief(&self) -> Result<(), StoreError> {
         if self.job.iteration > 1 || !self.job.pending.is_empty() {
             return self
@@ -167,7 +169,7 @@ impl Course<'_> {
         self.say(format!("{FORM}\n\n{shown}")).await
     }
 
-    async fn attempt(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
+    async fn attempt(&mut self, proposal: &PatchProposal) -> Result<ProposalResult, StoreError> {
         let summary = proposal.summary.clone();
         let files = proposal.files.iter().map(|file| file.path.clone());
         let files = files.collect();
@@ -181,28 +183,31 @@ impl Course<'_> {
         }
         let (tree, asked) = (Arc::clone(self.job.files), proposal.clone());
         let checked = tokio::task::spawn_blocking(move || check(tree.as_ref(), &asked)).await;
-        let checked =
-            checked.unwrap_or_else(|err| Err(vec![format!("the check fell over: {err}")]));
+        let checked = checked.unwrap_or_else(|err| Err(vec![format!("the check failed: {err}")]));
         let problems = checked.as_ref().err().cloned().unwrap_or_default();
         self.emit(EventKind::PatchChecked { problems }).await?;
         match checked {
             Ok(checked) => self.apply(proposal, checked).await,
-            Err(problems) => Ok(Tried::NotApplied(refused(&problems.join("\n- ")))),
+            Err(problems) => Ok(ProposalResult::NotApplied(refused(&problems.join("\n- ")))),
         }
     }
 
-    async fn apply(&mut self, proposal: &Proposal, checked: Checked) -> Result<Tried, StoreError> {
+    async fn apply(
+        &mut self,
+        proposal: &PatchProposal,
+        checked: CheckedProposal,
+    ) -> Result<ProposalResult, StoreError> {
         let result = self.call(APPLY, json!({ "patch": checked.patch })).await?;
         if result.error.is_some() {
-            return Ok(Tried::NotApplied(refused(&result.text)));
+            return Ok(ProposalResult::NotApplied(refused(&result.text)));
         }
         let files = checked.files;
         self.emit(EventKind::PatchApplied { files }).await?;
         self.test(proposal).await
     }
 
-    /// Runs the tests a proposal names, as far as they may run.
-    async fn test(&mut self, proposal: &Proposal) -> Result<Tried, StoreError> {
+    /// Runs the tests of a proposal; those that are not permitted are skipped with a warning.
+    async fn test(&mut self, proposal: &PatchProposal) -> Result<ProposalResult, StoreError> {
         let mut failed = Vec::new();
         for command in proposal
             .tests
@@ -230,15 +235,15 @@ impl Course<'_> {
             }
         }
         if failed.is_empty() {
-            return Ok(Tried::Good);
+            return Ok(ProposalResult::Good);
         }
-        Ok(Tried::TestsFail(format!(
-            "The patch is in the files now, and these tests fail. Propose what is to change further, against the files as they are now; do not repeat what is done.\n\n{}",
+        Ok(ProposalResult::TestsFail(format!(
+            "The patch was applied, but these tests fail. Propose the remaining changes against the files as they are now; do not repeat changes that were applied.\n\n{}",
             failed.join("\n\n")
         )))
     }
 
-    /// One call of our own tools, judged and logged like a model's.
+    /// Calls one of our tools. The call is judged and logged like a call of the model.
     async fn call(
         &mut self,
         tool: &str,
@@ -277,11 +282,11 @@ impl Course<'_> {
 
 fn refused(why: &str) -> String {
     format!(
-        "The proposal was not applied; nothing was written:\n- {why}\n\nPropose the whole change again, with this put right."
+        "The proposal was not applied; nothing was written:\n- {why}\n\nPropose the whole change again, with this corrected."
     )
 }
 
-/// The end of an output, where the failure usually is.
+/// The end of an output, which usually contains the failure.
 fn ending(text: &str) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(MAX_OUTPUT))..]
 }

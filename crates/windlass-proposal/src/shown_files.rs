@@ -1,5 +1,5 @@
-//! What a model without tools is shown of the workspace: a list of its files, those the task names, and those it asks
-//! for. Bounded in every direction; keeps back what rules hide, and credentials always.
+//! Shows files of the workspace to a model without tools: a list of the files, those that the task names, and those that
+//! the model asks for. All sizes are limited. Credentials and files that rules hide are never shown.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use windlass_core::CancellationToken;
 use windlass_core::gate::is_credential;
 use windlass_core::workspace::{Files, FindQuery};
 
-/// Files that are listed.
+/// At most this many files are listed.
 const MAX_LISTED: usize = 400;
-/// Files that are shown in one message.
+/// At most this many files are shown in one message.
 const MAX_SHOWN: usize = 12;
-/// Lines of one file in one message; more are to be asked for.
+/// At most this many lines of one file in one message; the model can ask for more.
 const MAX_LINES: usize = 600;
-/// Bytes of one file that are read, and of one message.
+/// A larger file, in bytes, is not shown.
 const MAX_FILE: u64 = 2 << 20;
+/// The maximum size of one message in bytes.
 const MAX_MESSAGE: usize = 160_000;
 
-/// A list of the workspace's files, and the ones a text names.
+/// A list of the files of the workspace, and the content of those that the prompt names.
 pub(crate) async fn overview(
     files: &Arc<dyn Files>,
     prompt: &str,
@@ -50,7 +51,7 @@ pub(crate) async fn overview(
     .await
 }
 
-/// The files that were asked for, each as `path` or `path:first-last`.
+/// The content of the files that the model asked for, each as `path` or `path:first-last`.
 pub(crate) async fn asked_for(files: &Arc<dyn Files>, wanted: &[String]) -> String {
     let (files, wanted) = (Arc::clone(files), wanted.to_vec());
     blocking(move || show_all(files.as_ref(), &wanted)).await
@@ -59,7 +60,7 @@ pub(crate) async fn asked_for(files: &Arc<dyn Files>, wanted: &[String]) -> Stri
 async fn blocking(look: impl FnOnce() -> String + Send + 'static) -> String {
     tokio::task::spawn_blocking(look)
         .await
-        .unwrap_or_else(|err| format!("the files could not be looked at: {err}"))
+        .unwrap_or_else(|err| format!("the files could not be read: {err}"))
 }
 
 fn show_all(files: &dyn Files, wanted: &[String]) -> String {
@@ -72,7 +73,7 @@ fn show_all(files: &dyn Files, wanted: &[String]) -> String {
         };
         if shown.is_empty() || out.len() + shown.len() > MAX_MESSAGE {
             out.push_str(&format!(
-                "\n(not shown, because it is too much at once: {}; ask for them next)\n",
+                "\n(not shown, because this message is full: {}; ask for them next)\n",
                 wanted[index..].join(", ")
             ));
             break;
@@ -113,7 +114,7 @@ fn show(files: &dyn Files, wanted: &str) -> String {
     )
 }
 
-/// `src/a.rs:10-80` is part of a file.
+/// Parses `src/a.rs:10-80` as a path and a range of lines; without a range, the whole file is meant.
 fn range(wanted: &str) -> (&str, usize, usize) {
     let whole = (wanted.trim(), 1, usize::MAX);
     let Some((path, lines)) = wanted.trim().rsplit_once(':') else {
@@ -128,7 +129,7 @@ fn range(wanted: &str) -> (&str, usize, usize) {
     }
 }
 
-/// Whether a text has this path as a word of its own.
+/// Whether a text contains this path as a separate word.
 fn names(text: &str, path: &str) -> bool {
     let part = |character: char| character.is_alphanumeric() || "_-/".contains(character);
     text.match_indices(path).any(|(at, _)| {
@@ -142,14 +143,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_named_as_a_word() {
+    fn a_path_is_found_only_as_a_separate_word() {
         assert!(names("fix `src/a.rs`.", "src/a.rs"));
         assert!(!names("fix other/src/a.rs", "src/a.rs"));
         assert!(!names("see a.rsx", "a.rs"));
     }
 
     #[test]
-    fn a_part_of_a_file_is_asked_for_by_its_lines() {
+    fn a_range_of_lines_is_parsed() {
         assert_eq!(range("a.rs:10-80"), ("a.rs", 10, 80));
         assert_eq!(range(" a:b.rs "), ("a:b.rs", 1, usize::MAX));
     }

@@ -1,4 +1,5 @@
-//! The patch and the completion runtime through whole sessions: a scripted model, our real tools, a real folder.
+//! Tests the patch and the completion runtime in whole sessions with a scripted model, the real tools and a real
+//! directory.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -25,8 +26,8 @@ use windlass_transaction::in_place::InPlace;
 
 type Files = BTreeMap<String, String>;
 
-/// What came of a session.
-struct Ran {
+/// The events, requests and files after a session.
+struct FinishedSession {
     events: Vec<Event>,
     files: Files,
     asked: Vec<Asked>,
@@ -50,8 +51,13 @@ fn native(provider: &ScriptedProvider, output_schema: Option<Value>) -> Arc<dyn 
     ))
 }
 
-/// The one place that knows how a session is put together.
-async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches: bool) -> Ran {
+/// Runs a session; `patches` selects the patch runtime.
+async fn run(
+    files: &[(&str, &str)],
+    prompt: &str,
+    answers: Vec<Value>,
+    patches: bool,
+) -> FinishedSession {
     let text = |answer: &Value| {
         answer
             .as_str()
@@ -136,7 +142,7 @@ async fn run(files: &[(&str, &str)], prompt: &str, answers: Vec<Value>, patches:
     }
     let mut files = Files::new();
     read(dir.path(), "", &mut files);
-    Ran {
+    FinishedSession {
         events,
         files,
         asked: provider.requests(),
@@ -155,7 +161,7 @@ fn read(dir: &Path, under: &str, into: &mut Files) {
     }
 }
 
-impl Ran {
+impl FinishedSession {
     fn outcome(&self) -> &Outcome {
         match &self.events.last().unwrap().kind {
             EventKind::RunFinished(RunSummary { outcome, .. }) => outcome,
@@ -184,7 +190,7 @@ impl Ran {
         self.events.iter().filter_map(warning).collect()
     }
 
-    /// What the model was told last before its n-th answer (from 0).
+    /// The last message to the model before its n-th answer (from 0).
     fn told(&self, n: usize) -> String {
         self.asked[n].messages.last().unwrap().text()
     }
@@ -211,7 +217,7 @@ const BEGIN: &str =
     "*** Begin Patch\n*** Update File: menu.txt\n@@\n-bread\n+rolls\n*** End Patch\n";
 
 #[tokio::test]
-async fn each_form_of_a_patch_is_applied_through_our_own_tool() {
+async fn each_form_of_a_patch_is_applied_with_our_tool() {
     for patch in [DIFF, BLOCK, BEGIN] {
         let ran = run(
             &[MENU],
@@ -238,7 +244,7 @@ async fn each_form_of_a_patch_is_applied_through_our_own_tool() {
 }
 
 #[tokio::test]
-async fn files_in_several_forms_are_one_patch_all_or_nothing() {
+async fn patches_in_several_forms_are_applied_all_or_none() {
     let files = [MENU, ("a/old.txt", "1\n"), ("gone.txt", "2\n")];
     let moved = json!({ "path": "a/old.txt", "operation": "move", "to": "b/new.txt", "patch": "<<<<<<< SEARCH\n1\n=======\n9\n>>>>>>> REPLACE" });
     let new = file(
@@ -278,9 +284,9 @@ async fn files_in_several_forms_are_one_patch_all_or_nothing() {
     );
 }
 
-/// Nothing is written, and the problem is said in the log and to the model.
+/// Checks that nothing was written, and that the problem is in the log and in the next message to the model.
 #[track_caller]
-fn check_refused(ran: &Ran, before: &[(&str, &str)], part: &str) {
+fn check_refused(ran: &FinishedSession, before: &[(&str, &str)], part: &str) {
     let before: Files = before
         .iter()
         .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
@@ -312,7 +318,7 @@ fn check_refused(ran: &Ran, before: &[(&str, &str)], part: &str) {
 }
 
 #[tokio::test]
-async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
+async fn forbidden_changes_are_refused_after_unquoting() {
     let new = |extra: &str, name: &str| {
         format!("diff --git {name}\n{extra}--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+1\n")
     };
@@ -368,7 +374,7 @@ async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
         (file("menu.txt", "delete", DIFF), "declared as Delete"),
         (file("../menu.txt", "delete", ""), ".."),
         (file("/etc/hosts", "delete", ""), "relative"),
-        (file(".git/config", "delete", ""), "git's own folder"),
+        (file(".git/config", "delete", ""), "`.git` directory"),
         (file("menu.txt", "move", ""), "`to` does not say where"),
         (update("I would rather not."), "no patch found"),
     ];
@@ -380,7 +386,7 @@ async fn what_a_patch_may_not_do_is_refused_after_unquoting() {
 }
 
 #[tokio::test]
-async fn a_stale_hunk_writes_nothing_and_what_is_there_goes_back() {
+async fn a_stale_hunk_writes_nothing_and_the_actual_text_is_sent_back() {
     let stale = DIFF.replace("-bread", "-brioche");
     let answers = vec![
         proposal(json!([update(&stale)]), json!([])),
@@ -400,7 +406,7 @@ async fn a_stale_hunk_writes_nothing_and_what_is_there_goes_back() {
 }
 
 #[tokio::test]
-async fn a_hunk_that_fits_twice_is_never_guessed() {
+async fn a_hunk_that_fits_twice_is_refused() {
     let answers = vec![
         proposal(
             json!([file(
@@ -417,7 +423,7 @@ async fn a_hunk_that_fits_twice_is_never_guessed() {
 }
 
 #[tokio::test]
-async fn a_failing_permitted_test_gives_a_round_and_a_denied_one_is_not_run() {
+async fn a_failing_test_is_sent_back_and_a_denied_one_is_not_run() {
     let test = (
         "check.sh",
         "grep -q meat menu.txt || { echo no meat on the menu; exit 1; }\n",
@@ -450,7 +456,7 @@ async fn a_failing_permitted_test_gives_a_round_and_a_denied_one_is_not_run() {
 }
 
 #[tokio::test]
-async fn tests_that_never_pass_end_the_rounds_and_are_said() {
+async fn tests_that_never_pass_end_the_rounds_with_a_warning() {
     let nothing = || proposal(json!([]), json!(["sh -c false"]));
     let answers = vec![
         proposal(json!([update(BLOCK)]), json!(["sh -c false"])),
@@ -467,7 +473,7 @@ async fn tests_that_never_pass_end_the_rounds_and_are_said() {
 }
 
 #[tokio::test]
-async fn the_model_is_shown_what_the_task_names_and_what_it_asks_for() {
+async fn the_model_is_shown_the_files_that_the_task_names_and_those_it_asks_for() {
     let files = [
         MENU,
         ("deep/plan.md", "one\ntwo\nthree\n"),
@@ -506,7 +512,7 @@ async fn the_model_is_shown_what_the_task_names_and_what_it_asks_for() {
 }
 
 #[tokio::test]
-async fn asking_for_files_for_ever_ends() {
+async fn asking_for_files_is_limited() {
     let read =
         json!({ "summary": "", "files": [], "tests": [], "risks": [], "read": ["menu.txt"] });
     let ran = run(&[MENU], "go", vec![read; 40], true).await;
@@ -525,7 +531,7 @@ async fn asking_for_files_for_ever_ends() {
 }
 
 #[tokio::test]
-async fn a_completion_answers_and_leaves_the_tree_as_it_was() {
+async fn a_completion_answers_and_does_not_change_the_tree() {
     let answers = vec![
         json!({ "call": "write_file", "args": { "path": "x", "content": "y" } }),
         json!("There is bread."),
@@ -542,7 +548,7 @@ async fn a_completion_answers_and_leaves_the_tree_as_it_was() {
 }
 
 #[test]
-fn each_says_what_it_can_do() {
+fn each_form_declares_its_capabilities() {
     let provider = ScriptedProvider::new(Vec::new());
     let (patch, completion) = (
         OneAnswer {
@@ -577,7 +583,7 @@ fn each_says_what_it_can_do() {
 }
 
 #[tokio::test]
-async fn a_proposal_in_other_words_and_inside_prose_is_taken() {
+async fn a_proposal_with_aliases_inside_prose_is_accepted() {
     let patch = "--- a/menu.txt\n+++ b/menu.txt\n@@ -2,1 +2,1 @@\n-bread\n+rolls\n";
     let literal = json!({
         "summary": "rolls for bread",

@@ -1,24 +1,24 @@
-//! Reads a command line without running it: which simple commands it holds, what they would write for certain, and
-//! which of them only look. Two readers look at every line, the grammar that editors use and one of our own; where
-//! they differ, nothing is taken for granted. Reads no file and starts nothing.
+//! Parses a command line without running it: finds its simple commands, the files that they certainly write, and the
+//! commands that are read-only. Every line is parsed twice, with the tree-sitter grammar and with a parser of this crate;
+//! if the two differ, the result is marked as doubtful. No file is read and no process started.
 
-mod looks;
+mod grammar;
+mod read_only;
 mod reader;
-mod tree;
 mod word;
-mod wrap;
+mod wrappers;
 mod writers;
 
 use windlass_core::shell::Script;
 
 /// The longest line that is read, in bytes.
 const MAX_LINE: usize = 64 << 10;
-/// How deep commands inside commands are followed.
+/// The maximum nesting depth of commands inside commands.
 const MAX_DEPTH: usize = 12;
-/// How many commands one line may hold.
+/// The maximum number of commands in one line.
 const MAX_COMMANDS: usize = 1_000;
 
-/// Takes a line apart. Always gives an answer; what cannot be read says why.
+/// Parses a line. There is always a result; if the line cannot be parsed, `unclear` contains the reason.
 ///
 /// ```
 /// let script = windlass_shell::read("git log --oneline | head -5");
@@ -30,16 +30,16 @@ pub fn read(line: &str) -> Script {
     read_at(line, 0)
 }
 
-/// The same for text inside a line, `depth` commands down.
+/// Parses text that is nested `depth` commands deep in a line.
 fn read_at(text: &str, depth: usize) -> Script {
     if text.len() > MAX_LINE {
         return Script::unclear(format!("it is longer than {} KiB", MAX_LINE >> 10));
     }
     if depth > MAX_DEPTH {
-        return Script::unclear("its commands are too deep inside each other");
+        return Script::unclear("its commands are nested too deeply");
     }
     if text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')) {
-        return Script::unclear("it holds control characters");
+        return Script::unclear("it contains control characters");
     }
     let found = match reader::read(text, depth) {
         Ok(found) => found,
@@ -51,13 +51,13 @@ fn read_at(text: &str, depth: usize) -> Script {
         doubt: found.doubt,
     };
     if script.doubt.is_none() {
-        script.doubt = tree::differs(text, &found.starts);
+        script.doubt = grammar::difference(text, &found.starts);
     }
-    looks::judge(&mut script.commands);
+    read_only::judge(&mut script.commands);
     script
 }
 
-/// Whether a word is one of those in a list with blanks between them.
+/// Whether a word is in a list of words separated by spaces.
 fn is_among(word: &str, words: &str) -> bool {
     !word.is_empty() && words.split(' ').any(|known| known == word)
 }

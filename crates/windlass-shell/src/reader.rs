@@ -1,32 +1,32 @@
-//! Our own reader: cuts a line into simple commands the way bash does. What it does not know it refuses; it never
+//! The parser of this crate: splits a line into simple commands as bash does. Unknown syntax is refused; the parser never
 //! guesses where a command ends.
 
 mod compound;
-mod here;
+mod redirect;
 
 use windlass_core::shell::{Assign, Dir, Simple, Word};
 
-use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrap};
+use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrappers};
 
-/// How many here-documents one line may begin.
-const MAX_BODIES: usize = 8;
+/// The maximum number of here-documents in one line.
+const MAX_HERE_DOCUMENTS: usize = 8;
 
-/// A reading, or why there is none.
-pub(crate) type Res<T> = Result<T, &'static str>;
+/// A result, or the reason why the line cannot be parsed.
+pub(crate) type ReadResult<T> = Result<T, &'static str>;
 
-/// What a line holds.
+/// The commands of a line.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct ParsedLine {
     pub(crate) commands: Vec<Simple>,
-    /// Where the commands of the line itself begin, for the comparison with the grammar.
+    /// The offsets at which the commands of the line itself begin, for the comparison with the grammar.
     pub(crate) starts: Vec<usize>,
     pub(crate) unclear: Option<String>,
     pub(crate) doubt: Option<String>,
 }
 
-pub(crate) fn read(text: &str, depth: usize) -> Res<Found> {
-    let mut found = Found::default();
-    let mut reader = Reader {
+pub(crate) fn read(text: &str, depth: usize) -> ReadResult<ParsedLine> {
+    let mut found = ParsedLine::default();
+    let mut reader = LineReader {
         src: text,
         at: 0,
         end: text.len(),
@@ -34,55 +34,55 @@ pub(crate) fn read(text: &str, depth: usize) -> Res<Found> {
         found: &mut found,
         odd: false,
         dirs: Some(Vec::new()),
-        bodies: Vec::new(),
+        here_documents: Vec::new(),
         compound: 0,
         piped: false,
         changed: None,
     };
-    reader.list(Stop::End)?;
-    if !reader.bodies.is_empty() {
+    reader.list(ListEnd::End)?;
+    if !reader.here_documents.is_empty() {
         return Err("a here-document has no text");
     }
     Ok(found)
 }
 
-/// Where a list of commands ends.
+/// The token that ends a list of commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum ListEnd {
     End,
     Parenthesis,
-    /// An arm of `case`.
+    /// `;;` or `esac`, at the end of an arm of `case`.
     Arm,
 }
 
 /// A here-document whose text begins with the next line.
-struct Body {
+struct HereDocument {
     mark: String,
     quoted: bool,
-    /// Tabs at the beginning of its lines do not count.
+    /// `<<-`: leading tabs are removed from the lines.
     tabs: bool,
-    /// Whose input it is.
+    /// The index of the command whose input it is; `usize::MAX` until that is known.
     command: usize,
 }
 
-pub(crate) struct Reader<'a, 'b> {
+pub(crate) struct LineReader<'a, 'b> {
     pub(crate) src: &'a str,
     pub(crate) at: usize,
     pub(crate) end: usize,
     depth: usize,
-    found: &'b mut Found,
-    /// The command being read holds something that may do more than give text.
+    found: &'b mut ParsedLine,
+    /// The current command contains an expansion that may do more than produce text.
     pub(crate) odd: bool,
     dirs: Option<Vec<Dir>>,
-    bodies: Vec<Body>,
-    /// How many of `if`, `while`, `for`, `case` and `{` are open in this list.
+    here_documents: Vec<HereDocument>,
+    /// The number of `if`, `while`, `for`, `case` and `{` that are open in this list.
     compound: usize,
     piped: bool,
-    /// The directory the last command changed to, when it was a plain `cd`.
+    /// The directory of the last command, if that was a plain `cd`.
     changed: Option<Word>,
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> LineReader<'a, '_> {
     pub(crate) fn rest(&self) -> &'a str {
         &self.src[self.at..self.end]
     }
@@ -105,7 +105,7 @@ impl<'a> Reader<'a, '_> {
         found
     }
 
-    pub(crate) fn until(&mut self, end: char) -> Res<&'a str> {
+    pub(crate) fn until(&mut self, end: char) -> ReadResult<&'a str> {
         let (text, _) = self
             .rest()
             .split_once(end)
@@ -118,10 +118,10 @@ impl<'a> Reader<'a, '_> {
         self.found.doubt.get_or_insert_with(|| why.to_owned());
     }
 
-    pub(crate) fn deeper(&mut self) -> Res<()> {
+    pub(crate) fn deeper(&mut self) -> ReadResult<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            Err("its commands are too deep inside each other")
+            Err("its commands are nested too deeply")
         } else {
             Ok(())
         }
@@ -131,24 +131,25 @@ impl<'a> Reader<'a, '_> {
         self.depth -= 1;
     }
 
-    /// A list of its own: what it changes to does not last, and its here-documents are its own.
-    pub(crate) fn scope(&mut self, stop: Stop) -> Res<()> {
+    /// Parses a nested list, such as a command substitution: a change of directory does not last, and its here-documents
+    /// are separate.
+    pub(crate) fn scope(&mut self, stop: ListEnd) -> ReadResult<()> {
         let begin = self.at;
-        let bodies = std::mem::take(&mut self.bodies);
+        let here_documents = std::mem::take(&mut self.here_documents);
         self.subshell(stop)?;
-        if !self.bodies.is_empty() {
+        if !self.here_documents.is_empty() {
             return Err("a here-document has no text");
         }
-        // Shells differ about where the text begins when a line ends inside a command inside the command.
-        if !bodies.is_empty() && self.src[begin..self.at].contains('\n') {
+        // If a line ends inside a nested command, shells differ about where the text of a here-document begins.
+        if !here_documents.is_empty() && self.src[begin..self.at].contains('\n') {
             return Err("a line ends between a here-document and its text");
         }
-        self.bodies = bodies;
+        self.here_documents = here_documents;
         Ok(())
     }
 
-    /// Commands that change nothing for those after them.
-    fn subshell(&mut self, stop: Stop) -> Res<()> {
+    /// Parses a list that runs in a subshell, so that it does not affect the commands after it.
+    fn subshell(&mut self, stop: ListEnd) -> ReadResult<()> {
         self.deeper()?;
         let dirs = self.dirs.clone();
         let outer = (self.compound, self.piped, self.odd, self.changed.take());
@@ -160,11 +161,11 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// Text that a command would run.
-    pub(crate) fn text(&mut self, text: &str) -> Res<()> {
+    /// Parses text that a command would run, and adds its commands.
+    pub(crate) fn text(&mut self, text: &str) -> ReadResult<()> {
         let inner = read_at(text, self.depth + 1);
         for mut command in inner.commands {
-            self.room()?;
+            self.check_command_limit()?;
             command.dirs = None;
             self.found.commands.push(command);
         }
@@ -173,15 +174,15 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    fn room(&self) -> Res<()> {
+    fn check_command_limit(&self) -> ReadResult<()> {
         if self.found.commands.len() < MAX_COMMANDS {
             Ok(())
         } else {
-            Err("it holds too many commands")
+            Err("it contains too many commands")
         }
     }
 
-    /// Spaces, lines that go on, and comments.
+    /// Skips spaces, escaped line ends and comments.
     fn blanks(&mut self) {
         loop {
             if self.take(" ") || self.take("\t") || self.take("\\\n") {
@@ -196,12 +197,12 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn list(&mut self, stop: Stop) -> Res<()> {
+    fn list(&mut self, stop: ListEnd) -> ReadResult<()> {
         loop {
             self.blanks();
             let Some(c) = self.peek() else {
                 self.then(false);
-                return if stop == Stop::End {
+                return if stop == ListEnd::End {
                     Ok(())
                 } else {
                     Err("a parenthesis or `case` does not close")
@@ -211,15 +212,15 @@ impl<'a> Reader<'a, '_> {
                 '\n' => {
                     self.at += 1;
                     self.then(false);
-                    self.here_documents()?;
+                    self.read_here_documents()?;
                 }
-                ')' if stop == Stop::Parenthesis => {
+                ')' if stop == ListEnd::Parenthesis => {
                     self.at += 1;
                     return Ok(());
                 }
-                ')' => return Err("a parenthesis closes nothing"),
+                ')' => return Err("a closing parenthesis has no opening one"),
                 ';' if self.rest().starts_with(";;") || self.rest().starts_with(";&") => {
-                    if stop != Stop::Arm {
+                    if stop != ListEnd::Arm {
                         return Err("`;;` outside of `case`");
                     }
                     let _ = self.take(";;&") || self.take(";;") || self.take(";&");
@@ -232,7 +233,7 @@ impl<'a> Reader<'a, '_> {
                 '&' if !self.rest().starts_with("&>") => self.ampersand(),
                 '|' => self.pipe(),
                 '(' => self.parenthesis()?,
-                _ if stop == Stop::Arm && self.reserved() == Some("esac") => return Ok(()),
+                _ if stop == ListEnd::Arm && self.reserved() == Some("esac") => return Ok(()),
                 _ => self.command()?,
             }
         }
@@ -243,7 +244,7 @@ impl<'a> Reader<'a, '_> {
             return self.then(true);
         }
         self.at += 1;
-        // What goes on beside the rest changes directory for itself alone.
+        // A background command changes the directory only for itself.
         if self.changed.is_some() {
             self.dirs = None;
         }
@@ -261,7 +262,7 @@ impl<'a> Reader<'a, '_> {
         self.piped = true;
     }
 
-    /// The next command follows; `sure` when only after success.
+    /// Ends a command; `sure` means that the next one runs only if it succeeded.
     fn then(&mut self, sure: bool) {
         self.piped = false;
         let changed = self.changed.take();
@@ -274,22 +275,22 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn parenthesis(&mut self) -> Res<()> {
+    fn parenthesis(&mut self) -> ReadResult<()> {
         if self.take("((") {
             self.arithmetic()?;
             return self.emit_arithmetic();
         }
         self.at += 1;
-        self.subshell(Stop::Parenthesis)
+        self.subshell(ListEnd::Parenthesis)
     }
 
-    /// `((…))` as a command that may do more than give text.
-    fn emit_arithmetic(&mut self) -> Res<()> {
+    /// Adds `((…))` as a command that may do more than produce text.
+    fn emit_arithmetic(&mut self) -> ReadResult<()> {
         self.odd = true;
         self.emit(of_words([Word::literal("((")]))
     }
 
-    /// The raw word that comes next, when it is one the shell keeps for itself.
+    /// The next word, if it is a reserved word of the shell.
     fn reserved(&self) -> Option<&'a str> {
         let end = self
             .rest()
@@ -299,7 +300,7 @@ impl<'a> Reader<'a, '_> {
         RESERVED.contains(&word).then_some(word)
     }
 
-    fn command(&mut self) -> Res<()> {
+    fn command(&mut self) -> ReadResult<()> {
         match self.reserved() {
             Some(word) if word != "in" => {
                 self.at += word.len();
@@ -309,7 +310,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn simple(&mut self) -> Res<()> {
+    fn simple(&mut self) -> ReadResult<()> {
         let mut simple = Simple::default();
         loop {
             self.blanks();
@@ -320,7 +321,7 @@ impl<'a> Reader<'a, '_> {
                 '(' if simple.words.len() == 1 && simple.assigns.is_empty() => {
                     return self.function(simple);
                 }
-                '(' => return Err("a parenthesis stands where no command begins"),
+                '(' => return Err("unexpected parenthesis"),
                 '&' | '<' | '>'
                     if !(self.rest().starts_with("<(") || self.rest().starts_with(">(")) =>
                 {
@@ -333,10 +334,10 @@ impl<'a> Reader<'a, '_> {
                 _ => self.next_word(&mut simple)?,
             }
         }
-        // The text of its here-documents comes later.
+        // The text of its here-documents follows after the end of the line.
         let command = self.found.commands.len();
         for body in self
-            .bodies
+            .here_documents
             .iter_mut()
             .filter(|body| body.command == usize::MAX)
         {
@@ -345,7 +346,7 @@ impl<'a> Reader<'a, '_> {
         self.emit(simple)
     }
 
-    /// How many digits name the stream that is redirected.
+    /// The number of digits of a file descriptor before a redirection; 0 if there is none.
     fn descriptor(&self) -> usize {
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         if self.rest()[digits..].starts_with(['<', '>']) {
@@ -366,7 +367,7 @@ impl<'a> Reader<'a, '_> {
             && after.starts_with(['<', '>'])
     }
 
-    fn next_word(&mut self, simple: &mut Simple) -> Res<()> {
+    fn next_word(&mut self, simple: &mut Simple) -> ReadResult<()> {
         let begin = self.at;
         if simple.words.is_empty()
             && let Some(name) = self.assigned()
@@ -381,11 +382,11 @@ impl<'a> Reader<'a, '_> {
             return Ok(());
         }
         if simple.program() == "time" && self.reserved().is_some() {
-            return Err("what is timed is no simple command");
+            return Err("`time` is followed by a compound command");
         }
         let mut word = self.word()?;
         if self.at == begin {
-            return Err("a sign stands where no word can");
+            return Err("unexpected character where a word should be");
         }
         let declares = DECLARE.contains(&simple.program());
         if declares && word.text.ends_with('=') && self.peek() == Some('(') {
@@ -399,7 +400,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// The name, when an assignment comes next. A subscript in it is arithmetic.
+    /// The name of the variable, if an assignment follows. A subscript is arithmetic, which can run commands.
     fn assigned(&mut self) -> Option<&'a str> {
         let rest = self.rest();
         let end = rest
@@ -413,14 +414,14 @@ impl<'a> Reader<'a, '_> {
             let word = after.find([' ', '\n', ';']).unwrap_or(after.len());
             if after[..word].contains("]=") || after[..word].contains("]+=") {
                 self.odd = true;
-                self.doubt("a subscript is set");
+                self.doubt("an array element is assigned");
             }
             return None;
         }
         (after.starts_with('=') || after.starts_with("+=")).then(|| &rest[..end])
     }
 
-    fn value(&mut self) -> Res<Word> {
+    fn value(&mut self) -> ReadResult<Word> {
         if self.peek() == Some('(') {
             self.array()?;
             return Ok(Word {
@@ -431,7 +432,7 @@ impl<'a> Reader<'a, '_> {
         self.word()
     }
 
-    fn array(&mut self) -> Res<()> {
+    fn array(&mut self) -> ReadResult<()> {
         self.at += 1;
         loop {
             self.space()?;
@@ -446,8 +447,8 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A whole command: it is kept, and what it would start follows it.
-    fn emit(&mut self, mut simple: Simple) -> Res<()> {
+    /// Adds a complete command, followed by the commands that it would start.
+    fn emit(&mut self, mut simple: Simple) -> ReadResult<()> {
         if simple.words.is_empty()
             && simple.assigns.is_empty()
             && simple.writes.is_empty()
@@ -455,13 +456,13 @@ impl<'a> Reader<'a, '_> {
         {
             return Ok(());
         }
-        self.room()?;
+        self.check_command_limit()?;
         simple.odd |= std::mem::take(&mut self.odd);
         simple.piped = self.piped;
         simple.dirs.clone_from(&self.dirs);
         self.note_directory(&simple);
-        let inner = wrap::started_by(&mut simple);
-        let runs = simple.input.is_some() && wrap::reads_script(&simple);
+        let inner = wrappers::started_by(&mut simple);
+        let runs = simple.input.is_some() && wrappers::reads_script(&simple);
         let input = simple.input.clone().filter(|_| runs);
         let (dirs, piped) = (simple.dirs.clone(), simple.piped);
         self.found.commands.push(simple);
@@ -471,8 +472,8 @@ impl<'a> Reader<'a, '_> {
         for inner in inner {
             self.deeper()?;
             match inner {
-                wrap::Inner::Text(text) => self.text(&text)?,
-                wrap::Inner::Words(words, dirs_known) => {
+                wrappers::InnerCommand::Text(text) => self.text(&text)?,
+                wrappers::InnerCommand::Words(words, dirs_known) => {
                     let dirs = if dirs_known { dirs.clone() } else { None };
                     let simple = Simple {
                         words,
@@ -488,8 +489,8 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// A command behind another.
-    fn started(&mut self, simple: Simple) -> Res<()> {
+    /// Adds a command that another command starts.
+    fn started(&mut self, simple: Simple) -> ReadResult<()> {
         let (dirs, changed, piped) = (self.dirs.clone(), self.changed.take(), self.piped);
         self.dirs.clone_from(&simple.dirs);
         let moves = CHANGE.contains(&simple.name());
@@ -502,7 +503,7 @@ impl<'a> Reader<'a, '_> {
     fn note_directory(&mut self, simple: &Simple) {
         self.changed = None;
         if !simple.is_named() {
-            // Whatever it is, it may be one that changes directory.
+            // The program is not known, so it may be one that changes the directory.
             self.dirs = None;
         }
         if !CHANGE.contains(&simple.name()) {
@@ -525,7 +526,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// A command of these words and nothing else.
+/// A command that consists of these words only.
 fn of_words(words: impl IntoIterator<Item = Word>) -> Simple {
     Simple {
         words: words.into_iter().collect(),
@@ -537,7 +538,7 @@ const RESERVED: &[&str] = &[
     "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "select", "case",
     "esac", "in", "{", "}", "!", "function", "[[", "coproc",
 ];
-/// Builtins whose words may be lists of values.
+/// Builtins whose arguments may be array assignments.
 const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];
-/// Builtins that change the directory, and those that may run something that does.
+/// Builtins that change the directory, or may run a command that does.
 const CHANGE: &[&str] = &["cd", "pushd", "popd", "eval", "source", "."];

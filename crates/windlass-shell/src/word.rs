@@ -1,23 +1,23 @@
-//! Words: quotes, escapes and what the shell puts in place of names. Commands inside a word are read as they are
-//! met. A word that is not exactly its text says so.
+//! Parses words: quotes, escapes and expansions. Commands inside a word are parsed when they are reached. A word whose
+//! value is not exactly its text is marked as not `known`.
 
 use windlass_core::shell::Word;
 
-use crate::reader::{Reader, Res, Stop};
+use crate::reader::{LineReader, ListEnd, ReadResult};
 
-/// A word that is being read.
+/// A word that is being parsed.
 #[derive(Default)]
-pub(crate) struct Building {
+pub(crate) struct WordBuilder {
     text: String,
     unknown: bool,
     splits: bool,
     glob: bool,
     bracket: bool,
-    /// Braces that may stand for several words: none, opened, with a comma or dots in it.
+    /// The state of a brace expansion: 0 none, 1 open, 2 with a comma or dots, 3 closed, so that the word expands to several.
     brace: u8,
 }
 
-impl Building {
+impl WordBuilder {
     fn push(&mut self, c: char) {
         self.text.push(c);
     }
@@ -33,10 +33,10 @@ impl Building {
     }
 }
 
-impl Reader<'_, '_> {
-    /// One word, from its first character on.
-    pub(crate) fn word(&mut self) -> Res<Word> {
-        let mut word = Building::default();
+impl LineReader<'_, '_> {
+    /// Parses a word at the current position; it may be empty.
+    pub(crate) fn word(&mut self) -> ReadResult<Word> {
+        let mut word = WordBuilder::default();
         while let Some(c) = self.peek() {
             match c {
                 '<' | '>' if self.rest()[1..].starts_with('(') => {
@@ -53,12 +53,12 @@ impl Reader<'_, '_> {
         Ok(word.done())
     }
 
-    fn piece(&mut self, word: &mut Building) -> Res<()> {
+    fn piece(&mut self, word: &mut WordBuilder) -> ReadResult<()> {
         let Some(c) = self.next() else { return Ok(()) };
         match c {
             '\\' => match self.next() {
                 Some('\n') if self.ends_here() => {}
-                Some('\n') => self.doubt("a line goes on inside a word"),
+                Some('\n') => self.doubt("a word continues on the next line"),
                 Some(c) => word.push(c),
                 None => word.push('\\'),
             },
@@ -83,7 +83,7 @@ impl Reader<'_, '_> {
         self.peek().is_none_or(|c| matches!(c, ' ' | '\t' | '\n'))
     }
 
-    fn double_quoted(&mut self, word: &mut Building) -> Res<()> {
+    fn double_quoted(&mut self, word: &mut WordBuilder) -> ReadResult<()> {
         loop {
             match self.next().ok_or("its quotes do not close")? {
                 '"' => return Ok(()),
@@ -106,14 +106,16 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The text of a here-document that is not in quotes.
-    pub(crate) fn body(&mut self, end: usize) -> Res<Word> {
-        let mut word = Building::default();
+    /// The text of a here-document whose end mark is not quoted.
+    pub(crate) fn body(&mut self, end: usize) -> ReadResult<Word> {
+        let mut word = WordBuilder::default();
         let outer = std::mem::replace(&mut self.end, end);
         while let Some(c) = self.next() {
             match c {
                 '\\' => match self.next() {
-                    Some('\n') => self.doubt("a line of a here-document goes on in the next"),
+                    Some('\n') => {
+                        self.doubt("a line of a here-document continues on the next line")
+                    }
                     Some(c) => word.push(c),
                     None => {}
                 },
@@ -129,8 +131,8 @@ impl Reader<'_, '_> {
         Ok(word.done())
     }
 
-    /// What follows a `$`.
-    fn dollar(&mut self, word: &mut Building, quoted: bool) -> Res<()> {
+    /// Parses the expansion after a `$`.
+    fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> ReadResult<()> {
         let begin = self.at - 1;
         self.deeper()?;
         match self.peek() {
@@ -179,8 +181,8 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// The rest of `${`. What can do more than give text makes the command odd.
-    fn parameter(&mut self, word: &mut Building, quoted: bool) -> Res<()> {
+    /// Parses the rest of `${`. An expansion that can do more than produce text marks the command as `odd`.
+    fn parameter(&mut self, word: &mut WordBuilder, quoted: bool) -> ReadResult<()> {
         word.unknown = true;
         word.splits |= !quoted;
         let name_end = |rest: &str| {
@@ -214,19 +216,20 @@ impl Reader<'_, '_> {
                 '\'' => {
                     self.until('\'')?;
                 }
-                '"' => self.double_quoted(&mut Building::default())?,
-                '$' => self.dollar(&mut Building::default(), quoted)?,
+                '"' => self.double_quoted(&mut WordBuilder::default())?,
+                '$' => self.dollar(&mut WordBuilder::default(), quoted)?,
                 '`' => self.backtick()?,
                 '<' | '>' if self.rest().starts_with('(') => {
-                    return Err("a command inside a brace cannot be told");
+                    return Err("a process substitution inside a brace is not supported");
                 }
                 _ => {}
             }
         }
     }
 
-    /// Up to the two parentheses that close arithmetic. Names and subscripts in it can run commands.
-    pub(crate) fn arithmetic(&mut self) -> Res<()> {
+    /// Parses arithmetic up to its two closing parentheses. Names and subscripts in it can run commands, so they mark the
+    /// command as `odd`.
+    pub(crate) fn arithmetic(&mut self) -> ReadResult<()> {
         let mut open = 0_usize;
         loop {
             match self.next().ok_or("arithmetic does not close")? {
@@ -236,11 +239,11 @@ impl Reader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
-                ')' => return Err("arithmetic and a command look alike in it"),
+                ')' => return Err("it is unclear whether a part is arithmetic or a command"),
                 '\'' | '"' | '\\' => return Err("quotes in arithmetic"),
                 '$' => {
                     self.odd = true;
-                    self.dollar(&mut Building::default(), true)?;
+                    self.dollar(&mut WordBuilder::default(), true)?;
                 }
                 '`' => self.backtick()?,
                 c if c.is_ascii_alphabetic() || matches!(c, '_' | '[' | '=') => self.odd = true,
@@ -249,8 +252,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// `$'…'` with its escapes put in.
-    fn ansi_quoted(&mut self) -> Res<String> {
+    /// The text of `$'…'` with its escape sequences resolved.
+    fn ansi_quoted(&mut self) -> ReadResult<String> {
         let mut text = String::new();
         loop {
             match self.next().ok_or("its quotes do not close")? {
@@ -288,8 +291,8 @@ impl Reader<'_, '_> {
             .and_then(char::from_u32)
     }
 
-    /// What follows a backtick, up to the next.
-    fn backtick(&mut self) -> Res<()> {
+    /// Parses the command after a backtick, up to the next backtick.
+    fn backtick(&mut self) -> ReadResult<()> {
         let begin = self.at;
         loop {
             match self.next().ok_or("a backtick does not close")? {
@@ -310,18 +313,18 @@ impl Reader<'_, '_> {
         }
         let (after, end) = (self.at, self.end);
         (self.at, self.end) = (begin, after - 1);
-        let done = self.scope(Stop::End);
+        let done = self.scope(ListEnd::End);
         (self.at, self.end) = (after, end);
         done
     }
 
-    /// A command whose output becomes text, up to its parenthesis.
-    fn nested(&mut self) -> Res<()> {
-        self.scope(Stop::Parenthesis)
+    /// Parses a command substitution up to its closing parenthesis.
+    fn nested(&mut self) -> ReadResult<()> {
+        self.scope(ListEnd::Parenthesis)
     }
 }
 
-fn unquoted(word: &mut Building, c: char) {
+fn unquoted(word: &mut WordBuilder, c: char) {
     match c {
         '*' | '?' => word.glob = true,
         '[' => word.bracket = true,

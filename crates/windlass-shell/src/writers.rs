@@ -1,12 +1,12 @@
-//! Programs that write what their words name: which of the words those are. Only what is certain is listed here;
-//! what an unknown program does with its words nobody can tell.
+//! Finds the files that known programs write according to their arguments. Only certain cases are listed; nothing is
+//! assumed about unknown programs.
 
 use windlass_core::shell::{Simple, Target, Word};
 
 use crate::is_among;
-use crate::wrap::plain_words;
+use crate::wrappers::plain_words;
 
-/// The files that a command writes by its words.
+/// The files that a command writes according to its arguments.
 pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
     let args = simple.args();
     let into = || value_of(args, "-t", "--target-directory");
@@ -39,7 +39,10 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
             .chain(value_of(args, "-C", "--directory"))
             .collect(),
         "unzip" => Vec::from_iter(value_of(args, "-d", "--directory")),
-        "7z" | "7za" => args.iter().filter_map(|word| glued(word, "-o")).collect(),
+        "7z" | "7za" => args
+            .iter()
+            .filter_map(|word| attached(word, "-o"))
+            .collect(),
         "git" => ["--output", "--output-directory"]
             .into_iter()
             .filter_map(|option| value_of(args, "-o", option))
@@ -74,7 +77,7 @@ fn dd(args: &[Word]) -> Vec<Word> {
     files.collect()
 }
 
-/// The archive that is made.
+/// The archive that `tar` creates or changes.
 fn tar(args: &[Word]) -> Option<Word> {
     let first = args.first()?;
     let bundled = first.text.trim_start_matches('-');
@@ -91,7 +94,7 @@ fn tar(args: &[Word]) -> Option<Word> {
     }
 }
 
-/// Files that the commands `w` and `W` of sed's scripts name, also behind `s///`.
+/// The files that a sed script writes with `w` or `W`, also as a flag of `s///`.
 fn written_by_sed(args: &[Word]) -> Vec<Word> {
     args.iter().flat_map(named_in_script).collect()
 }
@@ -110,7 +113,7 @@ fn named_in_script(script: &Word) -> impl Iterator<Item = Word> {
     })
 }
 
-fn glued(word: &Word, option: &str) -> Option<Word> {
+fn attached(word: &Word, option: &str) -> Option<Word> {
     let text = word.text.strip_prefix(option)?.to_owned();
     (!text.is_empty()).then(|| Word {
         text,
@@ -140,24 +143,24 @@ fn edits_in_place(args: &[Word]) -> bool {
     })
 }
 
-/// Words that are no options; `values` are short options that take the next word.
+/// The arguments that are not options; `values` are the short options whose value is the next word.
 fn operands<'a>(args: &'a [Word], values: &str) -> impl DoubleEndedIterator<Item = Word> + use<'a> {
     plain_words(args, values)
         .into_iter()
         .map(|at| args[at].clone())
 }
 
-/// The value of an option, in the next word or in the same.
+/// The value of an option, in the next word or in the same word.
 fn value_of(args: &[Word], short: &str, long: &str) -> Option<Word> {
     args.iter().enumerate().find_map(|(at, word)| {
         if word.text == short || word.text == long {
             return args.get(at + 1).cloned();
         }
-        let glued = word
+        let attached = word
             .text
             .strip_prefix(long)
             .and_then(|rest| rest.strip_prefix('='));
-        let text = glued.or_else(|| {
+        let text = attached.or_else(|| {
             word.text
                 .strip_prefix(short)
                 .filter(|_| !word.text.starts_with("--"))

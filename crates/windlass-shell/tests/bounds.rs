@@ -1,9 +1,9 @@
-//! No input makes the reader panic or takes it long, whatever is in it.
+//! No input makes the parser panic or take long.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::time::{Duration, Instant};
 
-/// The longest time for one line; a slow machine that builds something else at the same time included.
+/// The time limit for one line, with a margin for a slow machine under load.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn check(line: &str) {
 }
 
 #[test]
-fn the_longest_and_deepest_lines_end() {
+fn the_longest_and_deepest_lines_are_parsed_in_time() {
     for piece in [
         "$(",
         "`",
@@ -98,7 +98,7 @@ fn the_longest_and_deepest_lines_end() {
 }
 
 #[test]
-fn what_is_too_long_or_too_deep_is_not_read() {
+fn too_long_or_too_deep_lines_are_refused() {
     let unclear = |line: &str| windlass_shell::read(line).unclear.is_some();
     assert!(unclear(&"a".repeat(70_000)));
     assert!(unclear(&("$(".repeat(50) + &")".repeat(50))));
@@ -115,12 +115,12 @@ proptest::proptest! {
     }
 
     #[test]
-    fn any_line_of_signs_is_read_or_refused(line in "[a-z$(){}<>|&;'\"`\\\\# \n=\\[\\]!*?~/:,.@%+-]{0,80}") {
+    fn any_line_of_operators_is_read_or_refused(line in "[a-z$(){}<>|&;'\"`\\\\# \n=\\[\\]!*?~/:,.@%+-]{0,80}") {
         let _ = windlass_shell::read(&line);
     }
 
     #[test]
-    fn words_are_cut_at_any_place(pieces in proptest::collection::vec(
+    fn truncated_lines_are_read_or_refused(pieces in proptest::collection::vec(
         proptest::sample::select(vec![
             "ls", " ", "\n", ";", "|", "&&", "$(", ")", "`", "'", "\"", "${", "}", "<<E", "E", "\nE\n", "case a in", " a) ", ";;",
             " esac", "if ", "then ", "fi", "for i in ", "do ", "done", "{ ", "(", "((", "))", "[[ ", " ]]", "a=", "\\", ">", "<", "#",

@@ -1,5 +1,5 @@
-//! The gate over real lines: every stage, every row of the floor, rules and what "always" offers. Paths are taken as
-//! they look here; the tools resolve them for real. Nothing is run.
+//! Tests the permission gate with real lines: every mode, every row of the floor, rules, and the rules that "always"
+//! offers. Paths are not resolved here, as the tools do. Nothing is run.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use windlass_core::shell::{At, Script};
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{Effect, Touch};
 
-/// A line and what it would touch when the workspace is `/ws` and the home `/home/u`.
+/// The files and commands that a line touches if the workspace is `/ws` and the home directory `/home/u`.
 fn touches(line: &str) -> Vec<Touch> {
     let mut script: Script = windlass_shell::read(line);
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ fn touches(line: &str) -> Vec<Touch> {
     found
 }
 
-/// `write path`, `read path`, `bash command`; the verdict and the rule it names.
+/// `call` is `write path`, `read path` or `bash command`; `expect` is the verdict and the rule that it names.
 #[track_caller]
 fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
     let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
@@ -123,7 +123,7 @@ fn check(mode: Mode, call: &str, expect: &str) {
     );
 }
 
-/// The gate at its loosest: auto, everything allowed by a managed rule.
+/// The most permissive gate: auto mode, and a managed rule that allows everything.
 fn loosest() -> PermissionGate {
     PermissionGate {
         mode: Mode::Auto,
@@ -151,7 +151,7 @@ fn modes_decide_by_effect() {
             "bash cat a.md | head -5",
             &format!("allow: mode {shown}"),
         );
-        // What goes through folders, and git, look only where the sandbox holds them to it.
+        // Commands that walk directories, and git, are read-only only inside a sandbox.
         for line in ["bash git log --oneline | head -5", "bash grep -r x ."] {
             let gate = PermissionGate {
                 mode,
@@ -302,7 +302,7 @@ fn nothing_loosens_the_floor() {
 }
 
 #[test]
-fn a_transaction_frees_what_can_be_thrown_away() {
+fn a_transaction_allows_changes_that_can_be_discarded() {
     let place = Place {
         isolation: Isolation::Isolated,
         sandboxed: true,
@@ -335,7 +335,7 @@ fn a_transaction_frees_what_can_be_thrown_away() {
 }
 
 #[test]
-fn the_floor_looks_at_each_command_inside_a_line() {
+fn the_floor_checks_each_command_inside_a_line() {
     let table = [
         (
             "bash echo x | sudo tee /etc/y",
@@ -423,7 +423,7 @@ fn the_floor_looks_at_each_command_inside_a_line() {
 }
 
 #[test]
-fn everyday_files_and_commands_are_free() {
+fn everyday_files_and_commands_are_allowed() {
     for call in [
         "bash git status",
         "bash git stash",
@@ -468,7 +468,7 @@ fn everyday_files_and_commands_are_free() {
 }
 
 #[test]
-fn the_strictest_matching_rule_counts_and_is_named() {
+fn the_strictest_matching_rule_applies_and_is_named() {
     let rule = |text, verdict, level| {
         Rule::parse(text, verdict, level).unwrap_or_else(|err| panic!("{err}"))
     };
@@ -563,7 +563,7 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
             },
         );
     }
-    // A wildcard stands for words, not for options that run programs.
+    // A wildcard matches words, but not options that run programs.
     let gate = PermissionGate {
         mode: Mode::Ask,
         rules: vec![Rule::parse("bash(cargo test *)", Verdict::Allow, Level::Session).unwrap()],
@@ -605,9 +605,9 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
     }
 }
 
-/// Every row of the floor holds against everything that could loosen it.
+/// No mode and no rule loosens a row of the floor.
 #[test]
-fn each_row_of_the_floor_ends_as_its_column_says() {
+fn each_row_of_the_floor_gives_its_expected_verdict() {
     let (here, copy) = (Isolation::InPlace, Isolation::Isolated);
     let places = [(here, false), (here, true), (copy, true)];
     let rows = include_str!("data/floor.txt")
@@ -668,7 +668,7 @@ fn each_row_of_the_floor_ends_as_its_column_says() {
 }
 
 #[test]
-fn searches_over_what_is_found_and_loops_that_count_only_look() {
+fn searches_of_found_files_and_counting_loops_are_read_only() {
     let held = Place {
         sandboxed: true,
         ..Place::default()

@@ -1,4 +1,4 @@
-//! What lines are taken for: the shared corpus and many lines of our own, as data. Nothing here is run.
+//! Checks the classification of many lines: the shared corpus and the data files of this crate. Nothing is run.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn why(line: &str) -> String {
 }
 
 #[test]
-fn what_acts_is_never_taken_for_looking() {
+fn commands_that_change_something_are_never_read_only() {
     check_all("act", include_str!("data/acts.txt"), |line| {
         windlass_shell::read(line)
             .only_looks()
@@ -71,14 +71,14 @@ fn what_acts_is_never_taken_for_looking() {
 }
 
 #[test]
-fn what_only_looks_is_seen_to() {
+fn read_only_commands_are_recognised() {
     check_all("look", include_str!("data/looks.txt"), |line| {
         (!windlass_shell::read(line).only_looks()).then(|| why(line))
     });
 }
 
 #[test]
-fn everyday_work_is_read_with_certainty_and_runs_in_a_sandbox() {
+fn everyday_lines_parse_without_doubt_and_run_in_a_sandbox() {
     let auto = PermissionGate {
         mode: Mode::Auto,
         ..PermissionGate::default()
@@ -130,7 +130,7 @@ fn a_forbidden_program_does_not_hide() {
 }
 
 #[test]
-fn the_corpus_is_told_apart() {
+fn the_corpus_is_classified() {
     let mut wrong = Vec::new();
     for row in rows(include_str!("data/corpus.jsonl")) {
         let line = row["line"].as_str().unwrap();

@@ -1,5 +1,6 @@
-//! Traces of a log through a port of your own: `cargo run -p windlass-telemetry --example own_collector < events.jsonl`.
-//! Embedders give the events of a run handle to the same two calls, `apply` and `give`.
+//! Exports the traces of a log through your own port:
+//! `cargo run -p windlass-telemetry --example own_collector < events.jsonl`.
+//! Embedders pass the events of a run handle to the same two functions, `apply` and `give`.
 #![allow(clippy::print_stdout)]
 
 use std::io::BufRead;
@@ -10,7 +11,7 @@ use windlass_core::BoxFuture;
 use windlass_core::event::Event;
 use windlass_telemetry::{Exporter, Options, Post, Resource, Signal, Spans};
 
-/// Prints what would be sent.
+/// Prints requests instead of sending them.
 struct Printer;
 
 impl Post for Printer {
@@ -38,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     exporter.give(spans.finish());
     match exporter.flush(Duration::from_secs(2)).await {
-        Some(trouble) => Err(trouble.into()),
+        Some(error) => Err(error.into()),
         None => Ok(()),
     }
 }

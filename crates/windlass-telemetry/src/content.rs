@@ -1,12 +1,12 @@
-//! What was said, in the form the conventions give it. Used only where content may be told; it is told as the log has it,
-//! which is without secrets, and shortened.
+//! Encodes the content of messages as the conventions specify. It is used only if exporting content is enabled. The
+//! content comes from the log, so secrets are removed already; long texts are cut.
 
 use serde_json::{Value as Json, json};
 use windlass_core::message::{Message, Part, ToolResult};
 
-/// The longest text of one part, in bytes.
+/// The maximum length of the text of one part, in bytes.
 const MAX_TEXT: usize = 8 << 10;
-/// The longest attribute, in bytes.
+/// The maximum length of an attribute, in bytes.
 const MAX_ATTRIBUTE: usize = 64 << 10;
 
 /// A message with its parts.
@@ -24,7 +24,7 @@ pub fn result(result: &ToolResult) -> Json {
 fn part(part: &Part) -> Json {
     match part {
         Part::Text { text } => json!({ "type": "text", "content": clip(text, MAX_TEXT) }),
-        // What a vendor needs back unchanged is of no use to anybody else.
+        // Only the text is exported: the other fields are opaque state of the vendor.
         Part::Reasoning { text, .. } => {
             json!({ "type": "reasoning", "content": clip(text, MAX_TEXT) })
         }
@@ -42,7 +42,7 @@ fn response(result: &ToolResult) -> Json {
     json!({ "type": "tool_call_response", "id": result.id, "response": clip(&result.text, MAX_TEXT) })
 }
 
-/// Arguments as they are, or their beginning as a text.
+/// The arguments unchanged, or the beginning of their JSON text if they are too long.
 fn arguments(args: &Json) -> Json {
     let text = args.to_string();
     if text.len() <= MAX_TEXT {
@@ -52,19 +52,19 @@ fn arguments(args: &Json) -> Json {
     }
 }
 
-/// The arguments of a call as a text.
+/// The arguments of a call as JSON text, cut at 8 KiB.
 #[must_use]
 pub fn arguments_text(args: &Json) -> String {
     clip(&args.to_string(), MAX_TEXT)
 }
 
-/// A text, shortened.
+/// A text, cut at 8 KiB.
 #[must_use]
 pub fn text(text: &str) -> String {
     clip(text, MAX_TEXT)
 }
 
-/// Messages as one attribute: the newest that fit.
+/// The newest messages that fit into one attribute.
 #[must_use]
 pub fn messages(all: &[Json]) -> String {
     let mut from = all.len();

@@ -1,6 +1,6 @@
-//! What waits to be sent, and its way out: batches in the background through a port. Whatever the other side does, a run
-//! is neither held up nor failed by it: what finds no room is dropped and counted, what is not taken is not sent again,
-//! and trouble is told once.
+//! Queues spans and measurements and sends them in batches in the background through a port. The collector can neither
+//! delay nor fail a run: if the queue is full, spans are dropped and counted, a failed request is not retried, and an
+//! error is reported once.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -16,28 +16,28 @@ use crate::metric::Meter;
 use crate::otlp::{self, Resource};
 use crate::span::Span;
 
-/// Spans that wait.
+/// The maximum number of queued spans.
 const MAX_SPANS: usize = 2_048;
-/// Bytes of spans that wait.
+/// The maximum size of all queued spans, in bytes.
 const MAX_BYTES: usize = 16 << 20;
-/// Spans of one request.
+/// The maximum number of spans in one request.
 const BATCH: usize = 256;
-/// Bytes of one request, about.
+/// The approximate maximum size of one request, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// So often something is sent while a run is going.
+/// The interval between requests during a run.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What a request is about; each has an address of its own.
+/// The kinds of requests; each has its own URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Spans.
+    /// A request with spans.
     Traces,
-    /// Sums.
+    /// A request with sums and histograms.
     Metrics,
 }
 
 impl Signal {
-    /// What is added to the address of a collector.
+    /// The path that is appended to the URL of a collector.
     #[must_use]
     pub fn path(self) -> &'static str {
         match self {
@@ -47,44 +47,44 @@ impl Signal {
     }
 }
 
-/// The way to a collector.
+/// The port that sends requests to a collector.
 pub trait Post: Send + Sync {
-    /// Sends one request of OTLP/JSON. The error says in words what happened, without a secret.
+    /// Sends one OTLP/JSON request. The error is a message for the user and contains no secret.
     fn post<'a>(&'a self, signal: Signal, body: Vec<u8>) -> BoxFuture<'a, Result<(), String>>;
 }
 
-/// Keeps what is to be sent and sends it.
+/// Queues spans and measurements and sends them in the background.
 pub struct Exporter {
-    shared: Arc<Shared>,
+    state: Arc<ExporterState>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
+struct ExporterState {
     post: Arc<dyn Post>,
     resource: Resource,
-    queue: Mutex<Queue>,
+    queue: Mutex<ExportQueue>,
     wake: Notify,
-    /// Whoever holds it sends; one at a time.
+    /// Held while sending, so that only one task sends at a time.
     sending: AsyncMutex<()>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct ExportQueue {
     spans: VecDeque<Span>,
     bytes: usize,
     meter: Meter,
     dropped: u64,
-    trouble: Option<String>,
-    told: bool,
-    /// The other side once took all the time it was given.
+    error: Option<String>,
+    reported: bool,
+    /// The collector did not answer within the limit of the last flush.
     slow: bool,
 }
 
 impl Exporter {
-    /// Starts sending in the background, on the runtime of whoever calls.
+    /// Starts sending in the background, on the tokio runtime of the caller.
     #[must_use]
     pub fn start(post: Arc<dyn Post>, resource: Resource) -> Self {
-        let shared = Arc::new(Shared {
+        let state = Arc::new(ExporterState {
             post,
             resource,
             queue: Mutex::default(),
@@ -92,20 +92,20 @@ impl Exporter {
             sending: AsyncMutex::new(()),
         });
         let task = tokio::spawn({
-            let shared = shared.clone();
+            let state = state.clone();
             async move {
                 loop {
-                    let _ = tokio::time::timeout(EVERY, shared.wake.notified()).await;
-                    shared.send_all().await;
+                    let _ = tokio::time::timeout(EVERY, state.wake.notified()).await;
+                    state.send_all().await;
                 }
             }
         });
-        Self { shared, task }
+        Self { state, task }
     }
 
-    /// Takes what came to its end. Never waits.
+    /// Queues spans and measurements. Never blocks.
     pub fn give(&self, finished: Finished) {
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.state.queue.lock();
         for point in finished.points {
             queue.meter.add(point);
         }
@@ -114,35 +114,35 @@ impl Exporter {
             if queue.spans.len() >= MAX_SPANS || queue.bytes + weight > MAX_BYTES {
                 queue.dropped += 1;
                 queue
-                    .trouble
-                    .get_or_insert_with(|| "more came than could be sent".to_owned());
+                    .error
+                    .get_or_insert_with(|| "the queue was full".to_owned());
                 continue;
             }
             queue.bytes += weight;
             queue.spans.push_back(span);
         }
         if queue.spans.len() >= BATCH || queue.bytes >= BATCH_BYTES {
-            self.shared.wake.notify_one();
+            self.state.wake.notify_one();
         }
     }
 
-    /// Sends what waits, for at most this long. Gives what went wrong, the first time something did.
+    /// Sends everything in the queue, for at most `limit`. Returns the first error of this exporter, once.
     pub async fn flush(&self, limit: Duration) -> Option<String> {
-        if self.shared.queue.lock().slow {
-            // Who let us wait in vain once does not hold up the end of every run.
-            self.shared.wake.notify_one();
-        } else if let Err(_late) = tokio::time::timeout(limit, self.shared.send_all()).await {
-            let mut queue = self.shared.queue.lock();
+        if self.state.queue.lock().slow {
+            // The collector timed out before, so the end of this run does not wait for it again.
+            self.state.wake.notify_one();
+        } else if let Err(_late) = tokio::time::timeout(limit, self.state.send_all()).await {
+            let mut queue = self.state.queue.lock();
             queue.slow = true;
             let seconds = limit.as_secs_f32();
             let why = format!("the collector did not answer within {seconds} s");
-            queue.trouble.get_or_insert(why);
+            queue.error.get_or_insert(why);
         }
-        let mut queue = self.shared.queue.lock();
-        let trouble = queue.trouble.take().filter(|_| !queue.told)?;
-        queue.told = true;
+        let mut queue = self.state.queue.lock();
+        let error = queue.error.take().filter(|_| !queue.reported)?;
+        queue.reported = true;
         let lost = queue.dropped + queue.spans.len() as u64;
-        Some(format!("{trouble} ({lost} spans not delivered)"))
+        Some(format!("{error} ({lost} spans not delivered)"))
     }
 }
 
@@ -152,7 +152,7 @@ impl Drop for Exporter {
     }
 }
 
-impl Shared {
+impl ExporterState {
     async fn send_all(&self) {
         let _one = self.sending.lock().await;
         loop {
@@ -164,7 +164,7 @@ impl Shared {
                 return;
             }
             let count = spans.len() as u64;
-            // Counted as lost until they have arrived: this may be dropped half way.
+            // The spans count as lost until they have arrived, because this future may be dropped at the next await.
             self.queue.lock().dropped += count;
             let mut sent = Ok(());
             if !spans.is_empty() {
@@ -182,15 +182,15 @@ impl Shared {
             let mut queue = self.queue.lock();
             queue.slow &= sent.is_err();
             if let Err(why) = sent {
-                queue.trouble.get_or_insert(why);
-                // Not asked again and again in one go.
+                queue.error.get_or_insert(why);
+                // Do not send the next batch right away to a collector that just failed.
                 return;
             }
         }
     }
 }
 
-impl Queue {
+impl ExportQueue {
     fn batch(&mut self) -> Vec<Span> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {

@@ -1,6 +1,6 @@
-//! Events in, spans and measurements out: a fold that needs nothing but the log, so that a trace can be made while a run
-//! goes on or years later, with the same ids. Times are those of the events; where the clock was set back, time stands
-//! still for that moment and goes on from there.
+//! Folds events into spans and measurements. It needs nothing but the log, so that a trace can be created during a run or
+//! years later, with the same ids. The times are those of the events; if the clock was set back, time stands still at
+//! that event and continues from there.
 
 mod run;
 
@@ -13,50 +13,50 @@ use self::run::OpenRun;
 use crate::metric::Point;
 use crate::span::{Attribute, Span};
 
-/// What is told, and what the log does not know.
+/// The settings of the fold, and facts that are not in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Also what was said: prompts, answers, arguments, results, and reasons in words.
+    /// Also export content: prompts, answers, arguments, results, and reasons in words.
     pub content: bool,
-    /// Who serves the model, as we call them.
+    /// Our name of the vendor that serves the model.
     pub provider: Option<String>,
 }
 
-/// What came to its end.
+/// The spans that ended and the measurements that were taken.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Finished {
-    /// Spans, in the order they ended.
+    /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// Measurements.
+    /// The measurements, in the order of the log.
     pub points: Vec<Point>,
 }
 
-/// The fold.
+/// The state of the fold over the events of a session.
 #[derive(Debug, Default)]
 pub struct Spans {
-    /// What is told. May change between two runs.
+    /// The settings; they may change between two runs.
     pub options: Options,
-    facts: Facts,
+    facts: SessionFacts,
     run: Option<OpenRun>,
     ended: Option<RunId>,
 }
 
-/// What is known of a session.
+/// The facts about a session that its spans have as attributes.
 #[derive(Debug, Clone, Default)]
-struct Facts {
+struct SessionFacts {
     program: Option<String>,
     runtime: Option<String>,
     model: Option<String>,
 }
 
-/// What every part of a run is told with.
-struct Told<'a> {
+/// The settings and facts that are needed to create a span.
+struct SpanContext<'a> {
     options: &'a Options,
-    facts: &'a Facts,
+    facts: &'a SessionFacts,
 }
 
 impl Spans {
-    /// Nothing yet.
+    /// A fold that has seen no event.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Spans {
         }
     }
 
-    /// Takes one more event of a log in. Live ones change nothing.
+    /// Processes the next event of a log. Live events are ignored.
     pub fn apply(&mut self, event: &Event) -> Finished {
         let mut out = Finished::default();
         let (Some(seq), kind) = (event.order.seq(), &event.kind) else {
@@ -78,7 +78,7 @@ impl Spans {
                 program,
                 ..
             } => {
-                self.facts = Facts {
+                self.facts = SessionFacts {
                     program: Some(program.clone()),
                     runtime: Some(runtime.clone()),
                     model: model.clone(),
@@ -96,18 +96,18 @@ impl Spans {
         if self.ended.as_ref() == Some(id) && !begins {
             return out;
         }
-        let told = Told {
+        let context = SpanContext {
             options: &self.options,
             facts: &self.facts,
         };
         if begins || self.run.as_ref().is_none_or(|open| open.id != *id) {
             if let Some(open) = self.run.take() {
-                open.interrupt(&told, &mut out);
+                open.interrupt(&context, &mut out);
             }
-            self.run = Some(OpenRun::begin(event, id.clone(), &told));
+            self.run = Some(OpenRun::begin(event, id.clone(), &context));
         }
         let Some(run) = &mut self.run else { return out };
-        run.apply(seq, event, &told, &mut out);
+        run.apply(seq, event, &context, &mut out);
         if let EventKind::RunFinished(RunSummary {
             outcome,
             totals,
@@ -117,32 +117,32 @@ impl Spans {
         {
             self.ended = Some(id.clone());
             if let Some(run) = self.run.take() {
-                run.finish(outcome, totals, *ms, &told, &mut out);
+                run.finish(outcome, totals, *ms, &context, &mut out);
             }
         }
         out
     }
 
-    /// The log is over: what is open was interrupted.
+    /// Ends the log: spans that are still open are closed as interrupted.
     #[must_use]
     pub fn finish(mut self) -> Finished {
         let mut out = Finished::default();
-        let told = Told {
+        let context = SpanContext {
             options: &self.options,
             facts: &self.facts,
         };
         if let Some(open) = self.run.take() {
-            open.interrupt(&told, &mut out);
+            open.interrupt(&context, &mut out);
         }
         out
     }
 }
 
-impl Told<'_> {
-    /// Who served which model.
-    fn served(&self, model: Option<&str>) -> Vec<Attribute> {
+impl SpanContext<'_> {
+    /// The attributes for the provider and the model.
+    fn model_attributes(&self, model: Option<&str>) -> Vec<Attribute> {
         let model = model.or(self.facts.model.as_deref());
-        // A model call needs the name of somebody.
+        // The conventions require a provider name for a model call.
         let provider = self.options.provider.as_deref();
         let provider = provider.or(model.map(|_| "unknown")).map(provider_name);
         let provider = provider.map(|provider| ("gen_ai.provider.name", provider.into()));
@@ -150,15 +150,15 @@ impl Told<'_> {
         provider.into_iter().chain(model).collect()
     }
 
-    /// Words that somebody wrote; absent where content is not told.
-    fn words(&self, name: &'static str, text: &str) -> Option<Attribute> {
+    /// An attribute with free text; `None` unless content is exported.
+    fn text_attribute(&self, name: &'static str, text: &str) -> Option<Attribute> {
         self.options
             .content
             .then(|| (name, crate::content::text(text).into()))
     }
 }
 
-/// A vendor by the name that the conventions have for it; ours where they have none.
+/// The name of a vendor in the conventions, or our name if they have none.
 #[must_use]
 pub fn provider_name(vendor: &str) -> &str {
     match vendor {
@@ -173,7 +173,7 @@ pub fn provider_name(vendor: &str) -> &str {
     }
 }
 
-/// The word of a value that is written as one.
+/// The name of an enum value: its JSON string, or the `is` field of its JSON object.
 fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,9 +1,9 @@
-//! Traces and metrics of runs, by the OpenTelemetry conventions for generative AI: a fold of events into plain data, its
-//! OTLP/JSON form, and a queue that hands it to a port in the background. It opens no connection, looks at no clock and
-//! changes nothing global.
+//! Traces and metrics of runs, following the OpenTelemetry conventions for generative AI: a fold of events into plain
+//! data, its OTLP/JSON encoding, and a queue that sends it through a port in the background. This crate opens no
+//! connection, reads no clock and has no global state.
 //!
-//! A tour, in the order of one event: [`fold`] makes spans and points of it ([`span`], [`metric`]), with what was said
-//! only where that is wished for ([`content`]); [`otlp`] writes them down; [`export`] keeps them until they are sent.
+//! The path of one event: [`fold`] turns it into spans and points ([`span`], [`metric`]), with the content of messages
+//! only if that is enabled ([`content`]); [`otlp`] encodes them; [`export`] queues and sends them.
 
 pub mod content;
 pub mod export;
@@ -16,4 +16,4 @@ pub use export::{Exporter, Post, Signal};
 pub use fold::{Finished, Options, Spans, provider_name};
 pub use metric::{Meter, Point};
 pub use otlp::Resource;
-pub use span::{Kind, Span, SpanEvent, SpanId, Value};
+pub use span::{AttributeValue, Span, SpanEvent, SpanId, SpanKind};

@@ -1,9 +1,9 @@
-//! Measurements as plain data, and the sums of them that are sent. Sums are of what came since the last time (delta): a
-//! command that ends after a minute has no long life over which a total could grow.
+//! Measurements as plain data, and their sums, which are sent. A sum covers the time since the last request (delta
+//! temporality), because a command may end after a minute and a cumulative total would have to outlive it.
 
-use crate::span::{Attribute, Value};
+use crate::span::{Attribute, AttributeValue};
 
-/// Boundaries of counts of tokens, as the conventions give them.
+/// The histogram boundaries for token counts in the conventions.
 const TOKENS: &[f64] = &[
     1.0,
     4.0,
@@ -20,31 +20,31 @@ const TOKENS: &[f64] = &[
     16_777_216.0,
     67_108_864.0,
 ];
-/// Boundaries of times in seconds, as the conventions give them.
+/// The histogram boundaries for durations in seconds in the conventions.
 const SECONDS: &[f64] = &[
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
 
-/// Sums that are kept apart; what does not fit is counted as one that has no attributes.
+/// The maximum number of series; further ones are added to a single overflow series without attributes.
 const MAX_SERIES: usize = 1_000;
 
-/// What is measured.
+/// The quantities that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Tokens of one model call.
+    /// The tokens of one model call.
     Tokens,
-    /// Seconds of one operation.
+    /// The duration of one operation in seconds.
     Seconds,
-    /// Calls of tools.
+    /// The number of tool calls.
     Calls,
-    /// Calls that were not run because a rule or a person said no.
+    /// The number of tool calls that a rule or the user denied.
     Denials,
-    /// Money, in micro-USD.
+    /// The cost in micro-USD.
     Cost,
 }
 
 impl Measure {
-    /// All of them.
+    /// All quantities, in the order in which they are sent.
     pub const ALL: [Self; 5] = [
         Self::Tokens,
         Self::Seconds,
@@ -53,7 +53,7 @@ impl Measure {
         Self::Cost,
     ];
 
-    /// Its name.
+    /// The name of the metric.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Measure {
         }
     }
 
-    /// Its unit.
+    /// The unit of the metric.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Measure {
         }
     }
 
-    /// The boundaries of its histogram; none for a counter.
+    /// The boundaries of the histogram; `None` for a counter.
     #[must_use]
     pub fn bounds(self) -> Option<&'static [f64]> {
         match self {
@@ -87,57 +87,57 @@ impl Measure {
     }
 }
 
-/// One measurement.
+/// One measurement of a quantity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Of what.
+    /// The quantity that was measured.
     pub measure: Measure,
-    /// In milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     pub at: i64,
-    /// How much; never below zero.
+    /// The measured value, never negative.
     pub value: f64,
-    /// What it is told apart by.
+    /// The attributes, which decide the series that the value is added to.
     pub attributes: Vec<Attribute>,
 }
 
-/// The sum of measurements that are told apart by the same.
+/// The sum of the measurements of one quantity with the same attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Of what.
+    /// The quantity that was measured.
     pub measure: Measure,
-    /// What it is told apart by.
+    /// The attributes that all measurements have in common.
     pub attributes: Vec<Attribute>,
-    /// When the first was taken.
+    /// The time of the first measurement in milliseconds since 1970.
     pub start: i64,
-    /// When the last was taken.
+    /// The time of the last measurement in milliseconds since 1970.
     pub end: i64,
-    /// How many.
+    /// The number of measurements.
     pub count: u64,
-    /// All together.
+    /// The sum of all values.
     pub sum: f64,
-    /// The smallest.
+    /// The smallest value so far.
     pub min: f64,
-    /// The largest.
+    /// The largest value so far.
     pub max: f64,
-    /// How many in each bucket of a histogram.
+    /// The number of values in each bucket; empty for a counter.
     pub buckets: Vec<u64>,
 }
 
-/// Adds measurements up until they are sent.
+/// Sums measurements until they are sent.
 #[derive(Debug, Default)]
 pub struct Meter {
     series: Vec<Series>,
 }
 
 impl Meter {
-    /// One more.
+    /// Adds a measurement to its series.
     pub fn add(&mut self, mut point: Point) {
         let same = |one: &Series, point: &Point| {
             one.measure == point.measure && one.attributes == point.attributes
         };
         let mut at = self.series.iter().position(|one| same(one, &point));
         if at.is_none() && self.series.len() >= MAX_SERIES {
-            point.attributes = vec![("otel.metric.overflow", Value::Bool(true))];
+            point.attributes = vec![("otel.metric.overflow", AttributeValue::Bool(true))];
             at = self.series.iter().position(|one| same(one, &point));
         }
         let series = match at.and_then(|at| self.series.get_mut(at)) {
@@ -147,7 +147,7 @@ impl Meter {
         series.add(&point);
     }
 
-    /// What came since the last time.
+    /// Returns the series since the last call and starts new ones.
     pub fn take(&mut self) -> Vec<Series> {
         std::mem::take(&mut self.series)
     }
@@ -179,7 +179,7 @@ impl Series {
         self.min = self.min.min(point.value);
         self.max = self.max.max(point.value);
         let bounds = point.measure.bounds().unwrap_or_default();
-        // A value on a boundary belongs to the bucket below it.
+        // The boundaries are inclusive upper bounds.
         let bucket = bounds
             .iter()
             .position(|bound| point.value <= *bound)
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_on_a_boundary_belongs_below_it_and_sums_begin_anew() {
+    fn boundaries_are_inclusive_and_taking_starts_new_sums() {
         let mut meter = Meter::default();
         for value in [0.0, 1.0, 1.5, 4.0, 1e12] {
             meter.add(point(value, "m"));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_never_end_do_not_fill_the_memory() {
+    fn the_number_of_series_is_limited() {
         let mut meter = Meter::default();
         for n in 0..3 * MAX_SERIES {
             meter.add(point(1.0, &n.to_string()));

@@ -1,32 +1,32 @@
-//! OTLP in its JSON form: ids as hexadecimal digits, times as nanoseconds in texts, enumerations as numbers. It is
-//! written by hand because it is small: the crates for it bring a second encoder, and take no sums but their own.
+//! The JSON encoding of OTLP: ids as hexadecimal digits, times as strings of nanoseconds, enums as numbers. It is written
+//! by hand because it is small: the existing crates bring a second encoder and only accept sums that they computed.
 
 use serde_json::{Value as Json, json};
 
 use crate::metric::{Measure, Series};
-use crate::span::{Attribute, Kind, Span, Value};
+use crate::span::{Attribute, AttributeValue, Span, SpanKind};
 
-/// Who tells: what every batch says once.
+/// The attributes of the sender, which are part of every request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// `service.name`.
+    /// The value of `service.name`.
     pub service: String,
-    /// `service.version`.
+    /// The value of `service.version`.
     pub version: String,
-    /// `service.instance.id`; a session has one writer at a time.
+    /// The value of `service.instance.id`; a session has one writer at a time.
     pub instance: String,
 }
 
-/// Spans as a request of an exporter.
+/// A request with spans.
 #[must_use]
 pub fn traces(resource: &Resource, spans: &[Span]) -> Json {
     json!({ "resourceSpans": [{
-        "resource": about(resource),
+        "resource": resource_attributes(resource),
         "scopeSpans": [{ "scope": scope(resource), "spans": spans.iter().map(span).collect::<Vec<_>>() }],
     }] })
 }
 
-/// Sums as a request of an exporter.
+/// A request with sums and histograms.
 #[must_use]
 pub fn metrics(resource: &Resource, series: &[Series]) -> Json {
     let metrics: Vec<Json> = Measure::ALL
@@ -34,12 +34,12 @@ pub fn metrics(resource: &Resource, series: &[Series]) -> Json {
         .filter_map(|measure| metric(measure, series))
         .collect();
     json!({ "resourceMetrics": [{
-        "resource": about(resource),
+        "resource": resource_attributes(resource),
         "scopeMetrics": [{ "scope": scope(resource), "metrics": metrics }],
     }] })
 }
 
-/// What a collector took and threw away, from its answer to a request.
+/// A message about spans or points that the collector rejected although it accepted the request, from its response.
 #[must_use]
 pub fn rejected(answer: &[u8]) -> Option<String> {
     let answer: Json = serde_json::from_slice(answer).ok()?;
@@ -61,7 +61,7 @@ pub fn rejected(answer: &[u8]) -> Option<String> {
     ))
 }
 
-fn about(resource: &Resource) -> Json {
+fn resource_attributes(resource: &Resource) -> Json {
     json!({ "attributes": attributes(&[
         ("service.name", resource.service.as_str().into()),
         ("service.version", resource.version.as_str().into()),
@@ -75,8 +75,8 @@ fn scope(resource: &Resource) -> Json {
 
 fn span(span: &Span) -> Json {
     let kind = match span.kind {
-        Kind::Internal => 1,
-        Kind::Client => 3,
+        SpanKind::Internal => 1,
+        SpanKind::Client => 3,
     };
     let mut one = json!({
         "traceId": span.trace,
@@ -152,7 +152,7 @@ fn metric(measure: Measure, series: &[Series]) -> Option<Json> {
     Some(metric)
 }
 
-/// Sums are of what came since the last time.
+/// The temporality of sums that cover only the time since the last request.
 const DELTA: u8 = 1;
 
 fn attributes(all: &[Attribute]) -> Json {
@@ -161,12 +161,12 @@ fn attributes(all: &[Attribute]) -> Json {
         .collect()
 }
 
-fn any(value: &Value) -> Json {
+fn any(value: &AttributeValue) -> Json {
     match value {
-        Value::Text(text) => json!({ "stringValue": text }),
-        Value::Int(number) => json!({ "intValue": number.to_string() }),
-        Value::Bool(yes) => json!({ "boolValue": yes }),
-        Value::Texts(texts) => {
+        AttributeValue::Text(text) => json!({ "stringValue": text }),
+        AttributeValue::Int(number) => json!({ "intValue": number.to_string() }),
+        AttributeValue::Bool(yes) => json!({ "boolValue": yes }),
+        AttributeValue::Texts(texts) => {
             let values: Vec<Json> = texts
                 .iter()
                 .map(|text| json!({ "stringValue": text }))
@@ -176,7 +176,7 @@ fn any(value: &Value) -> Json {
     }
 }
 
-/// Times before 1970 are no times here.
+/// Nanoseconds since 1970 as a string; 0 for earlier times.
 fn nanos(millis: i64) -> String {
     (u128::try_from(millis).unwrap_or(0) * 1_000_000).to_string()
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_say_that_something_was_not_taken() {
+    fn rejected_items_are_found_in_the_response() {
         check("", None);
         check("{}", None);
         check(r#"{"partialSuccess":{}}"#, None);

@@ -1,73 +1,74 @@
-//! One span as plain data: what was done, from when to when, below which other span.
+//! A span as plain data: an operation with its times, its parent and its attributes.
 
 use std::fmt;
 
 use windlass_core::id::{RunId, SessionId, TraceId};
 
-/// Events of one span that are kept; what comes after them is counted.
+/// At most this many events of a span are kept; later ones are counted.
 pub const MAX_EVENTS: usize = 128;
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A text.
+pub enum AttributeValue {
+    /// A string, which may be empty.
     Text(String),
-    /// A whole number.
+    /// A signed 64-bit integer.
     Int(i64),
-    /// Yes or no.
+    /// Either true or false.
     Bool(bool),
-    /// A list of texts.
+    /// A list of strings.
     Texts(Vec<String>),
 }
 
-impl From<&str> for Value {
+impl From<&str> for AttributeValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for AttributeValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for AttributeValue {
     fn from(number: u64) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for AttributeValue {
     fn from(yes: bool) -> Self {
         Self::Bool(yes)
     }
 }
 
-/// A name and its value.
-pub type Attribute = (&'static str, Value);
+/// The name and the value of an attribute.
+pub type Attribute = (&'static str, AttributeValue);
 
-/// On which side of a call the span stands.
+/// Whether a span is a request to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Work inside of this process.
+pub enum SpanKind {
+    /// Work inside this process.
     Internal,
-    /// A request to another.
+    /// A request to another process.
     Client,
 }
 
-/// Eight bytes that name a span in its trace.
+/// The id of a span, unique in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(pub [u8; 8]);
 
 impl SpanId {
-    /// The span of a run: the same in every process that works on it, and when it is made from the log again.
+    /// The id of the span of a run. It is the same in every process that works on the run, and if the trace is created
+    /// from the log again.
     #[must_use]
     pub fn of_run(session: &SessionId, run: &RunId) -> Self {
         Self::of(session, run, 0)
     }
 
-    /// The span that begins with an event of a run.
+    /// The id of the span that begins with the event `seq` of a run.
     #[must_use]
     pub fn of(session: &SessionId, run: &RunId, seq: u64) -> Self {
         let mut hash = blake3::Hasher::new();
@@ -78,7 +79,7 @@ impl SpanId {
         hash.update(&seq.to_le_bytes());
         let mut id = [0; 8];
         id.copy_from_slice(&hash.finalize().as_bytes()[..8]);
-        // Nothing but zeros would mean no span at all.
+        // An id of zeros is invalid in OpenTelemetry.
         id[7] |= u8::from(id == [0; 8]);
         Self(id)
     }
@@ -90,7 +91,7 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// The trace of events as it is sent: their own when it has the form of one, else one that is made from it.
+/// The trace id that is sent: that of the events if it is a valid one, else a hash of it.
 #[must_use]
 pub fn trace_id(trace: &TraceId) -> String {
     let text = trace.as_str();
@@ -103,49 +104,49 @@ pub fn trace_id(trace: &TraceId) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
 }
 
-/// One thing that was done.
+/// One operation: a run, a model call, a tool call, a check or a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// 32 hexadecimal digits.
+    /// The trace id, 32 hexadecimal digits.
     pub trace: String,
-    /// Its own id.
+    /// The id of this span.
     pub id: SpanId,
-    /// The span it is a part of.
+    /// The id of the enclosing span.
     pub parent: Option<SpanId>,
-    /// What was done.
+    /// The operation, for example `execute_tool bash`.
     pub name: String,
-    /// On which side of a call.
-    pub kind: Kind,
-    /// In milliseconds since 1970.
+    /// Whether the span is a request to another process.
+    pub kind: SpanKind,
+    /// The start in milliseconds since 1970.
     pub start: i64,
-    /// Never before the start.
+    /// The end in milliseconds since 1970; never before the start.
     pub end: i64,
-    /// What is known about it.
+    /// The attributes, in the order in which they were set.
     pub attributes: Vec<Attribute>,
-    /// What happened on the way.
+    /// The first [`MAX_EVENTS`] events during the span.
     pub events: Vec<SpanEvent>,
-    /// What happened and is not told any more.
+    /// The number of events that were not kept.
     pub dropped_events: u32,
-    /// Why it failed, in a stable word.
+    /// The reason of a failure as a stable name; `None` on success.
     pub error: Option<String>,
-    /// Why it failed, in words; only where content may be told.
+    /// The reason of a failure in words; only if content is exported.
     pub detail: Option<String>,
 }
 
-/// Something that happened while a span was open.
+/// An event during a span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanEvent {
-    /// What.
+    /// The kind of event, for example `windlass.retry`.
     pub name: &'static str,
-    /// In milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     pub at: i64,
-    /// What is known about it.
+    /// The attributes of the event.
     pub attributes: Vec<Attribute>,
 }
 
 impl Span {
-    /// A span that ends where it starts, until it is closed.
-    pub(crate) fn new(trace: String, id: SpanId, name: String, kind: Kind, start: i64) -> Self {
+    /// A new span without attributes; its end is its start until it is closed.
+    pub(crate) fn new(trace: String, id: SpanId, name: String, kind: SpanKind, start: i64) -> Self {
         Self {
             trace,
             id,
@@ -162,20 +163,20 @@ impl Span {
         }
     }
 
-    /// One more attribute.
-    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+    /// Adds an attribute to the span.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<AttributeValue>) {
         self.attributes.push((name, value.into()));
     }
 
-    /// Something happened. Only so much of it is kept.
-    pub fn tell(&mut self, event: SpanEvent) {
+    /// Adds an event, or counts it if there are [`MAX_EVENTS`] already.
+    pub fn add_event(&mut self, event: SpanEvent) {
         match self.events.len() < MAX_EVENTS {
             true => self.events.push(event),
             false => self.dropped_events = self.dropped_events.saturating_add(1),
         }
     }
 
-    /// Ends it. A clock that was set back makes it short, never negative.
+    /// Ends the span. If the clock was set back, its duration is 0, never negative.
     pub fn close(&mut self, end: i64, error: Option<String>) {
         self.end = end.max(self.start);
         if let Some(error) = &error {
@@ -184,7 +185,7 @@ impl Span {
         self.error = error;
     }
 
-    /// About how many bytes it has when it is sent.
+    /// The approximate size of the encoded span in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let of = |attributes: &[Attribute]| {
@@ -203,7 +204,7 @@ impl Span {
     }
 }
 
-impl Value {
+impl AttributeValue {
     fn weight(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

@@ -1,5 +1,6 @@
-//! Bandit, a scanner for insecure Python, on the Python files of a change. It is not part of the program: a missing
-//! one is no verdict, and [`bandit_install`] says how it comes into an environment of its own.
+//! Runs Bandit, a scanner for insecure Python, on the Python files of a change. It is a separate program: if it is
+//! missing, the result is unverifiable. [`bandit_install`] returns the command that installs it into a virtual
+//! environment.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,25 +10,25 @@ use windlass_core::shell::quoted;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, Finished, ProcessEnd};
 
-use crate::base::{Check, Found, about};
+use crate::base::{CollectedFindings, ValidatorCheck, finding_about};
 use crate::command::{cut_short, not_started, proof, run};
 use crate::language::Language;
 use crate::syntax::one_line;
 
-/// The version that is installed on demand.
+/// The version that [`bandit_install`] installs.
 pub const BANDIT_VERSION: &str = "1.9.4";
-/// The most files of one look.
+/// At most this many files are scanned.
 const MAX_FILES: usize = 200;
-/// The most findings.
+/// At most this many findings are reported.
 const MAX_FINDINGS: usize = 40;
 
-/// Runs bandit.
+/// The check that runs Bandit.
 pub(crate) struct Bandit {
-    /// Where it is; `None` takes the one on the path.
+    /// The path of the program; `None` uses the one on `PATH`.
     pub(crate) program: Option<String>,
 }
 
-/// The settings that its verdict depends on.
+/// Globs of the settings that the verdict depends on.
 pub(crate) const SETTINGS: &[&str] = &[
     "**/.bandit",
     "**/bandit.yaml",
@@ -35,18 +36,18 @@ pub(crate) const SETTINGS: &[&str] = &[
     "setup.cfg",
 ];
 
-/// How a scanner comes onto this machine.
+/// Describes the installation of a scanner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallPlan {
-    /// The version.
+    /// The version that is installed.
     pub version: &'static str,
-    /// The command that installs it; it needs the network.
+    /// The command line that installs it; it needs the network.
     pub line: String,
-    /// Where it is afterwards.
+    /// The path of the installed program.
     pub program: String,
 }
 
-/// How bandit comes into an environment of its own in this folder, which the command makes.
+/// The installation of Bandit into a virtual environment in `folder`, which the command creates.
 #[must_use]
 pub fn bandit_install(folder: &str) -> InstallPlan {
     let folder = folder.trim_end_matches('/');
@@ -62,7 +63,7 @@ pub fn bandit_install(folder: &str) -> InstallPlan {
     }
 }
 
-impl Check for Bandit {
+impl ValidatorCheck for Bandit {
     async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
         let python = |change: &&FileChange| {
             change.change != Change::Deleted
@@ -81,7 +82,7 @@ impl Check for Bandit {
         if changes.len() > MAX_FILES && report.judgement == Judgement::Pass {
             let left = changes.len() - MAX_FILES;
             report = Report::unverifiable(format!(
-                "{left} of the changed Python files were not looked at"
+                "{left} of the changed Python files were not checked"
             ));
         }
         report.proof = proof(&line, &ended);
@@ -92,34 +93,34 @@ impl Check for Bandit {
     }
 }
 
-/// From medium on: what is low is mostly `assert` in tests. A mark in the file that silences it does not count, for
-/// the run may have written it; what was there before is left out by line.
+/// The command line. Severity starts at medium, as low is mostly `assert` in tests. `nosec` comments are ignored, because
+/// the run may have written them; issues that existed before the change are filtered by line.
 fn line(program: &str, changes: &[&FileChange]) -> String {
     let mut line = format!("{} -q -f json -ll --ignore-nosec", quoted(program));
     for change in changes.iter().take(MAX_FILES) {
         line.push(' ');
-        // A name that begins with a dash is no option.
+        // `./` keeps a file name that begins with a dash from being parsed as an option.
         line.push_str(&quoted(&format!("./{}", change.path)));
     }
     line
 }
 
 #[derive(Debug, Deserialize)]
-struct Said {
+struct BanditReport {
     #[serde(default)]
-    errors: Vec<Unread>,
+    errors: Vec<BanditReadError>,
     #[serde(default)]
-    results: Vec<Issue>,
+    results: Vec<BanditIssue>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Unread {
+struct BanditReadError {
     filename: String,
     reason: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Issue {
+struct BanditIssue {
     filename: String,
     line_number: u32,
     #[serde(default)]
@@ -133,8 +134,8 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
     if let Some(why) = cut_short("bandit", ended.end, time) {
         return Report::unverifiable(why);
     }
-    let gone = matches!(ended.end, ProcessEnd::Exited { code: 126 | 127 });
-    if gone || ended.output.contains("No module named bandit") {
+    let missing = matches!(ended.end, ProcessEnd::Exited { code: 126 | 127 });
+    if missing || ended.output.contains("No module named bandit") {
         let install = bandit_install("DIR").line;
         return Report::unverifiable(format!(
             "bandit is not installed; install it with `{install}`"
@@ -142,15 +143,15 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
     }
     let begins = ended.output.find('{').unwrap_or(ended.output.len());
     let objects = serde_json::Deserializer::from_str(&ended.output[begins..]);
-    let Some(Ok(said)) = objects.into_iter::<Said>().next() else {
+    let Some(Ok(output)) = objects.into_iter::<BanditReport>().next() else {
         let mut tail: Vec<char> = ended.output.chars().rev().take(300).collect();
         tail.reverse();
         let tail = one_line(&String::from_iter(tail));
-        return Report::unverifiable(format!("bandit gave no report that can be read: {tail}"));
+        return Report::unverifiable(format!("bandit gave no readable report: {tail}"));
     };
     let clean = |path: &str| path.trim_start_matches("./").to_owned();
-    let mut found = Found::new(MAX_FINDINGS);
-    found.wrong(said.results.into_iter().filter_map(|issue| {
+    let mut found = CollectedFindings::new(MAX_FINDINGS);
+    found.add_flaws(output.results.into_iter().filter_map(|issue| {
         let path = clean(&issue.filename);
         let added = changes
             .iter()
@@ -168,14 +169,14 @@ fn judge(ended: &Finished, changes: &[&FileChange], time: Duration) -> Report {
             ..Finding::whole(one_line(&message))
         })
     }));
-    found.unsure(said.errors.into_iter().map(|unread| {
+    found.add_unverified(output.errors.into_iter().map(|unread| {
         let why = format!("bandit could not read it: {}", one_line(&unread.reason));
-        about(&clean(&unread.filename), why)
+        finding_about(&clean(&unread.filename), why)
     }));
     found.report()
 }
 
-/// The lines that a change added, by its diff; `None` when there is none to go by.
+/// The numbers of the lines that a change added, from its diff; `None` if there is no diff.
 fn added_lines(change: &FileChange) -> Option<BTreeSet<u32>> {
     let mut lines = BTreeSet::new();
     let mut at = 0_u32;

@@ -16,7 +16,7 @@ const REPORT: &str = r#"{
 }"#;
 
 #[test]
-fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
+fn issues_are_findings_and_a_missing_scanner_is_unverifiable() {
     let check = |code: i32, output: &str, expect: &str| {
         let world = World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[]))
             .ending(ProcessEnd::Exited { code }, output);
@@ -47,12 +47,12 @@ fn issues_are_findings_and_a_missing_scanner_is_no_verdict() {
     check(
         2,
         "Traceback\n",
-        "unverifiable\nbandit gave no report that can be read: Traceback",
+        "unverifiable\nbandit gave no readable report: Traceback",
     );
     check(
         0,
         "{\"errors\":[",
-        "unverifiable\nbandit gave no report that can be read",
+        "unverifiable\nbandit gave no readable report",
     );
 }
 
@@ -64,7 +64,7 @@ fn a_change_without_python_runs_nothing() {
 }
 
 #[test]
-fn only_lines_that_the_change_added_count() {
+fn only_issues_in_added_lines_are_reported() {
     let check = |diff: &str, expect: &str| {
         let mut world =
             World::new(&[("a.py", b"x")], Some(&[])).ending(ProcessEnd::Exited { code: 1 }, REPORT);

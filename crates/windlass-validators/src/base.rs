@@ -1,5 +1,5 @@
-//! The base of every validator: a check is what one of them does, and everything else (name, time limit, judges, the
-//! walk over changed files, the verdict) is here once. Commands are in `command`.
+//! The code that all validators share: name, time limit, the paths that the verdict depends on, the loop over changed
+//! files, and the verdict. A validator itself only implements [`ValidatorCheck`]. Running commands is in `command`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use windlass_core::validator::{
 use windlass_core::workspace::{Change, FileChange};
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::judges::Judges;
 use crate::plan::{PlanKind, ValidatorPlan};
+use crate::verdict_inputs::VerdictInputs;
 
-/// What one kind of validator does.
-pub(crate) trait Check: Send + Sync + 'static {
-    /// Looks at what would land, for no longer than `time`.
+/// The part that differs between the kinds of validators.
+pub(crate) trait ValidatorCheck: Send + Sync + 'static {
+    /// Checks the changes that would land, for at most `time`.
     fn check(
         &self,
         ctx: &CheckCtx<'_>,
@@ -23,27 +23,27 @@ pub(crate) trait Check: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Report, ValidatorError>> + Send;
 }
 
-/// A check under the name and limits of a plan.
-pub(crate) fn planned(
+/// Makes a validator from a check, with the name and the limits of the plan.
+pub(crate) fn with_plan(
     plan: &ValidatorPlan,
-    judges: Judges,
-    check: impl Check,
+    judges: VerdictInputs,
+    check: impl ValidatorCheck,
 ) -> Arc<dyn Validator> {
     let plan = plan.clone();
-    Arc::new(Planned {
+    Arc::new(PlannedValidator {
         plan,
         judges,
         check,
     })
 }
 
-struct Planned<C> {
+struct PlannedValidator<C> {
     plan: ValidatorPlan,
-    judges: Judges,
+    judges: VerdictInputs,
     check: C,
 }
 
-impl<C: Check> Validator for Planned<C> {
+impl<C: ValidatorCheck> Validator for PlannedValidator<C> {
     fn name(&self) -> &str {
         &self.plan.name
     }
@@ -72,7 +72,7 @@ impl<C: Check> Validator for Planned<C> {
     }
 
     fn judges(&self, path: &str) -> bool {
-        self.judges.holds(path)
+        self.judges.contains(path)
     }
 
     fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
@@ -80,66 +80,66 @@ impl<C: Check> Validator for Planned<C> {
     }
 }
 
-/// What was found so far: what is wrong, and what could not be looked at. Bounded.
-pub(crate) struct Found {
-    wrong: Vec<Finding>,
-    unsure: Vec<Finding>,
+/// The findings so far: flaws, and files that could not be checked. At most `max` of each are kept.
+pub(crate) struct CollectedFindings {
+    flaws: Vec<Finding>,
+    unverified: Vec<Finding>,
     max: usize,
 }
 
-impl Found {
+impl CollectedFindings {
     pub(crate) fn new(max: usize) -> Self {
         Self {
-            wrong: Vec::new(),
-            unsure: Vec::new(),
+            flaws: Vec::new(),
+            unverified: Vec::new(),
             max,
         }
     }
 
-    pub(crate) fn wrong(&mut self, findings: impl IntoIterator<Item = Finding>) {
-        let room = self.max - self.wrong.len();
-        self.wrong.extend(findings.into_iter().take(room));
+    pub(crate) fn add_flaws(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        let free = self.max - self.flaws.len();
+        self.flaws.extend(findings.into_iter().take(free));
     }
 
-    pub(crate) fn unsure(&mut self, findings: impl IntoIterator<Item = Finding>) {
-        let room = self.max - self.unsure.len();
-        self.unsure.extend(findings.into_iter().take(room));
+    pub(crate) fn add_unverified(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        let free = self.max - self.unverified.len();
+        self.unverified.extend(findings.into_iter().take(free));
     }
 
-    /// Anything wrong is a fail; otherwise anything that could not be looked at is no verdict.
+    /// Any flaw is a fail; otherwise any file that could not be checked makes the result unverifiable.
     pub(crate) fn report(mut self) -> Report {
-        let judgement = match (self.wrong.is_empty(), self.unsure.is_empty()) {
+        let judgement = match (self.flaws.is_empty(), self.unverified.is_empty()) {
             (false, _) => Judgement::Fail,
             (true, false) => Judgement::Unverifiable,
             (true, true) => Judgement::Pass,
         };
-        self.wrong.append(&mut self.unsure);
-        self.wrong.truncate(self.max);
-        Report::new(judgement, self.wrong)
+        self.flaws.append(&mut self.unverified);
+        self.flaws.truncate(self.max);
+        Report::new(judgement, self.flaws)
     }
 }
 
 /// A finding about a file as a whole.
-pub(crate) fn about(path: &str, message: impl Into<String>) -> Finding {
+pub(crate) fn finding_about(path: &str, message: impl Into<String>) -> Finding {
     Finding {
         path: path.to_owned(),
         ..Finding::whole(message)
     }
 }
 
-/// Looks at each changed file that is still there, on a thread that may block, until the time is over. The proof is our
-/// own version.
+/// Calls `look` for each changed file that still exists, on a blocking thread, until the time limit. The proof in the
+/// report is the version of this crate.
 pub(crate) async fn each_file(
     ctx: &CheckCtx<'_>,
     time: Duration,
     max_findings: usize,
-    look: impl FnMut(&FileChange, &mut Found) + Send + 'static,
+    look: impl FnMut(&FileChange, &mut CollectedFindings) + Send + 'static,
 ) -> Result<Report, ValidatorError> {
     let (changes, cancel) = (ctx.changes.to_vec(), ctx.cancel.clone());
     tokio::task::spawn_blocking(move || {
-        let mut found = Found::new(max_findings);
+        let mut found = CollectedFindings::new(max_findings);
         if let Some((path, why)) = look_until(&changes, &cancel, time, &mut found, look) {
-            found.unsure([Finding::whole(format!("{why} before {path} was looked at"))]);
+            found.add_unverified([Finding::whole(format!("{why} before {path} was checked"))]);
         }
         let proof = Proof {
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -154,24 +154,25 @@ pub(crate) async fn each_file(
     .map_err(|err| ValidatorError(format!("the check failed: {err}")))
 }
 
-/// The first file that was not looked at, and why. Enough findings are no reason.
+/// Returns the first file that was not checked and the reason, or `None` if all were checked or the limit of findings was
+/// reached.
 fn look_until<'a>(
     changes: &'a [FileChange],
     cancel: &CancellationToken,
     time: Duration,
-    found: &mut Found,
-    mut look: impl FnMut(&FileChange, &mut Found),
+    found: &mut CollectedFindings,
+    mut look: impl FnMut(&FileChange, &mut CollectedFindings),
 ) -> Option<(&'a str, &'static str)> {
     let started = Instant::now();
     let there = |change: &&FileChange| change.change != Change::Deleted;
     for change in changes.iter().filter(there) {
         if cancel.is_cancelled() {
-            return Some((&change.path, "it was stopped"));
+            return Some((&change.path, "it was cancelled"));
         }
         if started.elapsed() > time {
-            return Some((&change.path, "its time was over"));
+            return Some((&change.path, "it timed out"));
         }
-        if found.wrong.len() == found.max {
+        if found.flaws.len() == found.max {
             return None;
         }
         look(change, found);

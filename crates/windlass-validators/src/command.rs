@@ -1,24 +1,24 @@
-//! A command of the project as a validator: exit code 0 is a pass, and what it wrote becomes findings. It runs inside
-//! the sandbox of the run, on the tree that would land.
+//! Runs a command of the project as a validator: exit code 0 is a pass, and the output is turned into findings. The
+//! command runs inside the sandbox of the run, on the tree that would land.
 
 use std::time::Duration;
 
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Proof, Report, ValidatorError};
 use windlass_core::workspace::{Command, Finished, ProcessEnd, ProcessError, Watch};
 
-use crate::base::Check;
+use crate::base::ValidatorCheck;
 use crate::output;
 
-/// What is kept of an output, from its beginning and its end together.
+/// The number of bytes kept of an output, half from its start and half from its end.
 pub(crate) const KEEP: usize = 200 << 10;
 
-/// Runs a command line and judges by its end.
+/// Runs a command line and takes its exit status as the verdict.
 pub(crate) struct CommandCheck {
-    /// The line, for the shell of the run.
+    /// The command line, for the shell.
     pub(crate) line: String,
 }
 
-impl Check for CommandCheck {
+impl ValidatorCheck for CommandCheck {
     async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
         let root = ctx.files.root().to_string_lossy();
         Ok(match run(ctx, &self.line, None, time).await {
@@ -28,7 +28,7 @@ impl Check for CommandCheck {
     }
 }
 
-/// Runs a line to its end in the workspace.
+/// Runs a command line in the root of the workspace until it exits or times out.
 pub(crate) async fn run(
     ctx: &CheckCtx<'_>,
     line: &str,
@@ -51,12 +51,12 @@ pub(crate) async fn run(
     ctx.processes.run(command, watch).await
 }
 
-/// A command that was not run says nothing.
+/// The report for a command that could not be started: unverifiable.
 pub(crate) fn not_started(line: &str, err: &ProcessError) -> Report {
     Report::unverifiable(format!("`{line}` could not be started: {err}"))
 }
 
-/// How a line ended, as evidence.
+/// The command, its exit code and the hash of its output, as evidence in the report.
 pub(crate) fn proof(line: &str, ended: &Finished) -> Proof {
     let exit = match ended.end {
         ProcessEnd::Exited { code } => Some(code),
@@ -72,20 +72,20 @@ pub(crate) fn proof(line: &str, ended: &Finished) -> Proof {
     }
 }
 
-/// Why a line that was ended said nothing; `None` when it came to its own end.
+/// The reason why a command gave no verdict if it timed out or was cancelled; `None` if it exited by itself.
 pub(crate) fn cut_short(line: &str, end: ProcessEnd, time: Duration) -> Option<String> {
     match end {
         ProcessEnd::TimedOut => Some(format!(
-            "`{line}` took longer than {} s and was ended",
+            "`{line}` took longer than {} s and was killed",
             time.as_secs()
         )),
-        ProcessEnd::Cancelled => Some(format!("`{line}` was stopped before it ended")),
+        ProcessEnd::Cancelled => Some(format!("`{line}` was cancelled before it exited")),
         ProcessEnd::Exited { .. } | ProcessEnd::Signalled { .. } => None,
     }
 }
 
 fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
-    // What failed comes last.
+    // The failure itself is the last finding.
     let failed = |what: String| {
         let mut findings = output::findings(&ended.output, root);
         findings.truncate(output::MAX_FINDINGS - 1);
@@ -105,7 +105,7 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
             None => failed(format!("`{line}` failed with exit code {code}")),
         },
         ProcessEnd::Signalled { signal } => {
-            failed(format!("`{line}` was ended by signal {signal}"))
+            failed(format!("`{line}` was killed by signal {signal}"))
         }
     };
     if judgement != Judgement::Pass && !ended.refused.is_empty() {
@@ -120,24 +120,24 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
     }
 }
 
-/// What a command needs that is not here, with what to do; `None` when it ran.
+/// If the command failed because a program or module is missing, a message that says so and how to install it.
 fn missing(line: &str, code: i32, text: &str) -> Option<String> {
     let last = |what: &str| text.lines().rev().take(40).any(|line| line.contains(what));
     if matches!(code, 126 | 127) {
-        let said = text
+        let message = text
             .lines()
             .rev()
             .find(|line| line.contains("not found") || line.contains("denied"));
-        let said = said
-            .map(|said| format!(" ({})", crate::syntax::one_line(said)))
+        let message = message
+            .map(|message| format!(" ({})", crate::syntax::one_line(message)))
             .unwrap_or_default();
         return Some(format!(
-            "`{line}` could not be run{said}: {}",
+            "`{line}` could not be run{message}: {}",
             install(line)
         ));
     }
     if let Some(module) = text.lines().rev().take(40).find_map(no_module) {
-        // Only what the line itself asks for; a module that the project lacks is a failure of the project.
+        // Only a module that the command line itself names. Any other missing module is an error of the project.
         if line.split_whitespace().any(|word| word == module) {
             return Some(format!(
                 "`{line}` needs the Python module `{module}`, which is not installed: {}",
@@ -156,7 +156,7 @@ fn missing(line: &str, code: i32, text: &str) -> Option<String> {
     None
 }
 
-/// `No module named pytest`, as the interpreter says it of `-m`.
+/// The module name in `No module named pytest`, the message of the interpreter for `python -m pytest`.
 fn no_module(line: &str) -> Option<&str> {
     let (before, name) = line.rsplit_once("No module named ")?;
     before
@@ -165,7 +165,7 @@ fn no_module(line: &str) -> Option<&str> {
         .then(|| name.trim().trim_matches('\''))
 }
 
-/// How the program of a line comes onto a machine.
+/// A hint for installing the program of a command line.
 fn install(line: &str) -> String {
     let known: &[(&str, &str)] = &[
         ("pytest", "install it with `python3 -m pip install pytest`"),
@@ -214,7 +214,7 @@ fn install(line: &str) -> String {
         .find(|(program, _)| words.contains(program))
         .map(|(_, hint)| (*hint).to_owned());
     hint.unwrap_or_else(|| {
-        "install what it runs, or change the command of this validator".to_owned()
+        "install the program, or change the command of this validator".to_owned()
     })
 }
 

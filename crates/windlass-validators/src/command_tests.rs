@@ -16,7 +16,7 @@ fn check(line: &str, end: ProcessEnd, output: &str, expect: &str) {
 }
 
 #[test]
-fn the_end_of_a_command_is_its_verdict() {
+fn the_exit_status_of_a_command_is_its_verdict() {
     check("make t", Exited { code: 0 }, "warning: x\n", "pass");
     check(
         "make t",
@@ -34,24 +34,24 @@ fn the_end_of_a_command_is_its_verdict() {
         "make t",
         Signalled { signal: 11 },
         "",
-        "fail\n`make t` was ended by signal 11",
+        "fail\n`make t` was killed by signal 11",
     );
     check(
         "make t",
         TimedOut,
         "half\n",
-        "unverifiable\n`make t` took longer than 60 s and was ended\nhalf",
+        "unverifiable\n`make t` took longer than 60 s and was killed\nhalf",
     );
     check(
         "make t",
         Cancelled,
         "",
-        "unverifiable\n`make t` was stopped before it ended",
+        "unverifiable\n`make t` was cancelled before it exited",
     );
 }
 
 #[test]
-fn what_is_missing_is_no_verdict_and_says_what_to_install() {
+fn a_missing_program_is_unverifiable_and_gets_an_install_hint() {
     check(
         "go test ./...",
         Exited { code: 127 },
@@ -62,7 +62,7 @@ fn what_is_missing_is_no_verdict_and_says_what_to_install() {
         "./own",
         Exited { code: 126 },
         "",
-        "unverifiable\n`./own` could not be run: install what it runs, or change the command of this validator",
+        "unverifiable\n`./own` could not be run: install the program, or change the command of this validator",
     );
     check(
         "python3 -m pytest -q",
@@ -77,7 +77,7 @@ fn what_is_missing_is_no_verdict_and_says_what_to_install() {
         "",
         "unverifiable\n`python3 -m pytest -q` found no tests to run",
     );
-    // A module that the project lacks is the project's failure.
+    // A missing module of the project itself is a failure.
     check(
         "python3 -m pytest -q",
         Exited { code: 2 },
@@ -92,7 +92,7 @@ fn what_is_missing_is_no_verdict_and_says_what_to_install() {
 }
 
 #[test]
-fn it_runs_in_the_workspace_with_bounds_and_leaves_proof() {
+fn a_command_runs_in_the_workspace_with_limits_and_leaves_proof() {
     let world = World::new(&[], None).ending(Exited { code: 0 }, "fine\n");
     let report = world.look(&command("make t"));
     let ran = world.ran();

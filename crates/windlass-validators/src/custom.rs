@@ -1,5 +1,5 @@
-//! A validator that somebody else wrote: a command that is told the changes as JSON and answers with a verdict as
-//! JSON. What does not keep to that is no verdict, and never a pass.
+//! A validator program that the user provides: a command that reads the changes as JSON and answers with a verdict as
+//! JSON. An answer that violates this contract is unverifiable, never a pass.
 
 use std::time::Duration;
 
@@ -7,55 +7,55 @@ use serde::{Deserialize, Serialize};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, ValidatorError};
 use windlass_core::workspace::{Change, Finished, ProcessEnd};
 
-use crate::base::Check;
+use crate::base::ValidatorCheck;
 use crate::command::{cut_short, not_started, proof, run};
 use crate::output::without_escapes;
 
-/// The most findings.
+/// At most this many findings are kept.
 const MAX_FINDINGS: usize = 200;
-/// How many lines are tried as the beginning of an answer.
+/// At most this many lines are tried as the start of the JSON answer.
 const MAX_TRIES: usize = 2_000;
 
-/// Runs a command that keeps to the contract.
-pub(crate) struct Custom {
-    /// The command line.
+/// Runs a validator program.
+pub(crate) struct CustomCheck {
+    /// The command line, for the shell.
     pub(crate) line: String,
 }
 
-/// What the command is told.
+/// The JSON object that the command reads from stdin.
 #[derive(Debug, Serialize)]
-struct Asked<'a> {
+struct CustomRequest<'a> {
     root: &'a str,
-    changes: Vec<AskedChange<'a>>,
+    changes: Vec<RequestedChange<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct AskedChange<'a> {
+struct RequestedChange<'a> {
     path: &'a str,
     change: &'a Change,
 }
 
-/// What it answers.
+/// The JSON object that the command writes to stdout.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct CustomAnswer {
     verdict: String,
     #[serde(default)]
     findings: Vec<Finding>,
 }
 
-impl Check for Custom {
+impl ValidatorCheck for CustomCheck {
     async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
         let root = ctx.files.root().to_string_lossy();
-        let changes = ctx.changes.iter().map(|change| AskedChange {
+        let changes = ctx.changes.iter().map(|change| RequestedChange {
             path: &change.path,
             change: &change.change,
         });
-        let asked = Asked {
+        let request = CustomRequest {
             root: &root,
             changes: changes.collect(),
         };
         let mut input =
-            serde_json::to_vec(&asked).map_err(|err| ValidatorError(err.to_string()))?;
+            serde_json::to_vec(&request).map_err(|err| ValidatorError(err.to_string()))?;
         input.push(b'\n');
         Ok(match run(ctx, &self.line, Some(input), time).await {
             Ok(ended) => Report {
@@ -72,8 +72,8 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
         return Report::unverifiable(why);
     }
     let (judgement, answer) = match verdict(ended) {
-        Ok(said) => said,
-        Err(why) => return broken(line, &why, ended),
+        Ok(verdict) => verdict,
+        Err(why) => return contract_violation(line, &why, ended),
     };
     let mut findings: Vec<_> = answer
         .findings
@@ -83,28 +83,28 @@ fn judge(line: &str, ended: &Finished, time: Duration, root: &str) -> Report {
         .collect();
     if findings.is_empty() && judgement != Judgement::Pass {
         findings.push(Finding::whole(format!(
-            "`{line}` said {} and did not say why",
+            "`{line}` answered `{}` without a finding that says why",
             answer.verdict
         )));
     }
     Report::new(judgement, findings)
 }
 
-/// What it said, or how it failed to keep to the contract.
-fn verdict(ended: &Finished) -> Result<(Judgement, Answer), String> {
+/// The verdict of the command, or the way in which it violated the contract.
+fn verdict(ended: &Finished) -> Result<(Judgement, CustomAnswer), String> {
     let code = match ended.end {
         ProcessEnd::Exited { code: 126 | 127 } => return Err("could not be run".to_owned()),
         ProcessEnd::Exited { code } => code,
-        ProcessEnd::Signalled { signal } => return Err(format!("was ended by signal {signal}")),
-        ProcessEnd::TimedOut | ProcessEnd::Cancelled => return Err("was ended".to_owned()),
+        ProcessEnd::Signalled { signal } => return Err(format!("was killed by signal {signal}")),
+        ProcessEnd::TimedOut | ProcessEnd::Cancelled => return Err("was killed".to_owned()),
     };
-    let said = last_object(&without_escapes(&ended.output))
+    let object = last_object(&without_escapes(&ended.output))
         .ok_or_else(|| format!("gave no JSON object as its answer (exit code {code})"))?;
-    let answer: Answer = serde_json::from_value(said)
-        .map_err(|err| format!("gave an answer that does not keep to the contract: {err}"))?;
+    let answer: CustomAnswer = serde_json::from_value(object)
+        .map_err(|err| format!("gave an answer that violates the contract: {err}"))?;
     let judgement = match answer.verdict.as_str() {
         "pass" if code != 0 => {
-            let why = format!("said pass and ended with exit code {code}: that is no verdict");
+            let why = format!("answered `pass` but exited with code {code}");
             return Err(why);
         }
         "pass" => Judgement::Pass,
@@ -127,14 +127,14 @@ fn finding(found: Finding, root: &str) -> Finding {
     Finding {
         path,
         message,
-        // Only a look at the tree of before can say that.
+        // The program cannot decide this: it does not see the tree before the change.
         preexisting: false,
         ..found
     }
 }
 
-/// It did not keep to the contract; what it wrote last may say why.
-fn broken(line: &str, what: &str, ended: &Finished) -> Report {
+/// The report for a command that violated the contract, with the last lines of its output, which may explain why.
+fn contract_violation(line: &str, what: &str, ended: &Finished) -> Report {
     let text = without_escapes(&ended.output);
     let lines = text.lines().rev().filter(|line| !line.trim().is_empty());
     let mut tail: Vec<_> = lines.take(5).collect();
@@ -149,7 +149,7 @@ fn broken(line: &str, what: &str, ended: &Finished) -> Report {
     Report::unverifiable(format!("`{line}` {what}{tail}"))
 }
 
-/// The last object that begins a line.
+/// The last JSON object that starts at the beginning of a line.
 fn last_object(text: &str) -> Option<serde_json::Value> {
     let mut last = None;
     let mut at = 0;

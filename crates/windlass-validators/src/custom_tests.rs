@@ -5,8 +5,8 @@ use windlass_core::workspace::ProcessEnd::{self, Exited, Signalled, TimedOut};
 use super::*;
 use crate::testing::{World, text};
 
-fn custom() -> Custom {
-    Custom {
+fn custom() -> CustomCheck {
+    CustomCheck {
         line: "sh own.sh".into(),
     }
 }
@@ -18,7 +18,7 @@ fn check(end: ProcessEnd, output: &str, expect: &str) {
 }
 
 #[test]
-fn an_answer_that_keeps_to_the_contract_is_the_verdict() {
+fn an_answer_that_follows_the_contract_is_the_verdict() {
     let fine = Exited { code: 0 };
     check(fine, "{\"verdict\":\"pass\"}\n", "pass");
     check(
@@ -32,7 +32,7 @@ fn an_answer_that_keeps_to_the_contract_is_the_verdict() {
     check(
         fine,
         "{\"verdict\":\"fail\"}",
-        "fail\n`sh own.sh` said fail and did not say why",
+        "fail\n`sh own.sh` answered `fail` without a finding that says why",
     );
     check(
         fine,
@@ -42,7 +42,7 @@ fn an_answer_that_keeps_to_the_contract_is_the_verdict() {
 }
 
 #[test]
-fn anything_else_is_no_verdict() {
+fn any_other_answer_is_unverifiable() {
     let fine = Exited { code: 0 };
     for (end, output, expect) in [
         (fine, "", "gave no JSON object as its answer (exit code 0)"),
@@ -55,7 +55,7 @@ fn anything_else_is_no_verdict() {
         (
             fine,
             "{\"ok\":true}",
-            "does not keep to the contract: missing field `verdict`",
+            "violates the contract: missing field `verdict`",
         ),
         (
             fine,
@@ -65,12 +65,12 @@ fn anything_else_is_no_verdict() {
         (
             fine,
             "{\"verdict\":\"pass\",\"findings\":[{\"line\":1}]}",
-            "does not keep to the contract",
+            "violates the contract",
         ),
         (
             Exited { code: 3 },
             "{\"verdict\":\"pass\"}",
-            "said pass and ended with exit code 3",
+            "answered `pass` but exited with code 3",
         ),
         (
             Exited { code: 127 },
@@ -80,7 +80,7 @@ fn anything_else_is_no_verdict() {
         (
             Signalled { signal: 9 },
             "{\"verdict\":\"pass\"}",
-            "was ended by signal 9",
+            "was killed by signal 9",
         ),
         (TimedOut, "{\"verdict\":\"pass\"}", "took longer than 60 s"),
     ] {
@@ -91,20 +91,20 @@ fn anything_else_is_no_verdict() {
             "{output}: {said}"
         );
     }
-    // Many beginnings of an answer cost little time.
+    // Many lines that look like the start of an answer take little time.
     let world = World::new(&[], None).ending(fine, &"{\"a\":\n".repeat(30_000));
     assert!(text(&world.look(&custom())).contains("gave no JSON object"));
 }
 
 #[test]
-fn it_is_told_the_root_and_the_changes() {
+fn the_command_gets_the_root_and_the_changes() {
     let world = World::new(&[("a.py", b"x")], Some(&[]))
         .ending(Exited { code: 0 }, "{\"verdict\":\"pass\"}");
     let report = world.look(&custom());
     let input = world.ran()[0].input.clone().unwrap();
-    let asked: serde_json::Value = serde_json::from_slice(&input).unwrap();
+    let request: serde_json::Value = serde_json::from_slice(&input).unwrap();
     assert_eq!(
-        asked,
+        request,
         serde_json::json!({ "root": "/w", "changes": [{ "path": "a.py", "change": "created" }] })
     );
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Finds the commands by which a project builds, tests and lints itself, from the files at its root. It only looks;
-//! whoever calls gives it the tree as it was before the run, so that no run chooses its own judge.
+//! Finds the build, test and lint commands of a project from the files at its root. It runs nothing. The caller passes the
+//! tree as it was before the run, so that a run cannot choose the checks that judge it.
 
 mod scripts;
 
@@ -10,27 +10,27 @@ use windlass_core::workspace::Files;
 
 use crate::plan::{Purpose, ValidatorPlan};
 
-/// What is read of a file that says how a project is built.
+/// A larger settings file of a project is not read.
 const MAX_SETTINGS: u64 = 1 << 20;
-/// How long a detected command may take.
+/// The time limit of a detected command.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What can be seen of a project.
-pub trait Look {
-    /// Whether a file or a folder is there.
+/// Read access to the files of a project.
+pub trait ProjectFiles {
+    /// Whether a file or a directory exists.
     fn exists(&self, path: &str) -> bool;
-    /// The text of a file.
+    /// The text of a file, if it can be read.
     fn read(&self, path: &str) -> Option<String>;
-    /// The names at the root, for tools whose file can have any name. Nothing when that cannot be told.
+    /// The names at the root, for tools whose file can have any name. Empty if they are not known.
     fn top(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Looks through the files of a workspace, as long as nothing in it has changed.
+/// The project in a workspace. Use it only before the run has changed anything.
 pub struct LookAt<'a>(pub &'a dyn Files);
 
-impl Look for LookAt<'_> {
+impl ProjectFiles for LookAt<'_> {
     fn exists(&self, path: &str) -> bool {
         self.0.stat(path).is_ok()
     }
@@ -47,33 +47,33 @@ impl Look for LookAt<'_> {
     }
 }
 
-/// The commands of a project, those that build first, those that lint last. Builds and tests block, lints advise.
+/// The commands of a project: builds first, then tests, then linters. Builds and tests block landing, linters do not.
 #[must_use]
-pub fn detect(look: &dyn Look) -> Vec<ValidatorPlan> {
-    let mut found = Found {
+pub fn detect(look: &dyn ProjectFiles) -> Vec<ValidatorPlan> {
+    let mut detector = CommandDetector {
         look,
         commands: Vec::new(),
     };
-    found.cargo();
-    found.node();
-    found.deno();
-    found.python();
-    found.go();
-    found.jvm();
-    found.dotnet();
-    found.elixir();
-    found.ruby();
-    found.php();
-    // They mostly call what was found above, so they speak only where nothing did.
-    found.recipes("make", &["GNUmakefile", "makefile", "Makefile"]);
-    found.recipes("just", &["justfile", "Justfile", ".justfile"]);
-    let mut plans: Vec<_> = found.commands.into_iter().map(plan).collect();
+    detector.cargo();
+    detector.node();
+    detector.deno();
+    detector.python();
+    detector.go();
+    detector.jvm();
+    detector.dotnet();
+    detector.elixir();
+    detector.ruby();
+    detector.php();
+    // These mostly call the commands found above, so they are used only for a purpose that has no command yet.
+    detector.recipes("make", &["GNUmakefile", "makefile", "Makefile"]);
+    detector.recipes("just", &["justfile", "Justfile", ".justfile"]);
+    let mut plans: Vec<_> = detector.commands.into_iter().map(plan).collect();
     plans.sort_by_key(|plan| plan.purpose);
     plans
 }
 
-struct Found<'a> {
-    look: &'a dyn Look,
+struct CommandDetector<'a> {
+    look: &'a dyn ProjectFiles,
     commands: Vec<(String, Purpose, String)>,
 }
 
@@ -87,7 +87,7 @@ fn plan((name, purpose, line): (String, Purpose, String)) -> ValidatorPlan {
     }
 }
 
-impl Found<'_> {
+impl CommandDetector<'_> {
     fn add(&mut self, name: &str, purpose: Purpose, line: impl Into<String>) {
         self.commands.push((name.to_owned(), purpose, line.into()));
     }
@@ -112,7 +112,7 @@ impl Found<'_> {
         paths.iter().any(|path| self.look.exists(path))
     }
 
-    /// The first word where this path is there, else the second.
+    /// Returns `there` if the path exists, else `otherwise`.
     fn either(&self, path: &str, there: &'static str, otherwise: &'static str) -> &'static str {
         if self.look.exists(path) {
             there
@@ -172,7 +172,7 @@ impl Found<'_> {
             if text.is_empty() || text.contains("no test specified") {
                 continue;
             }
-            // Runners that watch files end after one round there.
+            // With `CI` set, test runners that would watch files exit after one round.
             let once = match purpose {
                 Purpose::Test => "CI=true ",
                 Purpose::Build | Purpose::Lint => "",
@@ -189,7 +189,7 @@ impl Found<'_> {
         else {
             return;
         };
-        // Comments do not matter for one name.
+        // A file with comments does not parse as JSON, so its own task is not found and `deno test` is used.
         let own = self.text(path).contains("\"test\":");
         let test = if own && self.json(path)["tasks"]["test"].is_string() {
             "deno task test"
@@ -225,14 +225,15 @@ impl Found<'_> {
             || tox.contains("[pytest]")
             || setup.contains("[tool:pytest]");
         let folder = self.any(&["tests", "test"]);
-        let says = [
+        let settings = [
             tox.as_str(),
             &setup,
             &self.text("Makefile"),
             &self.text("pyproject.toml"),
         ]
         .join("\n");
-        if configured || (folder && (says.contains("pytest") || !says.contains("unittest"))) {
+        if configured || (folder && (settings.contains("pytest") || !settings.contains("unittest")))
+        {
             self.test("pytest", format!("{python} -m pytest -q"));
         } else if self.look.exists("manage.py") {
             self.test("django-test", format!("{python} manage.py test"));
@@ -264,7 +265,7 @@ impl Found<'_> {
 
     fn jvm(&mut self) {
         if self.look.exists("pom.xml") {
-            // The wrapper may have lost its mode on the way.
+            // The wrapper script may not be executable, so it is run with `sh`.
             let maven = self.either("mvnw", "sh ./mvnw", "mvn");
             self.build("maven-compile", format!("{maven} -q -B test-compile"));
             self.test("maven-test", format!("{maven} -q -B test"));

@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::plan::PlanKind;
 
-struct Tree(BTreeMap<&'static str, &'static str>);
+struct ProjectTree(BTreeMap<&'static str, &'static str>);
 
-impl Look for Tree {
+impl ProjectFiles for ProjectTree {
     fn exists(&self, path: &str) -> bool {
         self.0
             .keys()
@@ -23,10 +23,10 @@ impl Look for Tree {
     }
 }
 
-/// `!` stands behind what blocks.
+/// In `expect`, `!` after the name marks a blocking command.
 #[track_caller]
 fn check(files: &[(&'static str, &'static str)], expect: &[&str]) {
-    let found: Vec<_> = detect(&Tree(files.iter().copied().collect()))
+    let found: Vec<_> = detect(&ProjectTree(files.iter().copied().collect()))
         .into_iter()
         .map(|plan| {
             let PlanKind::Command { line } = plan.kind else {
@@ -124,7 +124,7 @@ fn each_kind_of_project_has_its_commands() {
 }
 
 #[test]
-fn scripts_of_a_package_run_by_its_own_manager() {
+fn scripts_run_with_the_package_manager_of_the_project() {
     let scripts = r#"{"scripts":{"test":"jest","lint":"eslint .","build":"tsc","dev":"vite"}}"#;
     for (lock, manager) in [
         ("package-lock.json", "npm"),
@@ -133,7 +133,7 @@ fn scripts_of_a_package_run_by_its_own_manager() {
         ("bun.lock", "bun"),
         ("x", "npm"),
     ] {
-        let found = detect(&Tree(
+        let found = detect(&ProjectTree(
             [("package.json", scripts), (lock, "")]
                 .into_iter()
                 .collect(),
@@ -159,7 +159,7 @@ fn scripts_of_a_package_run_by_its_own_manager() {
 }
 
 #[test]
-fn python_projects_say_it_in_many_places() {
+fn python_test_runners_are_found_in_many_files() {
     let pytest = &["pytest!: python3 -m pytest -q"];
     check(&[("pytest.ini", "")], pytest);
     check(
@@ -194,7 +194,7 @@ fn python_projects_say_it_in_many_places() {
 }
 
 #[test]
-fn make_and_just_speak_where_nobody_else_does() {
+fn make_and_just_are_used_only_without_another_command() {
     check(
         &[("Makefile", "CC := gcc\ntest: all\n\t./t\nlint:\n\tx\n")],
         &["make-test!: make test", "make-lint: make lint"],

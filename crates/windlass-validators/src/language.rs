@@ -1,57 +1,57 @@
-//! Which language a file is written in, by its name and, for a script without an extension, by its first line.
-//! Knows names only; it never looks inside a file for more than that line.
+//! Detects the language of a file from its name or, for a script without an extension, from its first line. Nothing else
+//! of the content is used.
 
 use std::fmt;
 
 /// A language that can be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
-    /// Python source; stubs too.
+    /// Python source files and stubs (`.pyi`).
     Python,
-    /// JavaScript, JSX included.
+    /// JavaScript, with JSX where the file name or the project allows it.
     JavaScript,
-    /// TypeScript.
+    /// TypeScript without JSX, including declaration files (`.d.ts`).
     TypeScript,
-    /// TypeScript with JSX.
+    /// TypeScript with JSX (`.tsx`).
     Tsx,
-    /// Rust.
+    /// Rust, parsed with `syn`.
     Rust,
-    /// Go.
+    /// Go, parsed with an editor grammar.
     Go,
-    /// Java.
+    /// Java, parsed with an editor grammar.
     Java,
-    /// C.
+    /// C, including headers, which may turn out to be C++.
     C,
-    /// C++.
+    /// C++, parsed with an editor grammar.
     Cpp,
-    /// C#.
+    /// C#, parsed with an editor grammar.
     CSharp,
-    /// Ruby.
+    /// Ruby, including rake files and gem specifications.
     Ruby,
-    /// PHP.
+    /// PHP, also embedded in HTML.
     Php,
-    /// Bash and sh.
+    /// Bash and POSIX sh.
     Bash,
-    /// Strict JSON.
+    /// JSON without comments or trailing commas.
     Json,
     /// JSON with comments and trailing commas.
     Jsonc,
-    /// One JSON value a line.
+    /// One JSON value per line.
     JsonLines,
-    /// TOML.
+    /// TOML 1.1; `Cargo.toml` and `pyproject.toml` must be TOML 1.0.
     Toml,
-    /// YAML.
+    /// YAML, also with several documents in a file.
     Yaml,
-    /// HTML.
+    /// HTML, parsed with an editor grammar.
     Html,
-    /// CSS.
+    /// CSS, parsed by this crate.
     Css,
 }
 
-/// Name, other names, endings of file names; with commas between them.
-type Row = (Language, &'static str, &'static str, &'static str);
+/// The language, its name, other names and file extensions; the last two are separated by commas.
+type LanguageRow = (Language, &'static str, &'static str, &'static str);
 
-const TABLE: &[Row] = &[
+const TABLE: &[LanguageRow] = &[
     (Language::Python, "python", "py,python3,pyi", "py,pyi,pyw"),
     (
         Language::JavaScript,
@@ -104,7 +104,7 @@ const TABLE: &[Row] = &[
     (Language::Css, "css", "", "css"),
 ];
 
-/// File names that say the language without an ending.
+/// File names without an extension whose language is known.
 const NAMES: &[(&str, Language)] = &[
     ("Rakefile", Language::Ruby),
     ("Gemfile", Language::Ruby),
@@ -130,32 +130,32 @@ const NAMES: &[(&str, Language)] = &[
     (".swcrc", Language::Jsonc),
 ];
 
-/// JSON files whose readers allow comments, by what the name begins with; it ends with `.json`.
+/// Prefixes of the names of `.json` files in which comments are allowed.
 const WITH_COMMENTS: &str = "tsconfig jsconfig devcontainer .devcontainer .eslintrc api-extractor deno rush tslint turbo nx \
     language-configuration wrangler biome";
 
 impl Language {
-    /// Its name in reports and rows.
+    /// The name of the language in reports and test cases.
     #[must_use]
     pub fn name(self) -> &'static str {
         let row = TABLE.iter().find(|row| row.0 == self);
         row.map_or("text", |row| row.1)
     }
 
-    /// All of them, in the order of the documentation.
+    /// All languages, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// By a name that a person or a program would give, with any case.
+    /// Finds a language by a common name or abbreviation, in any case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim().trim_start_matches('.').to_ascii_lowercase();
-        let is = |row: &&Row| row.1 == name || row.2.split(',').any(|other| other == name);
+        let is = |row: &&LanguageRow| row.1 == name || row.2.split(',').any(|other| other == name);
         TABLE.iter().find(is).map(|row| row.0)
     }
 
-    /// By a path, and by the first line of what is there when the name has no ending.
+    /// Detects the language by the path, or by the first line of the content if the name has no extension.
     #[must_use]
     pub fn of(path: &str, first_bytes: &[u8]) -> Option<Self> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -166,11 +166,11 @@ impl Language {
         else {
             return by_first_line(first_bytes);
         };
-        // Capital letters matter once: `.C` and `.H` are C++ by the habit of compilers.
+        // Compilers treat `.C` and `.H` as C++. Otherwise case is ignored.
         if matches!(ending, "C" | "H") {
             return Some(Self::Cpp);
         }
-        // Templates are not written in the language they make.
+        // A template is not written in the language that it generates.
         if [".html", ".htm"]
             .iter()
             .any(|html| name.ends_with(&format!("{html}.{ending}")))
@@ -178,7 +178,7 @@ impl Language {
             return None;
         }
         let ending = ending.to_ascii_lowercase();
-        let ends = |row: &&Row| row.3.split(',').any(|known| known == ending);
+        let ends = |row: &&LanguageRow| row.3.split(',').any(|known| known == ending);
         let found = TABLE.iter().find(ends)?.0;
         if found == Self::Json && allows_comments(folder, stem, name) {
             return Some(Self::Jsonc);
@@ -186,8 +186,8 @@ impl Language {
         Some(found)
     }
 
-    /// Whether it has a parser of the whole language: what that rejects is wrong. Others have a grammar made for editors,
-    /// which may not know the newest syntax: only what a change added counts.
+    /// Whether there is a complete parser, so that anything it rejects is an error. The other languages are parsed with an
+    /// editor grammar, which may not know the newest syntax: only errors that the change added are reported.
     #[must_use]
     pub fn is_exact(self) -> bool {
         match self {
@@ -218,7 +218,7 @@ fn allows_comments(folder: &str, stem: &str, name: &str) -> bool {
     name.ends_with(".json") && WITH_COMMENTS.split_whitespace().any(begins)
 }
 
-/// `#!/usr/bin/env -S python3 -u`, `#!/bin/sh`.
+/// The language of the interpreter in a first line such as `#!/usr/bin/env -S python3 -u` or `#!/bin/sh`.
 fn by_first_line(bytes: &[u8]) -> Option<Language> {
     let line = bytes.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next()?;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_the_language() {
+    fn the_name_decides_the_language() {
         for (path, expect) in [
             ("a.py", "python"),
             ("src/a.pyi", "python"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_without_an_ending_says_it_in_its_first_line() {
+    fn the_first_line_decides_for_a_script_without_extension() {
         for (first, expect) in [
             ("#!/usr/bin/env python3\nprint(1)", "python"),
             ("#!/usr/bin/python3.12 -u\n", "python"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_understood_and_every_language_knows_its_own() {
+    fn every_language_is_found_by_its_name_and_its_aliases() {
         for (name, expect) in [
             ("Py", "python"),
             ("C++", "cpp"),

@@ -1,20 +1,19 @@
-//! The validators that come with the program. They sit behind the port of the core and reach the machine only
-//! through it: files and processes are those of the run, inside its sandbox.
+//! The built-in validators. They implement the `Validator` port of the core and access files and processes only through
+//! the ports of the run, that is, inside its sandbox.
 //!
-//! - [`check`] reads a file with the parser of its language, `syntax` does so for the changed files;
-//! - `command` runs a command of the project, and [`detect`] finds those that a project has;
-//! - `secrets` and `bandit` look for what must not land for security's sake;
-//! - `custom` asks a program that somebody else wrote.
+//! - [`check`] parses a file in its language; the validator `syntax` does so for the changed files;
+//! - `command` runs a command of the project, and [`detect`] finds the commands of a project;
+//! - `secrets` and `bandit` look for security problems;
+//! - `custom` runs a validator program that the user provides.
 //!
-//! [`ValidatorPlan`] is all of them as plain data, and [`build`] makes them. `base` has what they share: a new validator
-//! is a file with a `Check`, and its kind in `plan`.
+//! [`ValidatorPlan`] describes a validator as plain data, and [`build`] creates it. `base` is the shared code: a new
+//! validator is a file with an implementation of `ValidatorCheck`, and a variant of `PlanKind`.
 
 mod bandit;
 mod base;
 mod command;
 mod custom;
 mod detect;
-mod judges;
 mod language;
 mod output;
 mod plan;
@@ -22,9 +21,10 @@ mod secrets;
 mod syntax;
 #[cfg(test)]
 mod testing;
+mod verdict_inputs;
 
 pub use bandit::{BANDIT_VERSION, InstallPlan, bandit_install};
-pub use detect::{Look, LookAt, detect};
+pub use detect::{LookAt, ProjectFiles, detect};
 pub use language::Language;
 pub use plan::{PlanKind, Purpose, Tools, UnknownValidator, ValidatorPlan, build, setup};
 pub use syntax::{Checked, Flaw, MAX_FILE, Project, check};

@@ -1,25 +1,26 @@
-//! Makes findings of what a compiler, a linter or a test runner wrote. It knows the usual formats; of anything else it
-//! keeps the lines that speak of a failure, or the end. Never more than a model can use.
+//! Turns the output of a compiler, a linter or a test runner into findings. It knows the usual formats; of other output it
+//! keeps the lines that report a failure, or the end. The size is limited to an amount that a model can use.
 
 mod formats;
 
 use windlass_core::validator::Finding;
 
-use formats::Reader;
+use formats::OutputReader;
 
-/// The most findings of one command.
+/// At most this many findings are reported for one command.
 pub(crate) const MAX_FINDINGS: usize = 40;
-/// The most characters of all of them.
+/// At most this many characters in all findings together.
 const MAX_CHARACTERS: usize = 8_000;
-/// The most characters of the end of an output in which nothing was found.
+/// At most this many bytes from the end of an output in which nothing was recognised.
 const MAX_TAIL: usize = 4_000;
-/// The most lines that speak of a failure.
+/// At most this many lines that report a failure without a place.
 const MAX_FAILING: usize = 15;
 
-/// What an output says is wrong: places first, then lines that speak of a failure, and the end when there is neither.
+/// The findings in an output: first those with a place, then lines that report a failure. If there is neither, the end of
+/// the output.
 pub(crate) fn findings(output: &str, root: &str) -> Vec<Finding> {
     let text = without_escapes(output);
-    let mut reader = Reader::new(root);
+    let mut reader = OutputReader::new(root);
     for line in text.lines() {
         reader.line(line);
     }
@@ -34,16 +35,16 @@ pub(crate) fn findings(output: &str, root: &str) -> Vec<Finding> {
     bounded(found)
 }
 
-/// Without the sequences that move and colour on a terminal, and with lines that were written over left out.
+/// Removes terminal escape sequences, and text that was overwritten after a carriage return.
 pub(crate) fn without_escapes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => match chars.next() {
-                // Up to its final letter.
+                // A control sequence ends with its first byte from `@` to `~`.
                 Some('[') => while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
-                // A title or a link, up to the bell or the end mark.
+                // A title or a link ends with BEL or ESC \.
                 Some(']') => {
                     while let Some(c) = chars.next() {
                         if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
@@ -54,7 +55,7 @@ pub(crate) fn without_escapes(text: &str) -> String {
                 _ => {}
             },
             '\r' if chars.peek() == Some(&'\n') => {}
-            // A progress line that is written over.
+            // The line is a progress display that is overwritten.
             '\r' => {
                 let start = out.rfind('\n').map_or(0, |at| at + 1);
                 out.truncate(start);
@@ -67,8 +68,8 @@ pub(crate) fn without_escapes(text: &str) -> String {
     out
 }
 
-/// Words at the beginning or end of a line by which test runners and builds say that something failed.
-fn speaks_of_failure(line: &str) -> bool {
+/// Whether a line begins or ends with a word that test runners and builds use to report a failure.
+fn reports_failure(line: &str) -> bool {
     let line = line.trim();
     let begins = [
         "FAILED",
@@ -112,12 +113,12 @@ fn speaks_of_failure(line: &str) -> bool {
 
 fn failing_lines(text: &str, found: &[Finding]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for line in text.lines().filter(|line| speaks_of_failure(line)) {
+    for line in text.lines().filter(|line| reports_failure(line)) {
         let line = stable(line.trim());
-        let said = found
+        let reported = found
             .iter()
             .any(|finding| !finding.message.is_empty() && line.contains(&finding.message));
-        if !said && !lines.contains(&line) {
+        if !reported && !lines.contains(&line) {
             lines.push(line);
         }
         if lines.len() == MAX_FAILING {
@@ -127,7 +128,7 @@ fn failing_lines(text: &str, found: &[Finding]) -> Vec<String> {
     lines
 }
 
-/// The end of an output, whole lines.
+/// The last whole lines of an output.
 fn tail(text: &str) -> Option<String> {
     let text = text.trim_end();
     let mut start = text.len().saturating_sub(MAX_TAIL);
@@ -149,7 +150,7 @@ fn tail(text: &str) -> Option<String> {
     }
 }
 
-/// A line without what differs from one run to the next, so that the same failure gives the same finding.
+/// A line without durations, which differ from run to run, so that the same failure gives the same finding.
 fn stable(line: &str) -> String {
     let line: String = line.chars().take(400).collect();
     formats::TIMES.replace_all(&line, "").trim_end().to_owned()

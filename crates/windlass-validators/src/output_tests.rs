@@ -12,7 +12,7 @@ fn check(output: &str, expect: &[&str]) {
 }
 
 #[test]
-fn every_usual_format_gives_its_place() {
+fn every_usual_format_gives_a_place() {
     let cases: &[(&str, &str)] = &[
         (
             "error[E0308]: mismatched types\n  --> src/a.rs:3:5\n   |\n3 |  x\n",
@@ -100,7 +100,7 @@ fn every_usual_format_gives_its_place() {
 }
 
 #[test]
-fn an_assertion_goes_with_its_place() {
+fn an_assertion_is_reported_at_its_place() {
     let output = "    def test_a():\n>       assert f() == 2\nE       assert 1 == 2\nE        +  where 1 = f()\n\n\
                   tests/test_a.py:5: AssertionError\n=== short test summary info ===\nFAILED tests/test_a.py::test_a - assert 1 == 2\n";
     check(
@@ -113,7 +113,7 @@ fn an_assertion_goes_with_its_place() {
 }
 
 #[test]
-fn warnings_count_only_without_errors() {
+fn warnings_are_reported_only_without_errors() {
     check(
         "a.c:1:2: warning: unused\na.c:3:4: error: bad\n",
         &["a.c:3:4: bad"],
@@ -122,7 +122,7 @@ fn warnings_count_only_without_errors() {
 }
 
 #[test]
-fn what_lies_outside_is_no_finding_of_the_workspace() {
+fn paths_outside_the_workspace_are_ignored() {
     check(
         "Error: x\n    at f (/usr/lib/a.js:3:5)\n    at g (/w/node_modules/b/c.js:1:1)\n",
         &["Error: x"],
@@ -134,7 +134,7 @@ fn what_lies_outside_is_no_finding_of_the_workspace() {
 }
 
 #[test]
-fn escapes_and_progress_are_left_out() {
+fn escapes_and_progress_lines_are_removed() {
     assert_eq!(
         without_escapes("\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}x\r\ny 10%\ry 20%\rdone\n"),
         "red x\ndone\n"
@@ -143,14 +143,14 @@ fn escapes_and_progress_are_left_out() {
 }
 
 #[test]
-fn the_same_failure_gives_the_same_finding_whatever_it_took() {
+fn durations_do_not_change_a_finding() {
     let one = findings("boom\nfinished in 0.03s\n", "/w");
     let two = findings("boom\nfinished in 1.9 s\n", "/w");
     assert_eq!(one, two);
 }
 
 #[test]
-fn a_flood_is_bounded() {
+fn the_number_of_findings_is_limited() {
     let many: String = (1..1_000)
         .map(|n| format!("a.c:{n}:1: error: {}\n", "x".repeat(200)))
         .collect();

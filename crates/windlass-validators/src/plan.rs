@@ -1,4 +1,5 @@
-//! Validators as plain data, and how they are made of it. Settings and flags become plans; nothing here reads either.
+//! Describes validators as plain data and creates them. The caller turns settings and flags into plans; this file reads
+//! neither.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,77 +8,77 @@ use windlass_core::validator::{CheckRole, USUAL_DEADLINE, Validator};
 use windlass_core::workspace::Redactor;
 
 use crate::bandit::{self, Bandit};
-use crate::base::planned;
+use crate::base::with_plan;
 use crate::command::CommandCheck;
-use crate::custom::Custom;
-use crate::judges::Judges;
+use crate::custom::CustomCheck;
 use crate::secrets::SecretScan;
 use crate::syntax::Syntax;
+use crate::verdict_inputs::VerdictInputs;
 
-/// A validator that is to be.
+/// The description from which [`build`] creates a validator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatorPlan {
-    /// Its name, in events and findings.
+    /// The name of the validator in events and findings.
     pub name: String,
-    /// What it does.
+    /// The kind of check and its command line.
     pub kind: PlanKind,
-    /// What a detected command is for.
+    /// The purpose of a detected command; `None` for other validators.
     pub purpose: Option<Purpose>,
-    /// Its part in the judging.
+    /// Where the validator comes from, or that it is a setup command.
     pub role: CheckRole,
-    /// Whether its fail stops the landing.
+    /// Whether a failure prevents landing.
     pub blocking: bool,
-    /// How long it may take.
+    /// The time limit of one check.
     pub timeout: Duration,
-    /// Whether it may change what would land.
+    /// Whether it may change the files that would land, as a formatter does.
     pub fixes: bool,
-    /// More paths that its verdict hangs on, as globs.
+    /// Globs of further paths that its verdict depends on.
     pub judges: Vec<String>,
 }
 
-/// What a validator does.
+/// The kinds of validators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanKind {
-    /// Reads changed files by their language.
+    /// Parses changed files in their language.
     Syntax,
-    /// Runs a command; its exit code is the verdict.
+    /// Runs a command; its exit status is the verdict.
     Command {
-        /// The command line.
+        /// The command line, for the shell.
         line: String,
     },
     /// Looks for secrets that the change adds.
     Secrets,
     /// Looks for insecure Python.
     Bandit,
-    /// Runs a command that is told the changes and answers with a verdict, both as JSON.
+    /// Runs a command that reads the changes from stdin and writes a verdict to stdout, both as JSON.
     Custom {
-        /// The command line.
+        /// The command line, for the shell.
         line: String,
     },
 }
 
-/// What a command of a project is for, in the order they run.
+/// The purpose of a project's command, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// It builds or checks types.
+    /// The command builds the project or checks types.
     Build,
-    /// It runs the tests.
+    /// The command runs the tests.
     Test,
-    /// It finds fault with the style.
+    /// The command runs a linter.
     Lint,
 }
 
-/// What validators need besides the run they judge.
+/// Things that validators need in addition to the run.
 #[derive(Clone)]
 pub struct Tools {
-    /// Knows what a secret looks like.
+    /// Recognises secrets in text.
     pub redactor: Arc<dyn Redactor>,
-    /// Where bandit is, in the tool's own environment; `None` takes the one on the path.
+    /// The path of the bandit program in its own virtual environment; `None` uses the one on `PATH`.
     pub bandit: Option<String>,
 }
 
 impl ValidatorPlan {
-    /// One of those that are always there: `syntax`, `secrets`, `bandit`; or one of these that were detected.
+    /// Finds a validator by name: one of the built-in ones (`syntax`, `secrets`, `bandit`) or of the detected ones.
     pub fn named(name: &str, detected: &[Self]) -> Result<Self, UnknownValidator> {
         let built_in = Self::built_in();
         let known = || built_in.iter().chain(detected);
@@ -95,7 +96,7 @@ impl ValidatorPlan {
         })
     }
 
-    /// Those that are always there. Syntax blocks; what looks for security advises.
+    /// The built-in validators. `syntax` blocks landing; the security checks only report.
     #[must_use]
     pub fn built_in() -> Vec<Self> {
         let plan = |name: &str, kind, blocking, seconds| Self {
@@ -112,7 +113,7 @@ impl ValidatorPlan {
         ]
     }
 
-    /// A command that a person gave; it blocks.
+    /// A blocking validator that runs a command given by the user.
     #[must_use]
     pub fn command(name: &str, line: &str) -> Self {
         Self {
@@ -139,14 +140,14 @@ pub fn setup(line: &str) -> ValidatorPlan {
     }
 }
 
-/// A name that no validator has.
+/// The error for a name that no validator has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownValidator {
-    /// What was asked for.
+    /// The name that was given.
     pub name: String,
-    /// What was probably meant.
+    /// The most similar name, if one is similar enough.
     pub nearest: Option<String>,
-    /// What there is.
+    /// The names of all validators.
     pub known: Vec<String>,
 }
 
@@ -155,34 +156,34 @@ impl std::fmt::Display for UnknownValidator {
         write!(f, "there is no validator `{}`", self.name)?;
         match &self.nearest {
             Some(nearest) => write!(f, "; did you mean `{nearest}`?"),
-            None => write!(f, "; there are {}", self.known.join(", ")),
+            None => write!(f, "; known validators: {}", self.known.join(", ")),
         }
     }
 }
 
 impl std::error::Error for UnknownValidator {}
 
-/// Makes a validator.
+/// Creates the validator that a plan describes.
 #[must_use]
 pub fn build(plan: &ValidatorPlan, tools: &Tools) -> Arc<dyn Validator> {
     match &plan.kind {
-        PlanKind::Syntax => planned(plan, Judges::default(), Syntax),
+        PlanKind::Syntax => with_plan(plan, VerdictInputs::default(), Syntax),
         PlanKind::Secrets => {
             let redactor = tools.redactor.clone();
-            planned(plan, Judges::default(), SecretScan { redactor })
+            with_plan(plan, VerdictInputs::default(), SecretScan { redactor })
         }
         PlanKind::Bandit => {
-            let judges = Judges::only(bandit::SETTINGS, &plan.judges);
+            let judges = VerdictInputs::only(bandit::SETTINGS, &plan.judges);
             let program = tools.bandit.clone();
-            planned(plan, judges, Bandit { program })
+            with_plan(plan, judges, Bandit { program })
         }
         PlanKind::Command { line } => {
-            let (judges, line) = (Judges::of(line, &plan.judges), line.clone());
-            planned(plan, judges, CommandCheck { line })
+            let (judges, line) = (VerdictInputs::of(line, &plan.judges), line.clone());
+            with_plan(plan, judges, CommandCheck { line })
         }
         PlanKind::Custom { line } => {
-            let (judges, line) = (Judges::of(line, &plan.judges), line.clone());
-            planned(plan, judges, Custom { line })
+            let (judges, line) = (VerdictInputs::of(line, &plan.judges), line.clone());
+            with_plan(plan, judges, CustomCheck { line })
         }
     }
 }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_becomes_a_validator_that_says_what_the_plan_says() {
+    fn a_validator_has_the_properties_of_its_plan() {
         let tools = Tools {
             redactor: Arc::new(NoSecrets),
             bandit: None,
@@ -214,15 +215,15 @@ mod tests {
             fixer,
             ValidatorPlan::command("t", "make t"),
         ]) {
-            let made = build(&plan, &tools);
-            let said = (
-                made.name().to_owned(),
-                made.blocking(),
-                made.deadline(),
-                made.fixes(),
+            let validator = build(&plan, &tools);
+            let found = (
+                validator.name().to_owned(),
+                validator.blocking(),
+                validator.deadline(),
+                validator.fixes(),
             );
             assert_eq!(
-                said,
+                found,
                 (plan.name.clone(), plan.blocking, plan.timeout, plan.fixes)
             );
         }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_nearest() {
+    fn an_unknown_name_is_refused_with_the_nearest() {
         let detected = [ValidatorPlan::command("cargo-test", "cargo test")];
         let check = |name: &str, expect: &str| {
             let said = ValidatorPlan::named(name, &detected);
@@ -252,7 +253,7 @@ mod tests {
         );
         check(
             "zzz",
-            "there is no validator `zzz`; there are syntax, secrets, bandit, cargo-test",
+            "there is no validator `zzz`; known validators: syntax, secrets, bandit, cargo-test",
         );
     }
 }

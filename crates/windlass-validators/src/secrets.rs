@@ -1,5 +1,5 @@
-//! Looks for secrets that a change adds. What a secret looks like is the redactor's knowledge; here is only what was
-//! not there before. A finding says where and what kind, never the value.
+//! Looks for secrets that a change adds. The redactor recognises secrets; this file filters out those that existed before
+//! the change. A finding contains the place and the kind of secret, never the value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,41 +8,42 @@ use std::time::Duration;
 use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files, Redactor};
 
-use crate::base::{Check, Found, about, each_file};
+use crate::base::{CollectedFindings, ValidatorCheck, each_file, finding_about};
 
-/// The longest file that is read.
+/// A larger file is not scanned; the result is then unverifiable.
 const MAX_FILE: u64 = 2 << 20;
-/// The most findings in all.
+/// At most this many findings are reported.
 const MAX_FINDINGS: usize = 100;
 
-/// Looks for secrets.
+/// The check that looks for secrets.
 pub(crate) struct SecretScan {
-    /// Knows what a secret looks like.
+    /// Recognises secrets in text.
     pub(crate) redactor: Arc<dyn Redactor>,
 }
 
-impl Check for SecretScan {
+impl ValidatorCheck for SecretScan {
     async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
-        let scan = Scan {
+        let scan = SecretFileScan {
             files: ctx.files.clone(),
             before: ctx.before.clone(),
             redactor: self.redactor.clone(),
         };
-        let look = move |change: &FileChange, found: &mut Found| match scan.file(change) {
-            Ok(more) => found.wrong(more),
-            Err(why) => found.unsure([why]),
+        let look = move |change: &FileChange, found: &mut CollectedFindings| match scan.file(change)
+        {
+            Ok(more) => found.add_flaws(more),
+            Err(why) => found.add_unverified([why]),
         };
         each_file(ctx, time, MAX_FINDINGS, look).await
     }
 }
 
-struct Scan {
+struct SecretFileScan {
     files: Arc<dyn Files>,
     before: Arc<dyn Before>,
     redactor: Arc<dyn Redactor>,
 }
 
-impl Scan {
+impl SecretFileScan {
     fn file(&self, change: &FileChange) -> Result<Vec<Finding>, Finding> {
         let bytes = match self.files.read(&change.path, MAX_FILE) {
             Ok(bytes) => bytes,
@@ -51,7 +52,7 @@ impl Scan {
             }
             Err(err) => {
                 let why = format!("it was not searched for secrets: {}", err.message);
-                return Err(about(&change.path, why));
+                return Err(finding_about(&change.path, why));
             }
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -77,7 +78,7 @@ impl Scan {
                 .get(finding.line.saturating_sub(1))
                 .copied()
                 .unwrap_or_default();
-            // As often as it was there before, it may be there now, wherever it went.
+            // A line may occur as often as before the change, at any place.
             if let Some(count) = old
                 .get_mut(&key(finding.kind, line))
                 .filter(|count| **count > 0)
@@ -88,14 +89,14 @@ impl Scan {
             let doubt = if known {
                 ""
             } else {
-                " (what was there before is not known)"
+                " (the previous content is not known)"
             };
             left.push(Finding {
                 path: change.path.clone(),
                 line: u32::try_from(finding.line).unwrap_or(u32::MAX),
                 column: 0,
                 ..Finding::whole(format!(
-                    "this looks like {}{doubt}; take it out and read it from the environment or a secret store",
+                    "this looks like {}{doubt}; remove it and read it from the environment or a secret store",
                     finding.kind
                 ))
             });
@@ -103,7 +104,7 @@ impl Scan {
         Ok(left)
     }
 
-    /// How often each line with a secret was there, by hash.
+    /// The number of occurrences of each line with a secret, by hash.
     fn lines(&self, text: &str) -> HashMap<[u8; 32], usize> {
         let lines: Vec<&str> = text.lines().collect();
         let mut counts = HashMap::new();

@@ -5,10 +5,10 @@ use windlass_core::workspace::KeyFinding;
 use super::*;
 use crate::testing::{World, text};
 
-/// Knows one kind of secret.
-struct Knows;
+/// A redactor that recognises one kind of secret.
+struct OneKindOfSecret;
 
-impl Redactor for Knows {
+impl Redactor for OneKindOfSecret {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         text.into()
     }
@@ -29,15 +29,15 @@ impl Redactor for Knows {
 #[track_caller]
 fn check(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>, expect: &str) {
     let scan = SecretScan {
-        redactor: Arc::new(Knows),
+        redactor: Arc::new(OneKindOfSecret),
     };
     assert_eq!(text(&World::new(now, before).look(&scan)), expect);
 }
 
 #[test]
-fn only_what_the_change_adds_is_found_and_never_shown() {
+fn only_added_secrets_are_found_and_none_is_shown() {
     let found =
-        "this looks like a key; take it out and read it from the environment or a secret store";
+        "this looks like a key; remove it and read it from the environment or a secret store";
     check(
         &[("a", b"x\nk = SECRET1\n")],
         Some(&[]),
@@ -59,13 +59,13 @@ fn only_what_the_change_adds_is_found_and_never_shown() {
         Some(&[("a", b"k = SECRET1\n")]),
         &format!("fail\na:1: {found}"),
     );
-    let doubt = "fail\na:1: this looks like a key (what was there before is not known); take it out and read it from the \
+    let doubt = "fail\na:1: this looks like a key (the previous content is not known); remove it and read it from the \
                  environment or a secret store";
     check(&[("a", b"k = SECRET1\n")], None, doubt);
 }
 
 #[test]
-fn what_was_not_read_is_no_pass() {
+fn an_unread_file_is_not_a_pass() {
     let large = vec![b'x'; 3 << 20];
     check(
         &[("a.bin", &large)],

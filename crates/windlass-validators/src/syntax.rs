@@ -1,62 +1,62 @@
-//! Whether changed files can be read by the language they are written in. Exact parsers where there is one, so that
-//! their verdict blocks; grammars elsewhere, and then only what the change added counts. It runs no program.
+//! Checks whether changed files parse in their language. Languages with a complete parser get a definite verdict. The
+//! others are parsed with an editor grammar, and only errors that the change added are reported. No program is run.
 
 mod css;
 mod data;
-mod deep;
 mod grammar;
 mod html;
 mod javascript;
-mod place;
+mod position;
 mod python;
 mod python_scopes;
 mod rust;
+mod stack_guard;
 mod toml_version;
 mod validator;
 
-pub use place::Flaw;
-pub(crate) use place::one_line;
+pub use position::Flaw;
+pub(crate) use position::one_line;
 pub(crate) use validator::Syntax;
 
 use crate::language::Language;
-use deep::{Marks, NoAnswer};
+use stack_guard::{CommentStyle, NoVerdict};
 
-/// The longest file that is read.
+/// A larger file, in bytes, is not checked.
 pub const MAX_FILE: u64 = 2 << 20;
-/// The most flaws of one file.
+/// At most this many flaws are reported for one file.
 pub(crate) const MAX_PER_FILE: usize = 50;
 
-/// What is known of the project a file belongs to.
+/// Properties of the project that change how a file is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Project {
-    /// Nothing older than this version 3 of Python will run it; 0 when nobody says.
+    /// The minor version of the oldest Python 3 that the project supports; 0 if unknown.
     pub python: u8,
-    /// The nearest `package.json` says that plain `.js` files are modules.
+    /// The nearest `package.json` declares `.js` files to be ES modules.
     pub es_modules: bool,
-    /// It has a tool that reads JSX in plain `.js` files.
+    /// The project uses a framework that allows JSX in `.js` files.
     pub jsx: bool,
 }
 
-/// What a look at one text gave.
+/// The result of parsing one text.
 ///
-/// Where all flaws are doubtful there is no verdict either: see [`Checked::settled`].
+/// If all flaws are doubtful, there is no verdict either: see [`Checked::settled`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
-    /// What is wrong; nothing when the list is empty.
+    /// The flaws; the text is correct if the list is empty.
     Flaws(Vec<Flaw>),
-    /// It could not be established, for this reason.
+    /// The text could not be checked, with the reason.
     Unsure(String),
 }
 
 impl Checked {
-    /// The verdict on a text by itself: flaws that are all doubtful become the reason why there is none.
+    /// Turns a list in which all flaws are doubtful into [`Checked::Unsure`].
     #[must_use]
     pub fn settled(self) -> Self {
         match self {
             Self::Flaws(flaws) if !flaws.is_empty() && flaws.iter().all(|flaw| flaw.doubtful) => {
                 Self::Unsure(doubts(&flaws))
             }
-            said => said,
+            result => result,
         }
     }
 }
@@ -67,40 +67,40 @@ fn doubts(flaws: &[Flaw]) -> String {
         .map(|flaw| format!(", the first at line {}: {}", flaw.line, flaw.message));
     let first = first.unwrap_or_default();
     format!(
-        "{} places beside macros or conditions of the preprocessor cannot be read{first}",
+        "{} places next to macros or preprocessor conditions cannot be parsed{first}",
         flaws.len()
     )
 }
 
-/// How the name of a file and its project change the reading.
+/// The properties of a file and its project that change how it is parsed.
 #[derive(Debug, Clone, Copy)]
-struct Options {
-    modules: Modules,
+struct ParseContext {
+    modules: ModuleKind,
     jsx: bool,
     declaration: bool,
     stub: bool,
     header: bool,
-    /// The tool that reads it knows nothing newer.
+    /// The tools that read the file support only TOML 1.0.
     toml_1_0: bool,
     python: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Modules {
+enum ModuleKind {
     Module,
     Script,
     Either,
 }
 
-impl Options {
+impl ParseContext {
     fn of(path: &str, project: &Project) -> Self {
         let name = path.rsplit('/').next().unwrap_or_default();
         let ending = name.rsplit('.').next().unwrap_or_default();
         let modules = match ending {
-            "mjs" => Modules::Module,
-            "cjs" => Modules::Script,
-            "js" if project.es_modules => Modules::Module,
-            _ => Modules::Either,
+            "mjs" => ModuleKind::Module,
+            "cjs" => ModuleKind::Script,
+            "js" if project.es_modules => ModuleKind::Module,
+            _ => ModuleKind::Either,
         };
         Self {
             modules,
@@ -116,30 +116,30 @@ impl Options {
     }
 }
 
-/// Looks at one text. The path is only a name: nothing is opened.
+/// Checks the syntax of one text. The path is used only as a name: no file is opened.
 ///
 /// ```
 /// use windlass_validators::{Checked, Language, Project, check};
-/// let said = check(Language::Python, "a.py", b"def f(:\n    pass\n", &Project::default());
-/// let Checked::Flaws(flaws) = said else { panic!("it can be read") };
+/// let checked = check(Language::Python, "a.py", b"def f(:\n    pass\n", &Project::default());
+/// let Checked::Flaws(flaws) = checked else { panic!("the text was not parsed") };
 /// assert_eq!((flaws[0].line, flaws[0].column), (1, 7));
 /// ```
 #[must_use]
 pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) -> Checked {
     if bytes.len() as u64 > MAX_FILE {
         return Checked::Unsure(format!(
-            "it is longer than {} MB and was not read",
+            "it is longer than {} MB and was not checked",
             MAX_FILE >> 20
         ));
     }
     let text = match text_of(language, bytes) {
         Ok(text) => text,
-        Err(said) => return said,
+        Err(checked) => return checked,
     };
-    match judge(language, text, Options::of(path, project), project.jsx) {
+    match judge(language, text, ParseContext::of(path, project), project.jsx) {
         Ok(flaws) if !flaws.is_empty() && is_template(language, path, bytes, &flaws) => {
             Checked::Unsure(
-                "it looks like a template, which is not written in the language that it makes"
+                "it looks like a template, which is not written in the language that it generates"
                     .into(),
             )
         }
@@ -147,30 +147,32 @@ pub fn check(language: Language, path: &str, bytes: &[u8], project: &Project) ->
             flaws.truncate(MAX_PER_FILE);
             Checked::Flaws(flaws)
         }
-        Err(NoAnswer(why)) => Checked::Unsure(why),
+        Err(NoVerdict(why)) => Checked::Unsure(why),
     }
 }
 
 fn judge(
     language: Language,
     text: String,
-    options: Options,
+    options: ParseContext,
     project_jsx: bool,
-) -> Result<Vec<Flaw>, NoAnswer> {
+) -> Result<Vec<Flaw>, NoVerdict> {
     match language {
-        Language::Python => deep::run(deep::depth(&text, Marks::Python), move || {
-            python::check(&text, &options)
-        }),
+        Language::Python => {
+            stack_guard::run(stack_guard::depth(&text, CommentStyle::Python), move || {
+                python::check(&text, &options)
+            })
+        }
         Language::JavaScript | Language::TypeScript | Language::Tsx => {
-            let depth = deep::depth(&text, Marks::JavaScript);
-            deep::run(depth, move || {
+            let depth = stack_guard::depth(&text, CommentStyle::JavaScript);
+            stack_guard::run(depth, move || {
                 let flaws = javascript::check(&text, language, &options);
                 let plain = language == Language::JavaScript && !options.jsx;
                 if !flaws.is_empty() && plain && project_jsx {
                     return javascript::check(
                         &text,
                         language,
-                        &Options {
+                        &ParseContext {
                             jsx: true,
                             ..options
                         },
@@ -181,21 +183,22 @@ fn judge(
         }
         Language::Rust => {
             let pieces = text.clone();
-            let depth = deep::run(0, move || rust::depth(&pieces))?;
-            deep::run(depth, move || rust::check(&text))
+            let depth = stack_guard::run(0, move || rust::depth(&pieces))?;
+            stack_guard::run(depth, move || rust::check(&text))
         }
         Language::Json => Ok(data::json(&text)),
         Language::Jsonc => Ok(data::jsonc(&text)),
         Language::JsonLines => Ok(data::json_lines(&text)),
-        Language::Toml => deep::run(0, move || data::toml(&text, options.toml_1_0))?,
-        Language::Yaml => deep::run(0, move || data::yaml(&text)),
+        Language::Toml => stack_guard::run(0, move || data::toml(&text, options.toml_1_0))?,
+        Language::Yaml => stack_guard::run(0, move || data::yaml(&text)),
         Language::Css => Ok(css::check(&text)),
-        _ => deep::run(0, move || grammar::check(&text, language, options.header))?,
+        _ => stack_guard::run(0, move || grammar::check(&text, language, options.header))?,
     }
 }
 
-/// Whether a file that cannot be read has the marks of a template: where it cannot be read, or as a line of their own.
-/// Data files are made from templates of the same name; in programs the same signs mean something.
+/// Whether a file with flaws looks like a template: it has template markers at a flaw or on their own line. Only data
+/// files are considered, because templates of them often have the same extension; in programs the same characters are
+/// ordinary syntax.
 fn is_template(language: Language, path: &str, bytes: &[u8], flaws: &[Flaw]) -> bool {
     if path.contains("{{") {
         return true;
@@ -214,10 +217,11 @@ fn is_template(language: Language, path: &str, bytes: &[u8], flaws: &[Flaw]) -> 
     own_line
         || flaws
             .iter()
-            .any(|flaw| has_mark(place::line_of(&text, flaw.line)))
+            .any(|flaw| has_mark(position::line_of(&text, flaw.line)))
 }
 
-/// `{{ name`, `{{- .Values`, `{% if`; not `${{ name }}`, which other readers know.
+/// Whether a line contains a template marker such as `{{ name`, `{{- .Values` or `{% if`. `${{ name }}` is none: it is
+/// ordinary text in workflow files.
 fn has_mark(line: &str) -> bool {
     let word = |rest: &str| {
         rest.trim_start_matches(['-', '~'])
@@ -230,17 +234,17 @@ fn has_mark(line: &str) -> bool {
             .any(|(at, _)| !line[..at].ends_with('$') && word(&line[at + 2..]))
 }
 
-/// The characters of a file. What a language does not allow is a flaw; what is plainly no text is no verdict.
+/// Decodes a file. Bytes that the language does not allow are a flaw; a binary file or an unsupported encoding is unsure.
 fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let once = matches!(language, Language::Python | Language::Rust | Language::Toml);
     if once && bytes.starts_with(b"\xef\xbb\xbf") {
-        let why = "a second byte order mark, which is no character of the language";
+        let why = "a second byte order mark, which the language does not allow";
         return Err(Checked::Flaws(vec![Flaw::at("", 0, why)]));
     }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(Checked::Unsure(
-            "it is written in UTF-16, which is not read here".into(),
+            "it is encoded in UTF-16, which is not supported".into(),
         ));
     }
     let err = match std::str::from_utf8(bytes) {
@@ -263,7 +267,7 @@ fn text_of(language: Language, bytes: &[u8]) -> Result<String, Checked> {
             }
             "utf-8" | "utf8" => Err(not_utf8(bytes, err.valid_up_to())),
             other => Err(Checked::Unsure(format!(
-                "it is written in {other}, which is not read here"
+                "it is encoded in {other}, which is not supported"
             ))),
         };
     }
@@ -286,7 +290,7 @@ fn looks_binary(bytes: &[u8]) -> bool {
     bytes.iter().take(8_000).any(|byte| *byte == 0)
 }
 
-/// `# -*- coding: latin-1 -*-` in one of the first two lines.
+/// The encoding in a comment such as `# -*- coding: latin-1 -*-` in one of the first two lines.
 fn declared_coding(bytes: &[u8]) -> Option<String> {
     let lines = bytes
         .split(|byte| *byte == b'\n')

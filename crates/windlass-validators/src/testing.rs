@@ -1,4 +1,4 @@
-//! A tree in memory and commands that answer as told, for the tests of this crate.
+//! Files in memory and scripted commands, for the tests of this crate.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use windlass_core::validator::{Before, CheckCtx, Report};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::base::Check;
+use crate::base::ValidatorCheck;
 
-/// What a run would see.
+/// The context of a check, with files in memory.
 pub(crate) struct World {
     files: Arc<dyn Files>,
     before: Arc<dyn Before>,
@@ -24,7 +24,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A tree as it is and as it was; what differs is the change.
+    /// The files now and before; the changes are the differences. `None` means that the previous files are not known.
     pub(crate) fn new(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>) -> Self {
         let map = |files: &[(&str, &[u8])]| -> HashMap<String, Vec<u8>> {
             files
@@ -55,9 +55,9 @@ impl World {
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         let ran = Arc::new(Mutex::new(Vec::new()));
         Self {
-            files: Arc::new(Tree(now)),
-            before: Arc::new(Was(was)),
-            processes: Arc::new(Scripted {
+            files: Arc::new(MemoryFiles(now)),
+            before: Arc::new(BaseFiles(was)),
+            processes: Arc::new(ScriptedProcesses {
                 end: Err(ProcessError("nothing runs here".into())),
                 ran: ran.clone(),
             }),
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Every command ends like this.
+    /// Makes every command end with this status and output.
     pub(crate) fn ending(mut self, end: ProcessEnd, output: &str) -> Self {
         let finished = Finished {
             end,
@@ -79,20 +79,20 @@ impl World {
             not_landed: None,
             refused: Vec::new(),
         };
-        self.processes = Arc::new(Scripted {
+        self.processes = Arc::new(ScriptedProcesses {
             end: Ok(finished),
             ran: self.ran.clone(),
         });
         self
     }
 
-    /// What was run.
+    /// The commands that were run.
     pub(crate) fn ran(&self) -> Vec<Command> {
         self.ran.lock().unwrap().clone()
     }
 
-    /// Lets a check look.
-    pub(crate) fn look(&self, check: &impl Check) -> Report {
+    /// Runs a check on the changes.
+    pub(crate) fn look(&self, check: &impl ValidatorCheck) -> Report {
         let ctx = CheckCtx {
             files: &self.files,
             before: &self.before,
@@ -108,83 +108,83 @@ impl World {
     }
 }
 
-/// A report in one text: the verdict, then a line for each finding.
+/// A report as text: the verdict, then a line for each finding.
 pub(crate) fn text(report: &Report) -> String {
     let mut lines = vec![format!("{:?}", report.judgement).to_lowercase()];
     lines.extend(report.findings.iter().map(ToString::to_string));
     lines.join("\n")
 }
 
-struct Tree(HashMap<String, Vec<u8>>);
+struct MemoryFiles(HashMap<String, Vec<u8>>);
 
-fn no(kind: FileErrorKind, message: &str) -> FileError {
+fn failed(kind: FileErrorKind, message: &str) -> FileError {
     FileError {
         kind,
         message: message.into(),
     }
 }
 
-impl Files for Tree {
+impl Files for MemoryFiles {
     fn root(&self) -> &Path {
         Path::new("/w")
     }
     fn resolve(&self, _: &str) -> Result<Resolved, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
         let bytes = self
             .0
             .get(path)
-            .ok_or_else(|| no(FileErrorKind::NotFound, "no such file"))?;
+            .ok_or_else(|| failed(FileErrorKind::NotFound, "no such file"))?;
         if bytes.len() as u64 > max {
-            return Err(no(FileErrorKind::TooLarge, "it is too large"));
+            return Err(failed(FileErrorKind::TooLarge, "it is too large"));
         }
         Ok(bytes.clone())
     }
     fn read_range(&self, _: &str, _: u64, _: u64) -> Result<Vec<u8>, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn stat(&self, _: &str) -> Result<FileStat, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn write(&self, _: &str, _: &[u8]) -> Result<(), FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn remove(&self, _: &str) -> Result<(), FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn rename(&self, _: &str, _: &str, _: bool) -> Result<(), FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn list(&self, _: &str, _: usize) -> Result<Listing, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
     fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
-        Err(no(FileErrorKind::Io, "not here"))
+        Err(failed(FileErrorKind::Io, "not here"))
     }
 }
 
-struct Was(Option<HashMap<String, Vec<u8>>>);
+struct BaseFiles(Option<HashMap<String, Vec<u8>>>);
 
-impl Before for Was {
+impl Before for BaseFiles {
     fn read(&self, path: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
         let known = self
             .0
             .as_ref()
-            .ok_or_else(|| no(FileErrorKind::Io, "it was not kept"))?;
+            .ok_or_else(|| failed(FileErrorKind::Io, "it was not kept"))?;
         Ok(known.get(path).cloned())
     }
 }
 
-struct Scripted {
+struct ScriptedProcesses {
     end: Result<Finished, ProcessError>,
     ran: Arc<Mutex<Vec<Command>>>,
 }
 
-impl Processes for Scripted {
+impl Processes for ScriptedProcesses {
     fn run<'a>(
         &'a self,
         command: Command,

@@ -1,15 +1,10 @@
-//! Good and bad texts of every language, as data: `tests/cases/LANGUAGE.good` and `LANGUAGE.bad`. A line of `%%`
-//! begins a case; in a bad one the number after it is the line of the first flaw.
+//! Valid and invalid texts of every language: `tests/cases/LANGUAGE.good` and `LANGUAGE.bad`. A line that starts with
+//! `%%` begins a case; in the bad ones the number after it is the line of the first flaw.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fmt::Write;
 
 use windlass_validators::{Checked, Language, Project, check};
-
-/// Those for which the first line of a flaw may be another: a grammar says where it gave up.
-fn is_exact(language: Language) -> bool {
-    language.is_exact()
-}
 
 fn cases(text: &str) -> Vec<(String, String)> {
     let mut cases: Vec<(String, String)> = Vec::new();
@@ -50,27 +45,24 @@ fn judge(language: Language, text: &str) -> Checked {
 
 #[track_caller]
 fn check_good(language: Language, text: &str, wrong: &mut String) {
-    let said = judge(language, text);
-    if said != Checked::Flaws(Vec::new()) {
-        writeln!(wrong, "--- good {language}\n{text}--- {said:?}").unwrap();
+    let checked = judge(language, text);
+    if checked != Checked::Flaws(Vec::new()) {
+        writeln!(wrong, "--- good {language}\n{text}--- {checked:?}").unwrap();
     }
 }
 
 #[track_caller]
 fn check_bad(language: Language, line: u32, text: &str, wrong: &mut String) {
-    let said = judge(language, text);
-    let Checked::Flaws(flaws) = &said else {
-        return writeln!(wrong, "--- bad {language}\n{text}--- {said:?}").unwrap();
+    let checked = judge(language, text);
+    let Checked::Flaws(flaws) = &checked else {
+        return writeln!(wrong, "--- bad {language}\n{text}--- {checked:?}").unwrap();
     };
     let Some(first) = flaws.first() else {
         return writeln!(wrong, "--- bad {language} passes\n{text}").unwrap();
     };
     let lines = u32::try_from(text.lines().count()).unwrap();
-    let placed = if is_exact(language) {
-        flaws.iter().any(|flaw| flaw.line.abs_diff(line) <= 1)
-    } else {
-        true
-    };
+    // A grammar may report another line: the one where it gave up.
+    let placed = !language.is_exact() || flaws.iter().any(|flaw| flaw.line.abs_diff(line) <= 1);
     if !placed
         || first.line == 0
         || first.column == 0
@@ -79,17 +71,21 @@ fn check_bad(language: Language, line: u32, text: &str, wrong: &mut String) {
     {
         writeln!(
             wrong,
-            "--- bad {language}, expected line {line}\n{text}--- {said:?}"
+            "--- bad {language}, expected line {line}\n{text}--- {checked:?}"
         )
         .unwrap();
     }
     if first.message.contains('\n') {
-        writeln!(wrong, "--- {language}: a message of many lines: {said:?}").unwrap();
+        writeln!(
+            wrong,
+            "--- {language}: a message of many lines: {checked:?}"
+        )
+        .unwrap();
     }
 }
 
 #[test]
-fn every_case_of_every_language_is_judged_right() {
+fn every_case_of_every_language_has_the_expected_result() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let (mut good, mut bad, mut wrong) = (0, 0, String::new());
     for language in Language::all() {

@@ -114,7 +114,7 @@ fn what_cannot_be_imported_is_named_and_nothing_is_left() {
         (outside, 1, "`../x` is not a valid session id"),
         (damaged.as_str(), 1, "line 20: it is not JSON"),
         ("hello\n", 1, "line 1: it is not JSON"),
-        ("{\"hello\":1}\n", 2, "no session file that is known here"),
+        ("{\"hello\":1}\n", 2, "not a known session file"),
     ] {
         let output = import(&place, text, &[]);
         assert_eq!(output.code, code, "{}", output.err);

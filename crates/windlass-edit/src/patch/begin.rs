@@ -1,8 +1,8 @@
-//! Reads the `*** Begin Patch` format: add, update, move and delete sections with `@@` headers.
+//! Parses the `*** Begin Patch` format: add, update, move and delete sections with `@@` headers.
 //!
-//! Markers may be padded with spaces where that cannot be mistaken for text. Never applies anything.
+//! Markers may have spaces around them where they cannot be mistaken for text.
 
-use super::{Body, FilePatch, Hunk, Op, PatchError, paths};
+use super::{FileOp, FilePatch, PatchBody, PatchError, PatchHunk, paths};
 
 pub(super) const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -13,10 +13,10 @@ const DELETE: &str = "*** Delete File:";
 const MOVE: &str = "*** Move to:";
 const ENVIRONMENT: &str = "*** Environment ID:";
 
-/// The patch that starts at line `start`, and the line of its end marker.
+/// Parses the patch that starts at line `start`. Returns also the line of its end marker.
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Vec<FilePatch>, usize), PatchError> {
     let end = end_of(lines, start)?;
-    let mut reader = Reader {
+    let mut reader = BeginPatchReader {
         lines: &lines[..end],
         at: start + 1,
     };
@@ -32,10 +32,10 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Vec<FilePatch>, usi
         } else if let Some(path) = marker.strip_prefix(DELETE) {
             reader.at += 1;
             files.push(FilePatch {
-                op: Op::Delete {
+                op: FileOp::Delete {
                     path: path_of(path)?,
                 },
-                body: Body::Hunks(Vec::new()),
+                body: PatchBody::Hunks(Vec::new()),
             });
         } else {
             let message = format!(
@@ -47,15 +47,15 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<(Vec<FilePatch>, usi
     Ok((files, end))
 }
 
-/// Whether the text is the inside of an update and nothing else: it starts with `@@`, and no section follows.
+/// Whether the text is only the content of an update section: it starts with `@@` and contains no section header.
 pub(super) fn is_bare(lines: &[&str]) -> bool {
     let first = lines.iter().find(|line| !line.trim().is_empty());
     first.is_some_and(|line| line.starts_with("@@")) && !lines.iter().any(|line| section(line))
 }
 
-/// Such an inside, for the one file it can mean.
+/// Parses the content of an update section without its header, as an update of `path`.
 pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<FilePatch, PatchError> {
-    let mut reader = Reader { lines, at: 0 };
+    let mut reader = BeginPatchReader { lines, at: 0 };
     let mut hunks = Vec::new();
     while let Some(line) = reader.peek() {
         if hunks.is_empty() && line.trim().is_empty() {
@@ -64,17 +64,17 @@ pub(super) fn parse_bare(lines: &[&str], path: &str) -> Result<FilePatch, PatchE
         }
         hunks.push(reader.hunk()?);
     }
-    let op = Op::Update {
+    let op = FileOp::Update {
         path: path_of(path)?,
         move_to: None,
     };
     Ok(FilePatch {
         op,
-        body: Body::Hunks(hunks),
+        body: PatchBody::Hunks(hunks),
     })
 }
 
-/// The line of the end marker: the first unpadded one, else the last padded one.
+/// The line of the end marker: the first one without leading spaces, else the last one with them.
 fn end_of(lines: &[&str], start: usize) -> Result<usize, PatchError> {
     let after = start + 1..lines.len();
     let plain = after.clone().find(|&at| lines[at].trim_end() == END);
@@ -90,12 +90,12 @@ fn path_of(text: &str) -> Result<String, PatchError> {
     paths::check(text.trim())
 }
 
-struct Reader<'a> {
+struct BeginPatchReader<'a> {
     lines: &'a [&'a str],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BeginPatchReader<'a> {
     fn peek(&self) -> Option<&'a str> {
         self.lines.get(self.at).copied()
     }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
     fn add(&mut self, path: &str) -> Result<FilePatch, PatchError> {
         let path = path_of(path)?;
         self.at += 1;
-        let mut hunk = Hunk::default();
+        let mut hunk = PatchHunk::default();
         while let Some(line) = self.peek() {
             if let Some(text) = line.strip_prefix('+') {
                 hunk.push(b'+', text);
@@ -121,8 +121,8 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         Ok(FilePatch {
-            op: Op::Create { path },
-            body: Body::Hunks(vec![hunk]),
+            op: FileOp::Create { path },
+            body: PatchBody::Hunks(vec![hunk]),
         })
     }
 
@@ -151,16 +151,16 @@ impl<'a> Reader<'a> {
             )));
         }
         Ok(FilePatch {
-            op: Op::Update { path, move_to },
-            body: Body::Hunks(hunks),
+            op: FileOp::Update { path, move_to },
+            body: PatchBody::Hunks(hunks),
         })
     }
 
-    fn hunk(&mut self) -> Result<Hunk, PatchError> {
-        let mut hunk = Hunk::default();
+    fn hunk(&mut self) -> Result<PatchHunk, PatchError> {
+        let mut hunk = PatchHunk::default();
         while let Some(line) = self.peek().filter(|line| line.starts_with("@@")) {
             let header = line.trim_start_matches('@').trim_end_matches('@').trim();
-            // Headers copied from a unified diff carry line numbers, which say nothing reliable here.
+            // Headers copied from a unified diff contain line numbers, which are not reliable here.
             let header = match header
                 .strip_prefix('-')
                 .and_then(|rest| rest.split_once(" @@"))
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
                 None => header,
             };
             if !header.is_empty() {
-                hunk.under.push(header.to_owned());
+                hunk.headers.push(header.to_owned());
             }
             self.at += 1;
         }
@@ -215,7 +215,7 @@ fn looks_like_range(header: &str) -> bool {
         && header.bytes().all(|byte| b"-+, 0123456789".contains(&byte))
 }
 
-/// Whether a line ends a hunk because a section starts. Padded markers do not: they may be text.
+/// Whether a section starts at this line. A marker with leading spaces does not start one: it may be a context line.
 fn section(line: &str) -> bool {
     line.starts_with("*** ") && line.trim_end() != END_OF_FILE
 }

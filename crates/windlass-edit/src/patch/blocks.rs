@@ -1,20 +1,21 @@
-//! Reads search/replace blocks: a path, `<<<<<<< SEARCH`, the old lines, `=======`, the new lines, `>>>>>>> REPLACE`.
-//! A path holds until the next one.
+//! Parses search/replace blocks: a path, `<<<<<<< SEARCH`, the old lines, `=======`, the new lines, `>>>>>>> REPLACE`.
+//! A path applies to all blocks up to the next path.
 //!
-//! Where a marker could as well be text, the block is refused and the way to write such a line is told.
+//! If a marker could as well be a line of text, the block is refused, and the message explains the escape.
 
-use super::names::{self, Name};
-use super::{Body, FilePatch, Op, PatchError, push_block};
-use crate::block::Block;
+use super::names::{self, FoundName};
+use super::{FileOp, FilePatch, PatchBody, PatchError, push_block};
+use crate::block::EditBlock;
 
 /// Whether a block opens on this line.
 pub(super) fn opens(line: &str) -> bool {
     opening(line).is_some()
 }
 
-/// The two ways the markers are written. In the one with dashes a marker is its line and nothing else.
+/// The two styles of markers: `<<<<<<< SEARCH` … `>>>>>>> REPLACE` and `------- SEARCH` … `+++++++ REPLACE`. In the style
+/// with dashes, the divider must not have spaces around it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dialect {
+enum MarkerStyle {
     Conflict,
     Dashes,
 }
@@ -28,11 +29,11 @@ pub(super) fn parse(
     let mut current: Option<String> = None;
     let (mut at, mut before) = (0, 0);
     while at < lines.len() {
-        let Some(dialect) = opening(lines[at]) else {
-            if closes(lines[at], Dialect::Conflict) || closes(lines[at], Dialect::Dashes) {
+        let Some(style) = opening(lines[at]) else {
+            if closes(lines[at], MarkerStyle::Conflict) || closes(lines[at], MarkerStyle::Dashes) {
                 return Err(PatchError::syntax(
                     at,
-                    "a block ends here that has not begun; each starts with `<<<<<<< SEARCH`",
+                    "a block ends here that has not begun; each block starts with `<<<<<<< SEARCH`",
                 ));
             }
             at += 1;
@@ -44,7 +45,7 @@ pub(super) fn parse(
                 "no file name before this block; put the path on the line above it",
             )
         })?;
-        let (block, end) = body(lines, at, dialect)?;
+        let (block, end) = body(lines, at, style)?;
         let path = if block.search.trim().is_empty() {
             super::paths::check(&name)?
         } else {
@@ -75,18 +76,19 @@ pub(super) fn parse(
     Ok(files)
 }
 
-fn push(files: &mut Vec<FilePatch>, path: String, block: Block) {
+fn push(files: &mut Vec<FilePatch>, path: String, block: EditBlock) {
     if block.search.trim().is_empty() {
         files.push(FilePatch {
-            op: Op::Create { path },
-            body: Body::Whole(block.replace),
+            op: FileOp::Create { path },
+            body: PatchBody::Whole(block.replace),
         });
     } else {
         push_block(files, path, block);
     }
 }
 
-/// The name in the lines since the block before: on the last line that is no fence, behind a fence, or the one before.
+/// The file name for a block. `between` are the lines since the previous block, whose name is `current`. The name is on
+/// the last line that is not a fence, or after a fence; otherwise the block is for the same file as the previous one.
 fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option<String> {
     let mut maybe = None;
     for line in between.iter().rev() {
@@ -97,12 +99,12 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         {
             return Some(name);
         }
-        if names::frames(line) {
+        if names::is_delimiter(line) {
             continue;
         }
         match names::on_line(line, known) {
-            Some(Name::Sure(name)) => return Some(name),
-            Some(Name::Maybe(name)) => maybe = Some(name),
+            Some(FoundName::Sure(name)) => return Some(name),
+            Some(FoundName::Maybe(name)) => maybe = Some(name),
             None => {}
         }
         break;
@@ -111,14 +113,14 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
         .into_iter()
         .any(|name| Some(name) != current);
     match current {
-        // Prose that speaks of another file leaves open which one the block is for.
+        // If the prose mentions another file, it is unclear which one the block is for.
         Some(current) if !other => Some(current.to_owned()),
         Some(_) => None,
         None if maybe.is_some() => maybe,
         None => {
             let bare = between
                 .iter()
-                .all(|line| line.trim().is_empty() || names::frames(line));
+                .all(|line| line.trim().is_empty() || names::is_delimiter(line));
             match known {
                 [only] if bare => Some((*only).to_owned()),
                 _ => None,
@@ -127,12 +129,16 @@ fn name_above(between: &[&str], current: Option<&str>, known: &[&str]) -> Option
     }
 }
 
-/// The block that opens at `start`, and the line of its end.
-fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize), PatchError> {
+/// Parses the block that opens at `start`. Returns also the line of its end marker.
+fn body(
+    lines: &[&str],
+    start: usize,
+    style: MarkerStyle,
+) -> Result<(EditBlock, usize), PatchError> {
     let inside = start + 1..lines.len();
     let end = inside
         .clone()
-        .find(|&at| closes(lines[at], dialect))
+        .find(|&at| closes(lines[at], style))
         .ok_or_else(|| {
             PatchError::syntax(
                 start,
@@ -142,10 +148,10 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
     if let Some(second) = (start + 1..end).find(|&at| opens(lines[at])) {
         return Err(PatchError::syntax(
             second,
-            "a block begins inside another; write a line of text that looks so with `\\` before it",
+            "a block begins inside another; if this line is text, put `\\` before it",
         ));
     }
-    let divider = divider(lines, start, end, dialect)?;
+    let divider = divider(lines, start, end, style)?;
     let (line, text) = position(lines, start + 1, divider);
     let names_line = |at: &usize| {
         [":start_line:", ":end_line:"]
@@ -155,7 +161,7 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
     if let Some(at) = (divider + 1..end).find(names_line) {
         return Err(PatchError::syntax(
             at,
-            "the line of a block is named above its old text; write a line that is text with `\\` before it",
+            "the line number of a block belongs above its old text; if this line is text, put `\\` before it",
         ));
     }
     let joined = |lines: &[&str]| {
@@ -169,27 +175,27 @@ fn body(lines: &[&str], start: usize, dialect: Dialect) -> Result<(Block, usize)
         joined(&lines[divider + 1..end]),
     );
     Ok((
-        Block {
+        EditBlock {
             search,
             replace,
             line,
-            ..Block::default()
+            ..EditBlock::default()
         },
         end,
     ))
 }
 
-/// The line between old and new text. The exact marker decides; others like it are taken only if there is one.
+/// The line between old and new text. A line of five to nine `=` is accepted only if there is no exact marker.
 fn divider(
     lines: &[&str],
     start: usize,
     end: usize,
-    dialect: Dialect,
+    style: MarkerStyle,
 ) -> Result<usize, PatchError> {
     let looks = |at: &usize, exact: bool| {
-        let line = match dialect {
-            Dialect::Conflict => lines[*at].trim(),
-            Dialect::Dashes => lines[*at],
+        let line = match style {
+            MarkerStyle::Conflict => lines[*at].trim(),
+            MarkerStyle::Dashes => lines[*at],
         };
         let long = if exact {
             line.len() == 7
@@ -201,7 +207,7 @@ fn divider(
     let with =
         |exact: bool| -> Vec<usize> { (start + 1..end).filter(|at| looks(at, exact)).collect() };
     let mut found = with(true);
-    if found.is_empty() && dialect == Dialect::Conflict {
+    if found.is_empty() && style == MarkerStyle::Conflict {
         found = with(false);
     }
     match found[..] {
@@ -212,12 +218,12 @@ fn divider(
         )),
         [_, second, ..] => Err(PatchError::syntax(
             second,
-            "the block has a second `=======`; write one that is text as `\\=======`",
+            "the block has a second `=======`; if one of them is text, write it as `\\=======`",
         )),
     }
 }
 
-/// The line a block names, and where its text starts: `:start_line:12`, perhaps `:end_line:14`, then `-------`.
+/// Parses `:start_line:12`, optionally `:end_line:14` and `-------`. Returns the line number and the first line of text.
 fn position(lines: &[&str], start: usize, divider: usize) -> (Option<usize>, usize) {
     let mut at = start;
     let mut line = None;
@@ -246,7 +252,7 @@ fn number(line: &str, label: &str) -> Option<usize> {
         .ok()
 }
 
-/// A line of text that looks like a marker is written with `\` before it.
+/// Removes the `\` before a line of text that looks like a marker.
 fn unescaped(line: &str) -> &str {
     let marks = [
         "<<<<<<<",
@@ -262,20 +268,20 @@ fn unescaped(line: &str) -> &str {
         .unwrap_or(line)
 }
 
-fn opening(line: &str) -> Option<Dialect> {
+fn opening(line: &str) -> Option<MarkerStyle> {
     let line = line.trim();
-    for (mark, dialect) in [(b'<', Dialect::Conflict), (b'-', Dialect::Dashes)] {
+    for (mark, style) in [(b'<', MarkerStyle::Conflict), (b'-', MarkerStyle::Dashes)] {
         let count = line.bytes().take_while(|byte| *byte == mark).count();
         let word = line[count..].strip_suffix('>').unwrap_or(&line[count..]);
         if (5..=9).contains(&count) && matches!(word, " SEARCH" | " ORIGINAL") {
-            return Some(dialect);
+            return Some(style);
         }
     }
     None
 }
 
-fn closes(line: &str, dialect: Dialect) -> bool {
-    let mark = if dialect == Dialect::Conflict {
+fn closes(line: &str, style: MarkerStyle) -> bool {
+    let mark = if style == MarkerStyle::Conflict {
         b'>'
     } else {
         b'+'

@@ -1,74 +1,77 @@
-//! Where a hunk goes: every place its old lines fit is found, and one is chosen only when the patch itself says which.
+//! Finds the place of a hunk: all places where its old lines fit are found, and one of several is chosen only if the
+//! patch itself decides between them.
 //!
-//! The comparison is by whole lines: exactly, then without trailing spaces, apart from indentation, apart from how
-//! quotes and dashes are written; never by likeness.
+//! Whole lines are compared: exactly, then ignoring trailing spaces, then ignoring indentation, then ignoring
+//! typographic quotes and dashes. Lines that are merely similar never match.
 
 use std::borrow::Cow;
 
-use super::{Hunk, HunkLine, HunkProblem};
+use super::{HunkLine, HunkProblem, PatchHunk};
 use crate::matching::NEAR;
 use crate::nearest::nearest;
 use crate::punctuation::fold;
 use crate::reindent::reindent;
-use crate::text::{Key, Line, texts, windows};
+use crate::text::{LineKey, TextLine, texts, windows};
 
-/// Places looked for; more cannot be told apart anyway.
+/// At most this many lines are considered for an `@@` header.
 const MAX_PLACES: usize = 200;
 
-/// The lines of the file (from 0) that the hunk's old lines stand for.
+/// The lines of the file (from 0) that match the old lines of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct HunkPlace {
     pub first: usize,
     pub count: usize,
-    /// The lines were found apart from their indentation, so new ones are moved to it.
+    /// The lines match only if indentation is ignored, so added lines must be re-indented.
     pub indented: bool,
 }
 
-/// Finds the place of a hunk at or after line `from`. `drift` is how far hunks before it were off.
+/// Finds the place of a hunk at or after line `from`. `drift` is the difference between the actual and the stated line
+/// of the previous hunk.
 pub(super) fn locate(
-    lines: &[Line<'_>],
-    hunk: &Hunk,
+    lines: &[TextLine<'_>],
+    hunk: &PatchHunk,
     from: usize,
     drift: isize,
-) -> Result<Spot, HunkProblem> {
+) -> Result<HunkPlace, HunkProblem> {
     let wanted: Vec<&str> = old_lines(hunk);
     if wanted.is_empty() {
         return insertion(lines, hunk, from);
     }
-    let (spots, indented) = fits(lines, &wanted);
-    // A blank line at the end of a hunk is often the end of the file seen as a line.
-    let (spots, indented, count) = match wanted.split_last() {
+    let (places, indented) = find_places(lines, &wanted);
+    // Models often end a hunk with a blank line that stands for the end of the file.
+    let (places, indented, count) = match wanted.split_last() {
         Some((last, rest))
-            if spots.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) =>
+            if places.is_empty() && last.is_empty() && !rest.is_empty() && ends_kept(hunk) =>
         {
-            let (spots, indented) = fits(lines, rest);
-            (spots, indented, rest.len())
+            let (places, indented) = find_places(lines, rest);
+            (places, indented, rest.len())
         }
-        _ => (spots, indented, wanted.len()),
+        _ => (places, indented, wanted.len()),
     };
-    let after: Vec<usize> = spots
+    let after: Vec<usize> = places
         .iter()
         .copied()
         .filter(|&first| first >= from)
         .collect();
     let chosen = match after[..] {
-        [] => return Err(missing(lines, &wanted, &spots)),
+        [] => return Err(missing(lines, &wanted, &places)),
         [only] => {
-            // The old lines decide alone, but a header that is nowhere means another file was in mind.
-            header_lines(lines, &hunk.under, from)?;
+            // The place is unambiguous without the headers. But if the file has no such header line, the author had
+            // another file in mind, so the hunk is refused.
+            header_lines(lines, &hunk.headers, from)?;
             only
         }
         _ => choose(lines, hunk, &after, count, from, drift)?,
     };
-    Ok(Spot {
+    Ok(HunkPlace {
         first: chosen,
         count,
         indented,
     })
 }
 
-/// The lines a hunk expects to find.
-pub(super) fn old_lines(hunk: &Hunk) -> Vec<&str> {
+/// The lines that the file must contain for the hunk to apply.
+pub(super) fn old_lines(hunk: &PatchHunk) -> Vec<&str> {
     hunk.lines
         .iter()
         .filter_map(|line| match line {
@@ -78,11 +81,11 @@ pub(super) fn old_lines(hunk: &Hunk) -> Vec<&str> {
         .collect()
 }
 
-fn ends_kept(hunk: &Hunk) -> bool {
+fn ends_kept(hunk: &PatchHunk) -> bool {
     matches!(hunk.lines.last(), Some(HunkLine::Keep(_)))
 }
 
-fn missing(lines: &[Line<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem {
+fn missing(lines: &[TextLine<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem {
     if let Some(first) = before.last() {
         return HunkProblem::OutOfOrder { line: first + 1 };
     }
@@ -101,15 +104,15 @@ fn missing(lines: &[Line<'_>], wanted: &[&str], before: &[usize]) -> HunkProblem
 }
 
 fn choose(
-    lines: &[Line<'_>],
-    hunk: &Hunk,
+    lines: &[TextLine<'_>],
+    hunk: &PatchHunk,
     after: &[usize],
     count: usize,
     from: usize,
     drift: isize,
 ) -> Result<usize, HunkProblem> {
     let mut places = after.to_vec();
-    if hunk.at_end || hunk.old_open {
+    if hunk.at_end || hunk.old_lacks_newline {
         let at_end: Vec<usize> = places
             .iter()
             .copied()
@@ -129,10 +132,10 @@ fn choose(
             places = after.to_vec();
         }
     }
-    if !hunk.under.is_empty() {
-        places = under_header(lines, &hunk.under, &places, from)?;
+    if !hunk.headers.is_empty() {
+        places = under_header(lines, &hunk.headers, &places, from)?;
     } else if let Some(section) = hunk.section.as_ref().filter(|_| places.len() > 1) {
-        // A section that is nowhere was never meant as a place.
+        // The section is optional information: if the file has no such line, it is ignored.
         places =
             under_header(lines, std::slice::from_ref(section), &places, from).unwrap_or(places);
     }
@@ -147,14 +150,15 @@ fn choose(
     }
 }
 
-/// The places that are below the hunk's `@@` lines: in the block the last of them opens, if any is there.
+/// The places below the `@@` headers of a hunk: inside the block that the innermost header opens, or, if there is none,
+/// anywhere after the first match of the header.
 fn under_header(
-    lines: &[Line<'_>],
-    under: &[String],
+    lines: &[TextLine<'_>],
+    wanted: &[String],
     places: &[usize],
     from: usize,
 ) -> Result<Vec<usize>, HunkProblem> {
-    let headers = header_lines(lines, under, from)?;
+    let headers = header_lines(lines, wanted, from)?;
     let blocks: Vec<_> = headers
         .iter()
         .map(|&header| header..block_end(lines, header))
@@ -166,7 +170,7 @@ fn under_header(
         .collect();
     if inside.is_empty() {
         let first = headers.first().copied().unwrap_or_default();
-        // Where nothing is indented, the line right below the only header is still the one below it.
+        // Without indentation no block is recognised, but the line directly below the only header is still below it.
         if headers.len() == 1 && places.contains(&(first + 1)) {
             return Ok(vec![first + 1]);
         }
@@ -179,15 +183,16 @@ fn under_header(
     Ok(inside)
 }
 
-/// The lines that may be the innermost `@@` line of a hunk.
+/// The lines of the file that match the innermost `@@` header of a hunk.
 fn header_lines(
-    lines: &[Line<'_>],
-    under: &[String],
+    lines: &[TextLine<'_>],
+    wanted: &[String],
     from: usize,
 ) -> Result<Vec<usize>, HunkProblem> {
     let mut found: Vec<usize> = Vec::new();
-    for (depth, header) in under.iter().enumerate() {
-        // The block that holds the last hunk may hold this one too, so the first header is looked for everywhere.
+    for (depth, header) in wanted.iter().enumerate() {
+        // The first header is searched in the whole file: the block that contains the previous hunk may contain this
+        // one too.
         let start = if depth == 0 {
             0
         } else {
@@ -223,8 +228,8 @@ fn header_lines(
     Ok(found)
 }
 
-/// The end of the block a line opens: the next line that is indented no deeper.
-fn block_end(lines: &[Line<'_>], header: usize) -> usize {
+/// The end of the block that a line opens: the next line that is not indented deeper.
+fn block_end(lines: &[TextLine<'_>], header: usize) -> usize {
     let depth = |text: &str| text.len() - text.trim_start().len();
     let own = depth(lines[header].text);
     (header + 1..lines.len())
@@ -236,20 +241,24 @@ fn block_end(lines: &[Line<'_>], header: usize) -> usize {
         .unwrap_or(lines.len())
 }
 
-/// A brace or parenthesis on a line of its own opens the block instead of ending it.
+/// Whether the line is an opening bracket alone, which opens the block of the line above instead of ending it.
 fn is_opening(text: &str) -> bool {
     matches!(text.trim(), "{" | "(" | "[")
 }
 
-/// A hunk that only adds: below its `@@` line, else at the end of the file where the format allows that.
-fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkProblem> {
-    let first = if hunk.under.is_empty() {
+/// The place of a hunk that only adds lines: below its `@@` header, else at the end of the file if the format allows it.
+fn insertion(
+    lines: &[TextLine<'_>],
+    hunk: &PatchHunk,
+    from: usize,
+) -> Result<HunkPlace, HunkProblem> {
+    let first = if hunk.headers.is_empty() {
         match hunk.old_start {
             Some(_) if !lines.is_empty() => return Err(HunkProblem::NoContext),
             _ => lines.len(),
         }
     } else {
-        match header_lines(lines, &hunk.under, from)?[..] {
+        match header_lines(lines, &hunk.headers, from)?[..] {
             [only] => only + 1,
             ref many => {
                 return Err(HunkProblem::Ambiguous {
@@ -261,17 +270,17 @@ fn insertion(lines: &[Line<'_>], hunk: &Hunk, from: usize) -> Result<Spot, HunkP
     if first < from {
         return Err(HunkProblem::OutOfOrder { line: first + 1 });
     }
-    Ok(Spot {
+    Ok(HunkPlace {
         first,
         count: 0,
         indented: false,
     })
 }
 
-/// Where the wanted lines stand, compared more and more loosely until they stand somewhere, and whether that was apart
-/// from their indentation.
-fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
-    for key in [(|text| Cow::Borrowed(text)) as Key, |text| {
+/// The places of the wanted lines. The comparison becomes looser until there is a match. The second value is true if
+/// indentation had to be ignored.
+fn find_places(lines: &[TextLine<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
+    for key in [(|text| Cow::Borrowed(text)) as LineKey, |text| {
         Cow::Borrowed(text.trim_end())
     }] {
         let found = windows(lines, wanted, key);
@@ -279,7 +288,7 @@ fn fits(lines: &[Line<'_>], wanted: &[&str]) -> (Vec<usize>, bool) {
             return (found, false);
         }
     }
-    // Blank lines are alike everywhere, so alone they say nothing about the place.
+    // Blank lines alone match everywhere, so they do not identify a place.
     if wanted.iter().all(|line| line.trim().is_empty()) {
         return (Vec::new(), false);
     }

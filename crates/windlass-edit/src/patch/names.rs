@@ -1,23 +1,23 @@
-//! File names as models write them above a block: with Markdown around them, in a heading, behind a label.
+//! Finds file names in the text that models write above a block: with Markdown around them, in a heading, after a label.
 //!
-//! A name is taken only where a line can hardly be anything else; prose is never read as a path.
+//! A line counts as a file name only if it is unlikely to be anything else; prose is never read as a path.
 
 use super::{PatchError, paths};
 
 /// A file name found on a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum FoundName {
     /// The line is a known file, or looks like a path.
     Sure(String),
-    /// One word that may be a file name or not.
+    /// A single word that may or may not be a file name.
     Maybe(String),
 }
 
-/// The name a line consists of, without what surrounds it.
-pub(super) fn on_line(line: &str, known: &[&str]) -> Option<Name> {
-    let name = bare(line);
+/// The file name that makes up a line, without Markdown and labels around it.
+pub(super) fn on_line(line: &str, known: &[&str]) -> Option<FoundName> {
+    let name = strip_markup(line);
     if known.contains(&name) {
-        return Some(Name::Sure(name.to_owned()));
+        return Some(FoundName::Sure(name.to_owned()));
     }
     if !is_word(name) {
         return None;
@@ -25,24 +25,24 @@ pub(super) fn on_line(line: &str, known: &[&str]) -> Option<Name> {
     let sure =
         name.contains('/') || name.trim_start_matches('.').contains('.') || name.starts_with('.');
     Some(if sure {
-        Name::Sure(name.to_owned())
+        FoundName::Sure(name.to_owned())
     } else {
-        Name::Maybe(name.to_owned())
+        FoundName::Maybe(name.to_owned())
     })
 }
 
-/// The name in the words behind an opening fence, as in "```rust src/lib.rs".
+/// The file name in the text after an opening fence, as in "```rust src/lib.rs".
 pub(super) fn on_fence(info: &str, known: &[&str]) -> Option<String> {
     let words: Vec<&str> = info
         .split([' ', ':', '='])
-        .map(bare)
+        .map(strip_markup)
         .filter(|word| !word.is_empty())
         .collect();
     let named = |word: &&&str| known.contains(*word) || (is_word(word) && word.contains('/'));
     words.iter().find(named).map(|word| (*word).to_owned())
 }
 
-/// The one known file that a text mentions, the ones it mentions if they are several.
+/// The known files that occur in the text.
 pub(super) fn mentioned<'a>(lines: &[&str], known: &[&'a str]) -> Vec<&'a str> {
     let token = |character: char| character.is_alphanumeric() || "._-/\\".contains(character);
     let named = |line: &str, name: &str| {
@@ -50,7 +50,7 @@ pub(super) fn mentioned<'a>(lines: &[&str], known: &[&'a str]) -> Vec<&'a str> {
             let before = line[..at].chars().next_back();
             let mut after = line[at + name.len()..].chars();
             let (next, then) = (after.next(), after.next());
-            // A full stop may end the sentence.
+            // A full stop after the name may end the sentence.
             let ends = next.is_none_or(|next| !token(next))
                 || (next == Some('.') && then.is_none_or(|then| !token(then)));
             before.is_none_or(|before| !token(before)) && ends
@@ -63,7 +63,7 @@ pub(super) fn mentioned<'a>(lines: &[&str], known: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// The file that is meant by a name, in its plain form: the name itself, unless only one known file ends like it.
+/// Completes and checks a path. If `name` is not a known file and exactly one known file ends with it, that is meant.
 pub(super) fn resolve(name: &str, known: &[&str]) -> Result<String, PatchError> {
     let path = paths::check(name)?;
     if known.contains(&path.as_str()) {
@@ -74,7 +74,7 @@ pub(super) fn resolve(name: &str, known: &[&str]) -> Result<String, PatchError> 
     if let (Some(only), None) = (longer.next(), longer.next()) {
         return Ok((*only).to_owned());
     }
-    // What examples put in front of a name, copied with it.
+    // Models copy `path/to/` from examples and append the real path.
     if let Some(rest) = path
         .strip_prefix("path/to/")
         .filter(|rest| known.contains(rest))
@@ -85,7 +85,7 @@ pub(super) fn resolve(name: &str, known: &[&str]) -> Result<String, PatchError> 
     Ok(path)
 }
 
-/// How many backticks or tildes open a fence on this line, and what follows them.
+/// Parses a code fence: its character (backtick or tilde), their number, and the text after them.
 pub(super) fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim();
     let mark = line
@@ -100,7 +100,7 @@ pub(super) fn fence(line: &str) -> Option<(char, usize, &str)> {
     (count >= 3 && !info.contains('`')).then_some((mark, count, info))
 }
 
-/// What opens and closes a block where backticks are part of it.
+/// Opening and closing tags that models use instead of a fence when the text itself contains backticks.
 pub(super) const TAGS: [(&str, &str); 5] = [
     ("<source>", "</source>"),
     ("<code>", "</code>"),
@@ -109,8 +109,8 @@ pub(super) const TAGS: [(&str, &str); 5] = [
     ("<sourcecode>", "</sourcecode>"),
 ];
 
-/// Whether a line only frames what is around it.
-pub(super) fn frames(line: &str) -> bool {
+/// Whether a line is a fence or a tag that opens or closes a block.
+pub(super) fn is_delimiter(line: &str) -> bool {
     let line = line.trim();
     fence(line).is_some()
         || TAGS
@@ -118,7 +118,7 @@ pub(super) fn frames(line: &str) -> bool {
             .any(|(opening, closing)| line == *opening || line == *closing)
 }
 
-fn bare(line: &str) -> &str {
+fn strip_markup(line: &str) -> &str {
     const AROUND: &[char] = &['`', '*', '_', '"', '\'', '[', ']', '<', '>', ' ', '\t'];
     let mut name = line.trim();
     loop {
@@ -164,14 +164,14 @@ mod tests {
     #[track_caller]
     fn check(line: &str, expect: Option<&str>) {
         let found = on_line(line, &["my file.txt", "_init_"]).map(|name| match name {
-            Name::Sure(name) => name,
-            Name::Maybe(name) => format!("{name}?"),
+            FoundName::Sure(name) => name,
+            FoundName::Maybe(name) => format!("{name}?"),
         });
         assert_eq!(found.as_deref(), expect, "{line}");
     }
 
     #[test]
-    fn names_lose_what_surrounds_them() {
+    fn markup_and_labels_are_stripped() {
         for line in [
             "src/a.rs",
             "`src/a.rs`",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_no_name() {
+    fn prose_is_not_a_file_name() {
         for line in [
             "",
             "...",

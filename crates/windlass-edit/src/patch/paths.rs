@@ -1,10 +1,10 @@
-//! Paths as patches write them: unquoting, prefixes and the rules every path must keep.
+//! Paths in patches: unquoting, prefixes, and the rules for every path.
 //!
-//! A path is unquoted before it is checked, so that an escape cannot hide what it names.
+//! A path is unquoted before it is checked, so that an escape sequence cannot hide a forbidden path.
 
 use super::PatchError;
 
-/// Reads one path from the front of `text`: C-quoted, or plain up to a tab. Returns it with the rest.
+/// Parses a path at the start of `text`: C-quoted, or plain up to a tab or a time stamp. Returns the path and the rest.
 pub(super) fn take(text: &str) -> Result<(String, &str), String> {
     match text.strip_prefix('"') {
         Some(quoted) => unquote(quoted),
@@ -18,7 +18,7 @@ pub(super) fn take(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-/// Where the time of a file starts that is set off by a space, as in `a.txt 2024-01-31 12:00:00`.
+/// The offset of a time stamp that follows a path after a space, as in `a.txt 2024-01-31 12:00:00`.
 fn time_at(text: &str) -> Option<usize> {
     let shape = b" 0000-00-00 00:00";
     text.as_bytes().windows(shape.len()).position(|window| {
@@ -32,7 +32,7 @@ fn time_at(text: &str) -> Option<usize> {
     })
 }
 
-/// The inside of a C-quoted string up to its closing quote, and what follows.
+/// Unescapes a C-quoted string up to its closing quote. `text` starts after the opening quote. Returns also the rest.
 fn unquote(text: &str) -> Result<(String, &str), String> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
@@ -71,11 +71,11 @@ fn escape(rest: &[u8]) -> Result<(u8, usize), String> {
         [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
             Ok(((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), 3))
         }
-        _ => Err("a quoted path has an escape that C does not know".into()),
+        _ => Err("a quoted path has an invalid escape sequence".into()),
     }
 }
 
-/// The path in its plain form, or the rule it breaks.
+/// Normalises a path, or returns the rule that it breaks.
 pub(super) fn check(path: &str) -> Result<String, PatchError> {
     let forbid = |message: &str| {
         Err(PatchError::Forbidden {
@@ -102,7 +102,7 @@ pub(super) fn check(path: &str) -> Result<String, PatchError> {
     Ok(parts.join("/"))
 }
 
-/// Old and new path without the `a/` and `b/` that diffs put in front, when both carry such a letter.
+/// Removes the `a/` and `b/` prefixes of a diff, if both paths have one.
 pub(super) fn strip_prefixes<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     // `git diff` writes other letters with `diff.mnemonicPrefix`.
     const LETTERS: [(char, char); 6] = [
@@ -139,11 +139,11 @@ pub(super) fn strip_prefixes<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a st
     (old, new)
 }
 
-/// The name that stands for "no file".
+/// The path that stands for "no file" in a diff.
 pub(super) const NULL: &str = "/dev/null";
 
-/// Both paths of a `diff --git` line: quoted ones as quoted, plain ones only when they name the same file
-/// (two different plain paths cannot be told apart there; rename lines name them).
+/// The two paths of a `diff --git` line. Returns `None` for two different unquoted paths: paths may contain spaces, so it
+/// is unclear where the first one ends. In that case the rename lines of the patch name them.
 pub(super) fn git_header(rest: &str) -> Result<Option<(String, String)>, String> {
     if rest.starts_with('"') || rest.ends_with('"') {
         let (old, rest) = if rest.starts_with('"') {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_go_only_in_pairs() {
+    fn prefixes_are_stripped_only_in_pairs() {
         assert_eq!(strip_prefixes("a/x", "b/x"), ("x", "x"));
         assert_eq!(strip_prefixes("a/x", "a/x"), ("a/x", "a/x"));
         assert_eq!(strip_prefixes(NULL, "b/x"), (NULL, "x"));

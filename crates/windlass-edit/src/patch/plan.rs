@@ -1,25 +1,26 @@
-//! Works out, from a patch and the files as they are, what every file would be afterwards.
+//! Computes the new content of every file from a patch and the current files.
 //!
-//! Everything is computed before anything is returned, so a caller either gets the whole plan or an error.
+//! Everything is computed before anything is returned, so a caller gets either the whole plan or an error.
 
 use std::collections::HashMap;
 
-use super::locate::{Spot, locate, old_lines};
-use super::{Body, Hunk, HunkLine, HunkProblem, Op, Patch, PatchError};
+use super::locate::{HunkPlace, locate, old_lines};
+use super::{FileOp, HunkLine, HunkProblem, Patch, PatchBody, PatchError, PatchHunk};
 use crate::block;
 use crate::reindent::reindent;
 use crate::text::{
-    Encoding, Ending, Line, Text, TextError, ending_for, lines, push_lines, texts, with_endings,
+    Encoding, LineEnding, Text, TextError, TextLine, ending_for, lines, push_lines, texts,
+    with_endings,
 };
 
-/// What is at a path now.
+/// The current state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A file with these bytes.
     File(Vec<u8>),
-    /// Nothing.
+    /// The path does not exist.
     Absent,
-    /// Something that cannot be patched, and why.
+    /// The path cannot be patched, with the reason.
     Unusable(String),
 }
 
@@ -28,61 +29,63 @@ pub enum Found {
 pub struct Plan {
     /// One entry per file that changes, in the order of the patch.
     pub changes: Vec<Change>,
-    /// What was tolerated, for whoever wrote the patch.
+    /// Mistakes in the patch that the parser tolerated, to be shown to the author of the patch.
     pub notes: Vec<String>,
 }
 
-/// What happens to one file.
+/// The change of one file, with its bytes before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A new file.
+    /// A new file is created.
     Create {
-        /// Where.
+        /// The path of the new file.
         path: String,
-        /// Its bytes.
+        /// The content of the new file.
         after: Vec<u8>,
     },
-    /// New bytes in a file.
+    /// The content of an existing file changes.
     Modify {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// The bytes now.
+        /// The content before the change.
         before: Vec<u8>,
-        /// The bytes afterwards.
+        /// The content after the change.
         after: Vec<u8>,
     },
-    /// A file goes away.
+    /// The file is deleted.
     Delete {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// The bytes now.
+        /// The content before the deletion.
         before: Vec<u8>,
     },
-    /// A file gets another name, and perhaps other bytes.
+    /// The file is renamed, and its content may change too.
     Move {
-        /// Where it is.
+        /// The path before the change.
         from: String,
-        /// Where it goes.
+        /// The path after the change.
         to: String,
-        /// The bytes now.
+        /// The content before the change.
         before: Vec<u8>,
-        /// The bytes afterwards.
+        /// The content after the change.
         after: Vec<u8>,
     },
 }
 
 pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
-    let mut tree = Tree {
+    let mut tree = PatchedTree {
         read,
         order: Vec::new(),
         files: HashMap::new(),
     };
     for file in &patch.files {
         match &file.op {
-            Op::Create { path } => tree.create(path, &file.body)?,
-            Op::Write { path } => tree.write(path, &file.body)?,
-            Op::Delete { path } => tree.delete(path, &file.body)?,
-            Op::Update { path, move_to } => tree.update(path, move_to.as_deref(), &file.body)?,
+            FileOp::Create { path } => tree.create(path, &file.body)?,
+            FileOp::Write { path } => tree.write(path, &file.body)?,
+            FileOp::Delete { path } => tree.delete(path, &file.body)?,
+            FileOp::Update { path, move_to } => {
+                tree.update(path, move_to.as_deref(), &file.body)?
+            }
         }
     }
     let changes = tree.changes();
@@ -95,22 +98,22 @@ pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Pla
     })
 }
 
-/// The files the patch names, as they were and as they are after the sections read so far.
-struct Tree<R> {
+/// The files named by the patch: as they were at the start, and as they are after the sections applied so far.
+struct PatchedTree<R> {
     read: R,
     order: Vec<String>,
-    files: HashMap<String, State>,
+    files: HashMap<String, FileState>,
 }
 
-struct State {
+struct FileState {
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
-    /// Where the bytes came from, for a move.
+    /// The original path of `after`, if the file was moved here.
     from: Option<String>,
 }
 
-impl<R: FnMut(&str) -> Found> Tree<R> {
-    fn state(&mut self, path: &str) -> Result<&mut State, PatchError> {
+impl<R: FnMut(&str) -> Found> PatchedTree<R> {
+    fn state(&mut self, path: &str) -> Result<&mut FileState, PatchError> {
         if !self.files.contains_key(path) {
             let before = match (self.read)(path) {
                 Found::File(bytes) => Some(bytes),
@@ -125,7 +128,7 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
             self.order.push(path.to_owned());
             self.files.insert(
                 path.to_owned(),
-                State {
+                FileState {
                     after: before.clone(),
                     before,
                     from: None,
@@ -140,17 +143,17 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         after.ok_or_else(|| not_found(path))
     }
 
-    fn create(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
+    fn create(&mut self, path: &str, body: &PatchBody) -> Result<(), PatchError> {
         let state = self.state(path)?;
-        // Who shows the old lines of a file means the file that is there, whatever the header says.
-        if let (Body::Hunks(hunks), Some(before)) = (body, &state.after)
+        // A patch that shows old lines of an existing file changes that file, even if its header says "create".
+        if let (PatchBody::Hunks(hunks), Some(before)) = (body, &state.after)
             && !hunks.is_empty()
             && hunks.iter().all(|hunk| !old_lines(hunk).is_empty())
         {
             state.after = Some(patched(path, before, hunks)?);
             return Ok(());
         }
-        // An empty file has nothing to lose.
+        // An empty file may be overwritten: no content is lost.
         if state.after.as_ref().is_some_and(|bytes| !bytes.is_empty()) {
             return Err(PatchError::Exists {
                 path: path.to_owned(),
@@ -160,7 +163,7 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         Ok(())
     }
 
-    fn write(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
+    fn write(&mut self, path: &str, body: &PatchBody) -> Result<(), PatchError> {
         let state = self.state(path)?;
         let text = new_text(path, body)?;
         let after = match &state.after {
@@ -171,12 +174,12 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         Ok(())
     }
 
-    fn delete(&mut self, path: &str, body: &Body) -> Result<(), PatchError> {
+    fn delete(&mut self, path: &str, body: &PatchBody) -> Result<(), PatchError> {
         let before = self.existing(path)?;
-        if let Body::Hunks(hunks) = body
+        if let PatchBody::Hunks(hunks) = body
             && !hunks.is_empty()
         {
-            // The hunks of a deletion show the whole file, so they prove that it is the one meant.
+            // The hunks of a deletion contain the whole file. Applying them checks that it is the file the author saw.
             let left = patched(path, &before, hunks)?;
             if !Text::decode(&left).is_ok_and(|text| text.content.is_empty()) {
                 return Err(PatchError::hunk(
@@ -192,9 +195,14 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         Ok(())
     }
 
-    fn update(&mut self, path: &str, move_to: Option<&str>, body: &Body) -> Result<(), PatchError> {
-        // `@@ -0,0` is how a diff without git says that there was no file.
-        if let Body::Hunks(hunks) = body
+    fn update(
+        &mut self,
+        path: &str,
+        move_to: Option<&str>,
+        body: &PatchBody,
+    ) -> Result<(), PatchError> {
+        // A diff that was not written by git marks a new file with `@@ -0,0` alone.
+        if let PatchBody::Hunks(hunks) = body
             && move_to.is_none()
             && !hunks.is_empty()
             && hunks
@@ -223,7 +231,7 @@ impl<R: FnMut(&str) -> Found> Tree<R> {
         Ok(())
     }
 
-    /// Before and after, file by file. A move is one change when its source really goes away.
+    /// The change of each file. A move is reported as one change only if its source does not exist afterwards.
     fn changes(self) -> Vec<Change> {
         let moved_from: Vec<(String, String)> = self
             .order
@@ -285,13 +293,13 @@ fn not_found(path: &str) -> PatchError {
     }
 }
 
-/// The bytes of a file after its change.
-fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchError> {
+/// The content of a file after its update.
+fn updated(path: &str, before: Vec<u8>, body: &PatchBody) -> Result<Vec<u8>, PatchError> {
     match body {
-        Body::Hunks(hunks) if hunks.is_empty() => Ok(before),
-        Body::Hunks(hunks) => patched(path, &before, hunks),
-        Body::Whole(text) => rewritten(path, &before, text),
-        Body::Blocks(blocks) => {
+        PatchBody::Hunks(hunks) if hunks.is_empty() => Ok(before),
+        PatchBody::Hunks(hunks) => patched(path, &before, hunks),
+        PatchBody::Whole(text) => rewritten(path, &before, text),
+        PatchBody::Blocks(blocks) => {
             let text = decoded(path, &before)?;
             let refuse = |(index, problem)| PatchError::Block {
                 path: path.to_owned(),
@@ -308,12 +316,12 @@ fn updated(path: &str, before: Vec<u8>, body: &Body) -> Result<Vec<u8>, PatchErr
 }
 
 /// The text of a file that is written as a whole.
-fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
+fn new_text(path: &str, body: &PatchBody) -> Result<String, PatchError> {
     let refuse = |hunk| Err(PatchError::hunk(path, hunk, HunkProblem::OldLinesInNewFile));
     let hunks = match body {
-        Body::Whole(text) => return Ok(text.clone()),
-        Body::Blocks(_) => return refuse(1),
-        Body::Hunks(hunks) => hunks,
+        PatchBody::Whole(text) => return Ok(text.clone()),
+        PatchBody::Blocks(_) => return refuse(1),
+        PatchBody::Hunks(hunks) => hunks,
     };
     let mut text = String::new();
     for (index, hunk) in hunks.iter().enumerate() {
@@ -324,14 +332,15 @@ fn new_text(path: &str, body: &Body) -> Result<String, PatchError> {
             text.push_str(line);
             text.push('\n');
         }
-        if hunk.new_open {
+        if hunk.new_lacks_newline {
             text.pop();
         }
     }
     Ok(text)
 }
 
-/// The bytes of a file with a new text in it: its encoding stays, and its line endings unless the text says others.
+/// The content of a file after its whole text is replaced. It keeps its encoding, and its line endings unless the new
+/// text contains `\r`.
 fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchError> {
     let Ok(old) = Text::decode(before) else {
         return Ok(text.as_bytes().to_vec());
@@ -343,7 +352,7 @@ fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchErro
         with_endings(text, ending, true)
     };
     match old.encoding {
-        // What the old bytes could not say may be why the file is written anew.
+        // The file is written as UTF-8: a character that Latin-1 lacks may be the reason for the rewrite.
         Encoding::SingleByte => Ok(text.into_bytes()),
         _ => encoded(path, &old, &text),
     }
@@ -364,63 +373,67 @@ fn unusable(path: &str, err: &TextError) -> PatchError {
     }
 }
 
-/// The bytes of a file after all hunks.
-fn patched(path: &str, bytes: &[u8], hunks: &[Hunk]) -> Result<Vec<u8>, PatchError> {
+/// The content of a file after all hunks.
+fn patched(path: &str, bytes: &[u8], hunks: &[PatchHunk]) -> Result<Vec<u8>, PatchError> {
     let text = decoded(path, bytes)?;
     let all = lines(&text.content);
     let (mut from, mut drift) = (0, 0);
-    let mut spots: Vec<(&Hunk, Spot)> = Vec::with_capacity(hunks.len());
+    let mut places: Vec<(&PatchHunk, HunkPlace)> = Vec::with_capacity(hunks.len());
     for (index, hunk) in hunks.iter().enumerate() {
-        let spot = locate(&all, hunk, from, drift)
+        let place = locate(&all, hunk, from, drift)
             .map_err(|problem| PatchError::hunk(path, index + 1, problem))?;
-        if let Some(start) = hunk.old_start.filter(|_| spot.count > 0) {
-            drift = isize::try_from(spot.first).unwrap_or(0)
+        if let Some(start) = hunk.old_start.filter(|_| place.count > 0) {
+            drift = isize::try_from(place.first).unwrap_or(0)
                 - isize::try_from(start.saturating_sub(1)).unwrap_or(0);
         }
-        // Lines that are only added to the end say nothing about where the next hunk is.
-        if spot.count > 0 || spot.first < all.len() {
-            from = spot.first + spot.count;
+        // A hunk that only appends to the end of the file does not restrict the place of the next hunk.
+        if place.count > 0 || place.first < all.len() {
+            from = place.first + place.count;
         }
-        spots.push((hunk, spot));
+        places.push((hunk, place));
     }
-    spots.sort_by_key(|(_, spot)| spot.first);
+    places.sort_by_key(|(_, place)| place.first);
     let mut out = String::with_capacity(text.content.len());
     let mut done = 0;
-    for (hunk, spot) in spots {
-        push_lines(&mut out, &all[done..spot.first]);
-        put(&mut out, hunk, spot, &all);
-        done = spot.first + spot.count;
+    for (hunk, place) in places {
+        push_lines(&mut out, &all[done..place.first]);
+        put(&mut out, hunk, place, &all);
+        done = place.first + place.count;
     }
     push_lines(&mut out, &all[done..]);
     encoded(path, &text, &out)
 }
 
-/// Writes one hunk's place: kept lines as the file has them, new lines with the ending of the place.
-fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
-    let end = spot.first + spot.count;
-    let around = if spot.count > 0 {
-        &all[spot.first..end]
+/// Writes the lines of one hunk: unchanged lines exactly as in the file, added lines with the line ending used around
+/// them.
+fn put(out: &mut String, hunk: &PatchHunk, place: HunkPlace, all: &[TextLine<'_>]) {
+    let end = place.first + place.count;
+    let around = if place.count > 0 {
+        &all[place.first..end]
     } else {
-        &all[spot.first.saturating_sub(1)..spot.first]
+        &all[place.first.saturating_sub(1)..place.first]
     };
     let ending = ending_for(around, all);
     let start = out.len();
-    let mut added = added_lines(hunk, &all[spot.first..end], spot.indented).into_iter();
-    if spot.first == all.len()
-        && all.last().is_some_and(|line| line.ending == Ending::None)
+    let mut added = added_lines(hunk, &all[place.first..end], place.indented).into_iter();
+    if place.first == all.len()
+        && all
+            .last()
+            .is_some_and(|line| line.ending == LineEnding::None)
         && !out.ends_with('\n')
     {
         out.push_str(ending.as_str());
     }
-    let mut at = spot.first;
+    let mut at = place.first;
     let mut written = false;
     for line in &hunk.lines {
         match line {
             HunkLine::Keep(_) | HunkLine::Remove(_) if at >= end => {}
             HunkLine::Keep(_) => {
                 out.push_str(all[at].text);
-                // A line that is not the last any more needs an ending; the real end is settled below.
-                let own = if all[at].ending == Ending::None {
+                // The last line of the file may not be the last one any more, so it gets an ending, which is removed
+                // below if it is.
+                let own = if all[at].ending == LineEnding::None {
                     ending
                 } else {
                     all[at].ending
@@ -432,7 +445,7 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
             HunkLine::Remove(_) => at += 1,
             HunkLine::Add(text) => {
                 out.push_str(&added.next().unwrap_or_else(|| text.clone()));
-                out.push_str(if hunk.says_endings {
+                out.push_str(if hunk.explicit_endings {
                     "\n"
                 } else {
                     ending.as_str()
@@ -442,17 +455,23 @@ fn put(out: &mut String, hunk: &Hunk, spot: Spot, all: &[Line<'_>]) {
         }
     }
     if end == all.len() && written {
-        let was_open = all.last().is_some_and(|line| line.ending == Ending::None);
-        let says = hunk.old_open || hunk.new_open;
-        let open = if says { hunk.new_open } else { was_open };
+        let was_open = all
+            .last()
+            .is_some_and(|line| line.ending == LineEnding::None);
+        let says = hunk.old_lacks_newline || hunk.new_lacks_newline;
+        let open = if says {
+            hunk.new_lacks_newline
+        } else {
+            was_open
+        };
         if open {
             trim_ending(out, start);
         }
     }
 }
 
-/// The new lines of a hunk, moved to the indentation of their place where they were found apart from it.
-fn added_lines(hunk: &Hunk, found: &[Line<'_>], indented: bool) -> Vec<String> {
+/// The added lines of a hunk, re-indented if the old lines were found with another indentation.
+fn added_lines(hunk: &PatchHunk, found: &[TextLine<'_>], indented: bool) -> Vec<String> {
     let added = hunk.lines.iter().filter_map(|line| match line {
         HunkLine::Add(text) => Some(text.as_str()),
         _ => None,
@@ -468,7 +487,7 @@ fn added_lines(hunk: &Hunk, found: &[Line<'_>], indented: bool) -> Vec<String> {
 }
 
 fn trim_ending(out: &mut String, start: usize) {
-    for ending in [Ending::CrLf, Ending::Lf, Ending::Cr] {
+    for ending in [LineEnding::CrLf, LineEnding::Lf, LineEnding::Cr] {
         if out.len() >= start + ending.as_str().len() && out.ends_with(ending.as_str()) {
             out.truncate(out.len() - ending.as_str().len());
             return;

@@ -1,15 +1,15 @@
-//! Writes a plan down as a unified diff that reads back as exactly that plan, whatever form it came in: so a set of
-//! edits in several formats becomes one patch. Never shortens anything.
+//! Writes a plan as a unified diff that parses back to exactly that plan. Thereby edits in different formats can be
+//! stored as one patch. Nothing is shortened.
 
-use super::paths::NULL;
+use super::paths::{self, NULL};
 use super::{Change, Plan};
 use crate::text::Text;
 
-/// Unchanged lines around the changed ones.
+/// The number of unchanged lines written before and after a change.
 const CONTEXT: usize = 3;
 
 impl Plan {
-    /// The plan as a patch.
+    /// The plan as a unified diff with git headers.
     #[must_use]
     pub fn to_diff(&self) -> String {
         let mut out = String::new();
@@ -60,12 +60,14 @@ fn header(out: &mut String, old: &str, new: &str) {
     ));
 }
 
-/// The name as diffs have it: C-quoted where a plain one could be read as something else.
+/// A path as written in a diff: C-quoted if it would be misread otherwise.
 fn quoted(prefix: &str, path: &str) -> String {
     if path == NULL {
         return path.to_owned();
     }
-    let plain = !path.contains(['"', '\\']) && path.trim() == path;
+    // A date and time after a space would be cut off as the time stamp of a file.
+    let parses_back = paths::take(path).is_ok_and(|(read, rest)| read == path && rest.is_empty());
+    let plain = !path.contains(['"', '\\']) && path.trim() == path && parses_back;
     if plain {
         format!("{prefix}{path}")
     } else {
@@ -76,7 +78,7 @@ fn quoted(prefix: &str, path: &str) -> String {
     }
 }
 
-/// One hunk from the first line that differs to the last.
+/// Writes one hunk from the first line that differs to the last.
 fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
     let content = |bytes: &[u8]| {
         Text::decode(bytes)
@@ -129,4 +131,25 @@ fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
     push('-', &was[same..end_was]);
     push('+', &is[same..end_is]);
     push(' ', &was[end_was..end_was + shown]);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::patch::{Change, Found, Patch, Plan};
+
+    #[test]
+    fn a_path_with_a_date_and_time_parses_back() {
+        let changes = vec![Change::Modify {
+            path: "logs 2024-01-31 12:00.txt".into(),
+            before: b"a\n".to_vec(),
+            after: b"b\n".to_vec(),
+        }];
+        let plan = Plan {
+            changes,
+            notes: Vec::new(),
+        };
+        let again = Patch::parse(&plan.to_diff())
+            .and_then(|patch| patch.plan(|_| Found::File(b"a\n".to_vec())));
+        assert_eq!(again, Ok(plan));
+    }
 }

@@ -1,12 +1,13 @@
-//! Reads edits in the JSON that edit tools take: a path, the old and the new text; one, or a list of them.
+//! Parses edits in the JSON that edit tools accept: an object, or a list of objects, with a path, the old and the new
+//! text.
 //!
-//! The fields go by the names that are common for them. A field of another shape is an error, not a guess.
+//! Each field is known under several common names. A field of the wrong type is an error.
 
 use serde_json::{Map, Value};
 
 use super::names;
-use super::{Body, FilePatch, Op, PatchError, push_block};
-use crate::block::Block;
+use super::{FileOp, FilePatch, PatchBody, PatchError, push_block};
+use crate::block::EditBlock;
 
 const PATH: &[&str] = &[
     "path",
@@ -42,7 +43,7 @@ const ALL: &[&str] = &["replace_all", "replaceAll", "allow_multiple"];
 const TIMES: &[&str] = &["expected_replacements", "expectedReplacements"];
 const TEXT: &[&str] = &["file_text", "content", "contents", "text"];
 const WRAPPED: &[&str] = &["input", "arguments", "args", "parameters"];
-/// More edits than this in one list are a mistake.
+/// A list with more edits than this is refused.
 const MAX_EDITS: usize = 1_000;
 
 pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
@@ -65,7 +66,7 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchE
     Ok(files)
 }
 
-/// The JSON inside one code fence, if it is in one.
+/// Removes a code fence around the JSON.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let Some((opening, rest)) = text.split_once('\n') else {
@@ -96,7 +97,7 @@ fn read(
     known: &[&str],
     files: &mut Vec<FilePatch>,
 ) -> Result<(), PatchError> {
-    // A whole tool call: what it is called with is the edit.
+    // The object is a whole tool call; the edit is in its arguments.
     if let (Some(Value::Object(inner)), None) = (field(edit, WRAPPED), field(edit, OLD)) {
         return read(inner, outer, known, files);
     }
@@ -121,8 +122,8 @@ fn read(
     if let (None, Some(text)) = (field(edit, OLD), text_of(edit, TEXT)?) {
         let path = super::paths::check(name)?;
         files.push(FilePatch {
-            op: Op::Create { path },
-            body: Body::Whole(text.to_owned()),
+            op: FileOp::Create { path },
+            body: PatchBody::Whole(text.to_owned()),
         });
         return Ok(());
     }
@@ -133,8 +134,8 @@ fn read(
     if old.is_empty() {
         let path = super::paths::check(name)?;
         files.push(FilePatch {
-            op: Op::Create { path },
-            body: Body::Whole(new.to_owned()),
+            op: FileOp::Create { path },
+            body: PatchBody::Whole(new.to_owned()),
         });
         return Ok(());
     }
@@ -154,13 +155,13 @@ fn read(
             .as_bool()
             .ok_or_else(|| wrong("`replace_all` is true or false"))?,
     };
-    let block = Block {
+    let block = EditBlock {
         search: old.to_owned(),
         replace: new.to_owned(),
         inline: true,
         all,
         times,
-        ..Block::default()
+        ..EditBlock::default()
     };
     let path = names::resolve(name, known)?;
     push_block(files, path, block);

@@ -1,17 +1,17 @@
-//! Reads unified diffs, plain and as git writes them, with the slips models make: counts that are off,
-//! blank context lines without their space, prose and fences around.
+//! Parses unified diffs, plain and from git, and tolerates common mistakes of models: wrong line counts, blank context
+//! lines without the leading space, prose and fences around the diff.
 //!
-//! Modes other than a plain file's, symbolic links, binary patches and copies are refused by rule.
+//! File modes other than that of a regular file, symlinks, binary patches and copies are refused.
 
 use super::paths::{self, NULL};
-use super::{Body, FilePatch, Hunk, HunkLine, Op, PatchError};
+use super::{FileOp, FilePatch, HunkLine, PatchBody, PatchError, PatchHunk};
 
 pub(super) fn parse(
     lines: &[&str],
     start: usize,
     notes: &mut Vec<String>,
 ) -> Result<Vec<FilePatch>, PatchError> {
-    let mut reader = Reader {
+    let mut reader = UnifiedReader {
         lines,
         at: start,
         notes,
@@ -34,24 +34,24 @@ pub(super) fn parse(
     Ok(files)
 }
 
-struct Reader<'a> {
+struct UnifiedReader<'a> {
     lines: &'a [&'a str],
     at: usize,
     notes: &'a mut Vec<String>,
 }
 
-/// What the lines after `diff --git` say.
+/// The information in the lines between `diff --git` and `---`.
 #[derive(Default)]
-struct Extended {
+struct GitHeader {
     created: bool,
     deleted: bool,
     rename_from: Option<String>,
     rename_to: Option<String>,
-    /// A rule the file breaks.
-    broken: Option<String>,
+    /// The first rule that the lines break.
+    refusal: Option<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> UnifiedReader<'a> {
     fn line(&self) -> &'a str {
         self.lines.get(self.at).copied().unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         PatchError::syntax(self.at, message)
     }
 
-    /// Whether the two lines that name a file start here.
+    /// Whether the `---` and `+++` lines of a file start at line `at`.
     fn file_header_at(&self, at: usize) -> bool {
         let line = |at: usize| self.lines.get(at).copied().unwrap_or_default();
         line(at).starts_with("--- ") && line(at + 1).starts_with("+++ ")
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         let declared = paths::git_header(&self.line()["diff --git ".len()..])
             .map_err(|message| self.error(message))?;
         self.at += 1;
-        let extended = self.extended()?;
+        let header = self.git_header_lines()?;
         let named = if self.file_header_at(self.at) {
             Some(self.names()?)
         } else {
@@ -79,15 +79,15 @@ impl<'a> Reader<'a> {
         let (old, new) = named
             .clone()
             .or_else(|| declared.clone())
-            .or_else(|| extended.rename_pair())
+            .or_else(|| header.rename_pair())
             .unwrap_or_default();
         let (old, new) = paths::strip_prefixes(&old, &new);
         let (mut old, mut new) = (old.to_owned(), new.to_owned());
-        if let (None, Some((from, to))) = (&named, extended.rename_pair()) {
+        if let (None, Some((from, to))) = (&named, header.rename_pair()) {
             (old, new) = (from, to);
         }
         let shown = &(if new == NULL { &old } else { &new }).clone();
-        if let Some(message) = extended.broken {
+        if let Some(message) = header.refusal {
             return Err(PatchError::Forbidden {
                 path: shown.to_owned(),
                 message,
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
             let (from, to) = paths::strip_prefixes(&from, &to);
             let agrees = (old == from || old == NULL) && (new == to || new == NULL);
             if !agrees {
-                return Err(differ(
+                return Err(contradiction(
                     shown,
                     &format!(
                         "`diff --git` names {from} and {to}, the lines below name {old} and {new}"
@@ -105,24 +105,24 @@ impl<'a> Reader<'a> {
                 ));
             }
         }
-        if extended.created && named.is_none() {
+        if header.created && named.is_none() {
             old = NULL.into();
         }
-        if extended.deleted && named.is_none() {
+        if header.deleted && named.is_none() {
             new = NULL.into();
         }
-        if (extended.created && old != NULL) || (extended.deleted && new != NULL) {
-            return Err(differ(
+        if (header.created && old != NULL) || (header.deleted && new != NULL) {
+            return Err(contradiction(
                 shown,
                 "the mode line and the `---`/`+++` lines disagree about whether the file exists",
             ));
         }
-        let renamed = extended.rename_from.is_some() || extended.rename_to.is_some();
+        let renamed = header.rename_from.is_some() || header.rename_to.is_some();
         if renamed
-            && (extended.rename_from.as_deref() != Some(&old)
-                || extended.rename_to.as_deref() != Some(&new))
+            && (header.rename_from.as_deref() != Some(&old)
+                || header.rename_to.as_deref() != Some(&new))
         {
-            return Err(differ(
+            return Err(contradiction(
                 shown,
                 "the rename lines and the other paths disagree",
             ));
@@ -145,23 +145,23 @@ impl<'a> Reader<'a> {
     ) -> Result<FilePatch, PatchError> {
         let op = match (old, new) {
             (NULL, NULL) => return Err(self.error("both paths are /dev/null".into())),
-            (NULL, new) => Op::Create {
+            (NULL, new) => FileOp::Create {
                 path: paths::check(new)?,
             },
-            (old, NULL) => Op::Delete {
+            (old, NULL) => FileOp::Delete {
                 path: paths::check(old)?,
             },
             (old, new) => {
                 let (path, to) = (paths::check(old)?, paths::check(new)?);
                 if path != to && !renamed {
-                    return Err(differ(
+                    return Err(contradiction(
                         &to,
                         &format!(
                             "`---` names {path} and `+++` names {to}; a rename needs `rename from` and `rename to`"
                         ),
                     ));
                 }
-                Op::Update {
+                FileOp::Update {
                     move_to: (path != to).then_some(to),
                     path,
                 }
@@ -181,10 +181,10 @@ impl<'a> Reader<'a> {
             hunks.push(self.hunk(number)?);
         }
         let empty = match &op {
-            Op::Update { move_to, .. } => move_to.is_none(),
-            // A new empty file is written without `---` and `+++` lines.
-            Op::Create { .. } | Op::Write { .. } => named,
-            Op::Delete { .. } => false,
+            FileOp::Update { move_to, .. } => move_to.is_none(),
+            // Git writes a new empty file without `---` and `+++` lines.
+            FileOp::Create { .. } | FileOp::Write { .. } => named,
+            FileOp::Delete { .. } => false,
         };
         if hunks.is_empty() && empty {
             return Err(self.error(
@@ -193,11 +193,11 @@ impl<'a> Reader<'a> {
         }
         Ok(FilePatch {
             op,
-            body: Body::Hunks(hunks),
+            body: PatchBody::Hunks(hunks),
         })
     }
 
-    /// The `---` and `+++` lines, unquoted.
+    /// The unquoted paths of the `---` and `+++` lines.
     fn names(&mut self) -> Result<(String, String), PatchError> {
         let mut name = || {
             let (path, _) =
@@ -208,8 +208,8 @@ impl<'a> Reader<'a> {
         Ok((name()?, name()?))
     }
 
-    fn extended(&mut self) -> Result<Extended, PatchError> {
-        let mut found = Extended::default();
+    fn git_header_lines(&mut self) -> Result<GitHeader, PatchError> {
+        let mut found = GitHeader::default();
         while self.at < self.lines.len() && !self.file_header_at(self.at) {
             let line = self.line();
             let name = |text: &str| {
@@ -219,13 +219,13 @@ impl<'a> Reader<'a> {
             };
             if let Some(mode) = line.strip_prefix("new file mode ") {
                 found.created = true;
-                found.judge(mode_rule(mode, "created"));
+                found.refuse(mode_rule(mode, "created"));
             } else if let Some(mode) = line.strip_prefix("deleted file mode ") {
                 found.deleted = true;
-                // An executable file may go away; a link is no text.
-                found.judge(mode_rule(mode, "deleted").filter(|_| mode.trim() != "100755"));
+                // An executable file may be deleted; a symlink may not, because it is not text.
+                found.refuse(mode_rule(mode, "deleted").filter(|_| mode.trim() != "100755"));
             } else if line.starts_with("old mode ") || line.starts_with("new mode ") {
-                found.judge(Some(
+                found.refuse(Some(
                     "a patch may not change the mode of a file; leave the mode lines out".into(),
                 ));
             } else if let Some(path) = line.strip_prefix("rename from ") {
@@ -233,18 +233,18 @@ impl<'a> Reader<'a> {
             } else if let Some(path) = line.strip_prefix("rename to ") {
                 found.rename_to = Some(name(path)?);
             } else if line.starts_with("copy from ") || line.starts_with("copy to ") {
-                found.judge(Some(
+                found.refuse(Some(
                     "a patch may not copy files; add the new file with its lines".into(),
                 ));
             } else if line.starts_with("GIT binary patch")
                 || (line.starts_with("Binary files ") && line.ends_with(" differ"))
             {
-                found.judge(Some(
+                found.refuse(Some(
                     "binary patches are not applied; write the file by a command instead".into(),
                 ));
             } else if let Some(index) = line.strip_prefix("index ") {
                 let mode = index.rsplit_once(' ').map_or("", |(_, mode)| mode);
-                found.judge(
+                found.refuse(
                     mode_rule(mode, "changed").filter(|_| mode != "100755" && !mode.is_empty()),
                 );
             } else if !line.starts_with("similarity index ")
@@ -257,9 +257,9 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn hunk(&mut self, number: usize) -> Result<Hunk, PatchError> {
+    fn hunk(&mut self, number: usize) -> Result<PatchHunk, PatchError> {
         let header = self.line();
-        let Some(Header {
+        let Some(HunkHeader {
             start,
             old_count,
             new_count,
@@ -271,10 +271,10 @@ impl<'a> Reader<'a> {
             )));
         };
         self.at += 1;
-        let mut hunk = Hunk {
+        let mut hunk = PatchHunk {
             old_start: start,
             section,
-            ..Hunk::default()
+            ..PatchHunk::default()
         };
         let (mut old_left, mut new_left) = (old_count, new_count);
         let mut bare = 0;
@@ -288,7 +288,7 @@ impl<'a> Reader<'a> {
             let prefix = line.bytes().next().unwrap_or(b' ');
             let (old, new) = match prefix {
                 b'\\' => {
-                    open_end(&mut hunk);
+                    mark_missing_newline(&mut hunk);
                     self.at += 1;
                     continue;
                 }
@@ -306,15 +306,15 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         if old_count.is_none() {
-            // Without counts, blank lines at the end are the space before what follows, and no context.
+            // Without counts, blank lines at the end separate the hunk from the text that follows.
             hunk.lines.truncate(hunk.lines.len() - bare);
         }
         if old_left.is_some_and(|left| left != 0) || new_left.is_some_and(|left| left != 0) {
             self.refuse_stray_lines(number)?;
-            // Blank lines after a miscounted hunk are more likely the space before what follows.
+            // After a hunk with wrong counts, blank lines are more likely a separator than context.
             hunk.lines.truncate(hunk.lines.len() - bare);
             self.notes.push(format!(
-                "hunk {number} ending at line {} of the patch has other line counts than `{header}` says",
+                "hunk {number} ending at line {} of the patch does not have the line counts that `{header}` states",
                 self.at
             ));
         }
@@ -326,19 +326,20 @@ impl<'a> Reader<'a> {
         Ok(hunk)
     }
 
-    /// Whether the line no longer belongs to the hunk. The counts decide where they can; where they
-    /// are spent or wrong, what the line looks like does.
+    /// Whether the line no longer belongs to the hunk. The counts of the header decide as long as they can; once they
+    /// are used up or turn out to be wrong, the form of the line decides.
     fn ends_hunk(&self, line: &str, counted: bool, left: (Option<i64>, Option<i64>)) -> bool {
         if line.starts_with('\\') {
             return false;
         }
-        // A line that begins with a tab is context whose space was lost.
+        // A line that begins with a tab is a context line without its leading space.
         let body = line.is_empty() || line.starts_with([' ', '+', '-', '\t']);
         if !body {
             return true;
         }
         if self.file_header_at(self.at) {
-            // These two lines are text only if the hunk ends exactly with them.
+            // A removed line `-- …` and an added line `++ …` look like a file header. They are part of the hunk only if
+            // the counts say that exactly these two lines are left.
             let hunk_follows = self
                 .lines
                 .get(self.at + 2)
@@ -348,23 +349,23 @@ impl<'a> Reader<'a> {
         counted
             && (line.starts_with("-- ")
                 || line.starts_with('\t')
-                || (line.is_empty() && !self.goes_on_after_blank()))
+                || (line.is_empty() && !self.changes_follow_blank()))
     }
 
-    /// Whether changed lines follow the blank one, so that it is text of a hunk with too low a count.
-    fn goes_on_after_blank(&self) -> bool {
+    /// Whether changed lines follow the blank line, so that it belongs to a hunk whose counts are too low.
+    fn changes_follow_blank(&self) -> bool {
         let next = self.lines[self.at..]
             .iter()
             .find(|line| !line.is_empty())
             .copied()
             .unwrap_or_default();
-        // A dash and a space is a list item of the prose below the patch; two dashes are a header or a signature.
+        // "- " starts a list item in the prose below the patch; "--" starts a file header or a mail signature.
         next.starts_with('+')
             || (next.starts_with('-') && !next.starts_with("- ") && !next.starts_with("--"))
     }
 
-    /// A hunk whose counts are off ended at a line that is no hunk line. If changes follow before anything else
-    /// starts, that line lost its prefix, and going on would drop the changes without a word.
+    /// Called when a hunk with wrong counts ended at a line that is not a hunk line. If changed lines follow before
+    /// another hunk or file starts, that line lost its prefix, and continuing would drop the changes silently.
     fn refuse_stray_lines(&self, number: usize) -> Result<(), PatchError> {
         for at in self.at..self.lines.len() {
             let line = self.lines[at];
@@ -387,10 +388,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Extended {
-    fn judge(&mut self, broken: Option<String>) {
-        if self.broken.is_none() {
-            self.broken = broken;
+impl GitHeader {
+    fn refuse(&mut self, refusal: Option<String>) {
+        if self.refusal.is_none() {
+            self.refusal = refusal;
         }
     }
 
@@ -399,14 +400,14 @@ impl Extended {
     }
 }
 
-fn differ(path: &str, message: &str) -> PatchError {
+fn contradiction(path: &str, message: &str) -> PatchError {
     PatchError::Forbidden {
         path: path.to_owned(),
         message: message.to_owned(),
     }
 }
 
-/// Why a file of this mode may not be in a patch.
+/// The reason why a patch may not touch a file of this mode.
 fn mode_rule(mode: &str, what: &str) -> Option<String> {
     match mode.trim() {
         "100644" => None,
@@ -425,47 +426,47 @@ fn mode_rule(mode: &str, what: &str) -> Option<String> {
     }
 }
 
-/// What a hunk header says.
+/// A parsed hunk header; everything is `None` for a bare `@@`.
 #[derive(Default)]
-struct Header {
+struct HunkHeader {
     start: Option<usize>,
     old_count: Option<i64>,
     new_count: Option<i64>,
     section: Option<String>,
 }
 
-/// Reads `@@ -line,count +line,count @@ section`. Without numbers, what is there is the section: `@@ fn name @@`.
-fn header_of(header: &str) -> Option<Header> {
+/// Parses `@@ -line,count +line,count @@ section`. Without numbers, the text is the section: `@@ fn name @@`.
+fn header_of(header: &str) -> Option<HunkHeader> {
     let inner = header.strip_prefix("@@")?;
     let (inner, after) = inner.split_once("@@").unwrap_or((inner, ""));
     let named =
         |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty() && text != "...");
     let inner = inner.trim();
     if inner.is_empty() || !inner.starts_with('-') {
-        return Some(Header {
+        return Some(HunkHeader {
             section: named(inner).or_else(|| named(after)),
-            ..Header::default()
+            ..HunkHeader::default()
         });
     }
     let (old, new) = inner.split_once(' ')?;
     let range = |text: &str| -> Option<(usize, i64)> {
         let (start, count) = text.split_once(',').unwrap_or((text, "1"));
-        // Counts are compared with lines of a patch that fits in memory, so 32 bits are plenty.
+        // The counts are compared with the lines of a patch in memory, so 32 bits are enough.
         Some((
             start.parse::<u32>().ok()? as usize,
             i64::from(count.parse::<u32>().ok()?),
         ))
     };
-    // `@@ -... +... @@` and the like: somebody who does not count.
+    // Models that do not count lines write `@@ -... +... @@`.
     if !inner.bytes().any(|byte| byte.is_ascii_digit()) {
-        return Some(Header {
+        return Some(HunkHeader {
             section: named(after),
-            ..Header::default()
+            ..HunkHeader::default()
         });
     }
     let (start, old_count) = range(old.strip_prefix('-')?)?;
     let (_, new_count) = range(new.trim().strip_prefix('+')?)?;
-    Some(Header {
+    Some(HunkHeader {
         start: Some(start),
         old_count: Some(old_count),
         new_count: Some(new_count),
@@ -473,14 +474,14 @@ fn header_of(header: &str) -> Option<Header> {
     })
 }
 
-/// `\ No newline at end of file` speaks of the line before it.
-fn open_end(hunk: &mut Hunk) {
+/// Handles `\ No newline at end of file`, which is about the line before it.
+fn mark_missing_newline(hunk: &mut PatchHunk) {
     match hunk.lines.last() {
-        Some(HunkLine::Remove(_)) => hunk.old_open = true,
-        Some(HunkLine::Add(_)) => hunk.new_open = true,
+        Some(HunkLine::Remove(_)) => hunk.old_lacks_newline = true,
+        Some(HunkLine::Add(_)) => hunk.new_lacks_newline = true,
         Some(HunkLine::Keep(_)) => {
-            hunk.old_open = true;
-            hunk.new_open = true;
+            hunk.old_lacks_newline = true;
+            hunk.new_lacks_newline = true;
         }
         None => {}
     }

@@ -1,12 +1,13 @@
-//! Reads whole files: a path and a fenced block with the new text, any number of times, or JSON of path and text.
+//! Parses whole files: a path and a fenced block with the new text, any number of times, or a JSON object of paths and
+//! texts.
 //!
-//! A block without a path is an example and no file, unless the text around it names exactly one known file. A block
-//! that is not closed is refused, because the rest of the file is missing.
+//! A block without a path is taken for an example, unless the text above it names exactly one known file. A block that
+//! is not closed is refused, because the rest of the file is missing.
 
 use serde_json::Value;
 
-use super::names::{self, Name};
-use super::{Body, FilePatch, Op, PatchError, transported};
+use super::names::{self, FoundName};
+use super::{FileOp, FilePatch, PatchBody, PatchError, patch_lines};
 
 pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchError> {
     let found = match serde_json::from_str::<Value>(text.trim()) {
@@ -16,25 +17,25 @@ pub(super) fn parse(text: &str, known: &[&str]) -> Result<Vec<FilePatch>, PatchE
                 Value::String(text) => Ok((path, text)),
                 _ => Err(PatchError::syntax(
                     0,
-                    format!("the new text of {path} is not a text"),
+                    format!("the new text of {path} is not a string"),
                 )),
             })
             .collect::<Result<Vec<_>, _>>()?,
-        _ => fenced(&transported(text), known)?,
+        _ => fenced(&patch_lines(text), known)?,
     };
     let mut files: Vec<FilePatch> = Vec::with_capacity(found.len());
     for (name, text) in found {
         let path = names::resolve(&name, known)?;
         if files
             .iter()
-            .any(|file| file.op == Op::Write { path: path.clone() })
+            .any(|file| file.op == FileOp::Write { path: path.clone() })
         {
             let message = "the file is written twice; give its text once".to_owned();
             return Err(PatchError::Forbidden { path, message });
         }
         files.push(FilePatch {
-            op: Op::Write { path },
-            body: Body::Whole(text),
+            op: FileOp::Write { path },
+            body: PatchBody::Whole(text),
         });
     }
     Ok(files)
@@ -61,8 +62,8 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
             .map(|line| format!("{line}\n"))
             .collect();
         match name_of(&lines[before..at], lines[at], known) {
-            Some(Name::Sure(name)) => found.push((name, text)),
-            Some(Name::Maybe(name)) => found.push((name, text)),
+            Some(FoundName::Sure(name)) => found.push((name, text)),
+            Some(FoundName::Maybe(name)) => found.push((name, text)),
             None if names::mentioned(&lines[before..at], known).len() > 1 => unsure = Some(at),
             None => unnamed.push(text),
         }
@@ -75,7 +76,7 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
             "the text before this block names several files; put its path on the line above",
         ));
     }
-    // One block and nothing else, for the one file there is.
+    // A single block without any text before it is the new text of the only known file.
     let bare = lines
         .iter()
         .find(|line| !line.trim().is_empty())
@@ -92,19 +93,20 @@ fn fenced(lines: &[&str], known: &[&str]) -> Result<Vec<(String, String)>, Patch
     }
 }
 
-/// The path of a block: on the line above it (blank lines apart), on its fence, else the one file the prose names.
-fn name_of(between: &[&str], opening: &str, known: &[&str]) -> Option<Name> {
+/// The path of a block: on its fence, on the line above it (blank lines are skipped), else the only known file that the
+/// prose mentions.
+fn name_of(between: &[&str], opening: &str, known: &[&str]) -> Option<FoundName> {
     if let Some((_, _, info)) = names::fence(opening)
         && let Some(name) = names::on_fence(info, known)
     {
-        return Some(Name::Sure(name));
+        return Some(FoundName::Sure(name));
     }
     let above = between.iter().rev().find(|line| !line.trim().is_empty());
-    if let Some(Name::Sure(name)) = above.and_then(|line| names::on_line(line, known)) {
-        return Some(Name::Sure(name));
+    if let Some(FoundName::Sure(name)) = above.and_then(|line| names::on_line(line, known)) {
+        return Some(FoundName::Sure(name));
     }
-    // A single word is a path only right above its block.
-    if let Some(name @ Name::Maybe(_)) = between
+    // A single word is a path only directly above its block.
+    if let Some(name @ FoundName::Maybe(_)) = between
         .last()
         .filter(|line| !line.ends_with(':'))
         .and_then(|line| names::on_line(line, known))
@@ -112,12 +114,12 @@ fn name_of(between: &[&str], opening: &str, known: &[&str]) -> Option<Name> {
         return Some(name);
     }
     match names::mentioned(between, known)[..] {
-        [only] => Some(Name::Sure(only.to_owned())),
+        [only] => Some(FoundName::Sure(only.to_owned())),
         _ => None,
     }
 }
 
-/// What opens and closes a block: backticks or tildes, or a tag on a line of its own.
+/// The delimiter of a block: backticks or tildes, or a tag on its own line.
 enum Fence {
     Marks { mark: char, count: usize },
     Tag(&'static str),
@@ -134,7 +136,7 @@ impl Fence {
         names::fence(line).map(|(mark, count, _)| Self::Marks { mark, count })
     }
 
-    /// The line that closes it. A fence with a language inside it opens another one, as in a Markdown file.
+    /// The line that closes the block. A fence with a language inside the block opens a nested one, as in a Markdown file.
     fn end(&self, lines: &[&str], start: usize) -> Option<usize> {
         let mut depth = 1;
         for (at, line) in lines.iter().enumerate().skip(start + 1) {

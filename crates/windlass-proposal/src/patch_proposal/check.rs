@@ -1,25 +1,28 @@
-//! Holds a proposal to the rules and to the files, without writing anything: paths after unquoting, what was declared
-//! against what the patch does, modes, links and binary files, and a dry run of the whole.
+//! Checks a proposal without writing anything: its paths after unquoting, the declared operations against the patches,
+//! file modes, symlinks and binary files. Then applies the whole patch in memory.
 
 use windlass_core::gate::is_credential;
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_edit::patch::{Body, FilePatch, Found, Op, Patch, plain_path};
+use windlass_edit::patch::{FileOp, FilePatch, Found, Patch, PatchBody, plain_path};
 
-use super::proposal::{Operation, Proposal, ProposedFile};
+use super::proposal::{Operation, PatchProposal, ProposedFile};
 
-/// The longest file that is patched.
+/// A larger file, in bytes, is not patched.
 const MAX_FILE: u64 = 16 << 20;
 
-/// A proposal that would work.
-pub(super) struct Checked {
-    /// All of it as one patch.
+/// A proposal that passed all checks.
+pub(super) struct CheckedProposal {
+    /// The whole proposal as one unified diff.
     pub(super) patch: String,
-    /// The files it names, in their plain form.
+    /// The normalised paths of its files.
     pub(super) files: Vec<String>,
 }
 
-/// What the proposal amounts to, or everything that is wrong with it.
-pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, Vec<String>> {
+/// Checks a proposal and merges its patches into one. The error lists all problems.
+pub(super) fn check(
+    files: &dyn Files,
+    proposal: &PatchProposal,
+) -> Result<CheckedProposal, Vec<String>> {
     let (mut sections, mut paths, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for file in &proposal.files {
         match read(file) {
@@ -28,7 +31,7 @@ pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, V
                 sections.extend(found);
             }
             Ok((path, _)) => problems.push(format!(
-                "{path} is in the proposal twice; give it once, with one patch"
+                "{path} is in the proposal twice; list it once, with one patch"
             )),
             Err(problem) => problems.push(problem),
         }
@@ -47,18 +50,18 @@ pub(super) fn check(files: &dyn Files, proposal: &Proposal) -> Result<Checked, V
     };
     let plan = patch.plan(look).map_err(|err| vec![err.to_string()])?;
     let text = plan.to_diff();
-    // What is written down is what was found to be meant, or it is not used.
+    // The written diff is used only if it parses back to exactly the same changes.
     let again = Patch::parse(&text).and_then(|patch| patch.plan(look));
     if again.is_ok_and(|again| again.changes == plan.changes) {
-        return Ok(Checked {
+        return Ok(CheckedProposal {
             patch: text,
             files: patch.paths().into_iter().map(str::to_owned).collect(),
         });
     }
-    Err(vec!["the patch cannot be written down as a diff (a lone carriage return ends its lines?); change the file by other means".to_owned()])
+    Err(vec!["the patch cannot be expressed as a diff (does a lone carriage return end its lines?); change the file by other means".to_owned()])
 }
 
-/// One file of a proposal: its plain path and what its patch says, found to agree.
+/// Parses the patch of one file and checks that it does what was declared. Returns the normalised path too.
 fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
     let path = allowed(&file.path)?;
     let to = match (
@@ -68,7 +71,7 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
         (Operation::Move, Some(to)) => Some(allowed(to)?),
         (Operation::Move, None) => {
             return Err(format!(
-                "{path} is to be moved, and `to` does not say where"
+                "{path} is to be moved, but `to` does not say where"
             ));
         }
         (_, Some(to)) if to != file.path => {
@@ -78,8 +81,8 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
     };
     if file.patch.trim().is_empty() {
         let op = match file.operation {
-            Operation::Delete => Op::Delete { path: path.clone() },
-            Operation::Move => Op::Update {
+            Operation::Delete => FileOp::Delete { path: path.clone() },
+            Operation::Move => FileOp::Update {
                 path: path.clone(),
                 move_to: to,
             },
@@ -89,7 +92,7 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
             path,
             vec![FilePatch {
                 op,
-                body: Body::Hunks(Vec::new()),
+                body: PatchBody::Hunks(Vec::new()),
             }],
         ));
     }
@@ -110,22 +113,24 @@ fn read(file: &ProposedFile) -> Result<(String, Vec<FilePatch>), String> {
     Ok((path, sections))
 }
 
-/// Whether a section of a patch does what was declared. A move may leave its new name to the declaration.
-fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut Op) -> Result<(), String> {
+/// Checks that a section of a patch does what was declared. The patch of a move may omit the new name.
+fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut FileOp) -> Result<(), String> {
     let does = match op {
-        Op::Create { .. } | Op::Write { .. } => "creates it",
-        Op::Delete { .. } => "deletes it",
-        Op::Update {
+        FileOp::Create { .. } | FileOp::Write { .. } => "creates it",
+        FileOp::Delete { .. } => "deletes it",
+        FileOp::Update {
             move_to: Some(_), ..
         } => "moves it",
-        Op::Update { .. } => "updates it",
+        FileOp::Update { .. } => "updates it",
     };
     let agrees = match (declared, &mut *op) {
-        (Operation::Create, Op::Create { .. }) | (Operation::Delete, Op::Delete { .. }) => true,
-        (Operation::Update, Op::Update { move_to, .. }) => move_to.is_none(),
+        (Operation::Create, FileOp::Create { .. }) | (Operation::Delete, FileOp::Delete { .. }) => {
+            true
+        }
+        (Operation::Update, FileOp::Update { move_to, .. }) => move_to.is_none(),
         (
             Operation::Move,
-            Op::Update {
+            FileOp::Update {
                 path: from,
                 move_to,
             },
@@ -144,7 +149,7 @@ fn agree(path: &str, declared: Operation, to: Option<&str>, op: &mut Op) -> Resu
     }
 }
 
-/// The plain form of a path that a proposal may touch.
+/// Normalises a path and checks that a proposal may change it.
 fn allowed(path: &str) -> Result<String, String> {
     let path = plain_path(path).map_err(|err| err.to_string())?;
     if path
@@ -152,12 +157,12 @@ fn allowed(path: &str) -> Result<String, String> {
         .any(|part| part.eq_ignore_ascii_case(".git"))
     {
         return Err(format!(
-            "{path} is inside git's own folder, which a proposal may not touch"
+            "{path} is inside the `.git` directory, which a proposal may not change"
         ));
     }
     if is_credential(&path) {
         return Err(format!(
-            "{path} names credentials, which a proposal may not touch"
+            "{path} names credentials, which a proposal may not change"
         ));
     }
     Ok(path)

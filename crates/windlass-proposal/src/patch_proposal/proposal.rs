@@ -1,83 +1,83 @@
-//! What a model proposes: its shape in JSON, and how it is read. Plain data; nothing is believed here.
+//! The proposal of a model: its JSON schema and its parser. The content is checked elsewhere.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The most files, test commands and files to read of one proposal.
+// The maximum numbers of files, test commands and files to read in one proposal.
 const MAX_FILES: usize = 100;
 const MAX_TESTS: usize = 10;
 const MAX_READ: usize = 40;
 
-/// A proposal.
+/// A change that a model proposes, or a request to see files first.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Proposal {
-    /// What it does, in words.
+pub struct PatchProposal {
+    /// A description of the change in words.
     pub summary: String,
-    /// What it does to each file.
+    /// The change of each file.
     #[serde(default)]
     pub files: Vec<ProposedFile>,
-    /// Commands that show that it works.
+    /// Commands that test the change.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// What may go wrong.
+    /// Possible problems of the change, in words.
     #[serde(default)]
     pub risks: Vec<String>,
-    /// Files it wants to see first, as `path` or `path:first-last`. Then nothing else of it counts.
+    /// Files that the model wants to see first, as `path` or `path:first-last`. If there are any, the rest is ignored.
     #[serde(default)]
     pub read: Vec<String>,
 }
 
-/// What happens to one file.
+/// The proposed change of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ProposedFile {
-    /// Where it is.
+    /// The path of the file, relative to the workspace.
     pub path: String,
-    /// What happens to it.
+    /// The declared operation, which the patch must match.
     pub operation: Operation,
-    /// Where it goes, when it is moved.
+    /// The new path of a moved file.
     #[serde(default)]
     pub to: Option<String>,
-    /// How its text changes: a unified diff, search/replace blocks or `*** Begin Patch`.
+    /// The change of the text: a unified diff, search/replace blocks or `*** Begin Patch`.
     #[serde(default)]
     pub patch: String,
 }
 
-/// What happens to a file.
+/// The operation on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// It is new.
+    /// Create a new file.
     Create,
-    /// Its text changes.
+    /// Change the text of the file.
     #[serde(alias = "modify")]
     Update,
-    /// It goes away.
+    /// Delete the whole file.
     Delete,
-    /// It gets another name, and perhaps another text.
+    /// Rename the file, and optionally change its text.
     Move,
 }
 
-impl Proposal {
-    /// Reads an answer.
+impl PatchProposal {
+    /// Parses the answer of the model.
     pub fn read(output: &Value) -> Result<Self, String> {
         let proposal: Self = serde_json::from_value(output.clone())
-            .map_err(|err| format!("the proposal cannot be read: {err}"))?;
+            .map_err(|err| format!("the proposal does not have the expected form: {err}"))?;
         let bounds = [
             ("files", proposal.files.len(), MAX_FILES),
             ("tests", proposal.tests.len(), MAX_TESTS),
             ("read", proposal.read.len(), MAX_READ),
         ];
         match bounds.iter().find(|(_, count, most)| count > most) {
-            Some((what, count, most)) => {
-                Err(format!("`{what}` has {count} entries; there may be {most}"))
-            }
+            Some((what, count, most)) => Err(format!(
+                "`{what}` has {count} entries; at most {most} are allowed"
+            )),
             None => Ok(proposal),
         }
     }
 }
 
-/// The JSON Schema of a proposal, for the runtime that is asked for one. Everything is required and nothing else
-/// allowed, so that vendors can hold their models to it.
+/// The JSON Schema of a proposal, for vendors that enforce an output schema: all fields are required and no others are
+/// allowed.
 #[must_use]
 pub fn schema() -> Value {
     let operations = ["create", "update", "delete", "move"];
@@ -85,7 +85,7 @@ pub fn schema() -> Value {
     schema_of(&operations, &["path", "operation", "to", "patch"], &all)
 }
 
-/// The JSON Schema of a proposal that can be used, for models that are held to nothing.
+/// The JSON Schema of the proposals that are accepted, for models whose output is not enforced: most fields are optional.
 #[must_use]
 pub fn accepted_schema() -> Value {
     let operations = ["create", "update", "modify", "delete", "move"];

@@ -1,16 +1,16 @@
-//! What commands are put together with: loops, branches, functions and `[[`. Their parts are read as commands; the
-//! words around them are kept as commands that do nothing but that.
+//! Parses compound commands: loops, branches, functions and `[[`. Their parts are read as simple commands. The words of
+//! `for`, `case` and `function` become simple commands of these names.
 
 use windlass_core::shell::{Simple, Word};
 
-use super::{Reader, Res, Stop, of_words};
+use super::{LineReader, ListEnd, ReadResult, of_words};
 
-impl Reader<'_, '_> {
-    pub(super) fn keyword(&mut self, word: &str) -> Res<()> {
+impl LineReader<'_, '_> {
+    pub(super) fn keyword(&mut self, word: &str) -> ReadResult<()> {
         match word {
             "if" | "while" | "until" | "{" => self.compound += 1,
             "fi" | "done" | "}" => self.compound = self.compound.saturating_sub(1),
-            // Its opposite counts, so whether a change of directory worked cannot be told.
+            // The exit status is inverted, so it is unknown whether `cd` succeeded.
             "!" => {
                 self.blanks();
                 if self.reserved().is_none() && self.rest().starts_with("cd") {
@@ -26,7 +26,7 @@ impl Reader<'_, '_> {
                 if self.take("(") {
                     self.blanks();
                     if !self.take(")") {
-                        return Err("a function has no body that can be read");
+                        return Err("the header of a function cannot be parsed");
                     }
                 }
                 self.dirs = None;
@@ -39,7 +39,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn for_loop(&mut self) -> Res<()> {
+    pub(super) fn for_loop(&mut self) -> ReadResult<()> {
         self.compound += 1;
         self.blanks();
         if self.take("((") {
@@ -48,7 +48,7 @@ impl Reader<'_, '_> {
         }
         let name = self.word()?;
         if !name.known {
-            return Err("a loop has no name");
+            return Err("a loop has no fixed variable name");
         }
         let mut simple = of_words([Word::literal("for"), name]);
         self.blanks();
@@ -72,7 +72,7 @@ impl Reader<'_, '_> {
         self.emit(simple)
     }
 
-    pub(super) fn case(&mut self) -> Res<()> {
+    pub(super) fn case(&mut self) -> ReadResult<()> {
         self.compound += 1;
         self.deeper()?;
         self.blanks();
@@ -102,25 +102,25 @@ impl Reader<'_, '_> {
                     return Err("a pattern of `case` does not close");
                 }
             }
-            self.list(Stop::Arm)?;
+            self.list(ListEnd::Arm)?;
         }
         self.compound = self.compound.saturating_sub(1);
         self.shallower();
         Ok(())
     }
 
-    pub(super) fn space(&mut self) -> Res<()> {
+    pub(super) fn space(&mut self) -> ReadResult<()> {
         loop {
             self.blanks();
             if !self.take("\n") {
                 return Ok(());
             }
-            self.here_documents()?;
+            self.read_here_documents()?;
         }
     }
 
-    /// `[[ … ]]`: no words are split in it, and signs are only signs.
-    pub(super) fn double_bracket(&mut self) -> Res<()> {
+    /// `[[ … ]]`: words are not split in it, and `<`, `>`, `&&` and `||` are operators of the condition.
+    pub(super) fn double_bracket(&mut self) -> ReadResult<()> {
         self.found.starts.push(self.at - 2);
         let mut simple = of_words([Word::literal("[[")]);
         loop {
@@ -146,14 +146,14 @@ impl Reader<'_, '_> {
         self.emit(simple)
     }
 
-    /// `name ()`; its body follows as commands.
-    pub(super) fn function(&mut self, simple: Simple) -> Res<()> {
+    /// A function header `name ()`; the body is then read as commands.
+    pub(super) fn function(&mut self, simple: Simple) -> ReadResult<()> {
         self.at += 1;
         self.blanks();
         if !self.take(")") {
-            return Err("a parenthesis stands where no command begins");
+            return Err("unexpected parenthesis");
         }
-        // The grammar does not take the name for a command.
+        // The grammar does not count the function name as a command.
         self.found.starts.pop();
         self.dirs = None;
         let name = simple.words.into_iter().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One run while it is open: its own span, what is going on below it, and when the model was asked.
+//! The state of one open run: its span, the open spans below it, and the time of the last request to the model.
 
 use serde_json::Value as Json;
 use windlass_core::budget::{Spent, Usage};
@@ -9,61 +9,61 @@ use windlass_core::message::{ErrorCategory, Message, Role, ToolCall, ToolResult}
 use windlass_core::outcome::{Outcome, StopReason};
 use windlass_core::validator::Judgement;
 
-use super::{Finished, Told, word};
+use super::{Finished, SpanContext, word};
 use crate::content;
 use crate::metric::{Measure, Point};
-use crate::span::{Attribute, Kind, Span, SpanEvent, SpanId, Value, trace_id};
+use crate::span::{Attribute, AttributeValue, Span, SpanEvent, SpanId, SpanKind, trace_id};
 
-/// What the model is told between two answers is kept up to this many messages, where content is told.
+/// If content is exported, at most this many messages between two answers of the model are kept.
 const MAX_INPUTS: usize = 256;
 
-/// A run that has begun and not ended.
+/// A run that has started and not ended.
 #[derive(Debug)]
 pub(super) struct OpenRun {
     pub(super) id: RunId,
     session: SessionId,
     span: Span,
-    time: Time,
-    /// When the model may have been asked: the event before.
+    time: MonotonicTime,
+    /// The start of a possible model call: the time of the previous event.
     since: i64,
-    said: Option<Said>,
-    /// A model call that was paid for and gave no answer; the next event says why.
-    booked: Option<Span>,
+    answer: Option<PendingAnswer>,
+    /// A model call with usage but without an answer; the next event tells why.
+    unanswered: Option<Span>,
     calls: Vec<(CallId, Span)>,
     checks: Vec<(String, Span)>,
-    /// What was said to the model since it was asked last.
+    /// The messages to the model since its last answer.
     inputs: Vec<Json>,
 }
 
-/// The event that is taken in, and what comes of it.
-pub(super) struct Now<'a> {
+/// The position of the current event, and the output of the fold.
+pub(super) struct EventContext<'a> {
     pub(super) seq: u64,
     pub(super) at: i64,
-    pub(super) told: &'a Told<'a>,
+    pub(super) context: &'a SpanContext<'a>,
     pub(super) out: &'a mut Finished,
 }
 
-/// An answer whose price is not known yet.
+/// An answer of the model whose usage is not known yet.
 #[derive(Debug)]
-struct Said {
+struct PendingAnswer {
     seq: u64,
     start: i64,
     end: i64,
     message: Message,
 }
 
-/// The wall clock, made to never go back.
+/// Turns wall-clock times into times that never decrease.
 #[derive(Debug)]
-struct Time {
+struct MonotonicTime {
     last: i64,
     offset: i64,
 }
 
-impl Time {
+impl MonotonicTime {
     fn of(&mut self, at: Timestamp) -> i64 {
         let at = at.as_millis();
-        // What the clock was set back by is added from here on, so that what follows still has its own length; until
-        // the clock is where it was again.
+        // If the clock was set back, the difference is added to later times, so that durations stay correct, until the
+        // clock has caught up.
         self.offset = if at >= self.last {
             0
         } else {
@@ -75,57 +75,72 @@ impl Time {
 }
 
 impl OpenRun {
-    pub(super) fn begin(event: &Event, id: RunId, told: &Told<'_>) -> Self {
+    pub(super) fn begin(event: &Event, id: RunId, context: &SpanContext<'_>) -> Self {
         let session = event.session.clone();
         let start = event.at.as_millis();
         let (trace, name) = (trace_id(&event.trace), "invoke_agent windlass".to_owned());
         let span_id = SpanId::of_run(&session, &id);
-        let mut span = Span::new(trace, span_id, name, Kind::Internal, start);
+        let mut span = Span::new(trace, span_id, name, SpanKind::Internal, start);
         span.set("gen_ai.operation.name", "invoke_agent");
         span.set("gen_ai.agent.name", "windlass");
-        if let Some(program) = told.facts.program.as_deref() {
+        if let Some(program) = context.facts.program.as_deref() {
             span.set("gen_ai.agent.version", program);
         }
-        span.attributes.extend(told.served(None));
+        span.attributes.extend(context.model_attributes(None));
         span.set("gen_ai.conversation.id", session.as_str());
         span.set("windlass.run.id", id.as_str());
-        if let Some(runtime) = told.facts.runtime.as_deref() {
+        if let Some(runtime) = context.facts.runtime.as_deref() {
             span.set("windlass.runtime", runtime);
         }
         Self {
             id,
             session,
             span,
-            time: Time {
+            time: MonotonicTime {
                 last: start,
                 offset: 0,
             },
             since: start,
-            said: None,
-            booked: None,
+            answer: None,
+            unanswered: None,
             calls: Vec::new(),
             checks: Vec::new(),
             inputs: Vec::new(),
         }
     }
 
-    /// Takes one more event of this run in.
-    pub(super) fn apply(&mut self, seq: u64, event: &Event, told: &Told<'_>, out: &mut Finished) {
+    /// Processes the next event of this run.
+    pub(super) fn apply(
+        &mut self,
+        seq: u64,
+        event: &Event,
+        context: &SpanContext<'_>,
+        out: &mut Finished,
+    ) {
         let at = self.time.of(event.at);
-        let now = &mut Now { seq, at, told, out };
-        self.settle_booked(&event.kind, now);
+        let now = &mut EventContext {
+            seq,
+            at,
+            context,
+            out,
+        };
+        self.settle_unanswered(&event.kind, now);
         match &event.kind {
-            EventKind::RunStarted { prompt, .. } => self.heard(told, || content::message(prompt)),
+            EventKind::RunStarted { prompt, .. } => {
+                self.add_input(context, || content::message(prompt))
+            }
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
-                self.settle_said(None, now);
-                self.said = Some(Said {
+                self.settle_answer(None, now);
+                self.answer = Some(PendingAnswer {
                     seq,
                     start: self.since,
                     end: at,
                     message: message.clone(),
                 });
             }
-            EventKind::Said { message, .. } => self.heard(told, || content::message(message)),
+            EventKind::Said { message, .. } => {
+                self.add_input(context, || content::message(message))
+            }
             EventKind::Spent {
                 model,
                 call,
@@ -134,12 +149,12 @@ impl OpenRun {
                 ..
             } => self.spent((model, *call, *cost_micros, *estimated), now),
             EventKind::CallStarted { call, .. } => {
-                let span = self.call_span(seq, at, call, told);
+                let span = self.call_span(seq, at, call, context);
                 self.calls.push((call.id.clone(), span));
             }
             EventKind::CallFinished { result, .. } => self.call_finished(result, now),
             EventKind::ValidationStarted { validator } => {
-                let span = self.check_span(seq, at, validator, told);
+                let span = self.check_span(seq, at, validator, context);
                 self.checks.push((validator.clone(), span));
             }
             EventKind::Validated {
@@ -151,7 +166,7 @@ impl OpenRun {
                 let open = self.checks.iter().position(|(name, _)| name == validator);
                 let mut span = match open {
                     Some(open) => self.checks.swap_remove(open).1,
-                    None => self.check_span(seq, at, validator, told),
+                    None => self.check_span(seq, at, validator, context),
                 };
                 span.set("windlass.validator.judgement", word(&report.judgement));
                 span.set("windlass.validator.blocking", *blocking);
@@ -161,10 +176,10 @@ impl OpenRun {
                 span.close(at, failed.then(|| "failed".to_owned()));
                 now.out.spans.push(span);
             }
-            kind => self.happened(at, kind, told),
+            kind => self.add_run_event(at, kind, context),
         }
         match &event.kind {
-            // Said in the middle of an answer.
+            // A warning may be logged in the middle of a model call, so it does not start a new one.
             EventKind::Warned { .. } | EventKind::BudgetWarned { .. } => {}
             EventKind::Waited { ms, .. } => {
                 self.since = at.saturating_add(i64::try_from(*ms).unwrap_or(i64::MAX))
@@ -173,13 +188,13 @@ impl OpenRun {
         }
     }
 
-    /// The run has its outcome.
+    /// Ends the run with its outcome.
     pub(super) fn finish(
         mut self,
         outcome: &Outcome,
         totals: &Spent,
         ms: u64,
-        told: &Told<'_>,
+        context: &SpanContext<'_>,
         out: &mut Finished,
     ) {
         let error = match outcome {
@@ -188,7 +203,7 @@ impl OpenRun {
             other => Some(other.word().to_owned()),
         };
         if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome
-            && told.options.content
+            && context.options.content
         {
             self.span.detail = Some(content::text(detail));
         }
@@ -201,57 +216,64 @@ impl OpenRun {
             span.set("windlass.cost.micro_usd", totals.cost_micros);
         }
         span.set("windlass.active_ms", ms);
-        self.close(error, told, out);
+        self.close(error, context, out);
     }
 
-    /// Nobody will say how it ended.
-    pub(super) fn interrupt(self, told: &Told<'_>, out: &mut Finished) {
-        self.close(Some("interrupted".into()), told, out);
+    /// Ends a run whose log has no outcome.
+    pub(super) fn interrupt(self, context: &SpanContext<'_>, out: &mut Finished) {
+        self.close(Some("interrupted".into()), context, out);
     }
 
-    fn close(mut self, error: Option<String>, told: &Told<'_>, out: &mut Finished) {
+    fn close(mut self, error: Option<String>, context: &SpanContext<'_>, out: &mut Finished) {
         let end = self.time.last;
         let (seq, at) = (0, end);
-        let now = &mut Now { seq, at, told, out };
-        self.settle_said(None, now);
+        let now = &mut EventContext {
+            seq,
+            at,
+            context,
+            out,
+        };
+        self.settle_answer(None, now);
         let calls = std::mem::take(&mut self.calls).into_iter();
         let checks = std::mem::take(&mut self.checks).into_iter();
         let open = calls.map(|(_, span)| span);
         let open = open.chain(checks.map(|(_, span)| span));
-        for mut span in self.booked.take().into_iter().chain(open) {
+        for mut span in self.unanswered.take().into_iter().chain(open) {
             span.close(end, Some("interrupted".to_owned()));
             now.out.spans.push(span);
         }
         let mut attributes = vec![("gen_ai.operation.name", "invoke_agent".into())];
-        attributes.extend(told.served(None));
+        attributes.extend(context.model_attributes(None));
         self.span.close(end, error);
-        self.seconds(&self.span, attributes, now);
+        self.add_duration(&self.span, attributes, now);
         now.out.spans.push(self.span);
     }
 
-    /// What becomes of a model call that was paid for and gave no answer.
-    fn settle_booked(&mut self, kind: &EventKind, now: &mut Now<'_>) {
+    /// Closes a model call without an answer: a retry or the end of the iteration makes it a failure, a compaction makes it
+    /// the call that wrote the summary.
+    fn settle_unanswered(&mut self, kind: &EventKind, now: &mut EventContext<'_>) {
         match kind {
             EventKind::Waited { error, .. } => {
-                let booked = self.booked.take();
+                let booked = self.unanswered.take();
                 let mut failed = booked.unwrap_or_else(|| self.chat(self.since, None, now));
                 failed.close(now.at, Some(error.word().to_owned()));
-                self.answered(failed, now);
+                self.end_model_call(failed, now);
             }
             EventKind::IterationFinished { stop, .. } => {
                 let asked = (*stop == StopReason::Provider).then_some(());
-                let failed = self.booked.take();
+                let failed = self.unanswered.take();
                 let failed = failed.or_else(|| asked.map(|()| self.chat(self.since, None, now)));
                 if let Some(mut failed) = failed {
                     let error = (*stop != StopReason::Done).then(|| stop.word().to_owned());
                     failed.close(now.at, error);
-                    self.answered(failed, now);
+                    self.end_model_call(failed, now);
                 }
             }
             EventKind::Compacted { compaction } => {
-                let booked = self.booked.take();
+                let booked = self.unanswered.take();
                 let start = booked.as_ref().map_or(self.since, |booked| booked.start);
-                let mut span = self.below(now.seq, start, "compact".into(), Kind::Internal);
+                let mut span =
+                    self.child_span(now.seq, start, "compact".into(), SpanKind::Internal);
                 if let Some(by) = &compaction.by {
                     span.set("windlass.compaction.cause", word(by));
                 }
@@ -259,18 +281,18 @@ impl OpenRun {
                 span.set("windlass.compaction.left_out", left_out);
                 span.close(now.at, None);
                 if let Some(mut booked) = booked {
-                    // The model wrote the summary.
+                    // This model call wrote the summary.
                     booked.parent = Some(span.id);
                     booked.close(booked.end, None);
-                    self.answered(booked, now);
+                    self.end_model_call(booked, now);
                 }
                 now.out.spans.push(span);
             }
             EventKind::Warned { .. } | EventKind::BudgetWarned { .. } => {}
             _ => {
-                if let Some(mut booked) = self.booked.take() {
+                if let Some(mut booked) = self.unanswered.take() {
                     booked.close(booked.end, None);
-                    self.answered(booked, now);
+                    self.end_model_call(booked, now);
                 }
             }
         }
@@ -279,12 +301,12 @@ impl OpenRun {
     fn spent(
         &mut self,
         (model, call, cost, estimated): (&str, Usage, Option<u64>, bool),
-        now: &mut Now<'_>,
+        now: &mut EventContext<'_>,
     ) {
-        let (at, told) = (now.at, now.told);
+        let (at, context) = (now.at, now.context);
         let mut point = |measure, value: u64, kind: Option<&str>| {
             let mut attributes: Vec<Attribute> = vec![("gen_ai.operation.name", "chat".into())];
-            attributes.extend(told.served(Some(model)));
+            attributes.extend(context.model_attributes(Some(model)));
             attributes.extend(kind.map(|kind| ("gen_ai.token.type", kind.into())));
             now.out.points.push(Point {
                 measure,
@@ -303,28 +325,34 @@ impl OpenRun {
         if estimated {
             more.push(("windlass.usage.estimated", true.into()));
         }
-        if self.said.is_some() {
-            return self.settle_said(Some((model, more)), now);
+        if self.answer.is_some() {
+            return self.settle_answer(Some((model, more)), now);
         }
         let mut span = self.chat(self.since, Some(model), now);
         span.attributes.extend(more);
         span.end = at;
-        self.booked = Some(span);
+        self.unanswered = Some(span);
     }
 
-    /// An answer is known as well as it will be.
-    fn settle_said(&mut self, booked: Option<(&str, Vec<Attribute>)>, now: &mut Now<'_>) {
-        let Some(said) = self.said.take() else { return };
+    /// Closes the span of the pending answer, with its usage if that is known.
+    fn settle_answer(
+        &mut self,
+        booked: Option<(&str, Vec<Attribute>)>,
+        now: &mut EventContext<'_>,
+    ) {
+        let Some(said) = self.answer.take() else {
+            return;
+        };
         let (model, more) = booked.unzip();
-        let told = now.told;
-        let mut span = self.chat_at(said.seq, said.start, model, told);
+        let context = now.context;
+        let mut span = self.chat_at(said.seq, said.start, model, context);
         span.attributes.extend(more.unwrap_or_default());
         let calls = said.message.calls().next().is_some();
         if calls {
-            let reasons = Value::Texts(vec!["tool_call".into()]);
+            let reasons = AttributeValue::Texts(vec!["tool_call".into()]);
             span.set("gen_ai.response.finish_reasons", reasons);
         }
-        if told.options.content {
+        if context.options.content {
             let inputs = std::mem::take(&mut self.inputs);
             span.set("gen_ai.input.messages", content::messages(&inputs));
             let mut output = content::message(&said.message);
@@ -332,40 +360,42 @@ impl OpenRun {
             span.set("gen_ai.output.messages", content::messages(&[output]));
         }
         span.close(said.end, None);
-        self.answered(span, now);
+        self.end_model_call(span, now);
     }
 
-    /// A model call has ended.
-    fn answered(&self, span: Span, now: &mut Now<'_>) {
+    /// Emits the closed span of a model call and its duration.
+    fn end_model_call(&self, span: Span, now: &mut EventContext<'_>) {
         let model = span
             .attributes
             .iter()
             .find_map(|(name, value)| match value {
-                Value::Text(model) if *name == "gen_ai.request.model" => Some(model.as_str()),
+                AttributeValue::Text(model) if *name == "gen_ai.request.model" => {
+                    Some(model.as_str())
+                }
                 _ => None,
             });
         let mut attributes = vec![("gen_ai.operation.name", "chat".into())];
-        attributes.extend(now.told.served(model));
-        self.seconds(&span, attributes, now);
+        attributes.extend(now.context.model_attributes(model));
+        self.add_duration(&span, attributes, now);
         now.out.spans.push(span);
     }
 
-    fn call_finished(&mut self, result: &ToolResult, now: &mut Now<'_>) {
-        let told = now.told;
+    fn call_finished(&mut self, result: &ToolResult, now: &mut EventContext<'_>) {
+        let context = now.context;
         let open = self.calls.iter().position(|(id, _)| *id == result.id);
         let mut span = match open {
             Some(open) => self.calls.swap_remove(open).1,
-            // It was not run; nobody but the model knows a tool that is not there.
+            // The call was not run. The name of an unknown tool was made up by the model, so it counts as content.
             None => {
                 let unknown =
-                    result.error == Some(ErrorCategory::UnknownTool) && !told.options.content;
+                    result.error == Some(ErrorCategory::UnknownTool) && !context.options.content;
                 let name = if unknown { "unknown" } else { &result.name };
                 self.tool_span(now.seq, now.at, name, &result.id)
             }
         };
         span.attributes
-            .extend(told.words("gen_ai.tool.call.result", &result.text));
-        self.heard(told, || content::result(result));
+            .extend(context.text_attribute("gen_ai.tool.call.result", &result.text));
+        self.add_input(context, || content::result(result));
         let error = result.error.map(|error| error.word().to_owned());
         span.close(now.at, error.clone());
         let tool = span.name.strip_prefix("execute_tool ").unwrap_or_default();
@@ -385,13 +415,13 @@ impl OpenRun {
         if open.is_some() {
             let mut timed = vec![("gen_ai.operation.name", "execute_tool".into())];
             timed.extend(attributes.into_iter().take(1));
-            self.seconds(&span, timed, now);
+            self.add_duration(&span, timed, now);
         }
         now.out.spans.push(span);
     }
 
-    /// What has no span of its own is told in that of the run.
-    fn happened(&mut self, at: i64, kind: &EventKind, told: &Told<'_>) {
+    /// Adds an event that has no span of its own to the span of the run.
+    fn add_run_event(&mut self, at: i64, kind: &EventKind, context: &SpanContext<'_>) {
         let (name, attributes): (_, Vec<Option<Attribute>>) = match kind {
             EventKind::Waited {
                 reason,
@@ -404,7 +434,7 @@ impl OpenRun {
                     Some(("error.type", error.word().into())),
                     Some(("windlass.wait_ms", (*ms).into())),
                     Some(("windlass.attempt", u64::from(*attempt).into())),
-                    told.words("windlass.reason", reason),
+                    context.text_attribute("windlass.reason", reason),
                 ],
             ),
             EventKind::Asked { ask } => (
@@ -429,15 +459,15 @@ impl OpenRun {
                 "windlass.denied",
                 vec![
                     Some(("gen_ai.tool.call.id", call.0.as_str().into())),
-                    told.words("windlass.rule", rule),
-                    told.words("windlass.reason", reason),
+                    context.text_attribute("windlass.rule", rule),
+                    context.text_attribute("windlass.reason", reason),
                 ],
             ),
             EventKind::RuleBroken { call, rule } => (
                 "windlass.rule_broken",
                 vec![
                     Some(("gen_ai.tool.call.id", call.0.as_str().into())),
-                    told.words("windlass.rule", rule),
+                    context.text_attribute("windlass.rule", rule),
                 ],
             ),
             EventKind::NotWritten { call, paths } => (
@@ -457,7 +487,7 @@ impl OpenRun {
                 "windlass.warned",
                 vec![
                     Some(("windlass.code", code.as_str().into())),
-                    told.words("windlass.text", text),
+                    context.text_attribute("windlass.text", text),
                 ],
             ),
             EventKind::BudgetWarned { limit } => (
@@ -466,7 +496,7 @@ impl OpenRun {
             ),
             EventKind::ConnectionRefused { host, .. } => (
                 "windlass.connection_refused",
-                vec![told.words("windlass.host", host)],
+                vec![context.text_attribute("windlass.host", host)],
             ),
             EventKind::IterationStarted { iteration, .. } => (
                 "windlass.iteration",
@@ -474,38 +504,44 @@ impl OpenRun {
             ),
             _ => return,
         };
-        self.span.tell(SpanEvent {
+        self.span.add_event(SpanEvent {
             name,
             at,
             attributes: attributes.into_iter().flatten().collect(),
         });
     }
 
-    /// The model is told this with the next request.
-    fn heard(&mut self, told: &Told<'_>, message: impl FnOnce() -> Json) {
-        if told.options.content && self.inputs.len() < MAX_INPUTS {
+    /// Records a message that the model gets with the next request, if content is exported.
+    fn add_input(&mut self, context: &SpanContext<'_>, message: impl FnOnce() -> Json) {
+        if context.options.content && self.inputs.len() < MAX_INPUTS {
             self.inputs.push(message());
         }
     }
 
-    fn chat(&self, start: i64, model: Option<&str>, now: &Now<'_>) -> Span {
-        self.chat_at(now.seq, start, model, now.told)
+    fn chat(&self, start: i64, model: Option<&str>, now: &EventContext<'_>) -> Span {
+        self.chat_at(now.seq, start, model, now.context)
     }
 
-    fn chat_at(&self, seq: u64, start: i64, model: Option<&str>, told: &Told<'_>) -> Span {
-        let model = model.or(told.facts.model.as_deref());
+    fn chat_at(
+        &self,
+        seq: u64,
+        start: i64,
+        model: Option<&str>,
+        context: &SpanContext<'_>,
+    ) -> Span {
+        let model = model.or(context.facts.model.as_deref());
         let name = model.map_or_else(|| "chat".to_owned(), |model| format!("chat {model}"));
-        // A wait that was cut short ends before the time it was to take.
-        let mut span = self.below(seq, start.min(self.time.last), name, Kind::Client);
+        // `start` may be in the future if the wait before a retry was cut short.
+        let mut span = self.child_span(seq, start.min(self.time.last), name, SpanKind::Client);
         span.set("gen_ai.operation.name", "chat");
-        span.attributes.extend(told.served(model));
+        span.attributes.extend(context.model_attributes(model));
         span.set("gen_ai.conversation.id", self.session.as_str());
         span
     }
 
-    fn call_span(&self, seq: u64, start: i64, call: &ToolCall, told: &Told<'_>) -> Span {
+    fn call_span(&self, seq: u64, start: i64, call: &ToolCall, context: &SpanContext<'_>) -> Span {
         let mut span = self.tool_span(seq, start, &call.name, &call.id);
-        if told.options.content {
+        if context.options.content {
             let arguments = content::arguments_text(&call.args);
             span.set("gen_ai.tool.call.arguments", arguments);
         }
@@ -514,7 +550,7 @@ impl OpenRun {
 
     fn tool_span(&self, seq: u64, start: i64, tool: &str, call: &CallId) -> Span {
         let name = format!("execute_tool {tool}");
-        let mut span = self.below(seq, start, name, Kind::Internal);
+        let mut span = self.child_span(seq, start, name, SpanKind::Internal);
         span.set("gen_ai.operation.name", "execute_tool");
         span.set("gen_ai.tool.name", tool);
         span.set("gen_ai.tool.call.id", call.0.as_str());
@@ -523,10 +559,10 @@ impl OpenRun {
         span
     }
 
-    /// A check that was given as a command is named by it: only its first word is told without content.
-    fn check_span(&self, seq: u64, start: i64, validator: &str, told: &Told<'_>) -> Span {
-        let mut span = self.below(seq, start, "validate".into(), Kind::Internal);
-        let name = match told.options.content {
+    /// The name of a validator may be a whole command line; without content only its first word is exported.
+    fn check_span(&self, seq: u64, start: i64, validator: &str, context: &SpanContext<'_>) -> Span {
+        let mut span = self.child_span(seq, start, "validate".into(), SpanKind::Internal);
+        let name = match context.options.content {
             true => validator,
             false => validator.split_whitespace().next().unwrap_or_default(),
         };
@@ -534,7 +570,7 @@ impl OpenRun {
         span
     }
 
-    fn below(&self, seq: u64, start: i64, name: String, kind: Kind) -> Span {
+    fn child_span(&self, seq: u64, start: i64, name: String, kind: SpanKind) -> Span {
         let id = SpanId::of(&self.session, &self.id, seq);
         Span {
             parent: Some(self.span.id),
@@ -542,7 +578,12 @@ impl OpenRun {
         }
     }
 
-    fn seconds(&self, span: &Span, mut attributes: Vec<Attribute>, now: &mut Now<'_>) {
+    fn add_duration(
+        &self,
+        span: &Span,
+        mut attributes: Vec<Attribute>,
+        now: &mut EventContext<'_>,
+    ) {
         let error = span.error.as_deref();
         attributes.extend(error.map(|error| ("error.type", error.into())));
         now.out.points.push(Point {
@@ -554,7 +595,7 @@ impl OpenRun {
     }
 }
 
-/// Tokens, all input counted together as the conventions want it.
+/// The attributes for token usage; as in the conventions, input includes cached tokens.
 fn usage(usage: &Usage) -> Vec<Attribute> {
     vec![
         ("gen_ai.usage.input_tokens", usage.total_input().into()),

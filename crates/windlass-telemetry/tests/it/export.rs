@@ -1,4 +1,4 @@
-//! The queue and its port: what arrives, what is dropped, what is told, and how long anybody waits.
+//! Tests the export queue and its port: delivery, dropped spans, reported errors and waiting times.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use windlass_telemetry::{Exporter, Finished, Post, Signal, Span};
 use crate::log::{eventful, fold};
 use crate::schema;
 
-/// A collector that keeps what it gets, or does not answer.
+/// A collector that records requests, or does not answer.
 #[derive(Default)]
-struct Collector {
+struct TestCollector {
     got: Mutex<Vec<(Signal, Value)>>,
     refuses: bool,
     hangs: bool,
 }
 
-impl Collector {
+impl TestCollector {
     fn spans(&self) -> usize {
         let got = self.got.lock();
         let of = |request: &Value| {
@@ -31,7 +31,7 @@ impl Collector {
     }
 }
 
-impl Post for Collector {
+impl Post for TestCollector {
     fn post<'a>(&'a self, signal: Signal, body: Vec<u8>) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             self.got
@@ -49,7 +49,7 @@ impl Post for Collector {
     }
 }
 
-fn exporter(collector: &Arc<Collector>) -> Exporter {
+fn exporter(collector: &Arc<TestCollector>) -> Exporter {
     Exporter::start(collector.clone(), schema::resource())
 }
 
@@ -64,8 +64,8 @@ fn many(count: usize) -> Finished {
 const LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_arrives_at_the_end_of_a_run() {
-    let collector = Arc::new(Collector::default());
+async fn spans_arrive_at_the_end_of_a_run() {
+    let collector = Arc::new(TestCollector::default());
     let exporter = exporter(&collector);
     let finished = fold(&eventful(), false);
     let count = finished.spans.len();
@@ -87,8 +87,8 @@ async fn what_is_given_arrives_at_the_end_of_a_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_run_is_sent_while_it_goes_on() {
-    let collector = Arc::new(Collector::default());
+async fn a_long_run_is_sent_while_it_is_running() {
+    let collector = Arc::new(TestCollector::default());
     let exporter = exporter(&collector);
     exporter.give(many(3));
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -100,10 +100,10 @@ async fn a_long_run_is_sent_while_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_hangs_holds_nobody_up_for_longer_than_once_the_limit() {
-    let collector = Arc::new(Collector {
+async fn a_collector_that_hangs_delays_only_once_and_only_for_the_limit() {
+    let collector = Arc::new(TestCollector {
         hangs: true,
-        ..Collector::default()
+        ..TestCollector::default()
     });
     let exporter = exporter(&collector);
     exporter.give(many(1));
@@ -124,25 +124,22 @@ async fn a_collector_that_hangs_holds_nobody_up_for_longer_than_once_the_limit()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_room_is_dropped_and_counted() {
-    let collector = Arc::new(Collector {
+async fn spans_beyond_the_limit_are_dropped_and_counted() {
+    let collector = Arc::new(TestCollector {
         hangs: true,
-        ..Collector::default()
+        ..TestCollector::default()
     });
     let exporter = exporter(&collector);
     exporter.give(many(10_000));
     let told = exporter.flush(LIMIT).await.unwrap();
-    assert_eq!(
-        told,
-        "more came than could be sent (10000 spans not delivered)"
-    );
+    assert_eq!(told, "the queue was full (10000 spans not delivered)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_refused_is_told_once_and_not_sent_again() {
-    let collector = Arc::new(Collector {
+async fn an_error_is_reported_once_and_the_request_is_not_retried() {
+    let collector = Arc::new(TestCollector {
         refuses: true,
-        ..Collector::default()
+        ..TestCollector::default()
     });
     let exporter = exporter(&collector);
     exporter.give(many(2));

@@ -1,12 +1,12 @@
-//! Logs as they stand in a file, and spans as a person reads them.
+//! Builds logs for the tests and renders spans as text.
 
 use serde_json::{Value, json};
 use windlass_core::clock::Timestamp;
 use windlass_core::event::Event;
 use windlass_telemetry::span::Attribute;
-use windlass_telemetry::{Finished, Options, Point, Span, Spans, Value as Attr};
+use windlass_telemetry::{AttributeValue as Attr, Finished, Options, Point, Span, Spans};
 
-/// Lines with the seconds at which they were written, all of run `r1`.
+/// A log from lines of run `r1`, each with its time in seconds.
 pub(crate) fn log(lines: &[(f64, Value)]) -> Vec<Event> {
     lines
         .iter()
@@ -26,7 +26,7 @@ pub(crate) fn event(seq: u64, run: &str, seconds: f64, kind: &Value) -> Event {
     serde_json::from_value(line).unwrap()
 }
 
-/// All of a log, to its end.
+/// Folds a whole log.
 pub(crate) fn fold(events: &[Event], content: bool) -> Finished {
     let mut spans = Spans::new(Options {
         content,
@@ -42,7 +42,7 @@ pub(crate) fn fold(events: &[Event], content: bool) -> Finished {
     all
 }
 
-/// One line for each span, its events and its attributes below it.
+/// Renders each span on a line, with its events and attributes below it.
 pub(crate) fn shown(finished: &Finished) -> String {
     let name = |id| {
         finished
@@ -118,7 +118,7 @@ pub(crate) fn spent(cost: Option<u64>) -> Value {
             { "iterations": 0, "steps": 0, "usage": usage, "cost_micros": 0 } })
 }
 
-/// An answer with these calls of `bash`.
+/// An answer of the model with these calls of `bash`.
 pub(crate) fn said(calls: &[&str]) -> Value {
     let mut parts = vec![json!({ "type": "text", "data": { "text": "ANSWER" } })];
     parts.extend(
@@ -144,7 +144,7 @@ pub(crate) fn ended(outcome: Value) -> Value {
     json!({ "kind": "run_finished", "outcome": outcome, "files": [], "totals": totals, "ms": 9_000 })
 }
 
-/// A run in which nearly everything happens.
+/// A run with nearly every kind of event.
 pub(crate) fn eventful() -> Vec<Event> {
     let ask = json!({ "id": "a1-00000001", "about": { "is": "question", "text": "WHICH" }, "call": "c1" });
     let report =

@@ -1,4 +1,4 @@
-//! Scripted logs through the fold, and what comes of them through the port.
+//! Tests of the fold and the exporter with scripted logs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod export;

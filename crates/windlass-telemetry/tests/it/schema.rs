@@ -1,5 +1,5 @@
-//! What is sent has the form that the protocol gives it: every field is one of its fields, ids are hexadecimal digits,
-//! 64-bit numbers are texts.
+//! Checks that requests conform to the protocol: only its fields occur, ids are hexadecimal digits, 64-bit numbers are
+//! strings.
 
 use serde_json::{Value, json};
 use windlass_telemetry::{Finished, Meter, Resource, otlp};
@@ -14,7 +14,7 @@ pub(crate) fn resource() -> Resource {
     }
 }
 
-/// The part of the protocol that is used, closed against everything else.
+/// A JSON Schema of the used part of the protocol, without additional properties.
 fn schema() -> Value {
     serde_json::from_str(include_str!("../otlp.schema.json")).unwrap()
 }
@@ -30,7 +30,7 @@ pub(crate) fn check(request: &Value) {
 }
 
 #[test]
-fn requests_have_the_form_of_the_protocol() {
+fn requests_conform_to_the_protocol() {
     for content in [false, true] {
         let Finished { spans, points } = fold(&eventful(), content);
         let mut meter = Meter::default();
@@ -41,7 +41,7 @@ fn requests_have_the_form_of_the_protocol() {
 }
 
 #[test]
-fn the_schema_refuses_what_is_not_of_the_protocol() {
+fn the_schema_refuses_unknown_fields() {
     let spans = fold(&eventful(), false).spans;
     let whole = otlp::traces(&resource(), &spans);
     for (path, value) in [

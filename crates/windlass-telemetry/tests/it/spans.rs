@@ -1,4 +1,4 @@
-//! The fold: what spans a log gives, what is told of it, and what time does to it.
+//! Tests the fold: the spans of a log, exported content, and clocks that are set back.
 
 use serde_json::json;
 use windlass_core::id::RunId;
@@ -15,12 +15,12 @@ fn a_run_is_a_tree_of_spans() {
 }
 
 #[test]
-fn with_content_it_also_says_what_was_said() {
+fn with_content_messages_are_exported() {
     insta::assert_snapshot!("content", shown(&fold(&eventful(), true)));
 }
 
 #[test]
-fn without_content_no_word_of_anybody_is_told() {
+fn without_content_no_message_is_exported() {
     let text = format!("{:?}", fold(&eventful(), false));
     for word in [
         "PROMPT", "ANSWER", "ARGS", "RESULT", "RULE", "WHY", "WHICH", "THIS", "FINDING", "SUMMARY",
@@ -34,7 +34,7 @@ fn without_content_no_word_of_anybody_is_told() {
 }
 
 #[test]
-fn ids_are_the_same_whoever_makes_them_and_every_parent_is_there() {
+fn ids_are_reproducible_and_every_parent_exists() {
     let (once, again) = (fold(&eventful(), false), fold(&eventful(), true));
     let ids = |spans: &[windlass_telemetry::Span]| {
         spans
@@ -76,7 +76,7 @@ fn ids_are_the_same_whoever_makes_them_and_every_parent_is_there() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_no_time_negative_and_does_not_stop_it() {
+fn a_clock_that_is_set_back_makes_no_duration_negative() {
     let events = log(&[
         (0.0, opened()),
         (3_600.0, started()),
@@ -103,7 +103,7 @@ fn a_clock_that_is_set_back_makes_no_time_negative_and_does_not_stop_it() {
 }
 
 #[test]
-fn what_is_open_at_the_end_was_interrupted() {
+fn open_spans_at_the_end_are_interrupted() {
     let check = json!({ "kind": "validation_started", "validator": "v" });
     let log = log(&[
         (0.0, opened()),
@@ -130,7 +130,7 @@ fn what_is_open_at_the_end_was_interrupted() {
 }
 
 #[test]
-fn a_new_run_ends_one_that_was_left_open_and_what_comes_late_begins_none() {
+fn a_new_run_ends_an_open_one_and_a_late_event_begins_none() {
     let late = json!({ "kind": "warned", "code": "c", "text": "t" });
     let done = ended(json!({ "is": "completed" }));
     let lines = [
@@ -151,7 +151,7 @@ fn a_new_run_ends_one_that_was_left_open_and_what_comes_late_begins_none() {
 }
 
 #[test]
-fn a_run_that_goes_on_in_another_process_is_one_span_when_its_log_was_folded_first() {
+fn a_run_resumed_in_another_process_is_one_span() {
     let events = eventful();
     let mut spans = Spans::new(Options {
         content: false,
@@ -167,7 +167,7 @@ fn a_run_that_goes_on_in_another_process_is_one_span_when_its_log_was_folded_fir
 }
 
 #[test]
-fn a_model_that_fails_for_good_is_told_with_the_last_try() {
+fn a_final_model_failure_is_reported_with_the_last_attempt() {
     let stop = json!({ "kind": "iteration_finished", "iteration": 1, "stop": "provider" });
     let end = ended(json!({ "is": "failed", "reason": "provider", "detail": "d" }));
     let events = log(&[(0.0, opened()), (0.0, started()), (1.5, stop), (1.5, end)]);
@@ -177,7 +177,7 @@ fn a_model_that_fails_for_good_is_told_with_the_last_try() {
         ("chat m", Some("provider"))
     );
     assert_eq!(all[0].end - all[0].start, 1_500);
-    // What was paid for a stream that was cut is told with the same try.
+    // The usage of a stream that was cut is reported with the same attempt.
     let cut = json!({ "kind": "waited", "reason": "", "error": { "is": "network" }, "ms": 0, "attempt": 2 });
     let events = log(&[
         (0.0, opened()),
@@ -194,7 +194,7 @@ fn a_model_that_fails_for_good_is_told_with_the_last_try() {
 }
 
 #[test]
-fn a_run_of_a_million_warnings_keeps_so_many_and_counts_the_rest() {
+fn events_beyond_the_limit_are_counted() {
     let warned = json!({ "kind": "warned", "code": "c", "text": "t" });
     let mut lines = vec![(0.0, started())];
     lines.extend((0..MAX_EVENTS + 5).map(|_| (0.0, warned.clone())));

@@ -1,10 +1,10 @@
-//! The scripts of a `package.json` and the targets of a makefile, as far as detection needs them.
+//! Reads the scripts of a `package.json` and the targets of a makefile, as far as detection needs them.
 
 use serde_json::Value;
 
 use crate::plan::Purpose;
 
-/// The scripts that say by their name what they are for.
+/// The script names whose purpose is known.
 pub(super) const WANTED: &[(&str, Purpose)] = &[
     ("build", Purpose::Build),
     ("typecheck", Purpose::Build),
@@ -14,7 +14,7 @@ pub(super) const WANTED: &[(&str, Purpose)] = &[
     ("lint", Purpose::Lint),
 ];
 
-/// The program that runs them: the one the package names, else by its lock file.
+/// The package manager: the one named by `packageManager`, else the one whose lock file exists, else npm.
 pub(super) fn manager(package: &Value, exists: impl Fn(&str) -> bool) -> &'static str {
     let named = package["packageManager"].as_str().unwrap_or_default();
     let by_name = ["pnpm", "yarn", "bun", "npm"]
@@ -37,7 +37,7 @@ pub(super) fn manager(package: &Value, exists: impl Fn(&str) -> bool) -> &'stati
         .unwrap_or("npm")
 }
 
-/// The names at the beginning of lines that end with a colon: targets of make, recipes of just. Not assignments.
+/// The names before the first colon of a line: targets of make, recipes of just. Assignments are skipped.
 pub(super) fn targets(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in text

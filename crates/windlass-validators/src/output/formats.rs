@@ -1,33 +1,33 @@
-//! The formats of compilers, linters and test runners, line by line. What a line means can hang on the lines before
-//! it, so a reader remembers the last message, file and stack.
+//! The formats of compilers, linters and test runners, line by line. The meaning of a line can depend on the lines before
+//! it, so the reader remembers the last message, file and stack frame.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 use windlass_core::validator::Finding;
 
-/// Times of a run.
+/// Durations, such as `(in 1.2 s)`.
 pub(super) static TIMES: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\s*\(?\b(?:in |took )?\d+(?:\.\d+)?\s?(?:ms|µs|s|sec|seconds)\b\)?"));
 
-/// `--> src/a.rs:1:2`, also with the corner of newer compilers.
+/// `--> src/a.rs:1:2`, also with the box-drawing characters of newer compilers.
 static ARROW: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\s*(?:-->|╭▸|┌─|└─)\s*(.+?):(\d+)(?::(\d+))?(?::.*)?$"));
-/// `error[E0308]: message`.
+/// `error[E0308]: message`, from rustc; its place follows.
 static RUST: LazyLock<Regex> = LazyLock::new(|| regex(r"^(error|warning)(?:\[[\w:]+\])?: (.+)$"));
 /// `thread 'a' (12) panicked at src/a.rs:1:2:`.
 static PANIC: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^thread '(.+?)'(?: \(\d+\))? panicked at (.+?):(\d+):(\d+):?$"));
-/// `a.ts(1,2): error TS1: message`, of TypeScript and of .NET.
+/// `a.ts(1,2): error TS1: message`, from TypeScript and .NET.
 static ROUND: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"^\s*(.+?)\((\d+),(\d+)\): (error|warning|info)\s?([\w]*): (.+?)(?: \[.+\])?$")
 });
-/// `[ERROR] /a/B.java:[1,2] message`.
+/// `[ERROR] /a/B.java:[1,2] message`, from Maven.
 static MAVEN: LazyLock<Regex> = LazyLock::new(|| regex(r"^\[ERROR\] (.+?):\[(\d+),(\d+)\] (.+)$"));
 /// `File "a.py", line 1, in f`.
 static PYTHON: LazyLock<Regex> =
     LazyLock::new(|| regex(r#"^\s*File "(.+?)", line (\d+)(?:, in (.+))?$"#));
-/// `ValueError: message`, the end of a stack.
+/// `ValueError: message`, the last line of a Python stack trace or the first of a JavaScript one.
 static RAISED: LazyLock<Regex> = LazyLock::new(|| {
     regex(
         r"^\s*(?:Uncaught )?((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning))(?:: (.*))?$",
@@ -43,8 +43,7 @@ static INDENTED: LazyLock<Regex> =
 static PHP: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"^(?:PHP )?((?:Parse|Fatal|Syntax) error:?\s+.+?) in (.+?) on line (\d+)$")
 });
-/// `path:1:2: message`, `path:1: message`, `path:1:2 - error message`; anything before the path that is no part of it
-/// ends with a space.
+/// `path:1:2: message`, `path:1: message`, `path:1:2 - error message`, optionally after one of a few known prefixes.
 static PLAIN: LazyLock<Regex> = LazyLock::new(|| {
     regex(
         r"^\s*(?:vet: |ERROR: |\*\* \([\w.]+\) |# |rspec )?((?:[A-Za-z]:)?[^\s:()'\x22][^:()'\x22]*?\.?[\w]+):(\d+)(?::(\d+))?(?::| -)\s*(.*)$",
@@ -53,33 +52,33 @@ static PLAIN: LazyLock<Regex> = LazyLock::new(|| {
 
 #[allow(clippy::expect_used)]
 fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("the patterns of this file are correct")
+    Regex::new(pattern).expect("the patterns in this file are valid")
 }
 
-/// The most lines of a message that go with its place.
-const MAX_MORE: usize = 4;
+/// At most this many further lines are added to a message.
+const MAX_MESSAGE_LINES: usize = 4;
 
-/// Reads an output.
+/// Collects findings from the lines of an output.
 #[derive(Default)]
-pub(super) struct Reader<'a> {
+pub(super) struct OutputReader<'a> {
     root: &'a str,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// The message whose place comes next, and whether it is only a warning.
+    /// A message whose place is expected in a following line, and whether it is a warning.
     message: Option<(bool, String)>,
     /// The file that the next indented lines are about.
     file: Option<String>,
-    /// The deepest place in the workspace of the stack that is being read.
-    place: Option<(String, u32)>,
-    /// What went wrong where a stack of JavaScript follows.
+    /// The innermost frame inside the workspace of the current Python stack trace.
+    stack_frame: Option<(String, u32)>,
+    /// The message of an exception whose JavaScript stack trace may follow.
     thrown: Option<String>,
-    /// Lines that belong to the last finding are still welcome.
-    more: usize,
-    /// What a test said, before its place comes.
+    /// The number of following lines that may still be added to the last finding.
+    message_lines_left: usize,
+    /// The lines of a failed assertion of pytest, whose place follows.
     asserted: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> OutputReader<'a> {
     pub(super) fn new(root: &'a str) -> Self {
         Self {
             root,
@@ -87,15 +86,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes the next line.
+    /// Processes the next line of the output.
     pub(super) fn line(&mut self, line: &str) {
         if line.len() > 4_000 {
             return;
         }
-        if self.more > 0 && self.goes_on(line) {
+        if self.message_lines_left > 0 && self.continues_message(line) {
             return;
         }
-        self.more = 0;
+        self.message_lines_left = 0;
         let known =
             self.rust(line) || self.brackets(line) || self.python(line) || self.javascript(line);
         if !known && !self.list(line) {
@@ -103,7 +102,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What was found, errors only when there are any. The same thing said twice is one finding.
+    /// The findings: the errors, or the warnings if there is no error. Duplicates are removed.
     pub(super) fn finish(self) -> Vec<Finding> {
         let all = if self.errors.is_empty() {
             self.warnings
@@ -124,8 +123,8 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// A line of a message after a panic.
-    fn goes_on(&mut self, line: &str) -> bool {
+    /// Adds a line to the message of a panic; returns `false` if the line does not belong to it.
+    fn continues_message(&mut self, line: &str) -> bool {
         let text = line.trim();
         if text.is_empty() || text.starts_with("note: ") || text.starts_with("stack backtrace") {
             return false;
@@ -134,19 +133,19 @@ impl<'a> Reader<'a> {
             return false;
         };
         last.message = format!("{}; {text}", last.message);
-        self.more -= 1;
+        self.message_lines_left -= 1;
         true
     }
 
     fn rust(&mut self, line: &str) -> bool {
         if let Some(found) = PANIC.captures(line) {
             let added = self.add(&found, 2, &format!("`{}` panicked", &found[1]), false);
-            self.more = if added { MAX_MORE } else { 0 };
+            self.message_lines_left = if added { MAX_MESSAGE_LINES } else { 0 };
             return true;
         }
         if let Some(found) = RUST.captures(line) {
             self.message = Some((&found[1] == "warning", found[2].to_owned()));
-            // It may also be the end of a stack or a plain line.
+            // The line may also match another format.
             return false;
         }
         if let Some(found) = ARROW.captures(line) {
@@ -175,13 +174,13 @@ impl<'a> Reader<'a> {
     fn python(&mut self, line: &str) -> bool {
         if let Some(found) = PYTHON.captures(line) {
             if let Some(path) = self.inside(&found[1]) {
-                self.place = Some((path, found[2].parse().unwrap_or_default()));
+                self.stack_frame = Some((path, found[2].parse().unwrap_or_default()));
             }
             return true;
         }
-        if let Some(said) = line.strip_prefix("E  ").map(str::trim) {
-            if self.asserted.len() < MAX_MORE && !said.is_empty() {
-                self.asserted.push(said.to_owned());
+        if let Some(text) = line.strip_prefix("E  ").map(str::trim) {
+            if self.asserted.len() < MAX_MESSAGE_LINES && !text.is_empty() {
+                self.asserted.push(text.to_owned());
             }
             return true;
         }
@@ -194,7 +193,7 @@ impl<'a> Reader<'a> {
                 Some(text) => format!("{}: {text}", &found[1]),
                 None => found[1].to_owned(),
             };
-            if let Some((path, line)) = self.place.take() {
+            if let Some((path, line)) = self.stack_frame.take() {
                 self.errors.push(Finding {
                     path,
                     line,
@@ -212,7 +211,7 @@ impl<'a> Reader<'a> {
         let Some(found) = FRAME.captures(line) else {
             return false;
         };
-        // The first place of a stack that is in the workspace is where it happened.
+        // The error is reported at the first frame inside the workspace.
         if let Some(message) = self.thrown.clone()
             && self.add(&found, 1, &message, false)
         {
@@ -268,11 +267,11 @@ impl<'a> Reader<'a> {
             }
         }
         if !self.asserted.is_empty() {
-            let said = std::mem::take(&mut self.asserted).join("; ");
+            let assertion = std::mem::take(&mut self.asserted).join("; ");
             message = if message.is_empty() {
-                said
+                assertion
             } else {
-                format!("{message}: {said}")
+                format!("{message}: {assertion}")
             };
         }
         if !message.is_empty() {
@@ -280,13 +279,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Adds a finding whose path, line and perhaps column were matched from this group on.
+    /// Adds a finding. The group `at` of the match is the path, the next ones are the line and the optional column.
     fn add(&mut self, found: &Captures<'_>, at: usize, message: &str, warning: bool) -> bool {
         let column = found.get(at + 2).map(|column| column.as_str());
         self.add_at(&found[at], &found[at + 1], column, message, warning)
     }
 
-    /// Adds a finding, when it is about a file of the workspace.
+    /// Adds a finding if it is about a file of the workspace; returns whether it did.
     fn add_at(
         &mut self,
         path: &str,
@@ -319,7 +318,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// A path relative to the root; `None` for one that lies outside or was not written by anybody here.
+    /// The path relative to the root; `None` if it is outside the workspace or belongs to an installed dependency.
     fn inside(&self, path: &str) -> Option<String> {
         let path = path.trim().trim_start_matches("file://");
         let inner = match path.strip_prefix(self.root) {
@@ -342,7 +341,7 @@ impl<'a> Reader<'a> {
             || foreign
                 .iter()
                 .any(|part| inner.starts_with(part) || inner.contains(&format!("/{part}")));
-        // A name needs a dot or a folder to be one; `10:32: done` is a time of day.
+        // A file name must contain a dot or a slash, or start with a capital: `10:32: done` is a time of day.
         let named =
             inner.contains(['.', '/']) || inner.starts_with(|c: char| c.is_ascii_uppercase());
         (!unusable && named).then(|| inner.to_owned())

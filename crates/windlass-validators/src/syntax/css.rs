@@ -1,12 +1,12 @@
-//! CSS by its own small reader: tokens, brackets, rules and declarations as the specification cuts them. It does not
-//! know properties or values, so that nothing new in the language is an error.
+//! A small parser for CSS: tokens, brackets, rules and declarations as in the specification. It does not know property
+//! names or values, so that new ones are never an error.
 
-use super::place::Flaw;
+use super::position::Flaw;
 
-/// The most flaws: what follows is mostly an echo.
+/// At most this many flaws per text: later ones are mostly consequences of the first.
 const MAX_FLAWS: usize = 20;
 
-/// Everything that is wrong.
+/// All syntax errors of a text.
 pub(super) fn check(text: &str) -> Vec<Flaw> {
     let tokens = match tokens(text) {
         Ok(tokens) => tokens,
@@ -15,19 +15,19 @@ pub(super) fn check(text: &str) -> Vec<Flaw> {
     if let Some(flaw) = unbalanced(text, &tokens) {
         return vec![flaw];
     }
-    let mut reader = Reader {
+    let mut reader = CssReader {
         text,
         tokens: &tokens,
         at: 0,
         flaws: Vec::new(),
     };
-    reader.all();
+    reader.read_all();
     reader.flaws
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A name, a number with its unit, a hash, `--x`.
+enum CssTokenKind {
+    /// A name, a number with its unit, a hash or a custom property (`--x`).
     Word,
     At,
     Text,
@@ -36,20 +36,20 @@ enum Kind {
     Comma,
     Open(char),
     Close(char),
-    /// Any other sign.
+    /// Any other single character.
     Sign(char),
-    /// `<!--` and `-->`.
+    /// `<!--` or `-->`, which are ignored.
     Html,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Token {
-    kind: Kind,
+struct CssToken {
+    kind: CssTokenKind,
     from: usize,
     to: usize,
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, Flaw> {
+fn tokens(text: &str) -> Result<Vec<CssToken>, Flaw> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -69,15 +69,15 @@ fn tokens(text: &str) -> Result<Vec<Token>, Flaw> {
             }
             quote @ (b'"' | b'\'') => {
                 at = string(text, at, quote)?;
-                Kind::Text
+                CssTokenKind::Text
             }
             b'<' if bytes[at..].starts_with(b"<!--") => {
                 at += 4;
-                Kind::Html
+                CssTokenKind::Html
             }
             b'-' if bytes[at..].starts_with(b"-->") => {
                 at += 3;
-                Kind::Html
+                CssTokenKind::Html
             }
             byte if is_name(byte)
                 || (byte == b'#' && bytes.get(at + 1).is_some_and(|next| is_name(*next))) =>
@@ -86,25 +86,25 @@ fn tokens(text: &str) -> Result<Vec<Token>, Flaw> {
                 if text[from..at].eq_ignore_ascii_case("url") && bytes.get(at) == Some(&b'(') {
                     at = url(text, at)?;
                 }
-                Kind::Word
+                CssTokenKind::Word
             }
             b'@' if bytes.get(at + 1).is_some_and(|next| is_name(*next)) => {
                 at = name(bytes, at + 1);
-                Kind::At
+                CssTokenKind::At
             }
             byte => {
                 at += 1;
                 match byte {
-                    b':' => Kind::Colon,
-                    b';' => Kind::Semicolon,
-                    b',' => Kind::Comma,
-                    b'(' | b'[' | b'{' => Kind::Open(char::from(byte)),
-                    b')' | b']' | b'}' => Kind::Close(char::from(byte)),
-                    _ => Kind::Sign(char::from(byte)),
+                    b':' => CssTokenKind::Colon,
+                    b';' => CssTokenKind::Semicolon,
+                    b',' => CssTokenKind::Comma,
+                    b'(' | b'[' | b'{' => CssTokenKind::Open(char::from(byte)),
+                    b')' | b']' | b'}' => CssTokenKind::Close(char::from(byte)),
+                    _ => CssTokenKind::Sign(char::from(byte)),
                 }
             }
         };
-        tokens.push(Token { kind, from, to: at });
+        tokens.push(CssToken { kind, from, to: at });
     }
     Ok(tokens)
 }
@@ -118,7 +118,7 @@ fn name(bytes: &[u8], mut at: usize) -> usize {
         at += 1;
     }
     while at < bytes.len() && is_name(bytes[at]) {
-        // What is escaped belongs to the name.
+        // An escaped character belongs to the name.
         at += if bytes[at] == b'\\' { 2 } else { 1 };
     }
     let mut at = at.min(bytes.len());
@@ -152,7 +152,7 @@ fn string(text: &str, from: usize, quote: u8) -> Result<usize, Flaw> {
     ))
 }
 
-/// `url(` without quotes goes on to its bracket; with quotes it is a function like any other.
+/// The end of `url(`: without quotes it extends to the closing bracket; with quotes it is an ordinary function.
 fn url(text: &str, open: usize) -> Result<usize, Flaw> {
     let inner = text[open + 1..].trim_start();
     if inner.starts_with(['"', '\'']) {
@@ -175,7 +175,7 @@ fn url(text: &str, open: usize) -> Result<usize, Flaw> {
     ))
 }
 
-fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
+fn unbalanced(text: &str, tokens: &[CssToken]) -> Option<Flaw> {
     let partner = |open| match open {
         '(' => ')',
         '[' => ']',
@@ -184,11 +184,11 @@ fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
     let mut open: Vec<(char, usize)> = Vec::new();
     for token in tokens {
         match token.kind {
-            Kind::Open(sign) => open.push((sign, token.from)),
-            Kind::Close(sign) => match open.pop() {
+            CssTokenKind::Open(sign) => open.push((sign, token.from)),
+            CssTokenKind::Close(sign) => match open.pop() {
                 Some((opening, _)) if partner(opening) == sign => {}
                 Some((opening, from)) => {
-                    let (line, _) = super::place::place(text, from);
+                    let (line, _) = super::position::line_and_column(text, from);
                     let message = format!(
                         "`{sign}` where `{}` must close the `{opening}` of line {line}",
                         partner(opening)
@@ -199,7 +199,7 @@ fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
                     return Some(Flaw::at(
                         text,
                         token.from,
-                        format!("`{sign}` closes nothing"),
+                        format!("`{sign}` has no opening bracket"),
                     ));
                 }
             },
@@ -214,27 +214,27 @@ fn unbalanced(text: &str, tokens: &[Token]) -> Option<Flaw> {
     ))
 }
 
-struct Reader<'a> {
+struct CssReader<'a> {
     text: &'a str,
-    tokens: &'a [Token],
+    tokens: &'a [CssToken],
     at: usize,
     flaws: Vec<Flaw>,
 }
 
-impl Reader<'_> {
-    /// Items one after the other. Brackets are balanced, so a depth is all that must be remembered.
-    fn all(&mut self) {
+impl CssReader<'_> {
+    /// Reads all rules and declarations. The brackets are known to be balanced, so it is enough to count the depth.
+    fn read_all(&mut self) {
         let mut depth = 0_usize;
         while self.at < self.tokens.len() && self.flaws.len() < MAX_FLAWS {
             match self.tokens[self.at].kind {
-                Kind::Close(_) => {
+                CssTokenKind::Close(_) => {
                     depth = depth.saturating_sub(1);
                     self.at += 1;
                 }
-                Kind::Html => self.at += 1,
-                Kind::Semicolon => {
+                CssTokenKind::Html => self.at += 1,
+                CssTokenKind::Semicolon => {
                     if depth == 0 {
-                        self.flaw(self.at, "this `;` ends nothing");
+                        self.flaw(self.at, "this `;` follows no declaration");
                     }
                     self.at += 1;
                 }
@@ -251,30 +251,30 @@ impl Reader<'_> {
         self.flaws.push(Flaw::at(self.text, offset, message));
     }
 
-    /// A rule up to its `{`, which gives `true`, or a declaration.
+    /// Reads a declaration, or the start of a rule up to its `{`. Returns `true` for a rule.
     fn item(&mut self, depth: usize) -> bool {
         let start = self.at;
         let mut inner = 0_usize;
-        // A custom property may hold a block.
+        // The value of a custom property may contain a block.
         let custom =
-            self.word(start).starts_with("--") && self.kind(start + 1) == Some(Kind::Colon);
+            self.word(start).starts_with("--") && self.kind(start + 1) == Some(CssTokenKind::Colon);
         while let Some(kind) = self.kind(self.at) {
             match kind {
-                Kind::Open('{') if inner == 0 && !custom => {
+                CssTokenKind::Open('{') if inner == 0 && !custom => {
                     self.prelude(start, self.at);
                     self.at += 1;
                     return true;
                 }
-                Kind::Open(_) => inner += 1,
-                Kind::Close('}') if inner == 0 => break,
-                Kind::Close(_) => inner = inner.saturating_sub(1),
-                Kind::Semicolon if inner == 0 => break,
+                CssTokenKind::Open(_) => inner += 1,
+                CssTokenKind::Close('}') if inner == 0 => break,
+                CssTokenKind::Close(_) => inner = inner.saturating_sub(1),
+                CssTokenKind::Semicolon if inner == 0 => break,
                 _ => {}
             }
             self.at += 1;
         }
-        if self.tokens[start].kind == Kind::At {
-            self.at += usize::from(self.kind(self.at) == Some(Kind::Semicolon));
+        if self.tokens[start].kind == CssTokenKind::At {
+            self.at += usize::from(self.kind(self.at) == Some(CssTokenKind::Semicolon));
             return false;
         }
         if depth == 0 {
@@ -285,55 +285,57 @@ impl Reader<'_> {
         false
     }
 
-    fn kind(&self, at: usize) -> Option<Kind> {
+    fn kind(&self, at: usize) -> Option<CssTokenKind> {
         self.tokens.get(at).map(|token| token.kind)
     }
 
     fn word(&self, at: usize) -> &str {
         self.tokens
             .get(at)
-            .filter(|token| token.kind == Kind::Word)
+            .filter(|token| token.kind == CssTokenKind::Word)
             .map_or("", |token| &self.text[token.from..token.to])
     }
 
-    /// What stands before a `{`.
+    /// Checks the selector before a `{`.
     fn prelude(&mut self, from: usize, to: usize) {
         if from == to {
             return self.flaw(from, "a selector is missing before this `{`");
         }
-        if self.tokens[from].kind == Kind::At {
+        if self.tokens[from].kind == CssTokenKind::At {
             return;
         }
         for at in from..to {
             let next = self.kind(at + 1);
             match self.tokens[at].kind {
-                Kind::Comma if at == from || at + 1 == to || next == Some(Kind::Comma) => {
-                    return self.flaw(at, "a selector is missing beside this `,`");
+                CssTokenKind::Comma
+                    if at == from || at + 1 == to || next == Some(CssTokenKind::Comma) =>
+                {
+                    return self.flaw(at, "a selector is missing next to this `,`");
                 }
-                Kind::Sign('.')
-                    if next != Some(Kind::Word)
+                CssTokenKind::Sign('.')
+                    if next != Some(CssTokenKind::Word)
                         || self.tokens[at + 1].from != self.tokens[at].to =>
                 {
                     return self.flaw(at, "expected the name of a class after `.`");
                 }
-                Kind::Sign('#') => return self.flaw(at, "expected a name after `#`"),
-                Kind::Semicolon => return self.flaw(at, "unexpected `;` in a selector"),
+                CssTokenKind::Sign('#') => return self.flaw(at, "expected a name after `#`"),
+                CssTokenKind::Semicolon => return self.flaw(at, "unexpected `;` in a selector"),
                 _ => {}
             }
         }
     }
 
     fn declaration(&mut self, from: usize, to: usize, custom: bool) {
-        // An old habit: a sign before the name hides it from some browsers.
-        let name = if matches!(self.kind(from), Some(Kind::Sign('*'))) {
+        // Old style sheets put `*` before the name to hide a property from some browsers.
+        let name = if matches!(self.kind(from), Some(CssTokenKind::Sign('*'))) {
             from + 1
         } else {
             from
         };
-        if self.kind(name) != Some(Kind::Word) {
+        if self.kind(name) != Some(CssTokenKind::Word) {
             return self.flaw(from, "expected a declaration such as `property: value;`");
         }
-        if self.kind(name + 1) != Some(Kind::Colon) || name + 1 >= to {
+        if self.kind(name + 1) != Some(CssTokenKind::Colon) || name + 1 >= to {
             return self.flaw(name, "expected a `:` after the name of this property");
         }
         if custom {
@@ -348,12 +350,14 @@ impl Reader<'_> {
         let mut inner = 0_usize;
         for at in name + 2..to {
             match self.tokens[at].kind {
-                Kind::Open(_) => inner += 1,
-                Kind::Close(_) => inner = inner.saturating_sub(1),
-                Kind::Colon if inner == 0 => {
+                CssTokenKind::Open(_) => inner += 1,
+                CssTokenKind::Close(_) => inner = inner.saturating_sub(1),
+                CssTokenKind::Colon if inner == 0 => {
                     return self.flaw(at - 1, "a `;` is missing before this");
                 }
-                Kind::At | Kind::Html => return self.flaw(at, "this cannot stand in a value"),
+                CssTokenKind::At | CssTokenKind::Html => {
+                    return self.flaw(at, "this is not allowed in a value");
+                }
                 _ => {}
             }
         }

@@ -1,13 +1,13 @@
-//! JSON, TOML and YAML by the parsers that read them elsewhere in the program, or by one of the whole language.
+//! Checks JSON, TOML and YAML with complete parsers.
 
 use saphyr_parser::{Event, Marker, ScalarStyle};
 use serde::de::IgnoredAny;
 
-use super::deep::NoAnswer;
-use super::place::{Flaw, number, one_line, place};
+use super::position::{Flaw, line_and_column, number, one_line};
+use super::stack_guard::NoVerdict;
 use super::toml_version::newer_than_1_0;
 
-/// Strict JSON. Nothing is built from it, so that depth costs no stack.
+/// Checks strict JSON. No value is built, so that deep nesting cannot overflow the stack.
 pub(super) fn json(text: &str) -> Vec<Flaw> {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Vec::new(),
@@ -15,7 +15,7 @@ pub(super) fn json(text: &str) -> Vec<Flaw> {
     }
 }
 
-/// One value a line; empty lines are fine.
+/// Checks one value per line; empty lines are allowed.
 pub(super) fn json_lines(text: &str) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     for (before, line) in text
@@ -33,13 +33,13 @@ pub(super) fn json_lines(text: &str) -> Vec<Flaw> {
     flaws
 }
 
-/// JSON with comments and trailing commas: both become spaces, and the rest is held to the strict rules.
+/// Checks JSON with comments and trailing commas: both are replaced with spaces, and the rest must be strict JSON.
 pub(super) fn jsonc(text: &str) -> Vec<Flaw> {
     json(&without_comments(text))
 }
 
 fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
-    // It counts bytes of the line; a column of 0 is the end of the line before.
+    // The library counts bytes in the line; a column of 0 is the end of the previous line.
     let line = text
         .split('\n')
         .nth(err.line().saturating_sub(1))
@@ -49,11 +49,11 @@ fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
         .iter()
         .filter(|byte| !matches!(byte, 0x80..=0xbf))
         .count();
-    let said = err.to_string();
-    let said = said
+    let message = err.to_string();
+    let message = message
         .rsplit_once(" at line ")
-        .map_or(said.as_str(), |(said, _)| said);
-    let hint = match said {
+        .map_or(message.as_str(), |(message, _)| message);
+    let hint = match message {
         "expected value" => {
             ": a string in double quotes, a number, `true`, `false`, `null`, `[` or `{`"
         }
@@ -64,7 +64,7 @@ fn json_flaw(text: &str, err: &serde_json::Error, lines_before: usize) -> Flaw {
     };
     let (line, message) = (
         number(err.line().max(1) + lines_before),
-        format!("{said}{hint}"),
+        format!("{message}{hint}"),
     );
     Flaw {
         line,
@@ -82,7 +82,7 @@ fn without_comments(text: &str) -> String {
             *byte = b' ';
         }
     };
-    // A comma that follows a value, and nothing but a closing bracket follows it.
+    // `comma` is the offset of a comma after a value, with only spaces and comments since.
     let (mut comma, mut value) = (None, false);
     let mut at = 0;
     while at < bytes.len() {
@@ -108,7 +108,7 @@ fn without_comments(text: &str) -> String {
                     .windows(2)
                     .position(|pair| pair == b"*/")
                     .map(|len| at + len + 4);
-                // A comment without an end stays, so that it is the error.
+                // An unclosed comment is kept, so that the parser reports it.
                 let Some(end) = end else { break };
                 blank(&mut out, at, end);
                 at = end;
@@ -129,8 +129,8 @@ fn without_comments(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
-/// TOML; `only_1_0` refuses what version 1.1 added.
-pub(super) fn toml(text: &str, only_1_0: bool) -> Result<Vec<Flaw>, NoAnswer> {
+/// Checks TOML; `only_1_0` refuses syntax that is new in version 1.1.
+pub(super) fn toml(text: &str, only_1_0: bool) -> Result<Vec<Flaw>, NoVerdict> {
     match toml::from_str::<toml::Table>(text) {
         Ok(_) if only_1_0 => {
             let newer = newer_than_1_0(text).map(|(at, why)| Flaw::at(text, at, why));
@@ -138,7 +138,7 @@ pub(super) fn toml(text: &str, only_1_0: bool) -> Result<Vec<Flaw>, NoAnswer> {
         }
         Ok(_) => Ok(Vec::new()),
         Err(err) if err.message().contains("recursion limit") => {
-            Err(NoAnswer("it is nested too deep to be read".into()))
+            Err(NoVerdict("it is nested too deeply to be checked".into()))
         }
         Err(err) => Ok(vec![Flaw::at(
             text,
@@ -148,11 +148,12 @@ pub(super) fn toml(text: &str, only_1_0: bool) -> Result<Vec<Flaw>, NoAnswer> {
     }
 }
 
-/// How many closing brackets that stand too far left are forgiven.
+/// At most this many wrongly indented closing brackets are tolerated.
 const MAX_FORGIVEN: usize = 500;
 
-/// YAML, all documents of a stream. A closing bracket at the indentation of its key is against the letter of the
-/// specification and taken by every reader in use, so it is taken here: it is moved to the right, and read again.
+/// Checks all documents of a YAML stream. The specification does not allow a closing bracket at the indentation of its
+/// key, but every common parser accepts it, so it is tolerated: the bracket is moved to the right and the text parsed
+/// again.
 pub(super) fn yaml(text: &str) -> Vec<Flaw> {
     let mut moved = text.to_owned();
     for _ in 0..MAX_FORGIVEN {
@@ -166,7 +167,7 @@ pub(super) fn yaml(text: &str) -> Vec<Flaw> {
             .sum();
         let line = moved[start..].trim_start_matches(' ');
         let forgiven = flaw.message.contains("indentation") && line.starts_with([']', '}']);
-        // Moved once already: then it was something else.
+        // The line was moved already, so its indentation is not the problem.
         if !forgiven || moved[start..].len() - line.len() > 200 {
             return first_of_yaml(text).into_iter().collect();
         }
@@ -177,7 +178,7 @@ pub(super) fn yaml(text: &str) -> Vec<Flaw> {
 
 fn first_of_yaml(text: &str) -> Option<Flaw> {
     let flaw = |mark: &Marker, message: &str| {
-        let (last, _) = place(text, text.len());
+        let (last, _) = line_and_column(text, text.len());
         let line = number(mark.line()).clamp(1, last);
         Some(Flaw {
             line,
@@ -186,11 +187,11 @@ fn first_of_yaml(text: &str) -> Option<Flaw> {
             doubtful: false,
         })
     };
-    // Of every list or mapping that is open, whether a key comes next.
+    // For each open list `None`, for each open mapping whether a key comes next.
     let mut open: Vec<Option<bool>> = Vec::new();
     for event in saphyr_parser::Parser::new_from_str(text) {
         let (event, span) = match event {
-            Ok(said) => said,
+            Ok(event) => event,
             Err(err) => return flaw(err.marker(), err.info()),
         };
         match event {
@@ -201,7 +202,7 @@ fn first_of_yaml(text: &str) -> Option<Flaw> {
             | Event::MappingStart(..) => {
                 let key = open.last_mut().and_then(Option::as_mut);
                 let is_key = key.is_some_and(|key| std::mem::replace(key, !*key));
-                // The specification allows it, other readers do not, and nobody means it.
+                // The specification allows an empty key, but other parsers do not, and it is always a mistake.
                 if is_key
                     && matches!(&event, Event::Scalar(value, ScalarStyle::Plain, 0, None) if value.is_empty())
                 {

@@ -1,5 +1,5 @@
-//! The languages that are read by a grammar made for editors. It takes more than the language does and may not know
-//! its newest syntax, so whoever asks compares with what was there before.
+//! Parses languages with a tree-sitter grammar, which is made for editors. It accepts more than the language does and may
+//! not know its newest syntax, so the caller compares the flaws with those of the previous content.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -7,19 +7,19 @@ use std::time::Instant;
 
 use tree_sitter::{Node, ParseOptions, Parser, Tree, TreeCursor};
 
-use super::deep::{MAX_TIME, NoAnswer, too_slow};
-use super::place::Flaw;
+use super::position::Flaw;
+use super::stack_guard::{MAX_TIME, NoVerdict, too_slow};
 use crate::language::Language;
 
-/// The most flaws of one text: what follows is mostly the echo of the first.
+/// At most this many flaws per text: later ones are mostly consequences of the first.
 const MAX_FLAWS: usize = 20;
-/// How much of what cannot be read is shown.
+/// At most this many characters of the unexpected text are shown.
 const MAX_SHOWN: usize = 40;
 
-/// What the grammar cannot read.
-pub(super) fn check(text: &str, language: Language, header: bool) -> Result<Vec<Flaw>, NoAnswer> {
+/// The places that the grammar cannot parse.
+pub(super) fn check(text: &str, language: Language, header: bool) -> Result<Vec<Flaw>, NoVerdict> {
     let mut flaws = check_as(text, language)?;
-    // Nobody says which of the two languages a header is in.
+    // A header may be C or C++; the language with fewer flaws is assumed.
     if header && !flaws.is_empty() {
         let other = check_as(text, Language::Cpp)?;
         if other.len() < flaws.len() {
@@ -29,7 +29,7 @@ pub(super) fn check(text: &str, language: Language, header: bool) -> Result<Vec<
     Ok(flaws)
 }
 
-fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
+fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoVerdict> {
     let tree = parse(text, language)?;
     let root = tree.root_node();
     let mut flaws = Vec::new();
@@ -60,8 +60,8 @@ fn check_as(text: &str, language: Language) -> Result<Vec<Flaw>, NoAnswer> {
     Ok(flaws)
 }
 
-/// What a macro stands for is not known to a grammar, and which branch of a condition counts neither. An error beside
-/// one may be none.
+/// Marks flaws next to macros or preprocessor conditions as doubtful: the grammar neither expands macros nor knows which
+/// branch of a condition is compiled.
 fn doubt_macros(text: &str, flaws: &mut [Flaw]) {
     let lines: Vec<&str> = text.lines().collect();
     let conditions = lines
@@ -75,12 +75,12 @@ fn doubt_macros(text: &str, flaws: &mut [Flaw]) {
     for flaw in flaws {
         let at = flaw.line.saturating_sub(1) as usize;
         let near = (at.saturating_sub(1)..=at + 1).any(|at| macros.get(at) == Some(&true));
-        let wide = flaw.message.starts_with("this part cannot be read") && macros.contains(&true);
+        let wide = flaw.message.starts_with("this part cannot be parsed") && macros.contains(&true);
         flaw.doubtful = conditions || near || wide;
     }
 }
 
-/// The name of `#define NAME …`.
+/// The name in `#define NAME …`.
 fn defines(line: &str) -> Option<&str> {
     let rest = line
         .trim_start()
@@ -93,8 +93,8 @@ fn defines(line: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether a line uses a macro: one that the file defines, or a name that ends in capitals and is no constant of the
-/// library.
+/// Whether a line uses a macro: one that the file defines, or a name in capitals that is not a common constant of the
+/// standard library.
 fn names_macro(line: &str, defined: &HashSet<&str>) -> bool {
     const LIBRARY: &[&str] = &["NULL", "EOF", "FILE", "TRUE", "FALSE", "DIR", "BOOL"];
     let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -114,7 +114,7 @@ fn names_macro(line: &str, defined: &HashSet<&str>) -> bool {
         })
 }
 
-fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
+fn parse(text: &str, language: Language) -> Result<Tree, NoVerdict> {
     let grammar = match language {
         Language::Go => tree_sitter_go::LANGUAGE,
         Language::Java => tree_sitter_java::LANGUAGE,
@@ -129,7 +129,7 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
     let mut parser = Parser::new();
     parser
         .set_language(&grammar.into())
-        .map_err(|err| NoAnswer(format!("its grammar cannot be used: {err}")))?;
+        .map_err(|err| NoVerdict(format!("its grammar cannot be used: {err}")))?;
     let started = Instant::now();
     let mut slow = |_: &_| match started.elapsed() > MAX_TIME / 2 {
         true => ControlFlow::Break(()),
@@ -142,7 +142,7 @@ fn parse(text: &str, language: Language) -> Result<Tree, NoAnswer> {
     tree.ok_or_else(|| too_slow(MAX_TIME / 2))
 }
 
-/// Walks the parts that hold an error; no recursion, so that depth costs no stack.
+/// Collects the errors of the tree. It does not recurse, so that deep nesting cannot overflow the stack.
 fn errors(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
     let mut cursor = root.walk();
     loop {
@@ -162,7 +162,7 @@ fn errors(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
     }
 }
 
-/// Words that end or part something, where the grammar takes them for a name.
+/// Keywords that end or continue a block, where the grammar accepted them as a name.
 fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &mut Vec<Flaw>) {
     let mut cursor = root.walk();
     loop {
@@ -171,7 +171,7 @@ fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &m
             && let Some(word) = text.get(node.byte_range())
             && words.contains(&word)
         {
-            let message = format!("`{word}` belongs to nothing that was begun");
+            let message = format!("`{word}` without the block that it belongs to");
             flaws.push(Flaw::at(text, node.start_byte(), message));
         }
         if flaws.len() > MAX_FLAWS || !next(&mut cursor, true) {
@@ -180,7 +180,7 @@ fn stray_words(text: &str, root: Node<'_>, kind: &str, words: &[&str], flaws: &m
     }
 }
 
-/// The next node in order; `false` at the end.
+/// Moves to the next node in document order, into the children only with `into`. Returns `false` at the end.
 pub(super) fn next(cursor: &mut TreeCursor<'_>, into: bool) -> bool {
     if into && cursor.goto_first_child() {
         return true;
@@ -193,7 +193,7 @@ pub(super) fn next(cursor: &mut TreeCursor<'_>, into: bool) -> bool {
     true
 }
 
-/// What is missing belongs behind the last thing that was written, not before the next.
+/// Moves the place of a missing token back to the end of the text before it.
 fn end_before(text: &str, offset: usize) -> usize {
     text.get(..offset)
         .map_or(offset, |before| before.trim_end().len())
@@ -210,7 +210,7 @@ fn unreadable(text: &str, node: Node<'_>) -> Flaw {
         "something is missing here".to_owned()
     } else if piece.contains('\n') {
         format!(
-            "this part cannot be read, from `{shown}{cut}` on: a bracket, a quote or an end may be missing"
+            "this part cannot be parsed, from `{shown}{cut}` on: a bracket, a quote or an end may be missing"
         )
     } else {
         format!("unexpected `{shown}{cut}`")
@@ -223,8 +223,8 @@ fn has_plain_brackets(language: Language) -> bool {
     matches!(language, C | Cpp | CSharp | Java | Go | Php)
 }
 
-/// Where something cannot be read, brackets without a partner are the best explanation. They are taken as the grammar
-/// cut them, so none inside a string counts.
+/// Reports a bracket without a counterpart, which is the most helpful explanation of a syntax error. The brackets are
+/// tokens of the grammar, so those inside strings are ignored.
 fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
     let mut cursor = root.walk();
     let mut open: Vec<(&str, usize)> = Vec::new();
@@ -238,7 +238,7 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                 kind @ (")" | "]" | "}") => match open.pop() {
                     Some((opening, _)) if partner(opening) == kind => {}
                     Some((opening, from)) => {
-                        let (line, _) = super::place::place(text, from);
+                        let (line, _) = super::position::line_and_column(text, from);
                         let message = format!(
                             "`{kind}` where `{}` must close the `{opening}` of line {line}",
                             partner(opening)
@@ -247,7 +247,11 @@ fn brackets(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                         return;
                     }
                     None => {
-                        flaws.push(Flaw::at(text, at, format!("`{kind}` closes nothing")));
+                        flaws.push(Flaw::at(
+                            text,
+                            at,
+                            format!("`{kind}` has no opening bracket"),
+                        ));
                         return;
                     }
                 },

@@ -1,12 +1,12 @@
-//! What the grammar of HTML lets pass: elements that are never closed, and end tags that close nothing. Browsers show
-//! such pages, but not as they were meant.
+//! Finds errors that the HTML grammar accepts: unclosed elements, and end tags without a start tag. Browsers display such
+//! pages, but not as intended.
 
 use tree_sitter::Node;
 
 use super::grammar::next;
-use super::place::Flaw;
+use super::position::Flaw;
 
-/// Elements without an end tag, and those whose end tag may be left out.
+/// Elements that have no end tag, or whose end tag is optional.
 const MAY_STAY_OPEN: &[&str] = &[
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr", "html", "head", "body", "li", "dt", "dd", "p", "rt", "rp", "optgroup",
@@ -14,7 +14,7 @@ const MAY_STAY_OPEN: &[&str] = &[
     "frame", "basefont", "bgsound", "command", "image", "isindex", "nextid", "!doctype",
 ];
 
-/// Elements that are open at the end of what they stand in.
+/// Reports elements without an end tag and end tags without a start tag.
 pub(super) fn unclosed(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
     let mut cursor = root.walk();
     loop {
@@ -28,7 +28,7 @@ pub(super) fn unclosed(text: &str, root: Node<'_>, flaws: &mut Vec<Flaw>) {
                 flaws.push(Flaw::at(
                     text,
                     node.start_byte(),
-                    format!("`{name}` closes nothing"),
+                    format!("`{name}` has no start tag"),
                 ));
             }
             _ => {}

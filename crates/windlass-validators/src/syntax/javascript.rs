@@ -1,17 +1,17 @@
-//! JavaScript and TypeScript by a parser of the whole language, with the early errors of the specification. Whether a
-//! file is a module or a script is decided as Node decides it.
+//! Checks JavaScript and TypeScript with a complete parser, including the early errors of the specification. Whether a
+//! file is a module or a script is decided as in Node.
 
 use oxc_allocator::Allocator;
 use oxc_parser::{ParseOptions, Parser};
 use oxc_semantic::SemanticBuilder;
 use oxc_span::SourceType;
 
-use super::place::Flaw;
-use super::{Modules, Options};
+use super::position::Flaw;
+use super::{ModuleKind, ParseContext};
 use crate::language::Language;
 
-/// Everything that is wrong.
-pub(super) fn check(text: &str, language: Language, options: &Options) -> Vec<Flaw> {
+/// All syntax errors of a text.
+pub(super) fn check(text: &str, language: Language, options: &ParseContext) -> Vec<Flaw> {
     let look = |kind: SourceType| {
         check_as(
             text,
@@ -30,14 +30,16 @@ pub(super) fn check(text: &str, language: Language, options: &Options) -> Vec<Fl
         (Language::TypeScript, _) => either(text, look(SourceType::ts()), || {
             look(SourceType::ts().with_script(true))
         }),
-        (_, Modules::Module) => look(SourceType::mjs()),
-        (_, Modules::Script) => look(SourceType::cjs()),
-        (_, Modules::Either) => either(text, look(SourceType::mjs()), || look(SourceType::cjs())),
+        (_, ModuleKind::Module) => look(SourceType::mjs()),
+        (_, ModuleKind::Script) => look(SourceType::cjs()),
+        (_, ModuleKind::Either) => {
+            either(text, look(SourceType::mjs()), || look(SourceType::cjs()))
+        }
     }
 }
 
-/// Nobody says whether it is a module or a script: fine is what one of them takes. Else the errors of the one it looks
-/// like are shown.
+/// For a file that may be a module or a script: it is correct if it parses as one of them. Otherwise the errors of the
+/// more likely kind are returned.
 fn either(text: &str, as_module: Vec<Flaw>, as_script: impl FnOnce() -> Vec<Flaw>) -> Vec<Flaw> {
     if as_module.is_empty() {
         return as_module;
@@ -62,32 +64,33 @@ fn check_as(text: &str, kind: SourceType) -> Vec<Flaw> {
     let mut flaws: Vec<_> = parsed
         .diagnostics
         .iter()
-        .map(|said| flaw(text, said))
+        .map(|diagnostic| flaw(text, diagnostic))
         .collect();
     if flaws.is_empty() && !parsed.panicked {
-        let judged = SemanticBuilder::new()
+        let semantic = SemanticBuilder::new()
             .with_check_syntax_error(true)
             .build(&parsed.program);
-        flaws.extend(judged.diagnostics.iter().map(|said| flaw(text, said)));
+        let diagnostics = semantic.diagnostics.iter();
+        flaws.extend(diagnostics.map(|diagnostic| flaw(text, diagnostic)));
     }
     flaws
 }
 
-fn flaw(text: &str, said: &oxc_diagnostics::OxcDiagnostic) -> Flaw {
-    let label = said
+fn flaw(text: &str, diagnostic: &oxc_diagnostics::OxcDiagnostic) -> Flaw {
+    let label = diagnostic
         .labels
         .iter()
         .find(|label| label.primary())
-        .or_else(|| said.labels.first());
+        .or_else(|| diagnostic.labels.first());
     let offset = label.map_or(0, |label| label.offset() as usize);
-    let mut message = said.message.to_string();
-    if let Some(help) = &said.help {
+    let mut message = diagnostic.message.to_string();
+    if let Some(help) = &diagnostic.help {
         message = format!("{message} ({help})");
     }
     Flaw::at(text, offset, message)
 }
 
-/// Whether a line begins as only one of a module may.
+/// Whether a line begins with `import` or `export` as only in a module.
 fn looks_like_module(text: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim_start();

@@ -1,22 +1,22 @@
-//! Python by the parser of a well-known linter, with the errors that the compiler finds after parsing. Python's own
-//! limits on nesting are kept, so that what is said here is what the interpreter would say.
+//! Checks Python with the parser of a well-known linter, including the errors that the compiler finds after parsing. The
+//! nesting limits of Python are applied too, so that the result is that of the interpreter.
 
 use ruff_python_ast::PythonVersion;
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, ParseOptions, Parsed, UnsupportedSyntaxErrorKind, parse_unchecked};
 use ruff_text_size::Ranged;
 
-use super::Options;
-use super::place::Flaw;
+use super::ParseContext;
+use super::position::Flaw;
 use super::python_scopes::semantic_flaws;
 
-/// What the interpreter's own reader allows.
+/// The maximum nesting of brackets in CPython's tokenizer.
 const MAX_BRACKETS: usize = 200;
-/// The version whose syntax is taken for granted: what is newer is judged with care, below.
+/// The minor version whose syntax is always accepted. Newer syntax is treated in [`check`].
 const LEAST: u8 = 13;
 
-/// Everything that is wrong.
-pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
+/// All syntax errors of a text.
+pub(super) fn check(text: &str, options: &ParseContext) -> Vec<Flaw> {
     if let Some(at) = text.find('\0') {
         return vec![Flaw::at(
             text,
@@ -37,8 +37,8 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
         .iter()
         .map(|err| Flaw::at(text, err.location.start().to_usize(), err.error.to_string()))
         .collect();
-    // Newer syntax than a version has is fine: nobody said which one it will run on. These were an error for thirty
-    // years and are written by mistake, unless the project needs a version that has them.
+    // Syntax of a newer version is accepted, because the version that runs the code is not known. The exceptions below
+    // were errors for thirty years and are mostly mistakes, unless the project requires a version that supports them.
     let mistaken = |kind| {
         matches!(
             kind,
@@ -64,12 +64,12 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
         flaws.push(Flaw::at(
             text,
             at,
-            format!("more than {MAX_BRACKETS} nested brackets: Python refuses it"),
+            format!("more than {MAX_BRACKETS} nested brackets, which Python refuses"),
         ));
     }
     let at_end = |flaw: &Flaw| flaw.message.starts_with("unexpected EOF");
     if let Some((sign, at)) = brackets.open.filter(|_| flaws.iter().any(at_end)) {
-        // The end of the file is where it was noticed, not where it is.
+        // The parser notices the open bracket only at the end of the file; report the bracket instead.
         flaws.retain(|flaw| !at_end(flaw));
         flaws.push(Flaw::at(text, at, format!("`{sign}` was never closed")));
     }
@@ -80,7 +80,7 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
         && let Some(module) = parsed.syntax().as_module()
     {
         let mut errors = semantic_flaws(text, module, options.stub);
-        // An error where annotations are not evaluated at once: by an import, and always since version 3.14.
+        // This is an error only where annotations are evaluated lazily: with the import, and always since version 3.14.
         let deferred = options.python >= 14 || text.contains("from __future__ import annotations");
         let walrus = "named expression cannot be used within a type annotation";
         errors.retain(|(_, why)| deferred || why != walrus);
@@ -90,7 +90,7 @@ pub(super) fn check(text: &str, options: &Options) -> Vec<Flaw> {
     flaws
 }
 
-/// Where brackets go too deep, and the last one that is open at the end.
+/// The first bracket that is nested too deeply, and the last bracket that is open at the end.
 struct Brackets {
     too_deep: Option<usize>,
     open: Option<(char, usize)>,
@@ -119,7 +119,7 @@ impl Brackets {
     }
 }
 
-/// Indentation that means one thing with tabs of eight columns and another with tabs of one is refused.
+/// Finds indentation whose meaning depends on the tab width (eight columns or one), which Python refuses.
 fn mixed_tabs<T>(text: &str, parsed: &Parsed<T>) -> Option<Flaw> {
     let mut open = vec![(0_usize, 0_usize)];
     let mut line_begins = true;

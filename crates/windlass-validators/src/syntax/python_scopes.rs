@@ -1,5 +1,6 @@
-//! The scopes of a Python module, for the errors that hang on them: `return` outside a function, a name that is used
-//! before it is declared global, and so on. The rules are the parser's; this only answers where a node stands.
+//! Tracks the scopes of a Python module for errors that depend on them: `return` outside a function, a name that is used
+//! before it is declared global, and so on. Most rules are those of the parser library, which asks this visitor for the
+//! scope of a node.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +15,7 @@ use ruff_python_parser::semantic_errors::{
 };
 use ruff_text_size::{Ranged, TextRange};
 
-/// What the compiler would refuse in a module that parses: where, and why.
+/// The errors that the compiler would report in a module that parses, each with its offset.
 pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Vec<(usize, String)> {
     let future = module.body.iter().any(|stmt| {
         let Stmt::ImportFrom(import) = stmt else {
@@ -24,47 +25,47 @@ pub(super) fn semantic_flaws(source: &str, module: &ModModule, stub: bool) -> Ve
         let mut names = import.names.iter().map(|alias| alias.name.as_str());
         module == Some("__future__") && names.any(|name| name == "annotations")
     });
-    let mut walk = Walk {
+    let mut walk = ScopeWalker {
         source,
         future: future || stub,
         checker: SemanticSyntaxChecker::new(),
-        scopes: vec![Scope {
-            names: Names::of(&module.body),
-            ..Scope::new(Kind::Module)
+        scopes: vec![PythonScope {
+            names: ScopeNames::of(&module.body),
+            ..PythonScope::new(ScopeKind::Module)
         }],
         in_loop: false,
-        star: Star::default(),
+        star: ExceptStarRules::default(),
         errors: RefCell::default(),
     };
     walk.visit_body(&module.body);
     walk.errors.into_inner()
 }
 
-struct Walk<'a> {
+struct ScopeWalker<'a> {
     source: &'a str,
     future: bool,
     checker: SemanticSyntaxChecker,
-    scopes: Vec<Scope>,
+    scopes: Vec<PythonScope>,
     in_loop: bool,
-    star: Star,
+    star: ExceptStarRules,
     errors: RefCell<Vec<(usize, String)>>,
 }
 
-/// What may not leave the `except*` that stands around it.
+/// The statements that may not leave the enclosing `except*` block.
 #[derive(Clone, Copy, Default)]
-struct Star {
+struct ExceptStarRules {
     returns: bool,
     jumps: bool,
 }
 
-struct Scope {
-    kind: Kind,
+struct PythonScope {
+    kind: ScopeKind,
     parameters: HashSet<String>,
-    names: Names,
+    names: ScopeNames,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ScopeKind {
     Module,
     Class,
     Function { is_async: bool },
@@ -72,24 +73,24 @@ enum Kind {
     Comprehension { is_async: bool, generator: bool },
 }
 
-impl Scope {
-    fn new(kind: Kind) -> Self {
+impl PythonScope {
+    fn new(kind: ScopeKind) -> Self {
         Self {
             kind,
             parameters: HashSet::new(),
-            names: Names::default(),
+            names: ScopeNames::default(),
         }
     }
 }
 
-impl Walk<'_> {
-    fn judged(&mut self, judge: impl FnOnce(&mut SemanticSyntaxChecker, &Self)) {
+impl ScopeWalker<'_> {
+    fn with_checker(&mut self, judge: impl FnOnce(&mut SemanticSyntaxChecker, &Self)) {
         let mut checker = std::mem::take(&mut self.checker);
         judge(&mut checker, self);
         self.checker = checker;
     }
 
-    fn within(&mut self, scope: Scope, visit: impl FnOnce(&mut Self)) {
+    fn within(&mut self, scope: PythonScope, visit: impl FnOnce(&mut Self)) {
         let in_loop = std::mem::replace(&mut self.in_loop, false);
         let star = std::mem::take(&mut self.star);
         self.scopes.push(scope);
@@ -98,8 +99,10 @@ impl Walk<'_> {
         (self.in_loop, self.star) = (in_loop, star);
     }
 
-    fn current(&self) -> Kind {
-        self.scopes.last().map_or(Kind::Module, |scope| scope.kind)
+    fn current(&self) -> ScopeKind {
+        self.scopes
+            .last()
+            .map_or(ScopeKind::Module, |scope| scope.kind)
     }
 
     fn looping(&mut self, body: &[Stmt], otherwise: &[Stmt]) {
@@ -117,11 +120,11 @@ impl Walk<'_> {
             .push((node.start().to_usize(), why.into()));
     }
 
-    /// What the parser's own rules leave out.
-    fn more_on_stmt(&self, stmt: &Stmt) {
+    /// Rules for statements that the parser library lacks.
+    fn check_stmt(&self, stmt: &Stmt) {
         match stmt {
             Stmt::Expr(part) if part.value.is_starred_expr() => {
-                self.refuse(stmt, "a starred expression cannot stand alone here");
+                self.refuse(stmt, "a starred expression is not allowed alone here");
             }
             Stmt::Try(part) => {
                 let handlers = part
@@ -134,7 +137,7 @@ impl Walk<'_> {
                 }
             }
             Stmt::Return(_) if self.star.returns => {
-                self.refuse(stmt, "`return` cannot stand in an `except*` block")
+                self.refuse(stmt, "`return` is not allowed in an `except*` block")
             }
             Stmt::Break(_) | Stmt::Continue(_) if self.star.jumps => {
                 let why = "`break` and `continue` cannot leave an `except*` block";
@@ -144,12 +147,19 @@ impl Walk<'_> {
         }
     }
 
-    fn more_on_expr(&self, expr: &Expr) {
+    /// Rules for expressions that the parser library lacks.
+    fn check_expr(&self, expr: &Expr) {
         match expr {
-            Expr::Tuple(part) => part.elts.iter().for_each(|part| self.bare_yield(part)),
-            Expr::Compare(part) => self.bare_yield(&part.left),
-            Expr::BinOp(part) => self.bare_yield(&part.left),
-            Expr::BoolOp(part) => part.values.iter().for_each(|part| self.bare_yield(part)),
+            Expr::Tuple(part) => part
+                .elts
+                .iter()
+                .for_each(|part| self.check_bare_yield(part)),
+            Expr::Compare(part) => self.check_bare_yield(&part.left),
+            Expr::BinOp(part) => self.check_bare_yield(&part.left),
+            Expr::BoolOp(part) => part
+                .values
+                .iter()
+                .for_each(|part| self.check_bare_yield(part)),
             Expr::Attribute(part)
                 if part.attr.as_str() == "__debug__" && !matches!(part.ctx, ExprContext::Load) =>
             {
@@ -180,8 +190,8 @@ impl Walk<'_> {
         }
     }
 
-    /// As a part of another expression it needs brackets of its own.
-    fn bare_yield(&self, expr: &Expr) {
+    /// `yield` inside another expression must be in parentheses.
+    fn check_bare_yield(&self, expr: &Expr) {
         if !matches!(expr, Expr::Yield(_) | Expr::YieldFrom(_)) {
             return;
         }
@@ -189,7 +199,7 @@ impl Walk<'_> {
         let before = self.source.get(..start).unwrap_or_default();
         let after = self.source.get(end..).unwrap_or_default();
         if !before.trim_end().ends_with('(') || !after.trim_start().starts_with([')', '#', '\\']) {
-            self.refuse(expr, "`yield` needs brackets around it here");
+            self.refuse(expr, "`yield` needs parentheses around it here");
         }
     }
 
@@ -197,7 +207,7 @@ impl Walk<'_> {
         for decorator in &function.decorator_list {
             self.visit_decorator(decorator);
         }
-        // Type parameters make a scope of their own, which no rule here looks at.
+        // Type parameters have their own scope, but no rule depends on it.
         if let Some(parameters) = &function.type_params {
             self.visit_type_params(parameters);
         }
@@ -205,12 +215,12 @@ impl Walk<'_> {
         if let Some(returns) = &function.returns {
             self.visit_annotation(returns);
         }
-        let scope = Scope {
-            kind: Kind::Function {
+        let scope = PythonScope {
+            kind: ScopeKind::Function {
                 is_async: function.is_async,
             },
             parameters: parameter_names(&function.parameters),
-            names: Names::of(&function.body),
+            names: ScopeNames::of(&function.body),
         };
         self.within(scope, |walk| walk.visit_body(&function.body));
     }
@@ -225,21 +235,21 @@ impl Walk<'_> {
         if let Some(arguments) = &class.arguments {
             self.visit_arguments(arguments);
         }
-        let scope = Scope {
-            names: Names::of(&class.body),
-            ..Scope::new(Kind::Class)
+        let scope = PythonScope {
+            names: ScopeNames::of(&class.body),
+            ..PythonScope::new(ScopeKind::Class)
         };
         self.within(scope, |walk| walk.visit_body(&class.body));
     }
 
-    /// The first iterable belongs to the scope outside.
+    /// Visits a comprehension. Its first iterable is evaluated in the enclosing scope.
     fn comprehension(&mut self, generators: &[Comprehension], results: &[&Expr], generator: bool) {
         let Some((first, rest)) = generators.split_first() else {
             return;
         };
         self.visit_expr(&first.iter);
         let is_async = generators.iter().any(|part| part.is_async);
-        let scope = Scope::new(Kind::Comprehension {
+        let scope = PythonScope::new(ScopeKind::Comprehension {
             is_async,
             generator,
         });
@@ -252,10 +262,10 @@ impl Walk<'_> {
     }
 }
 
-impl Visitor<'_> for Walk<'_> {
+impl Visitor<'_> for ScopeWalker<'_> {
     fn visit_stmt(&mut self, stmt: &Stmt) {
-        self.judged(|checker, walk| checker.visit_stmt(stmt, walk));
-        self.more_on_stmt(stmt);
+        self.with_checker(|checker, walk| checker.visit_stmt(stmt, walk));
+        self.check_stmt(stmt);
         match stmt {
             Stmt::FunctionDef(function) => self.function(function),
             Stmt::ClassDef(class) => self.class(class),
@@ -271,7 +281,7 @@ impl Visitor<'_> for Walk<'_> {
             Stmt::Try(part) if part.is_star => {
                 self.visit_body(&part.body);
                 let (returns, jumps) = (true, true);
-                let star = std::mem::replace(&mut self.star, Star { returns, jumps });
+                let star = std::mem::replace(&mut self.star, ExceptStarRules { returns, jumps });
                 for handler in &part.handlers {
                     self.visit_except_handler(handler);
                 }
@@ -284,11 +294,11 @@ impl Visitor<'_> for Walk<'_> {
     }
 
     fn visit_expr(&mut self, expr: &Expr) {
-        self.judged(|checker, walk| checker.visit_expr(expr, walk));
-        self.more_on_expr(expr);
+        self.with_checker(|checker, walk| checker.visit_expr(expr, walk));
+        self.check_expr(expr);
         match expr {
             Expr::Lambda(lambda) => {
-                let mut scope = Scope::new(Kind::Lambda);
+                let mut scope = PythonScope::new(ScopeKind::Lambda);
                 if let Some(parameters) = &lambda.parameters {
                     self.visit_parameters(parameters);
                     scope.parameters = parameter_names(parameters);
@@ -313,7 +323,7 @@ impl Visitor<'_> for Walk<'_> {
         {
             self.refuse(
                 part,
-                "a starred expression cannot stand in an interpolation",
+                "a starred expression is not allowed in an interpolation",
             );
         }
         visitor::walk_interpolated_string_element(self, element);
@@ -323,7 +333,7 @@ impl Visitor<'_> for Walk<'_> {
         match pattern {
             Pattern::MatchOr(part) => {
                 let mut before_last = part.patterns.iter().rev().skip(1);
-                if before_last.any(takes_everything) {
+                if before_last.any(matches_everything) {
                     self.refuse(pattern, "an alternative that matches everything makes the ones after it unreachable");
                 }
             }
@@ -341,15 +351,15 @@ impl Visitor<'_> for Walk<'_> {
     }
 }
 
-fn takes_everything(pattern: &Pattern) -> bool {
+fn matches_everything(pattern: &Pattern) -> bool {
     match pattern {
-        Pattern::MatchAs(part) => part.pattern.as_deref().is_none_or(takes_everything),
-        Pattern::MatchOr(part) => part.patterns.iter().any(takes_everything),
+        Pattern::MatchAs(part) => part.pattern.as_deref().is_none_or(matches_everything),
+        Pattern::MatchOr(part) => part.patterns.iter().any(matches_everything),
         _ => false,
     }
 }
 
-impl SemanticSyntaxContext for Walk<'_> {
+impl SemanticSyntaxContext for ScopeWalker<'_> {
     fn future_annotations_or_stub(&self) -> bool {
         self.future
     }
@@ -372,8 +382,8 @@ impl SemanticSyntaxContext for Walk<'_> {
 
     fn has_nonlocal_binding(&self, name: &str) -> bool {
         let outer = self.scopes.iter().rev().skip(1);
-        let mut functions =
-            outer.filter(|scope| matches!(scope.kind, Kind::Function { .. } | Kind::Lambda));
+        let mut functions = outer
+            .filter(|scope| matches!(scope.kind, ScopeKind::Function { .. } | ScopeKind::Lambda));
         functions.any(|scope| scope.parameters.contains(name) || scope.names.bound.contains(name))
             || name == "__class__"
     }
@@ -381,47 +391,54 @@ impl SemanticSyntaxContext for Walk<'_> {
     fn in_async_context(&self) -> bool {
         let mut kinds = self.scopes.iter().rev().map(|scope| scope.kind);
         kinds.find_map(|kind| match kind {
-            Kind::Function { is_async } => Some(is_async),
-            Kind::Lambda | Kind::Class => Some(false),
-            Kind::Module | Kind::Comprehension { .. } => None,
+            ScopeKind::Function { is_async } => Some(is_async),
+            ScopeKind::Lambda | ScopeKind::Class => Some(false),
+            ScopeKind::Module | ScopeKind::Comprehension { .. } => None,
         }) == Some(true)
     }
 
     fn in_await_allowed_context(&self) -> bool {
         let mut kinds = self.scopes.iter().rev().map(|scope| scope.kind);
         kinds.find_map(|kind| match kind {
-            Kind::Function { .. } | Kind::Lambda => Some(true),
-            Kind::Class | Kind::Module => Some(false),
-            Kind::Comprehension { .. } => None,
+            ScopeKind::Function { .. } | ScopeKind::Lambda => Some(true),
+            ScopeKind::Class | ScopeKind::Module => Some(false),
+            ScopeKind::Comprehension { .. } => None,
         }) == Some(true)
     }
 
     fn in_yield_allowed_context(&self) -> bool {
-        matches!(self.current(), Kind::Function { .. } | Kind::Lambda)
+        matches!(
+            self.current(),
+            ScopeKind::Function { .. } | ScopeKind::Lambda
+        )
     }
 
     fn in_sync_comprehension(&self) -> bool {
         let kinds = self.scopes.iter().rev().map(|scope| scope.kind);
-        let mut inner = kinds.take_while(|kind| matches!(kind, Kind::Comprehension { .. }));
-        inner.any(|kind| matches!(kind, Kind::Comprehension { is_async, .. } if !is_async))
+        let mut inner = kinds.take_while(|kind| matches!(kind, ScopeKind::Comprehension { .. }));
+        inner.any(|kind| matches!(kind, ScopeKind::Comprehension { is_async, .. } if !is_async))
     }
 
     fn in_class_body_comprehension(&self) -> bool {
         let mut kinds = self.scopes.iter().rev().map(|scope| scope.kind);
-        kinds.find(|kind| !matches!(kind, Kind::Comprehension { .. })) == Some(Kind::Class)
+        kinds.find(|kind| !matches!(kind, ScopeKind::Comprehension { .. }))
+            == Some(ScopeKind::Class)
     }
 
     fn in_module_scope(&self) -> bool {
-        self.current() == Kind::Module
+        self.current() == ScopeKind::Module
     }
 
     fn in_function_scope(&self) -> bool {
-        matches!(self.current(), Kind::Function { .. } | Kind::Lambda)
+        matches!(
+            self.current(),
+            ScopeKind::Function { .. } | ScopeKind::Lambda
+        )
     }
 
     fn in_generator_context(&self) -> bool {
         let mut kinds = self.scopes.iter().map(|scope| scope.kind);
-        kinds.any(|kind| matches!(kind, Kind::Comprehension { generator, .. } if generator))
+        kinds.any(|kind| matches!(kind, ScopeKind::Comprehension { generator, .. } if generator))
     }
 
     fn in_notebook(&self) -> bool {
@@ -452,16 +469,16 @@ fn parameter_names(parameters: &Parameters) -> HashSet<String> {
         .collect()
 }
 
-/// The names of one scope: what it binds, and what it declares global or nonlocal. It does not look into functions and classes
-/// within.
+/// The names that one scope binds or declares global or nonlocal. Functions and classes inside it are scopes of their own
+/// and are not visited.
 #[derive(Default)]
-struct Names {
+struct ScopeNames {
     bound: HashSet<String>,
     globals: HashMap<String, TextRange>,
     nonlocals: HashMap<String, TextRange>,
 }
 
-impl Names {
+impl ScopeNames {
     fn of(body: &[Stmt]) -> Self {
         let mut names = Self::default();
         names.visit_body(body);
@@ -469,14 +486,14 @@ impl Names {
     }
 }
 
-/// The names under which something is imported.
+/// The names that an import binds.
 fn imported(names: &[ast::Alias]) -> impl Iterator<Item = &ast::Identifier> {
     names
         .iter()
         .map(|alias| alias.asname.as_ref().unwrap_or(&alias.name))
 }
 
-impl Visitor<'_> for Names {
+impl Visitor<'_> for ScopeNames {
     fn visit_stmt(&mut self, stmt: &Stmt) {
         match stmt {
             Stmt::FunctionDef(function) => {

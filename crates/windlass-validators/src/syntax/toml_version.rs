@@ -1,9 +1,9 @@
-//! Finds syntax of TOML 1.1 in a text that can be read as 1.1. The tools of Rust and Python read 1.0.
+//! Finds syntax that is new in TOML 1.1 in a text that is valid TOML 1.1. The tools of Rust and Python support only 1.0.
 
-/// Where the first such place is, and what it is.
+/// The offset of the first use of new syntax, and a message.
 pub(super) fn newer_than_1_0(text: &str) -> Option<(usize, &'static str)> {
-    const BREAK: &str = "an inline table stands on one line in TOML 1.0";
-    const COMMA: &str = "an inline table has no comma at its end in TOML 1.0";
+    const BREAK: &str = "in TOML 1.0 an inline table must be on one line";
+    const COMMA: &str = "in TOML 1.0 an inline table may not end with a comma";
     let bytes = text.as_bytes();
     let (mut open, mut comma) = (Vec::new(), None);
     let mut at = 0;
@@ -13,7 +13,7 @@ pub(super) fn newer_than_1_0(text: &str) -> Option<(usize, &'static str)> {
             b'"' | b'\'' => {
                 let (end, newer) = string(bytes, at);
                 if let Some(place) = newer {
-                    return Some((place, "TOML 1.0 does not know this escape"));
+                    return Some((place, "TOML 1.0 does not have this escape sequence"));
                 }
                 (comma, at) = (None, end);
                 continue;
@@ -39,7 +39,7 @@ pub(super) fn newer_than_1_0(text: &str) -> Option<(usize, &'static str)> {
     None
 }
 
-/// The end of the string that begins here, and the first escape that is new in 1.1.
+/// The end of the string that begins at `start`, and the first escape sequence in it that is new in 1.1.
 fn string(bytes: &[u8], start: usize) -> (usize, Option<usize>) {
     let quote = bytes[start];
     let long = bytes[start..].starts_with(&[quote; 3]);
@@ -53,7 +53,7 @@ fn string(bytes: &[u8], start: usize) -> (usize, Option<usize>) {
             }
             at += 2;
         } else if bytes[at..].starts_with(&[quote; 3][..width]) {
-            // Up to two quotes may stand before the three that end it.
+            // Up to two quotes may directly precede the three that end the string.
             let more = bytes[at + width..].iter().take_while(|b| **b == quote);
             let more = if long { more.take(2).count() } else { 0 };
             return (at + width + more, newer);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_found_and_the_rest_is_left_alone() {
+    fn only_new_syntax_is_found() {
         check("a = { b = 1,\n c = 2 }\n", true);
         check("a = { b = 1, }\n", true);
         check("a = \"\\e[0m\"\n", true);

@@ -1,5 +1,5 @@
-//! The syntax check as a validator of a run: which files, what they held before, and how the findings are put
-//! together. It reads through the ports and changes nothing.
+//! The syntax check as a validator: selects the changed files, compares with their previous content, and reports findings.
+//! It reads through the ports and changes nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,57 +8,60 @@ use std::time::Duration;
 use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 
-use super::{Checked, Flaw, MAX_FILE, Project, check, place};
-use crate::base::{Check, Found, about, each_file};
+use super::{Checked, Flaw, MAX_FILE, Project, check, position};
+use crate::base::{CollectedFindings, ValidatorCheck, each_file, finding_about};
 use crate::language::Language;
 
-/// The most findings in all.
+/// At most this many findings are reported.
 const MAX_FINDINGS: usize = 200;
-/// How alike the lines of two errors must be to be one error in an edited line.
+/// Two errors are the same error in an edited line if the similarity of their lines is at least this.
 const ALIKE: f64 = 0.6;
-/// What is read of a `package.json` or a `pyproject.toml`.
+/// A larger `package.json` or `pyproject.toml` is not read.
 const MAX_SETTINGS: u64 = 1 << 20;
 
-/// Checks the syntax of what changed.
+/// The check of the syntax of changed files.
 pub(crate) struct Syntax;
 
-impl Check for Syntax {
+impl ValidatorCheck for Syntax {
     async fn check(&self, ctx: &CheckCtx<'_>, time: Duration) -> Result<Report, ValidatorError> {
-        let mut look = Look {
+        let mut checker = ChangedFileChecker {
             files: ctx.files.clone(),
             before: ctx.before.clone(),
             packages: HashMap::new(),
             python: None,
         };
-        let look = move |change: &FileChange, found: &mut Found| match look.one(change) {
-            Checked::Flaws(flaws) => found.wrong(flaws.into_iter().map(|flaw| Finding {
+        let look = move |change: &FileChange, found: &mut CollectedFindings| match checker
+            .check_file(change)
+        {
+            Checked::Flaws(flaws) => found.add_flaws(flaws.into_iter().map(|flaw| Finding {
                 path: change.path.clone(),
                 line: flaw.line,
                 column: flaw.column,
                 ..Finding::whole(flaw.message)
             })),
             Checked::Unsure(why) => {
-                let why = format!("its syntax was not checked: {}", place::one_line(&why));
-                found.unsure([about(&change.path, why)]);
+                let why = format!("its syntax was not checked: {}", position::one_line(&why));
+                found.add_unverified([finding_about(&change.path, why)]);
             }
         };
         each_file(ctx, time, MAX_FINDINGS, look).await
     }
 }
 
-struct Look {
+/// Checks changed files one by one and caches the settings of their projects.
+struct ChangedFileChecker {
     files: Arc<dyn Files>,
     before: Arc<dyn Before>,
-    /// What the `package.json` of a folder says, its own and those above it.
+    /// The settings in the `package.json` of each directory that has one.
     packages: HashMap<String, Project>,
     python: Option<u8>,
 }
 
-impl Look {
-    fn one(&mut self, change: &FileChange) -> Checked {
+impl ChangedFileChecker {
+    fn check_file(&mut self, change: &FileChange) -> Checked {
         const NOTHING: Checked = Checked::Flaws(Vec::new());
         let path = change.path.as_str();
-        // Without an ending the first line decides, so the name alone is not enough to pass a file by.
+        // A file without an extension must be read: its first line decides the language.
         let named = path
             .rsplit('/')
             .next()
@@ -68,8 +71,8 @@ impl Look {
         }
         let bytes = match self.files.read(path, MAX_FILE) {
             Ok(bytes) => bytes,
-            // A link, also one that leads out, of which only the target's name lands; a folder of another repository,
-            // or gone since.
+            // Not a file with content of its own: a symlink (only its target's name lands, wherever it points), a nested
+            // repository, or a file that was deleted meanwhile.
             Err(err)
                 if matches!(
                     err.kind,
@@ -91,15 +94,15 @@ impl Look {
         let project = self.project(language, path);
         match check(language, path, &bytes, &project) {
             Checked::Flaws(flaws) if !flaws.is_empty() => {
-                self.added(change, language, &bytes, flaws, &project)
+                self.added_by_change(change, language, &bytes, flaws, &project)
             }
             checked => checked,
         }
     }
 
-    /// Of what cannot be read, what was not there before. Where that is not known, the word of an exact parser counts, and
-    /// a grammar is not sure.
-    fn added(
+    /// The flaws that the change added. If the previous content is not known, all flaws of an exact parser are reported,
+    /// and those of a grammar make the result unsure.
+    fn added_by_change(
         &self,
         change: &FileChange,
         language: Language,
@@ -118,7 +121,7 @@ impl Look {
             Err(err) => {
                 let count = flaws.len();
                 let why = format!(
-                    "{count} places cannot be read by the grammar of {language}, but what was there before is not known ({}): \
+                    "{count} places cannot be parsed by the grammar of {language}, but the previous content is not known ({}): \
                      the first is at line {}: {}",
                     err.message, flaws[0].line, flaws[0].message
                 );
@@ -129,7 +132,7 @@ impl Look {
             Checked::Flaws(old) => old,
             Checked::Unsure(_) if exact => return Checked::Flaws(flaws),
             Checked::Unsure(why) => {
-                return Checked::Unsure(format!("what was there before could not be read: {why}"));
+                return Checked::Unsure(format!("the previous content could not be parsed: {why}"));
             }
         };
         let (text, before) = (
@@ -141,10 +144,10 @@ impl Look {
         if let (Some(first), [flaw, ..]) = (first, left.as_slice())
             && left
                 .iter()
-                .all(|flaw| stood_behind(&text, flaw, &before, first))
+                .all(|flaw| followed_old_error(&text, flaw, &before, first))
         {
             return Checked::Unsure(format!(
-                "it could not be read before the change either, and line {}, where it cannot be read now, is as it was: {}",
+                "it could not be parsed before the change either, and line {}, where parsing fails now, did not change: {}",
                 flaw.line, flaw.message
             ));
         }
@@ -156,7 +159,7 @@ impl Look {
             Language::Python => {
                 let python = match self.python {
                     Some(known) => known,
-                    None => *self.python.insert(least_python(self.files.as_ref())),
+                    None => *self.python.insert(minimum_python(self.files.as_ref())),
                 };
                 Project {
                     python,
@@ -168,7 +171,7 @@ impl Look {
         }
     }
 
-    /// What the nearest `package.json` says.
+    /// The settings in the nearest `package.json`.
     fn package(&mut self, path: &str) -> Project {
         let mut folder = path;
         loop {
@@ -182,7 +185,7 @@ impl Look {
                 format!("{folder}/package.json")
             };
             let found = self.files.read(&file, MAX_SETTINGS).ok();
-            if let Some(project) = found.map(|bytes| package_says(&bytes)) {
+            if let Some(project) = found.map(|bytes| read_package(&bytes)) {
                 self.packages.insert(folder.to_owned(), project);
                 return project;
             }
@@ -193,7 +196,7 @@ impl Look {
     }
 }
 
-fn package_says(bytes: &[u8]) -> Project {
+fn read_package(bytes: &[u8]) -> Project {
     let package: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     let needs = ["dependencies", "devDependencies", "peerDependencies"];
     let names = needs
@@ -213,8 +216,8 @@ fn package_says(bytes: &[u8]) -> Project {
     }
 }
 
-/// The version 3 of Python that the project needs at least; 0 when it does not say.
-fn least_python(files: &dyn Files) -> u8 {
+/// The minor version of the oldest Python 3 that the project supports; 0 if it is not declared.
+fn minimum_python(files: &dyn Files) -> u8 {
     let read = |path| {
         files
             .read(path, MAX_SETTINGS)
@@ -222,14 +225,14 @@ fn least_python(files: &dyn Files) -> u8 {
             .and_then(|bytes| String::from_utf8(bytes).ok())
     };
     let project = read("pyproject.toml").and_then(|text| toml::from_str::<toml::Table>(&text).ok());
-    let said = project
+    let declared = project
         .as_ref()
         .and_then(|table| table.get("project")?.get("requires-python")?.as_str());
-    let said = said
+    let declared = declared
         .map(str::to_owned)
         .or_else(|| read(".python-version").map(|text| format!(">={}", text.trim())));
-    let least = said.unwrap_or_default();
-    let minors = least.split(',').filter_map(|part| {
+    let required = declared.unwrap_or_default();
+    let minors = required.split(',').filter_map(|part| {
         let part = part.trim();
         let version = [">=", "==", "~="]
             .iter()
@@ -244,23 +247,22 @@ fn least_python(files: &dyn Files) -> u8 {
     minors.max().unwrap_or_default()
 }
 
-/// The flaws that have no partner in the old text: the same message on the same line of text, else on a line that was
-/// only edited.
+/// Removes each flaw that corresponds to one in the old text: on a line with the same text, else on a similar line.
 fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<Flaw> {
     let mut old: Vec<&str> = old
         .iter()
-        .map(|flaw| place::line_of(before, flaw.line).trim())
+        .map(|flaw| position::line_of(before, flaw.line).trim())
         .collect();
     let mut left = Vec::new();
     for flaw in flaws {
-        let line = place::line_of(text, flaw.line).trim();
+        let line = position::line_of(text, flaw.line).trim();
         match old.iter().position(|known| *known == line) {
             Some(at) => drop(old.swap_remove(at)),
             None => left.push(flaw),
         }
     }
     left.retain(|flaw| {
-        let line = place::line_of(text, flaw.line).trim();
+        let line = position::line_of(text, flaw.line).trim();
         let alike = |known: &&str| {
             known.len().max(line.len()) < 500
                 && strsim::normalized_levenshtein(known, line) >= ALIKE
@@ -276,9 +278,10 @@ fn without_old(text: &str, flaws: Vec<Flaw>, before: &str, old: &[Flaw]) -> Vec<
     left
 }
 
-/// Whether the line of a flaw was already there behind the first error of the old text, where no parser looked.
-fn stood_behind(text: &str, flaw: &Flaw, before: &str, first: u32) -> bool {
-    let line = place::line_of(text, flaw.line).trim();
+/// Whether the line of a flaw existed before the change after the first error of the old text. A parser stops at that
+/// error, so the flaw may be an old one.
+fn followed_old_error(text: &str, flaw: &Flaw, before: &str, first: u32) -> bool {
+    let line = position::line_of(text, flaw.line).trim();
     let mut behind = before.lines().skip(first as usize);
     !line.is_empty() && behind.any(|known| known.trim() == line)
 }

@@ -9,7 +9,7 @@ fn check(now: Files<'_>, before: Option<Files<'_>>, expect: &str) {
 }
 
 #[test]
-fn changed_files_are_read_by_their_language_and_others_are_not() {
+fn changed_files_are_parsed_in_their_language() {
     check(
         &[("a.py", b"x = 1\n"), ("b.txt", b"(((")],
         Some(&[]),
@@ -38,8 +38,8 @@ fn changed_files_are_read_by_their_language_and_others_are_not() {
 }
 
 #[test]
-fn only_errors_that_the_change_added_count() {
-    // A file of Python 2, a fixture that is broken on purpose, JSON with comments: each is edited elsewhere.
+fn only_errors_that_the_change_added_are_reported() {
+    // A Python 2 file, an intentionally broken fixture and JSON with comments, each edited at another place.
     let python: &[u8] = b"print 'a'\n";
     let edited: &[u8] = b"# more\nprint 'a'\n";
     check(&[("a.py", edited)], Some(&[("a.py", python)]), "pass");
@@ -58,7 +58,7 @@ fn only_errors_that_the_change_added_count() {
 }
 
 #[test]
-fn of_a_grammar_only_what_the_change_added_counts() {
+fn only_added_errors_of_a_grammar_are_reported() {
     let old: &[u8] = b"package a\n\nfunc f() { return 1 + }\n";
     let moved: &[u8] = b"package a\n\nvar y = 2\n\nfunc f() { return 1 + }\n";
     let edited: &[u8] = b"package a\n\nfunc f() { return 12 + }\n";
@@ -75,7 +75,7 @@ fn of_a_grammar_only_what_the_change_added_counts() {
 }
 
 #[test]
-fn what_was_there_before_is_asked_for_only_when_it_matters() {
+fn the_previous_content_is_read_only_if_there_are_errors() {
     check(&[("a.go", b"package a\n")], None, "pass");
     let said = text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax));
     assert!(
@@ -83,13 +83,13 @@ fn what_was_there_before_is_asked_for_only_when_it_matters() {
             && said.contains("is not known"),
         "{said}"
     );
-    // The word of an exact parser counts all the same.
+    // The errors of an exact parser are reported anyway.
     let said = text(&World::new(&[("a.py", b"x = (\n")], None).look(&Syntax));
     assert!(said.starts_with("fail\na.py:"), "{said}");
 }
 
 #[test]
-fn a_file_that_moved_is_compared_with_where_it_was() {
+fn a_moved_file_is_compared_with_its_old_path() {
     let broken: &[u8] = b"package a\n\nfunc f() { return 1 + }\n";
     let mut world = World::new(&[("new.go", broken)], Some(&[("old.go", broken)]));
     world.changes[0].change = Change::MovedFrom("old.go".into());
@@ -97,7 +97,7 @@ fn a_file_that_moved_is_compared_with_where_it_was() {
 }
 
 #[test]
-fn macros_of_c_cast_doubt_and_doubt_is_no_pass() {
+fn errors_next_to_c_macros_are_unverifiable() {
     let said = text(
         &World::new(
             &[("a.c", b"BEGIN_DECLS\nint f(void)\nEND_DECLS }\n")],
@@ -115,7 +115,7 @@ fn macros_of_c_cast_doubt_and_doubt_is_no_pass() {
 }
 
 #[test]
-fn the_project_says_how_to_read() {
+fn the_project_decides_how_a_file_is_parsed() {
     let with: &[u8] = b"with (a) b;\n";
     check(&[("a.js", with)], Some(&[]), "pass");
     let module: &[u8] = br#"{"type": "module"}"#;
@@ -146,7 +146,7 @@ fn the_project_says_how_to_read() {
 }
 
 #[test]
-fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
+fn findings_are_limited_and_a_timeout_is_not_a_pass() {
     let bad = b"x = = 1\n".repeat(500);
     let names: Vec<String> = (0..20).map(|n| format!("{n:02}.py")).collect();
     let files: Vec<(&str, &[u8])> = names
@@ -167,7 +167,7 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
     world.cancel.cancel();
     assert_eq!(
         text(&world.look(&Syntax)),
-        "unverifiable\nit was stopped before a.py was looked at"
+        "unverifiable\nit was cancelled before a.py was checked"
     );
     world = World::new(&[("a.py", &[b' '; 3 << 20])], Some(&[]));
     assert_eq!(
@@ -180,7 +180,7 @@ fn a_flood_of_findings_is_bounded_and_an_end_is_no_pass() {
 }
 
 #[test]
-fn a_template_of_data_is_no_verdict() {
+fn a_data_template_is_unverifiable() {
     let said =
         |path: &str, bytes: &[u8]| text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax));
     for (path, bytes) in [
@@ -207,7 +207,7 @@ fn a_template_of_data_is_no_verdict() {
 }
 
 #[test]
-fn an_old_error_behind_one_that_was_repaired_does_not_block() {
+fn an_old_error_after_a_repaired_one_does_not_block() {
     let before: &[u8] = b"fn f( {}\nfn g() {}\nstruct Wrong { one two }\n";
     let repaired: &[u8] = b"fn f() {}\nfn g() {}\nstruct Wrong { one two }\n";
     let said = text(&World::new(&[("a.rs", repaired)], Some(&[("a.rs", before)])).look(&Syntax));
@@ -218,7 +218,7 @@ fn an_old_error_behind_one_that_was_repaired_does_not_block() {
 }
 
 #[test]
-fn files_are_read_as_their_own_tools_read_them() {
+fn files_are_parsed_like_their_own_tools_parse_them() {
     let table: &[u8] = b"a = {\n b = 1,\n}\n";
     check(&[("any.toml", table)], Some(&[]), "pass");
     let said = text(&World::new(&[("x/Cargo.toml", table)], Some(&[])).look(&Syntax));

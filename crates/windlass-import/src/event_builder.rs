@@ -1,5 +1,5 @@
-//! The turns of another agent as our own events. Whatever order its lines have, every call here gets exactly one
-//! result before the conversation goes on; one that has none is closed as interrupted.
+//! Turns the conversation of another agent into our events. In any order of the lines, every call gets exactly one
+//! result before the conversation continues; a call without a result is closed as interrupted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,45 +15,45 @@ use windlass_core::tool::canonical_name;
 
 use super::FileKind;
 
-/// What a file says of itself.
+/// Facts about a file that the first pass collects.
 #[derive(Debug, Clone, Default)]
-pub(super) struct About {
+pub(super) struct SourceSummary {
     pub(super) id: Option<String>,
     pub(super) workspace: String,
     pub(super) model: Option<String>,
-    /// The line of the result of each call.
+    /// The line number of the result of each call.
     pub(super) results: HashMap<String, u64>,
-    /// The lines that were there at the first time; what was added since is not looked at.
+    /// The number of lines in the first pass; lines that are added later are ignored.
     pub(super) lines: u64,
 }
 
-/// An event that has no number yet.
-pub(super) struct Fact {
+/// An event without a sequence number.
+pub(super) struct UnnumberedEvent {
     pub(super) at: Timestamp,
     pub(super) run: Option<RunId>,
     pub(super) kind: EventKind,
 }
 
-/// Makes events of turns.
-pub(super) struct Weave {
+/// Builds events from the messages, calls and results of another agent.
+pub(super) struct EventBuilder {
     kind: FileKind,
     foreign: Option<String>,
     model: String,
     results: HashMap<String, u64>,
-    facts: Vec<Fact>,
+    events_to_write: Vec<UnnumberedEvent>,
     at: Timestamp,
     began: Timestamp,
     line: u64,
     in_run: bool,
-    /// What the model says, until it is whole.
-    saying: Vec<Part>,
-    /// Calls that were said and have no result yet.
+    /// The parts of the model's current message, until it is complete.
+    parts: Vec<Part>,
+    /// Calls of written messages that have no result yet.
     open: Vec<ToolCall>,
-    /// Results of calls that are not said yet.
+    /// Results of calls in the current message.
     early: Vec<ToolResult>,
     spent: Spent,
-    /// The last word was the model's, and it asked for nothing more.
-    at_rest: bool,
+    /// The last message is the model's, and it contains no call.
+    finished: bool,
     pub(super) events: u64,
     pub(super) runs: u64,
     pub(super) interrupted: u64,
@@ -61,23 +61,23 @@ pub(super) struct Weave {
     pub(super) unknown: BTreeMap<String, u64>,
 }
 
-impl Weave {
-    pub(super) fn new(kind: FileKind, about: &About, now: Timestamp) -> Self {
+impl EventBuilder {
+    pub(super) fn new(kind: FileKind, source: &SourceSummary, now: Timestamp) -> Self {
         Self {
             kind,
-            foreign: about.id.clone(),
-            model: about.model.clone().unwrap_or_default(),
-            results: about.results.clone(),
-            facts: Vec::new(),
+            foreign: source.id.clone(),
+            model: source.model.clone().unwrap_or_default(),
+            results: source.results.clone(),
+            events_to_write: Vec::new(),
             at: now,
             began: now,
             line: 0,
             in_run: false,
-            saying: Vec::new(),
+            parts: Vec::new(),
             open: Vec::new(),
             early: Vec::new(),
             spent: Spent::default(),
-            at_rest: false,
+            finished: false,
             events: 0,
             runs: 0,
             interrupted: 0,
@@ -86,16 +86,19 @@ impl Weave {
         }
     }
 
-    /// The first event, which waits for the first time that the file tells.
+    /// Sets the number of the line that is being processed.
     pub(super) fn at_line(&mut self, line: u64) {
         self.line = line;
     }
 
+    /// Sets the time of the following events, if the line has one.
     pub(super) fn at(&mut self, at: Option<Timestamp>) {
         let Some(at) = at else { return };
-        // The log is opened when the conversation was begun.
+        // Events before the first prompt, such as the opening of the session, get the time of the first line.
         if self.runs == 0 {
-            self.facts.iter_mut().for_each(|fact| fact.at = at);
+            self.events_to_write
+                .iter_mut()
+                .for_each(|event| event.at = at);
         }
         self.at = at;
     }
@@ -104,7 +107,7 @@ impl Weave {
         if self.model != model {
             let from = std::mem::replace(&mut self.model, model.to_owned());
             if !from.is_empty() && self.runs > 0 {
-                self.fact(EventKind::ModelSwitched {
+                self.add(EventKind::ModelSwitched {
                     from,
                     to: model.to_owned(),
                 });
@@ -112,12 +115,13 @@ impl Weave {
         }
     }
 
-    /// What was made since the last time. Nothing is handed out before the first prompt, because the time is not known.
-    pub(super) fn take(&mut self) -> Vec<Fact> {
+    /// Returns the events since the last call. Before the first prompt nothing is returned, because the time of the first
+    /// events is not known yet.
+    pub(super) fn take(&mut self) -> Vec<UnnumberedEvent> {
         if self.runs == 0 {
             return Vec::new();
         }
-        std::mem::take(&mut self.facts)
+        std::mem::take(&mut self.events_to_write)
     }
 
     pub(super) fn left_out(&mut self, what: impl Into<String>) {
@@ -128,7 +132,7 @@ impl Weave {
         *self.unknown.entry(what.into()).or_default() += 1;
     }
 
-    /// A person asked for something: a run begins.
+    /// Adds a prompt of the user, which begins a run.
     pub(super) fn prompt(&mut self, parts: Vec<Part>) {
         self.end_run();
         self.runs += 1;
@@ -143,40 +147,39 @@ impl Weave {
             origin: Origin::Person,
             parts,
         };
-        self.fact(EventKind::RunStarted {
+        self.add(EventKind::RunStarted {
             prompt,
             queued: None,
             flags: SavedFlags::default(),
         });
-        self.fact(EventKind::IterationStarted {
+        self.add(EventKind::IterationStarted {
             iteration: 1,
             foreign_session: self.foreign.clone(),
         });
     }
 
-    /// Words that are not the model's and begin no run.
+    /// Adds a message that is not from the model and does not begin a run.
     pub(super) fn injected(&mut self, parts: Vec<Part>, origin: Origin) {
         if !self.in_run {
-            // Before the first prompt there is nothing that it could be about.
-            self.left_out("words before the first prompt");
+            self.left_out("messages before the first prompt");
             return;
         }
         self.settle_all();
-        self.at_rest = false;
-        self.fact(EventKind::said(Message {
+        self.finished = false;
+        self.add(EventKind::said(Message {
             role: Role::User,
             origin,
             parts,
         }));
     }
 
-    /// A piece of what the model says.
+    /// Adds a part to the model's current message.
     pub(super) fn say(&mut self, part: Part) {
         if !self.in_run {
-            self.left_out("words before the first prompt");
+            self.left_out("messages before the first prompt");
             return;
         }
-        // A result that is still to come is waited for, so that it stays with its call.
+        // If a later line has the result of an open call, the call stays open, so that the result is added to it.
         let awaited = |call: &ToolCall| {
             self.results
                 .get(&call.id.0)
@@ -185,20 +188,20 @@ impl Weave {
         if !self.open.is_empty() && !self.open.iter().any(awaited) {
             self.settle_all();
         }
-        self.saying.push(part);
+        self.parts.push(part);
     }
 
-    /// What the model says is whole: the next piece belongs to another message.
-    pub(super) fn said(&mut self) {
+    /// Completes the model's current message: the next part belongs to another one.
+    pub(super) fn end_message(&mut self) {
         if self.open.is_empty() {
             self.flush();
         }
     }
 
-    /// A call, as a piece of what is said.
+    /// Adds a call to the model's current message.
     pub(super) fn call(&mut self, id: &str, name: &str, args: Value, malformed: Option<String>) {
         let id = if id.is_empty() {
-            format!("import-{}-{}", self.line, self.saying.len())
+            format!("import-{}-{}", self.line, self.parts.len())
         } else {
             id.to_owned()
         };
@@ -210,17 +213,17 @@ impl Weave {
         }));
     }
 
-    /// What came of a call.
+    /// Adds the result of a call.
     pub(super) fn result(&mut self, id: &str, text: &str, failed: bool) {
         let result = |call: &ToolCall| match failed {
             true => ToolResult::failed(call, ErrorCategory::Exception, text),
             false => ToolResult::done(call, text),
         };
-        let in_saying = self.saying.iter().find_map(|part| match part {
+        let in_message = self.parts.iter().find_map(|part| match part {
             Part::Call(call) if call.id.0 == id => Some(result(call)),
             _ => None,
         });
-        match in_saying {
+        match in_message {
             Some(result) if !self.open.is_empty() => return self.early.push(result),
             Some(_) => self.flush(),
             None => {}
@@ -231,13 +234,13 @@ impl Weave {
         };
         let call = self.open.remove(at);
         let result = result(&call);
-        self.fact(EventKind::CallFinished { result, ms: 0 });
+        self.add(EventKind::CallFinished { result, ms: 0 });
         if self.open.is_empty() && !self.early.is_empty() {
             self.flush();
         }
     }
 
-    /// A model call was paid for. Prices are not known here.
+    /// Adds the token usage of a model call. The price is not known here.
     pub(super) fn spend(&mut self, usage: Usage) {
         if !self.in_run {
             return;
@@ -245,7 +248,7 @@ impl Weave {
         self.spent.settle(usage, None, false);
         self.spent.steps += 1;
         let (model, total) = (self.model.clone(), self.spent);
-        self.fact(EventKind::Spent {
+        self.add(EventKind::Spent {
             model,
             call: usage,
             cost_micros: None,
@@ -255,13 +258,13 @@ impl Weave {
     }
 
     pub(super) fn warn(&mut self, code: &str, text: String) {
-        self.fact(EventKind::Warned {
+        self.add(EventKind::Warned {
             code: code.to_owned(),
             text,
         });
     }
 
-    /// Closes what is open, and says what was left out.
+    /// Closes the last run and adds a warning that lists the lines that were left out.
     pub(super) fn finish(&mut self) {
         self.end_run();
         let listed = |kinds: &BTreeMap<String, u64>| {
@@ -277,13 +280,13 @@ impl Weave {
         );
         if !self.left_out.is_empty() {
             text.push_str(&format!(
-                "; left out, because it is no part of the conversation: {}",
+                "; left out, because it is not part of the conversation: {}",
                 listed(&self.left_out)
             ));
         }
         if !self.unknown.is_empty() {
             text.push_str(&format!(
-                "; lines of unknown kinds that are missing here: {}",
+                "; lines of unknown kinds, which were not imported: {}",
                 listed(&self.unknown)
             ));
         }
@@ -295,25 +298,25 @@ impl Weave {
         if !self.in_run {
             return;
         }
-        let stop = if self.at_rest {
+        let stop = if self.finished {
             StopReason::Done
         } else {
             StopReason::Interrupted
         };
-        self.fact(EventKind::IterationFinished {
+        self.add(EventKind::IterationFinished {
             iteration: 1,
             stop,
             output: None,
         });
-        let outcome = match self.at_rest {
+        let outcome = match self.finished {
             true => Outcome::Completed,
             false => Outcome::failed(
                 FailReason::Interrupted,
-                "the imported session has no end of it",
+                "the imported session does not contain the end of this run",
             ),
         };
         let ms = self.at.as_millis().saturating_sub(self.began.as_millis());
-        self.fact(EventKind::RunFinished(RunSummary {
+        self.add(EventKind::RunFinished(RunSummary {
             totals: self.spent,
             ms: u64::try_from(ms).unwrap_or(0),
             ..RunSummary::new(outcome)
@@ -321,7 +324,7 @@ impl Weave {
         self.in_run = false;
     }
 
-    /// Every call gets its result, and everything is said.
+    /// Writes the current message and closes all calls.
     fn settle_all(&mut self) {
         self.close_open();
         self.flush();
@@ -332,24 +335,24 @@ impl Weave {
         for call in std::mem::take(&mut self.open) {
             self.interrupted += 1;
             let result =
-                ToolResult::interrupted(&call, "the imported session has no result of this call");
-            self.fact(EventKind::CallFinished { result, ms: 0 });
+                ToolResult::interrupted(&call, "the imported session has no result for this call");
+            self.add(EventKind::CallFinished { result, ms: 0 });
         }
     }
 
-    /// Says what was collected. No call is open when this is called.
+    /// Writes the current message. No call may be open.
     fn flush(&mut self) {
-        if self.saying.is_empty() {
+        if self.parts.is_empty() {
             return;
         }
-        let parts = unique(std::mem::take(&mut self.saying));
+        let parts = unique(std::mem::take(&mut self.parts));
         let message = Message::model(parts);
         self.open = message.calls().cloned().collect();
-        self.at_rest = self.open.is_empty();
-        self.fact(EventKind::said(message));
+        self.finished = self.open.is_empty();
+        self.add(EventKind::said(message));
         for call in self.open.clone() {
-            let rule = format!("imported: {} let it run", self.kind.word());
-            self.fact(EventKind::CallStarted {
+            let rule = format!("imported: {} allowed it", self.kind.word());
+            self.add(EventKind::CallStarted {
                 call,
                 verdict: None,
                 rule,
@@ -357,14 +360,14 @@ impl Weave {
         }
         for result in std::mem::take(&mut self.early) {
             self.open.retain(|call| call.id != result.id);
-            self.fact(EventKind::CallFinished { result, ms: 0 });
+            self.add(EventKind::CallFinished { result, ms: 0 });
         }
     }
 
-    pub(super) fn fact(&mut self, kind: EventKind) {
+    pub(super) fn add(&mut self, kind: EventKind) {
         self.events += 1;
         let run = self.in_run.then(|| RunId::nth(self.runs));
-        self.facts.push(Fact {
+        self.events_to_write.push(UnnumberedEvent {
             at: self.at,
             run,
             kind,
@@ -372,17 +375,17 @@ impl Weave {
     }
 }
 
-/// A message never holds two calls of one id: the second has nothing that could answer it.
+/// Removes calls with a duplicate id from a message: no result could be assigned to the second one.
 fn unique(parts: Vec<Part>) -> Vec<Part> {
-    let mut taken: HashSet<CallId> = HashSet::new();
+    let mut seen: HashSet<CallId> = HashSet::new();
     let keep = |part: &Part| match part {
-        Part::Call(call) => taken.insert(call.id.clone()),
+        Part::Call(call) => seen.insert(call.id.clone()),
         _ => true,
     };
     parts.into_iter().filter(keep).collect()
 }
 
-/// A name that every vendor takes, ours where we have the same tool.
+/// A tool name that every vendor accepts: our name if we have the same tool, else the name without special characters.
 fn tool_name(name: &str) -> String {
     const LONGEST: usize = 64;
     let name = match name {

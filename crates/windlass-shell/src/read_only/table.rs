@@ -1,21 +1,21 @@
-//! Programs that only look, with the options under which they do. Options that write, run something or read names
-//! from elsewhere are left out on purpose; a new option of a program is unknown until somebody has read about it.
+//! Read-only programs with their allowed options. Options that write, run a program or read file names from elsewhere are
+//! left out on purpose. A new option of a program is refused until it has been reviewed and added here.
 
-/// What the words of a program are.
+/// The meaning of a program's operands.
 #[derive(Clone, Copy)]
 pub(super) enum Operands {
-    /// It takes none.
+    /// The program takes no operands.
     None,
-    /// Text that no file is made of.
+    /// Text that is not a file name.
     Text,
-    /// Files that it reads.
+    /// Files that the program reads.
     Files,
-    /// A pattern, then files.
+    /// A pattern, followed by files that the program reads.
     PatternFiles,
 }
 
-/// A program that only looks.
-pub(super) struct Program {
+/// A program that is read-only with the listed options.
+pub(super) struct ReadOnlyProgram {
     pub(super) name: &'static str,
     /// Short options without a value.
     pub(super) short: &'static str,
@@ -26,21 +26,21 @@ pub(super) struct Program {
     /// Long options with a value.
     pub(super) long_values: &'static str,
     pub(super) operands: Operands,
-    /// `-5` is a number.
+    /// `-5` is accepted as a number.
     pub(super) digits: bool,
-    /// It goes through folders.
+    /// The program walks directories.
     pub(super) walks: bool,
-    /// None of its options does harm, so a name that looks like one does not matter.
+    /// None of the program's options is harmful, so a file name that looks like an option is no problem.
     pub(super) any: bool,
 }
 
-pub(super) fn find(name: &str) -> Option<&'static Program> {
+pub(super) fn find(name: &str) -> Option<&'static ReadOnlyProgram> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
 /// A program with these short options, without and with a value, whose words are files that it reads.
-const fn files(name: &'static str, short: &'static str, values: &'static str) -> Program {
-    Program {
+const fn files(name: &'static str, short: &'static str, values: &'static str) -> ReadOnlyProgram {
+    ReadOnlyProgram {
         name,
         short,
         values,
@@ -53,38 +53,38 @@ const fn files(name: &'static str, short: &'static str, values: &'static str) ->
     }
 }
 
-/// One whose words are text.
-const fn text(name: &'static str, short: &'static str, values: &'static str) -> Program {
+/// A program whose operands are text.
+const fn text(name: &'static str, short: &'static str, values: &'static str) -> ReadOnlyProgram {
     files(name, short, values).of(Operands::Text)
 }
 
-/// One that takes no words.
-const fn nothing(name: &'static str, short: &'static str, values: &'static str) -> Program {
+/// A program without operands.
+const fn nothing(name: &'static str, short: &'static str, values: &'static str) -> ReadOnlyProgram {
     files(name, short, values).of(Operands::None)
 }
 
-/// One that takes a pattern, then files.
-const fn pattern(name: &'static str, short: &'static str, values: &'static str) -> Program {
+/// A program whose operands are a pattern and files.
+const fn pattern(name: &'static str, short: &'static str, values: &'static str) -> ReadOnlyProgram {
     files(name, short, values).of(Operands::PatternFiles)
 }
 
-const fn grep(name: &'static str) -> Program {
+const fn grep(name: &'static str) -> ReadOnlyProgram {
     pattern(name, GREP_SHORT, GREP_VALUES)
         .long(GREP_LONG, GREP_LONG_VALUES)
         .digits()
 }
 
-/// A program of checksums.
-const fn sums(name: &'static str) -> Program {
+/// A program that computes checksums.
+const fn sums(name: &'static str) -> ReadOnlyProgram {
     files(name, "btz", "").long("binary text tag", "").any()
 }
 
-impl Program {
+impl ReadOnlyProgram {
     const fn of(self, operands: Operands) -> Self {
         Self { operands, ..self }
     }
 
-    /// With these long options, without and with a value.
+    /// Adds long options, without and with a value.
     const fn long(self, long: &'static str, long_values: &'static str) -> Self {
         Self {
             long,
@@ -112,7 +112,7 @@ impl Program {
     }
 }
 
-// Without `-R`, which would follow links out of the workspace.
+// Without `-R`, which would follow symlinks out of the workspace.
 const GREP_SHORT: &str = "EFGPivwxcHhlLnoqsabTUzryZ";
 const GREP_VALUES: &str = "eABCmd";
 const GREP_LONG: &str = "extended-regexp fixed-strings basic-regexp perl-regexp ignore-case no-ignore-case \
@@ -149,7 +149,7 @@ const JQ_LONG: &str = "\
     raw-output raw-input compact-output color-output monochrome-output sort-keys exit-status \
     slurp null-input ascii-output join-output tab";
 
-const PROGRAMS: &[Program] = &[
+const PROGRAMS: &[ReadOnlyProgram] = &[
     files("ls", "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1", "wTI")
         .long(LS_LONG, "ignore hide width time-style block-size")
         .any(),

@@ -1,5 +1,5 @@
-//! The second opinion: the grammar that editors use. It must see the same commands begin at the same places, know
-//! every kind of thing in the line, and find no error; anything else is a doubt.
+//! The second parser: the tree-sitter grammar for bash. It must find the same commands at the same positions, contain only
+//! known kinds of nodes, and report no error; otherwise the line is doubtful.
 
 use std::ops::ControlFlow;
 
@@ -7,13 +7,13 @@ use tree_sitter::{ParseOptions, Parser, Tree};
 
 use crate::is_among;
 
-/// How often the parser may report progress before it is stopped; far more than a line of the longest size needs.
+/// The parser is stopped after this many progress reports, which is far more than a line of maximum length needs.
 const MAX_PROGRESS: usize = 10_000;
 
-/// What is different from the places where our own reader saw commands begin.
-pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
+/// Compares with `starts`, where [`LineReader`](crate::reader::LineReader) found commands; returns the first difference.
+pub(crate) fn difference(text: &str, starts: &[usize]) -> Option<String> {
     let Some(tree) = parse(text) else {
-        return Some("the grammar gave up on it".into());
+        return Some("the grammar could not parse it".into());
     };
     let mut theirs = match commands_of(&tree, text) {
         Ok(starts) => starts,
@@ -35,7 +35,7 @@ pub(crate) fn differs(text: &str, starts: &[usize]) -> Option<String> {
         .take(20)
         .collect();
     Some(format!(
-        "two readers differ about where commands begin, near `{near}`"
+        "the two parsers differ about where commands begin, near `{near}`"
     ))
 }
 
@@ -72,7 +72,7 @@ fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
         }
         let kind = node.kind();
         if node.is_named() && !is_among(kind, KNOWN) {
-            return Err(format!("it holds a {}", kind.replace('_', " ")));
+            return Err(format!("it contains a {}", kind.replace('_', " ")));
         }
         match kind {
             "command_name" | "declaration_command" | "unset_command" => {
@@ -94,7 +94,7 @@ fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
     }
 }
 
-/// The kinds of things that our reader follows.
+/// The kinds of nodes that [`LineReader`](crate::reader::LineReader) supports.
 const KNOWN: &str = "\
     ansi_c_string arithmetic_expansion array binary_expression brace_expression c_style_for_statement case_item \
     case_statement command command_name command_substitution comment compound_statement concatenation \

@@ -1,13 +1,14 @@
-//! `sed`, `awk` and `find`: programs whose words are programs. Only what is understood to the last character looks.
+//! `sed`, `awk` and `find`: programs whose arguments are scripts. A command counts as read-only only if its script is
+//! understood completely.
 
 use windlass_core::shell::Word;
 
-use super::Seen;
+use super::ReadAccess;
 use crate::is_among;
-use crate::wrap::is_name;
+use crate::wrappers::is_name;
 
-/// `sed` that prints: its whole script must be of commands that change nothing but what is printed.
-pub(super) fn sed(args: &[Word]) -> Option<Seen> {
+/// `sed` is read-only if its whole script consists of commands that only affect the output.
+pub(super) fn sed(args: &[Word]) -> Option<ReadAccess> {
     let (mut scripts, mut files, mut ended) = (Vec::new(), Vec::new(), false);
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -28,7 +29,7 @@ pub(super) fn sed(args: &[Word]) -> Option<Seen> {
             | "--posix" | "--debug" => {}
             _ => match text.strip_prefix("--expression=") {
                 Some(script) => scripts.push(script),
-                // `-ne` is `-n -e`.
+                // `-ne` means `-n -e`.
                 None => match text[1..].strip_suffix('e') {
                     Some(flags) if flags.chars().all(|c| "nErsuz".contains(c)) => {
                         scripts.push(words.next().filter(|word| word.known)?.text.as_str());
@@ -49,15 +50,15 @@ pub(super) fn sed(args: &[Word]) -> Option<Seen> {
     scripts
         .iter()
         .all(|script| sed_prints(script))
-        .then_some(Seen::reads(reads?))
+        .then_some(ReadAccess::reads(reads?))
 }
 
-/// A name that cannot turn into an option when the shell puts names in its place.
+/// Whether a word is a file name that the shell cannot expand to something that looks like an option.
 fn is_file(word: &Word, ended: bool) -> bool {
     word.known && (ended || !word.glob || !word.text.starts_with(['*', '?', '[']))
 }
 
-/// Reads a script of sed to its end.
+/// Whether a sed script consists only of commands that affect the output.
 fn sed_prints(script: &str) -> bool {
     let mut rest = script;
     loop {
@@ -105,7 +106,7 @@ fn sed_prints(script: &str) -> bool {
     }
 }
 
-/// What follows an address, or the text itself where there is none.
+/// The text after an address; the whole text if there is none; `None` if the address is not understood.
 fn sed_address(text: &str) -> Option<&str> {
     if let Some(rest) = text.strip_prefix('$') {
         return Some(rest);
@@ -120,7 +121,7 @@ fn sed_address(text: &str) -> Option<&str> {
     }
 }
 
-/// Both parts of `s` or `y`, by whatever sign parts them.
+/// The text after both parts of `s` or `y`, whichever delimiter is used.
 fn sed_parts(text: &str) -> Option<&str> {
     let sign = text
         .chars()
@@ -129,7 +130,7 @@ fn sed_parts(text: &str) -> Option<&str> {
     sed_until(sed_until(&text[sign.len_utf8()..], sign)?, sign)
 }
 
-/// What follows the sign. A bracket around it is read differently by different versions, so it is not read.
+/// The text after the delimiter. Versions of sed differ about a delimiter inside brackets, so that is refused.
 fn sed_until(text: &str, sign: char) -> Option<&str> {
     let mut escaped = false;
     let (mut open, mut closed) = (0, 0);
@@ -147,8 +148,8 @@ fn sed_until(text: &str, sign: char) -> Option<&str> {
     None
 }
 
-/// `awk` whose program has no word and no sign by which it could write, run or read anything else.
-pub(super) fn awk(args: &[Word]) -> Option<Seen> {
+/// `awk` is read-only if its program contains nothing that could write, run a program or read other files.
+pub(super) fn awk(args: &[Word]) -> Option<ReadAccess> {
     let mut words = args.iter();
     let program = loop {
         let word = words.next().filter(|word| word.known)?;
@@ -163,7 +164,7 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
         }
     };
     let text = program.text.replace("||", "  ").replace(">=", "  ");
-    if AWK_HARM.split(' ').any(|harm| text.contains(harm)) {
+    if AWK_FORBIDDEN.split(' ').any(|word| text.contains(word)) {
         return None;
     }
     let files: Option<Vec<Word>> = words
@@ -182,19 +183,18 @@ pub(super) fn awk(args: &[Word]) -> Option<Seen> {
                 .is_some_and(|(name, _)| is_name(name))
         })
         .collect();
-    Some(Seen::reads(files))
+    Some(ReadAccess::reads(files))
 }
 
-/// By these a program of awk writes, runs or reads something else.
-const AWK_HARM: &str = "system getline ARGV ARGC @ > | ENVIRON PROCINFO extension /inet";
+/// Parts of an awk program that write a file, run a program or read something else.
+const AWK_FORBIDDEN: &str = "system getline ARGV ARGC @ > | ENVIRON PROCINFO extension /inet";
 
-/// `find` that only prints.
-/// Programs that `find` may start on what it finds: they count, name or search, and write under none of their options.
-const FOUND_BY: &str =
+/// Programs that `find` may run on the files it finds: they count, list or search, and none of their options writes.
+const EXEC_PROGRAMS: &str =
     "grep egrep fgrep wc ls stat du file basename dirname md5sum sha1sum sha256sum sha512sum";
 
-/// `find`, with programs that only look for its `-exec`.
-pub(super) fn find(args: &[Word]) -> Option<Seen> {
+/// `find` is read-only if it only prints, or runs one of [`EXEC_PROGRAMS`] with `-exec`.
+pub(super) fn find(args: &[Word]) -> Option<ReadAccess> {
     let mut reads = Vec::new();
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -212,8 +212,8 @@ pub(super) fn find(args: &[Word]) -> Option<Seen> {
                 }
             }
             let (program, options) = inner.split_first()?;
-            let named = program.known && is_among(&program.text, FOUND_BY);
-            let seen = super::plain(&program.text, options).filter(|_| named)?;
+            let named = program.known && is_among(&program.text, EXEC_PROGRAMS);
+            let seen = super::by_table(&program.text, options).filter(|_| named)?;
             reads.extend(seen.reads.into_iter().filter(|word| word.text != "{}"));
         } else if is_among(text, FIND_VALUES) {
             let value = words.next().filter(|word| word.known)?;
@@ -233,7 +233,7 @@ pub(super) fn find(args: &[Word]) -> Option<Seen> {
     if reads.is_empty() {
         reads.push(Word::literal("."));
     }
-    Some(Seen { reads, walks: true })
+    Some(ReadAccess { reads, walks: true })
 }
 
 const FIND_VALUES: &str = "\

@@ -1,20 +1,21 @@
-//! Programs that start others: where the command behind them begins, or which of their words is a command line.
-//! Where an option is not known, both readings are given, because a forbidden program must not hide behind it.
+//! Programs that start other programs, such as `env` and `sudo`: finds the position of the inner command in their words,
+//! or the argument that is a command line. If an option is not known, both possible positions are returned, so that a
+//! forbidden program cannot hide behind it.
 
 use windlass_core::shell::{Assign, Simple, Word};
 
 use crate::is_among;
 
-/// A command behind another.
-pub(crate) enum Inner {
-    /// Its words, and whether it runs in the same directory.
+/// A command that another command starts.
+pub(crate) enum InnerCommand {
+    /// The words of the command, and whether it runs in the same directory.
     Words(Vec<Word>, bool),
-    /// A line for a shell.
+    /// A command line for a shell.
     Text(String),
 }
 
-/// A program that starts the one in its words.
-struct Starter {
+/// A program that starts the command in its arguments.
+struct Wrapper {
     name: &'static str,
     /// Short options that take a value.
     short: &'static str,
@@ -22,12 +23,12 @@ struct Starter {
     long: &'static str,
     /// Options without a value.
     plain: &'static str,
-    /// Words before the command.
+    /// The number of operands before the command.
     skip: usize,
 }
 
-const fn starter(name: &'static str) -> Starter {
-    Starter {
+const fn wrapper(name: &'static str) -> Wrapper {
+    Wrapper {
         name,
         short: "",
         long: "",
@@ -36,7 +37,7 @@ const fn starter(name: &'static str) -> Starter {
     }
 }
 
-impl Starter {
+impl Wrapper {
     const fn takes(self, short: &'static str, long: &'static str) -> Self {
         Self {
             short,
@@ -54,75 +55,75 @@ impl Starter {
     }
 }
 
-const STARTERS: &[Starter] = &[
-    starter("env")
+const WRAPPERS: &[Wrapper] = &[
+    wrapper("env")
         .takes("uC", "unset chdir")
         .plain("-i - -0 -v --ignore-environment --null"),
-    starter("command").plain("-p"),
-    starter("builtin"),
-    starter("exec").takes("a", "").plain("-c -l"),
-    starter("nohup"),
-    starter("setsid").plain("-c -f -w --ctty --fork --wait"),
-    starter("nice").takes("n", "adjustment"),
-    starter("ionice")
+    wrapper("command").plain("-p"),
+    wrapper("builtin"),
+    wrapper("exec").takes("a", "").plain("-c -l"),
+    wrapper("nohup"),
+    wrapper("setsid").plain("-c -f -w --ctty --fork --wait"),
+    wrapper("nice").takes("n", "adjustment"),
+    wrapper("ionice")
         .takes("cnp", "class classdata")
         .plain("-t --ignore"),
-    starter("timeout")
+    wrapper("timeout")
         .takes("ks", "kill-after signal")
         .plain("-v --foreground --preserve-status")
         .skip(1),
-    starter("stdbuf").takes("ioe", "input output error"),
-    starter("time")
+    wrapper("stdbuf").takes("ioe", "input output error"),
+    wrapper("time")
         .takes("fo", "format output")
         .plain("-p -v -a --verbose"),
-    starter("chrt")
+    wrapper("chrt")
         .takes("TPD", "")
         .plain("-f -r -o -b -i")
         .skip(1),
-    starter("taskset").plain("-c -a").skip(1),
-    starter("xargs")
+    wrapper("taskset").plain("-c -a").skip(1),
+    wrapper("xargs")
         .takes(
             "nPILdEsa",
             "max-args max-procs replace max-lines delimiter eof max-chars arg-file",
         )
         .plain("-0 -r -t -p -x --null --no-run-if-empty --verbose --interactive --exit"),
-    starter("sudo")
+    wrapper("sudo")
         .takes("ugphCDTRrtU", "user group prompt chdir")
         .plain("-n -E -H -S -i -s"),
-    starter("doas").takes("uC", "").plain("-n -s"),
-    starter("pkexec").takes("", "user"),
-    starter("chroot").skip(1),
-    starter("unshare")
+    wrapper("doas").takes("uC", "").plain("-n -s"),
+    wrapper("pkexec").takes("", "user"),
+    wrapper("chroot").skip(1),
+    wrapper("unshare")
         .takes("SG", "root wd")
         .plain("-r -m -n -p -f -U -u -i"),
-    starter("strace")
+    wrapper("strace")
         .takes("oepsuEaIOPSXb", "output trace attach")
         .plain("-f -ff -c -q -v -t"),
-    starter("ltrace")
+    wrapper("ltrace")
         .takes("oepsuna", "output")
         .plain("-f -c -S"),
-    starter("flock")
+    wrapper("flock")
         .takes("wEc", "wait timeout conflict-exit-code")
         .plain("-n -x -s -u -o -e")
         .skip(1),
-    starter("chronic").plain("-v -e"),
-    starter("unbuffer").plain("-p"),
-    starter("busybox"),
-    starter("toybox"),
-    starter("systemd-run")
+    wrapper("chronic").plain("-v -e"),
+    wrapper("unbuffer").plain("-p"),
+    wrapper("busybox"),
+    wrapper("toybox"),
+    wrapper("systemd-run")
         .takes("pEu", "unit property")
         .plain("--user --scope --pty -q"),
-    starter("caffeinate")
+    wrapper("caffeinate")
         .takes("tw", "")
         .plain("-d -i -m -s -u"),
-    starter("npx")
+    wrapper("npx")
         .takes("pc", "package")
         .plain("-y --yes --no-install -q"),
-    starter("bunx"),
-    starter("uvx").takes("p", "python with from").plain("-q"),
+    wrapper("bunx"),
+    wrapper("uvx").takes("p", "python with from").plain("-q"),
 ];
 
-/// Programs whose second word makes them a starter.
+/// Programs that start the command in their arguments if the given subcommand comes first.
 const RUNNERS: &[(&str, &str)] = &[
     ("uv", "run"),
     ("poetry", "run"),
@@ -168,19 +169,19 @@ const LINES: &[(&str, &str)] = &[
     ("vim", "-c"),
 ];
 
-/// Variables whose value is run.
+/// Environment variables whose value is run as a command.
 const RUN_BY_NAME: &str = "\
     GIT_EXTERNAL_DIFF GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH GIT_SSH_COMMAND \
     GIT_ASKPASS PAGER EDITOR VISUAL BROWSER PROMPT_COMMAND PS0 PS1 PS4 LESSOPEN LESSCLOSE \
     MANPAGER SHELL BASH_ENV ENV SSH_ASKPASS RUSTC_WRAPPER CC MAKE";
 
-/// Ends of the names of git's settings whose value is run.
+/// Suffixes of the names of git settings whose value is run as a command.
 const RUN_BY_SETTING: &str = "\
     pager editor sshcommand fsmonitor external textconv command askpass hookspath cmd helper \
     program proxy";
 
 /// The commands that a command would start.
-pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
+pub(crate) fn started_by(simple: &mut Simple) -> Vec<InnerCommand> {
     let mut inner = Vec::new();
     let name = simple.name().to_owned();
     let args = simple.args().to_vec();
@@ -206,21 +207,21 @@ pub(crate) fn started_by(simple: &mut Simple) -> Vec<Inner> {
         "xargs" | "env" | "sudo" | "chroot" | "doas" | "flock" | "busybox"
     );
     for at in starts {
-        inner.push(Inner::Words(simple.words[at..].to_vec(), same_place));
+        inner.push(InnerCommand::Words(simple.words[at..].to_vec(), same_place));
     }
     for assign in simple
         .assigns
         .iter()
         .filter(|assign| is_among(&assign.name, RUN_BY_NAME))
     {
-        inner.push(Inner::Text(assign.value.text.clone()));
+        inner.push(InnerCommand::Text(assign.value.text.clone()));
     }
-    handed_on(&name, &args, &mut inner);
+    started_by_arguments(&name, &args, &mut inner);
     inner
 }
 
-/// Text and words that a program runs although they do not look like it.
-fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
+/// Commands in the arguments of programs that are not in [`WRAPPERS`], such as `eval` and `find -exec`.
+fn started_by_arguments(name: &str, args: &[Word], inner: &mut Vec<InnerCommand>) {
     let join = |words: &[Word]| {
         words
             .iter()
@@ -229,20 +230,20 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
             .join(" ")
     };
     match name {
-        "eval" if args.iter().all(|word| word.known) => inner.push(Inner::Text(join(args))),
+        "eval" if args.iter().all(|word| word.known) => inner.push(InnerCommand::Text(join(args))),
         "trap" | "watch" => inner.extend(plain_words(args, "n").first().map(|at| match name {
-            "trap" => Inner::Text(args[*at].text.clone()),
-            _ => Inner::Text(join(&args[*at..])),
+            "trap" => InnerCommand::Text(args[*at].text.clone()),
+            _ => InnerCommand::Text(join(&args[*at..])),
         })),
         "mapfile" | "readarray" => {
             let at = args.iter().position(|word| word.text == "-C");
             let next = at.and_then(|at| args.get(at + 1));
-            inner.extend(next.map(|word| Inner::Text(word.text.clone())));
-            inner.extend(glued(args, "-C"));
+            inner.extend(next.map(|word| InnerCommand::Text(word.text.clone())));
+            inner.extend(attached_values(args, "-C"));
         }
         "alias" => {
             let values = args.iter().filter_map(|word| word.text.split_once('='));
-            inner.extend(values.map(|(_, value)| Inner::Text(value.to_owned())));
+            inner.extend(values.map(|(_, value)| InnerCommand::Text(value.to_owned())));
         }
         "parallel" => {
             let end = args
@@ -250,7 +251,7 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
                 .position(|word| word.text.starts_with(":::"))
                 .unwrap_or(args.len());
             let first = plain_words(&args[..end], "jISaNnLlC").first().copied();
-            inner.extend(first.map(|at| Inner::Text(join(&args[at..end]))));
+            inner.extend(first.map(|at| InnerCommand::Text(join(&args[at..end]))));
         }
         "find" | "gfind" => {
             let starts =
@@ -261,9 +262,9 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
                     .iter()
                     .position(|word| matches!(word.text.as_str(), ";" | "+") || starts(word))
                     .unwrap_or(words.len());
-                // These two run where `find` does; the others in the folder of what was found.
+                // These two run in the directory of `find`; the others in the directory of the file found.
                 let here = matches!(start.text.as_str(), "-exec" | "-ok");
-                inner.push(Inner::Words(words[..end].to_vec(), here));
+                inner.push(InnerCommand::Words(words[..end].to_vec(), here));
             }
         }
         "fd" | "fdfind" => {
@@ -272,24 +273,24 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
             inner.extend(
                 args.split(starts)
                     .skip(1)
-                    .map(|words| Inner::Words(words.to_vec(), false)),
+                    .map(|words| InnerCommand::Words(words.to_vec(), false)),
             );
         }
         name if SHELLS.contains(&name) => {
-            inner.extend(script_of(args).map(|word| Inner::Text(word.text.clone())))
+            inner.extend(script_of(args).map(|word| InnerCommand::Text(word.text.clone())))
         }
         name if is_loader(name) => {
             let first = plain_words(args, "").into_iter().next();
-            inner.extend(first.map(|at| Inner::Words(args[at..].to_vec(), true)));
+            inner.extend(first.map(|at| InnerCommand::Words(args[at..].to_vec(), true)));
         }
         "git" => git_settings(args, inner),
         "env" => {
-            inner.extend(glued(args, "--split-string="));
+            inner.extend(attached_values(args, "--split-string="));
             let at = args
                 .iter()
                 .position(|word| matches!(word.text.as_str(), "-S" | "--split-string"));
-            inner.extend(at.map(|at| Inner::Text(join(&args[at + 1..]))));
-            inner.extend(glued(args, "-S"));
+            inner.extend(at.map(|at| InnerCommand::Text(join(&args[at + 1..]))));
+            inner.extend(attached_values(args, "-S"));
         }
         _ => {}
     }
@@ -301,41 +302,44 @@ fn handed_on(name: &str, args: &[Word], inner: &mut Vec<Inner>) {
         .find(|word| word.text.contains("checkpoint-action=exec="))
     {
         let text = word.text.split_once("exec=").map_or("", |(_, text)| text);
-        inner.push(Inner::Text(text.to_owned()));
+        inner.push(InnerCommand::Text(text.to_owned()));
     }
 }
 
-/// What stands behind an option in the same word.
-fn glued<'a>(args: &'a [Word], option: &'a str) -> impl Iterator<Item = Inner> + 'a {
+/// The values that are attached to an option in the same word.
+fn attached_values<'a>(
+    args: &'a [Word],
+    option: &'a str,
+) -> impl Iterator<Item = InnerCommand> + 'a {
     let values = args
         .iter()
         .filter_map(move |word| word.text.strip_prefix(option));
     values
         .filter(|text| !text.is_empty())
-        .map(|text| Inner::Text(text.to_owned()))
+        .map(|text| InnerCommand::Text(text.to_owned()))
 }
 
-fn lines_of(args: &[Word], options: &str, inner: &mut Vec<Inner>) {
+fn lines_of(args: &[Word], options: &str, inner: &mut Vec<InnerCommand>) {
     for (at, word) in args.iter().enumerate() {
         for option in options.split(' ') {
             let value = match word.text.strip_prefix(option) {
                 Some("") => args.get(at + 1).map(|next| next.text.as_str()),
                 Some(rest) if option.starts_with("--") => rest.strip_prefix('='),
                 Some(rest) => Some(rest),
-                // The beginning of a long option counts for the whole.
+                // A long option may be abbreviated.
                 None => word
                     .text
                     .split_once('=')
                     .filter(|(begin, _)| begin.len() > 4 && option.starts_with(begin))
                     .map(|(_, value)| value),
             };
-            inner.extend(value.map(|text| Inner::Text(text.to_owned())));
+            inner.extend(value.map(|text| InnerCommand::Text(text.to_owned())));
         }
     }
 }
 
-/// `git -c name=value`: values that are run.
-fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
+/// Values of `git -c name=value` that git runs as commands.
+fn git_settings(args: &[Word], inner: &mut Vec<InnerCommand>) {
     for pair in args
         .windows(2)
         .filter(|pair| matches!(pair[0].text.as_str(), "-c" | "--config"))
@@ -348,7 +352,7 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
             || name.starts_with("filter.")
             || RUN_BY_SETTING.split(' ').any(|end| name.ends_with(end))
         {
-            inner.push(Inner::Text(value.trim_start_matches('!').to_owned()));
+            inner.push(InnerCommand::Text(value.trim_start_matches('!').to_owned()));
         }
     }
     if let Some(at) = args.iter().position(|word| word.text == "foreach") {
@@ -357,11 +361,11 @@ fn git_settings(args: &[Word], inner: &mut Vec<Inner>) {
             .map(|word| word.text.as_str())
             .filter(|word| *word != "--recursive")
             .collect();
-        inner.push(Inner::Text(words.join(" ")));
+        inner.push(InnerCommand::Text(words.join(" ")));
     }
 }
 
-/// Where in its words the command begins that a program starts; two places when an option is not known.
+/// The index of the word at which the inner command begins; several if an option is not known.
 pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
     let (name, args) = (simple.name(), simple.args());
     if name == "command"
@@ -382,7 +386,7 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
             .map(|at| at + from + 1)
             .collect();
     }
-    let Some(starter) = STARTERS.iter().find(|starter| starter.name == name) else {
+    let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == name) else {
         return Vec::new();
     };
     let is_assignment = |word: &Word| {
@@ -406,7 +410,7 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
         if !text.starts_with('-') || (text == "-" && name != "env") {
             break;
         }
-        let (known, takes) = option_of(starter, text);
+        let (known, takes) = option_of(wrapper, text);
         if !known {
             maybe.push(at + 2);
         }
@@ -417,30 +421,30 @@ pub(crate) fn inner_at(simple: &Simple) -> Vec<usize> {
         at += 1;
     }
     let all = std::iter::once(at).chain(maybe);
-    all.map(|at| at + starter.skip + 1)
+    all.map(|at| at + wrapper.skip + 1)
         .filter(|at| *at < simple.words.len())
         .collect()
 }
 
-/// Whether an option of a starter is known, and whether the next word is its value.
-fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
-    if is_among(text, starter.plain) {
+/// Whether an option of a wrapper is known, and whether the next word is its value.
+fn option_of(wrapper: &Wrapper, text: &str) -> (bool, bool) {
+    if is_among(text, wrapper.plain) {
         return (true, false);
     }
     if let Some(long) = text.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
-        let known = is_among(name, starter.long);
+        let known = is_among(name, wrapper.long);
         return (known, known && !long.contains('='));
     }
     let cluster = &text[1..];
     if cluster.bytes().all(|byte| byte.is_ascii_digit()) {
-        return (starter.name == "nice", false);
+        return (wrapper.name == "nice", false);
     }
-    match cluster.find(|c| starter.short.contains(c)) {
+    match cluster.find(|c| wrapper.short.contains(c)) {
         Some(at) => (true, at + 1 == cluster.len()),
         None => (
             cluster.chars().all(|c| {
-                let mut plain = starter.plain.split(' ');
+                let mut plain = wrapper.plain.split(' ');
                 plain.any(|plain| plain.len() == 2 && plain.ends_with(c))
             }),
             false,
@@ -448,11 +452,11 @@ fn option_of(starter: &Starter, text: &str) -> (bool, bool) {
     }
 }
 
-/// Whether every option of a starter is one of its known ones.
+/// Whether every option of a wrapper is one of its known ones.
 pub(crate) fn options_are_known(simple: &Simple) -> bool {
-    let Some(starter) = STARTERS
+    let Some(wrapper) = WRAPPERS
         .iter()
-        .find(|starter| starter.name == simple.name())
+        .find(|wrapper| wrapper.name == simple.name())
     else {
         return false;
     };
@@ -462,11 +466,11 @@ pub(crate) fn options_are_known(simple: &Simple) -> bool {
     let options = simple.words[1..at]
         .iter()
         .filter(|word| word.text.starts_with('-'));
-    options.clone().all(|word| option_of(starter, &word.text).0)
+    options.clone().all(|word| option_of(wrapper, &word.text).0)
         && simple.words[1..at].iter().all(|word| word.known)
 }
 
-/// The places of the words that are no options; `values` are the short options that take a value.
+/// The indexes of the words that are not options; `values` are the short options that take a value.
 pub(crate) fn plain_words(args: &[Word], values: &str) -> Vec<usize> {
     let mut places = Vec::new();
     let mut at = 0;
@@ -486,7 +490,7 @@ pub(crate) fn plain_words(args: &[Word], values: &str) -> Vec<usize> {
     places
 }
 
-/// The script that a shell is given with `-c`.
+/// The script in the arguments of a shell with `-c`.
 pub(crate) fn script_of(args: &[Word]) -> Option<&Word> {
     let flag = |word: &Word| {
         word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('c')
@@ -497,7 +501,7 @@ pub(crate) fn script_of(args: &[Word]) -> Option<&Word> {
         .find(|word| !word.text.starts_with(['-', '+']))
 }
 
-/// Whether a command runs what it is given as input.
+/// Whether a command is a shell that runs its stdin as a script.
 pub(crate) fn reads_script(simple: &Simple) -> bool {
     let args = simple.args();
     SHELLS.contains(&simple.name())

@@ -1,25 +1,25 @@
-//! Lines and columns of a text, and what is wrong at one of them. Knows no language.
+//! Flaws of a text with their line and column, for all languages.
 
-/// Something wrong in a text.
+/// A syntax error in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: u32,
-    /// Counted from 1, in characters.
+    /// The column, from 1, in characters.
     pub column: u32,
-    /// What is wrong, in one line.
+    /// A description of the error, without line breaks.
     pub message: String,
-    /// It may be the reader's fault: a macro that hides what is really there.
+    /// The text may be correct: the parser cannot see what a macro expands to.
     pub doubtful: bool,
 }
 
-/// The longest message.
+/// A message is cut at this many characters.
 const MAX_MESSAGE: usize = 300;
 
 impl Flaw {
-    /// At a byte offset of a text.
+    /// A flaw at a byte offset of a text.
     pub(crate) fn at(text: &str, offset: usize, message: impl AsRef<str>) -> Self {
-        let (line, column) = place(text, offset);
+        let (line, column) = line_and_column(text, offset);
         Self {
             line,
             column,
@@ -29,8 +29,8 @@ impl Flaw {
     }
 }
 
-/// Line and column of a byte offset, both from 1.
-pub(crate) fn place(text: &str, offset: usize) -> (u32, u32) {
+/// The line and column of a byte offset, both from 1. A byte-order mark does not count as a column.
+pub(crate) fn line_and_column(text: &str, offset: usize) -> (u32, u32) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -55,7 +55,7 @@ pub(crate) fn line_of(text: &str, line: u32) -> &str {
         .unwrap_or_default()
 }
 
-/// A message in one line and of a length that can be read.
+/// Joins the lines of a message and cuts it at [`MAX_MESSAGE`] characters.
 pub(crate) fn one_line(message: &str) -> String {
     let mut text = message.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((at, _)) = text.char_indices().nth(MAX_MESSAGE) {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_characters_and_a_mark_in_front_is_none() {
+    fn columns_are_characters_without_a_byte_order_mark() {
         for (text, offset, expect) in [
             ("abc", 0, (1, 1)),
             ("abc", 99, (1, 4)),
@@ -84,7 +84,7 @@ mod tests {
             ("\u{feff}ab", 4, (1, 2)),
             ("", 0, (1, 1)),
         ] {
-            assert_eq!(place(text, offset), expect, "{text:?} {offset}");
+            assert_eq!(line_and_column(text, offset), expect, "{text:?} {offset}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Redirections and here-documents: which files they read and write, and where the text begins and ends.
+//! Parses redirections and here-documents: the files that they read and write, and the text of here-documents.
 
 use windlass_core::shell::{Simple, Target, Word};
 
-use super::{Body, MAX_BODIES, Reader, Res};
-use crate::wrap;
+use super::{HereDocument, LineReader, MAX_HERE_DOCUMENTS, ReadResult};
+use crate::wrappers;
 
-impl Reader<'_, '_> {
-    pub(super) fn redirect(&mut self, simple: &mut Simple) -> Res<()> {
+impl LineReader<'_, '_> {
+    pub(super) fn redirect(&mut self, simple: &mut Simple) -> ReadResult<()> {
         if self.take("<<<") {
             self.blanks();
             let begin = self.at;
@@ -14,23 +14,23 @@ impl Reader<'_, '_> {
             return if self.at > begin {
                 Ok(())
             } else {
-                Err("a redirection leads nowhere")
+                Err("a redirection has no target")
             };
         }
         if self.take("<<") {
             let tabs = self.take("-");
             self.blanks();
             let (mark, quoted) = self.mark()?;
-            self.bodies.push(Body {
+            self.here_documents.push(HereDocument {
                 mark,
                 quoted,
                 tabs,
                 command: usize::MAX,
             });
-            return if self.bodies.len() <= MAX_BODIES {
+            return if self.here_documents.len() <= MAX_HERE_DOCUMENTS {
                 Ok(())
             } else {
-                Err("it holds too many here-documents")
+                Err("it contains too many here-documents")
             };
         }
         let both = self.take("<>");
@@ -46,9 +46,9 @@ impl Reader<'_, '_> {
         self.blanks();
         let word = self.word()?;
         if word.text.is_empty() {
-            return Err("a redirection leads nowhere");
+            return Err("a redirection has no target");
         }
-        // `>&2` joins two streams, `>&file` is a file.
+        // `>&2` duplicates a file descriptor, `>&file` writes a file.
         let stream = word
             .text
             .trim_end_matches('-')
@@ -69,19 +69,19 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// The end mark of a here-document, and whether it is in quotes.
-    pub(super) fn mark(&mut self) -> Res<(String, bool)> {
+    /// The end mark of a here-document, and whether it is quoted.
+    pub(super) fn mark(&mut self) -> ReadResult<(String, bool)> {
         let begin = self.at;
         let word = self.word()?;
         let raw = &self.src[begin..self.at];
         if !word.known || raw.is_empty() || raw.contains(['$', '`', '\n']) {
-            return Err("the end of a here-document cannot be told");
+            return Err("the end mark of a here-document is not a plain word");
         }
         Ok((word.text, raw.contains(['\'', '"', '\\'])))
     }
 
-    pub(super) fn here_documents(&mut self) -> Res<()> {
-        for body in std::mem::take(&mut self.bodies) {
+    pub(super) fn read_here_documents(&mut self) -> ReadResult<()> {
+        for body in std::mem::take(&mut self.here_documents) {
             let begin = self.at;
             let end = loop {
                 let line_end = self.rest().find('\n').unwrap_or(self.rest().len());
@@ -121,7 +121,7 @@ impl Reader<'_, '_> {
                 .get_mut(body.command)
                 .is_some_and(|command| {
                     command.input = Some(text.clone());
-                    wrap::reads_script(command)
+                    wrappers::reads_script(command)
                 });
             if runs {
                 self.text(&text.text)?;

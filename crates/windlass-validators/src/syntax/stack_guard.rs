@@ -1,72 +1,73 @@
-//! Lets a parser that recurses run without danger to the process: how deep an input can go is estimated first, the
-//! parser gets a stack for it on a thread of its own, and a panic or an endless loop there is an answer, not an end.
+//! Runs recursive parsers safely. The nesting depth of the input is estimated first, and the parser runs on its own thread
+//! with a stack of sufficient size. A panic or an endless loop in the parser becomes an error and does not affect the
+//! process.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Deeper than this nothing is parsed.
+/// A text with a greater estimated depth is not parsed.
 pub(crate) const MAX_DEPTH: usize = 20_000;
-/// What every parser gets.
+/// The stack size, in bytes, that every parser gets.
 const BASE_STACK: usize = 16 << 20;
-/// What one more level may take. Unoptimised builds need the most by far.
+/// The additional stack, in bytes, for each level of nesting. Unoptimised builds need far more.
 const STACK_PER_LEVEL: usize = if cfg!(debug_assertions) {
     64 << 10
 } else {
     32 << 10
 };
-/// How long one text may take.
+/// The time limit for parsing one text.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// Why there is no answer.
+/// The reason why a text could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NoAnswer(pub(crate) String);
+pub(crate) struct NoVerdict(pub(crate) String);
 
-/// Runs a parser over a text of this depth.
+/// Runs a parser for a text of this estimated depth. On a timeout the thread is left running, because it cannot be killed.
 pub(crate) fn run<T: Send + 'static>(
     depth: usize,
     parse: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, NoAnswer> {
+) -> Result<T, NoVerdict> {
     if depth > MAX_DEPTH {
-        return Err(NoAnswer(format!(
-            "it is nested about {depth} levels deep, more than the {MAX_DEPTH} that are read"
+        return Err(NoVerdict(format!(
+            "it is nested about {depth} levels deep, more than the supported {MAX_DEPTH}"
         )));
     }
     let stack = BASE_STACK + depth * STACK_PER_LEVEL;
     let (send, answer) = mpsc::sync_channel(1);
     let work = move || {
-        let said = std::panic::catch_unwind(AssertUnwindSafe(parse));
-        // Whoever asked may have stopped waiting.
-        let _ = send.send(said);
+        let result = std::panic::catch_unwind(AssertUnwindSafe(parse));
+        // The receiver is gone if the caller timed out.
+        let _ = send.send(result);
     };
     let named = std::thread::Builder::new()
         .name("syntax".into())
         .stack_size(stack);
     named
         .spawn(work)
-        .map_err(|err| NoAnswer(format!("no thread could be started to read it: {err}")))?;
+        .map_err(|err| NoVerdict(format!("no thread could be started to parse it: {err}")))?;
     match answer.recv_timeout(MAX_TIME) {
-        Ok(Ok(said)) => Ok(said),
-        Ok(Err(_)) => Err(NoAnswer("the parser failed on it".into())),
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(_)) => Err(NoVerdict("the parser failed on it".into())),
         Err(_) => Err(too_slow(MAX_TIME)),
     }
 }
 
-pub(crate) fn too_slow(most: Duration) -> NoAnswer {
-    NoAnswer(format!("reading it took longer than {} s", most.as_secs()))
+pub(crate) fn too_slow(most: Duration) -> NoVerdict {
+    NoVerdict(format!("parsing it took longer than {} s", most.as_secs()))
 }
 
-/// How a language marks what is no code.
+/// The syntax of comments and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marks {
-    /// `#` and three quotes.
+pub(crate) enum CommentStyle {
+    /// `#` comments and triple-quoted strings.
     Python,
-    /// `//`, `/*` and back quotes.
+    /// `//` and `/*` comments and backtick strings.
     JavaScript,
 }
 
-/// Words after which a new line goes on with the same expression.
-const GO_ON: &[&str] = &[
+/// Keywords after which the expression continues on the next line.
+const CONTINUING_WORDS: &[&str] = &[
     "and",
     "as",
     "async",
@@ -97,21 +98,21 @@ const GO_ON: &[&str] = &[
     "yield",
 ];
 
-/// About as deep as a recursive parser goes on this text. What stands between two separators at one bracket level can
-/// nest by operators alone (`!!!!x`, `a ? b : c ? d : e`), so its words and signs count as levels too. Inside strings
-/// and comments only signs in a row count: where the beginning of a string was misread, they are code after all.
-pub(crate) fn depth(text: &str, marks: Marks) -> usize {
-    // Nothing in a short text goes deeper than it is long.
+/// Estimates the recursion depth of a parser for this text. Operators alone can nest (`!!!!x`, `a ? b : c ? d : e`), so
+/// each word and operator between two separators counts as a level, in addition to brackets. In strings and comments only
+/// consecutive operators count: if the start of a string was misjudged, they are code after all.
+pub(crate) fn depth(text: &str, style: CommentStyle) -> usize {
+    // The depth of a text is at most its length, which is good enough for a short one.
     if text.len() <= 1_000 {
         return text.len();
     }
-    let mut scan = Scan {
+    let mut scan = DepthScanner {
         bytes: text.as_bytes(),
-        ..Scan::default()
+        ..DepthScanner::default()
     };
     let mut at = 0;
     while at < scan.bytes.len() {
-        at = match skipped(&scan.bytes[at..], marks, scan.value) {
+        at = match skip_length(&scan.bytes[at..], style, scan.value) {
             Some(len) => {
                 scan.text(at, at + len);
                 at + len
@@ -122,8 +123,8 @@ pub(crate) fn depth(text: &str, marks: Marks) -> usize {
     scan.deepest
 }
 
-/// The length of a comment, a string or a regular expression at the beginning of these bytes.
-fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
+/// The length of a comment, a string or a regular expression at the start of these bytes.
+fn skip_length(bytes: &[u8], style: CommentStyle, after_value: bool) -> Option<usize> {
     let until = |end: &[u8], from: usize, many_lines: bool| {
         let mut at = from;
         while at < bytes.len() {
@@ -143,13 +144,15 @@ fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
             .position(|found| found == end)
             .map_or(bytes.len(), |at| at + end.len())
     };
-    match (marks, bytes) {
-        (Marks::Python, [b'#', ..]) | (Marks::JavaScript, [b'/', b'/', ..]) => Some(plain(b"\n")),
-        (Marks::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),
-        (Marks::JavaScript, [b'/', ..]) if !after_value => Some(until(b"/", 1, false)),
-        (Marks::JavaScript, [b'`', ..]) => Some(until(b"`", 1, true)),
-        (Marks::Python, [b'"', b'"', b'"', ..]) => Some(until(b"\"\"\"", 3, true)),
-        (Marks::Python, [b'\'', b'\'', b'\'', ..]) => Some(until(b"'''", 3, true)),
+    match (style, bytes) {
+        (CommentStyle::Python, [b'#', ..]) | (CommentStyle::JavaScript, [b'/', b'/', ..]) => {
+            Some(plain(b"\n"))
+        }
+        (CommentStyle::JavaScript, [b'/', b'*', ..]) => Some(plain(b"*/")),
+        (CommentStyle::JavaScript, [b'/', ..]) if !after_value => Some(until(b"/", 1, false)),
+        (CommentStyle::JavaScript, [b'`', ..]) => Some(until(b"`", 1, true)),
+        (CommentStyle::Python, [b'"', b'"', b'"', ..]) => Some(until(b"\"\"\"", 3, true)),
+        (CommentStyle::Python, [b'\'', b'\'', b'\'', ..]) => Some(until(b"'''", 3, true)),
         (_, [b'"', ..]) => Some(until(b"\"", 1, false)),
         (_, [b'\'', ..]) => Some(until(b"'", 1, false)),
         _ => None,
@@ -157,27 +160,27 @@ fn skipped(bytes: &[u8], marks: Marks, after_value: bool) -> Option<usize> {
 }
 
 #[derive(Default)]
-struct Scan<'a> {
+struct DepthScanner<'a> {
     bytes: &'a [u8],
     open: Vec<usize>,
     outer: usize,
     here: usize,
     deepest: usize,
-    /// The code so far ends with a value, so that a line end may end the statement.
+    /// The code so far ends with a value, so a line break may end the statement.
     value: bool,
     line_ended: bool,
-    /// A `;` was read and nothing since.
+    /// A `;` was read, and only spaces since.
     ended: bool,
 }
 
-impl Scan<'_> {
-    /// One piece of code; gives where the next begins.
+impl DepthScanner<'_> {
+    /// Processes one token at `at` and returns the offset after it.
     fn code(&mut self, at: usize) -> usize {
         let byte = self.bytes[at];
         let space = matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
         let mut next = at + 1;
         if self.ended && !space && byte != b';' {
-            // After `;` only `else` goes on with what was begun before, and a bracket that closes.
+            // After `;` a new statement begins, unless `else` or a closing bracket follows.
             if !matches!(byte, b')' | b']' | b'}') && !self.bytes[at..].starts_with(b"else") {
                 self.here = 0;
             }
@@ -214,12 +217,12 @@ impl Scan<'_> {
                     .take_while(|byte| is_word(**byte))
                     .count();
                 let word = std::str::from_utf8(&self.bytes[at..next]).unwrap_or_default();
-                let goes_on = GO_ON.contains(&word);
-                if self.line_ended && !goes_on {
+                let continues = CONTINUING_WORDS.contains(&word);
+                if self.line_ended && !continues {
                     self.here = 0;
                 }
                 self.here += 1;
-                self.value = !goes_on;
+                self.value = !continues;
             }
             _ => {
                 self.here += 1;
@@ -231,7 +234,7 @@ impl Scan<'_> {
         next
     }
 
-    /// A comment or a string: one value.
+    /// Processes a comment or a string. A string is a value.
     fn text(&mut self, from: usize, to: usize) {
         let (mut row, mut longest) = (0_usize, 0_usize);
         for byte in &self.bytes[from..to] {

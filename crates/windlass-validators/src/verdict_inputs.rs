@@ -1,16 +1,16 @@
-//! Which paths the verdict of a command hangs on: the tests it runs, the scripts it is made of, the settings it reads.
-//! A run that changes one of them has touched its own judge, and that is said.
+//! The paths that the verdict of a command depends on: the tests that it runs, its scripts, the settings that it reads.
+//! A run that changes one of them has changed the check that judges it, and the engine reports that.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// Tests and checks by their usual names, in any project.
+/// Globs of tests and CI files by their usual names, in any project.
 const TESTS: &str = "**/test/** **/tests/** **/__tests__/** **/spec/** **/specs/** **/testdata/** **/__snapshots__/** **/test_*.py \
     **/*_test.py **/conftest.py **/*_test.go **/*.test.* **/*.spec.* **/*_test.* **/*_spec.rb **/*Test.java \
     **/*Tests.java **/*Test.kt **/*Tests.cs **/*Test.php **/src/test/** **/tests.rs **/*_tests.rs **/*.snap \
     .github/workflows/** .gitlab-ci.yml .circleci/** azure-pipelines.yml Jenkinsfile .travis.yml";
 
-/// Modules of Python and of its test tools. A file of such a name where Python looks first takes the place of the module,
-/// also in the tests.
+/// Modules of Python and of its test tools. A file of such a name in a directory that Python searches first shadows the
+/// module, also in the tests.
 const PYTHON_MODULES: &str = "\
     _pytest abc aifc annotationlib argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
     binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections \
@@ -32,8 +32,7 @@ const PYTHON_MODULES: &str = "\
 /// Programs that run or read Python.
 const PYTHON: &str = "pytest python python3 tox nox unittest ruff mypy flake8 pylint uv poetry";
 
-/// What a program reads to know what to do: the words of a line that speak of it, and the paths, with
-/// spaces between them.
+/// The settings that a program reads: the names of the programs, and the globs of their files, both separated by spaces.
 const SETTINGS: &[(&str, &str)] = &[
     (
         "cargo",
@@ -89,29 +88,29 @@ const SETTINGS: &[(&str, &str)] = &[
     ("just", "justfile Justfile .justfile"),
 ];
 
-/// The paths that a verdict hangs on.
+/// The set of paths that a verdict depends on.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Judges {
+pub(crate) struct VerdictInputs {
     paths: GlobSet,
-    /// A file that takes the place of a module of Python is one, too.
+    /// Files that shadow a Python module are in the set too.
     python: bool,
 }
 
-impl Judges {
-    /// Those of a command line by the programs in it and the paths it names, and these globs besides.
+impl VerdictInputs {
+    /// The paths for a command line: those of the programs in it, the paths that it names, and the globs in `more`.
     #[must_use]
     pub(crate) fn of(line: &str, more: &[String]) -> Self {
         let words = words(line);
-        let speaks = |programs: &str| {
+        let runs = |programs: &str| {
             let mut called = words.iter().map(|word| word.rsplit('/').next());
             called.any(|word| programs.split(' ').any(|known| word == Some(known)))
         };
-        // A target of `make`, or a script, can run anything.
-        let anything = SETTINGS.iter().all(|(programs, _)| !speaks(programs))
-            || speaks("make just sh bash tox nox rake");
+        // A target of `make` or a script can run any program.
+        let anything = SETTINGS.iter().all(|(programs, _)| !runs(programs))
+            || runs("make just sh bash tox nox rake");
         let read = SETTINGS
             .iter()
-            .filter(|(programs, _)| anything || speaks(programs));
+            .filter(|(programs, _)| anything || runs(programs));
         let tables = read.map(|(_, paths)| *paths).chain([TESTS]);
         let known = tables.flat_map(str::split_whitespace).map(str::to_owned);
         let named = words.iter().map(|word| word.trim_start_matches("./"));
@@ -119,11 +118,11 @@ impl Judges {
         globs.extend(more.iter().cloned());
         Self {
             paths: set(&globs),
-            python: anything || speaks(PYTHON),
+            python: anything || runs(PYTHON),
         }
     }
 
-    /// These globs and nothing else.
+    /// Exactly the paths that match one of these globs.
     pub(crate) fn only(globs: &[&str], more: &[String]) -> Self {
         let globs: Vec<String> = globs
             .iter()
@@ -136,15 +135,15 @@ impl Judges {
         }
     }
 
-    /// Whether a path is one of them.
+    /// Whether the verdict depends on a path.
     #[must_use]
-    pub(crate) fn holds(&self, path: &str) -> bool {
+    pub(crate) fn contains(&self, path: &str) -> bool {
         let path = path.trim_start_matches("./");
         self.paths.is_match(path) || (self.python && shadows_module(path))
     }
 }
 
-/// Whether a file takes the place of a module of Python: at the top, where Python looks first.
+/// Whether a file shadows a Python module: it is at the root or in `src/`, which Python searches first.
 fn shadows_module(path: &str) -> bool {
     let path = path.strip_prefix("src/").unwrap_or(path);
     let module = match path.split_once('/') {
@@ -154,7 +153,7 @@ fn shadows_module(path: &str) -> bool {
     module.is_some_and(|module| PYTHON_MODULES.split_whitespace().any(|one| one == module))
 }
 
-/// The words of a line as far as they can name a program or a path.
+/// The words of a command line that can be a program or a path.
 fn words(line: &str) -> Vec<&str> {
     let cut = |c: char| c.is_whitespace() || "\"'`;|&()<>=$".contains(c);
     line.split(cut)
@@ -162,7 +161,7 @@ fn words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A glob that cannot be read is left out here; whoever takes globs from a person says so.
+/// Compiles globs. An invalid one is skipped; the code that reads globs from settings reports it to the user.
 fn set(globs: &[String]) -> GlobSet {
     let mut builder = GlobSetBuilder::new();
     for glob in globs {
@@ -180,14 +179,14 @@ mod tests {
     #[track_caller]
     fn check(line: &str, path: &str, expect: bool) {
         assert_eq!(
-            Judges::of(line, &["docs/**".into()]).holds(path),
+            VerdictInputs::of(line, &["docs/**".into()]).contains(path),
             expect,
             "{line}: {path}"
         );
     }
 
     #[test]
-    fn tests_scripts_and_settings_judge_and_sources_do_not() {
+    fn verdicts_depend_on_tests_scripts_and_settings_and_not_on_sources() {
         for (line, path, expect) in [
             ("cargo test", "tests/it/main.rs", true),
             ("cargo test", "crates/a/tests/b.rs", true),

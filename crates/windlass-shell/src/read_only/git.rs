@@ -1,19 +1,19 @@
-//! `git` that only looks: each of its commands has a list of its own. No option before the command that could set
-//! anything, nothing that writes a file or starts a program; long options only in full.
+//! Read-only commands of `git`, each with the list of its allowed options. Options before the command that change
+//! settings, and options that write a file or start a program, are not in the lists. Long options must be written in full.
 
 use windlass_core::shell::Word;
 
-use super::Seen;
+use super::ReadAccess;
 use crate::is_among;
 
-struct Sub {
+struct GitCommand {
     name: &'static str,
     short: &'static str,
     values: &'static str,
     long: &'static str,
-    /// The options under which words are allowed; none means always.
+    /// Operands are allowed only together with one of these options; empty means always.
     words_with: &'static str,
-    /// The most words.
+    /// The maximum number of operands.
     words: usize,
 }
 
@@ -22,8 +22,8 @@ const fn sub(
     short: &'static str,
     values: &'static str,
     long: &'static str,
-) -> Sub {
-    Sub {
+) -> GitCommand {
+    GitCommand {
         name,
         short,
         values,
@@ -44,7 +44,7 @@ const HISTORY: &str = "oneline graph decorate no-decorate all stat shortstat num
 const HISTORY_SHORT: &str = "pusqwbazRDrcmMCBiEFPt";
 const HISTORY_VALUES: &str = "nUSGLl";
 
-const SUBS: &[Sub] = &[
+const COMMANDS: &[GitCommand] = &[
     sub(
         "status",
         "sbvzu",
@@ -121,7 +121,7 @@ const SUBS: &[Sub] = &[
         "line-number ignore-case files-with-matches files-without-match word-regexp count extended-regexp fixed-strings perl-regexp name-only cached untracked break heading show-function function-context quiet all-match and or not column max-depth text",
     ),
     sub("version", "", "", "build-options"),
-    Sub {
+    GitCommand {
         words_with: "--list -l --contains --no-contains --merged --no-merged --points-at",
         ..sub(
             "branch",
@@ -130,7 +130,7 @@ const SUBS: &[Sub] = &[
             "all remotes list show-current verbose merged no-merged contains no-contains points-at sort format color no-color column no-column abbrev ignore-case",
         )
     },
-    Sub {
+    GitCommand {
         words_with: "--list -l --contains --merged --points-at",
         ..sub(
             "tag",
@@ -139,24 +139,24 @@ const SUBS: &[Sub] = &[
             "list contains no-contains merged no-merged points-at sort format column no-column ignore-case",
         )
     },
-    Sub {
+    GitCommand {
         words: 0,
         ..sub("remote", "v", "", "verbose")
     },
-    Sub {
+    GitCommand {
         words: 1,
         ..sub("symbolic-ref", "q", "", "short quiet")
     },
 ];
 
-pub(super) fn look(args: &[Word]) -> Option<Seen> {
+pub(super) fn read_access(args: &[Word]) -> Option<ReadAccess> {
     if !args
         .iter()
         .all(|word| word.known && !(word.glob && word.text.starts_with(['*', '?', '['])))
     {
         return None;
     }
-    // Two names that are not both in the repository are compared as files, wherever they are.
+    // `git diff` compares two paths that are not both in the repository as files, anywhere on the disk.
     let leads_out =
         |text: &str| text.starts_with(['/', '~']) || text.split('/').any(|part| part == "..");
     // Formats with `%G` check signatures, which runs another program.
@@ -168,47 +168,47 @@ pub(super) fn look(args: &[Word]) -> Option<Seen> {
     }
     let mut rest: Vec<&str> = args.iter().map(|word| word.text.as_str()).collect();
     if rest == ["--version"] {
-        return Some(Seen::default());
+        return Some(ReadAccess::default());
     }
     loop {
         let count = match rest[..] {
             ["--no-pager" | "-P" | "--no-optional-locks", ..] => 1,
-            // A folder of the workspace: whatever leads out was refused above.
+            // The directory is in the workspace: a path that leads out was refused above.
             ["-C", folder, ..] if !folder.starts_with('-') => 2,
             _ => break,
         };
         rest.drain(..count);
     }
     let (name, rest) = rest.split_first()?;
-    let looks = match (*name, rest) {
+    let read_only = match (*name, rest) {
         ("stash", ["list", ..]) => options(find("log")?, &rest[1..]),
         ("stash", ["show", ..]) => options(find("show")?, &rest[1..]),
         ("reflog", []) => true,
         ("reflog", ["show", ..]) => options(find("log")?, &rest[1..]),
         ("worktree", ["list"] | ["list", "--porcelain"]) => true,
         ("remote", ["get-url", remote]) => !remote.starts_with('-'),
-        // All of it may hold tokens.
+        // The settings may contain tokens, so only harmless keys may be read.
         ("config", ["--get" | "--get-all", key]) => {
             HARMLESS_KEYS.iter().any(|known| key.starts_with(known))
         }
         _ => options(find(name)?, rest),
     };
-    looks.then_some(Seen {
+    read_only.then_some(ReadAccess {
         reads: Vec::new(),
         walks: true,
     })
 }
 
-/// Settings that are nobody's secret.
+/// Prefixes of settings that contain no secrets.
 const HARMLESS_KEYS: &[&str] = &[
     "user.", "core.", "init.", "branch.", "pull.", "push.", "merge.", "rebase.",
 ];
 
-fn find(name: &str) -> Option<&'static Sub> {
-    SUBS.iter().find(|sub| sub.name == name)
+fn find(name: &str) -> Option<&'static GitCommand> {
+    COMMANDS.iter().find(|sub| sub.name == name)
 }
 
-fn options(sub: &Sub, args: &[&str]) -> bool {
+fn options(sub: &GitCommand, args: &[&str]) -> bool {
     let (mut words, mut listed, mut ended) = (0, sub.words_with.is_empty(), false);
     let mut rest = args.iter();
     while let Some(text) = rest.next() {
@@ -236,15 +236,15 @@ fn options(sub: &Sub, args: &[&str]) -> bool {
     words <= sub.words && (words == 0 || listed)
 }
 
-fn cluster<'a>(sub: &Sub, text: &str, rest: &mut impl Iterator<Item = &'a &'a str>) -> bool {
+fn cluster<'a>(sub: &GitCommand, text: &str, rest: &mut impl Iterator<Item = &'a &'a str>) -> bool {
     for (at, c) in text.char_indices().skip(1) {
         if sub.values.contains(c) {
             return at + 1 < text.len() || rest.next().is_some();
         }
         if !sub.short.contains(c) {
-            // `-uno`, `-M90%` and `-U3` carry their value.
-            let carries = at > 1 && matches!(text.as_bytes()[at - 1], b'u' | b'M' | b'C' | b'B');
-            return carries
+            // `-uno`, `-M90%` and `-C5` contain their value.
+            let has_value = at > 1 && matches!(text.as_bytes()[at - 1], b'u' | b'M' | b'C' | b'B');
+            return has_value
                 && text[at..]
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || byte == b'%');

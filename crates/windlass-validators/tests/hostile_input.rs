@@ -1,12 +1,12 @@
-//! Texts made to break a parser: brackets and operators a hundred thousand deep, floods, what is no text. Each must
-//! get an answer in good time, and none may take the process down.
+//! Texts that try to break a parser: brackets and operators nested a hundred thousand levels deep, huge lists, binary
+//! data. Each must get an answer in bounded time, and none may crash the process.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 
 use windlass_validators::{Checked, Language, Project, check};
 
-/// How deep: what is read, and what is not read any more.
+/// Nesting depths below and above the limit.
 const DEPTHS: &[usize] = &[150, 2_000, 100_000];
 
 #[track_caller]
@@ -21,13 +21,13 @@ fn answered(language: Language, name: &str, text: &str) -> Checked {
     said
 }
 
-/// `begin` many times, a middle, `end` as often.
+/// `begin` repeated `depth` times, then `middle`, then `end` repeated as often.
 fn nested(begin: &str, middle: &str, end: &str, depth: usize) -> String {
     format!("{}{middle}{}", begin.repeat(depth), end.repeat(depth))
 }
 
 #[test]
-fn nothing_is_too_deep_for_an_answer() {
+fn every_depth_gets_an_answer() {
     type Shape = (
         &'static str,
         &'static str,
@@ -35,7 +35,7 @@ fn nothing_is_too_deep_for_an_answer() {
         &'static str,
         &'static str,
     );
-    // Before, what is repeated, the middle, what ends it, after.
+    // The text before, the repeated opening, the middle, the repeated closing, the text after.
     let python: &[Shape] = &[
         ("x = ", "(", "1", ")", "\n"),
         ("x = ", "[", "", "]", "\n"),
@@ -151,13 +151,13 @@ fn nothing_is_too_deep_for_an_answer() {
             for (before, begin, middle, end, after) in shapes {
                 let text = format!("{before}{}{after}", nested(begin, middle, end, *depth));
                 answered(language, name, &text);
-                // Half of it, so that nothing is closed.
+                // Only the opening half, so that nothing is closed.
                 answered(language, name, &format!("{before}{}", begin.repeat(*depth)));
             }
         }
     }
     for (language, name, (before, begin, middle, end, after)) in others {
-        // Its grammar takes a time that grows with the square; a deadline ends it, and a test need not wait for that.
+        // The HTML grammar takes quadratic time. A deadline stops it, but the test should not wait for that.
         let deep = if *language == Language::Html {
             3_000
         } else {
@@ -175,7 +175,7 @@ fn nothing_is_too_deep_for_an_answer() {
 }
 
 #[test]
-fn a_usual_depth_is_read_and_an_absurd_one_is_no_verdict() {
+fn a_usual_depth_is_parsed_and_an_absurd_one_is_unsure() {
     let fine = |language, name, text: &str| {
         assert_eq!(
             answered(language, name, text),
@@ -236,7 +236,7 @@ fn a_usual_depth_is_read_and_an_absurd_one_is_no_verdict() {
 }
 
 #[test]
-fn what_is_no_text_or_too_long_is_no_verdict_or_a_flaw_of_its_own() {
+fn binary_or_too_long_input_is_unsure_or_a_flaw() {
     let said = |language, name: &str, bytes: &[u8]| match check(
         language,
         name,

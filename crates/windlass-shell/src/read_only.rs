@@ -1,6 +1,5 @@
-//! Which commands only look. A command looks when its program is in a table here and every one of its options is in
-//! that program's own list; long options count only as they are written out in full. What is not listed does not
-//! look, whatever its name promises.
+//! Decides which commands are read-only. A command is read-only if its program is in a table here and each of its options
+//! is in the list of that program; long options must be written in full. Anything that is not listed is not read-only.
 
 mod git;
 mod scripts;
@@ -8,16 +7,16 @@ mod table;
 
 use windlass_core::shell::{Simple, Word};
 
-use crate::{is_among, wrap, writers};
-use table::{Operands, Program};
+use crate::{is_among, wrappers, writers};
+use table::{Operands, ReadOnlyProgram};
 
-/// Fills in which commands look, what they read, and what the others write for certain.
+/// Sets for each command whether it is read-only and what it reads, or the files that it certainly writes.
 pub(crate) fn judge(commands: &mut [Simple]) {
     let loops = loops(commands);
     for at in 0..commands.len() {
-        let feeds = fed_by_a_lister(commands, at);
+        let feeds = reads_file_names(commands, at);
         let simple = &mut commands[at];
-        // A command inside text was judged when that was read.
+        // A command from nested text was already judged when that text was parsed.
         if simple.looks {
             continue;
         }
@@ -29,12 +28,15 @@ pub(crate) fn judge(commands: &mut [Simple]) {
                 }
             }
         }
-        let outside_words = simple.assigns.is_empty()
+        let harmless_context = simple.assigns.is_empty()
             && !simple.odd
-            && simple.writes.iter().all(|target| is_nowhere(&target.word))
+            && simple
+                .writes
+                .iter()
+                .all(|target| is_discarding(&target.word))
             && simple.reads.iter().all(|word| word.known);
-        let seen = || look(simple, feeds).or_else(|| counts(simple, &loops));
-        if let Some(seen) = outside_words.then(seen).flatten() {
+        let seen = || read_access(simple, feeds).or_else(|| counts(simple, &loops));
+        if let Some(seen) = harmless_context.then(seen).flatten() {
             simple.looks = true;
             simple.walks = seen.walks;
             simple.reads.extend(seen.reads);
@@ -42,19 +44,20 @@ pub(crate) fn judge(commands: &mut [Simple]) {
     }
 }
 
-/// What a command that only looks would read.
+/// The files that a read-only command reads.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct ReadAccess {
     pub(crate) reads: Vec<Word>,
+    /// The command walks directories.
     pub(crate) walks: bool,
 }
 
-impl Seen {
+impl ReadAccess {
     fn nothing() -> Option<Self> {
         Some(Self::default())
     }
 
-    /// It reads these words, and goes through no folder.
+    /// The command reads exactly these files.
     fn reads(reads: Vec<Word>) -> Self {
         Self {
             reads,
@@ -63,8 +66,8 @@ impl Seen {
     }
 }
 
-/// A device that keeps nothing of what is written to it.
-fn is_nowhere(word: &Word) -> bool {
+/// Whether a redirection to this word changes no file.
+fn is_discarding(word: &Word) -> bool {
     word.known
         && matches!(
             word.text.as_str(),
@@ -72,9 +75,9 @@ fn is_nowhere(word: &Word) -> bool {
         )
 }
 
-fn look(simple: &Simple, fed: bool) -> Option<Seen> {
+fn read_access(simple: &Simple, fed: bool) -> Option<ReadAccess> {
     let Some(first) = simple.words.first() else {
-        return Seen::nothing();
+        return ReadAccess::nothing();
     };
     if !first.known || first.glob {
         return None;
@@ -87,15 +90,15 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
     let args = simple.args();
     match name {
         "for" => loop_name(args),
-        "case" => Seen::nothing(),
-        "echo" | "true" | "false" | ":" => Seen::nothing(),
+        "case" => ReadAccess::nothing(),
+        "echo" | "true" | "false" | ":" => ReadAccess::nothing(),
         "printf" => args
             .first()
             .filter(|format| prints(format))
-            .and_then(|_| Seen::nothing()),
+            .and_then(|_| ReadAccess::nothing()),
         "cd" => match args {
             [dir] if dir.known && !dir.glob && !dir.text.starts_with('-') => {
-                Some(Seen::reads(vec![dir.clone()]))
+                Some(ReadAccess::reads(vec![dir.clone()]))
             }
             _ => None,
         },
@@ -104,45 +107,45 @@ fn look(simple: &Simple, fed: bool) -> Option<Seen> {
         "[[" => double_bracket(args),
         "read" => args
             .iter()
-            .all(|word| word.known && (word.text == "-r" || is_own_name(&word.text)))
-            .then(Seen::default),
+            .all(|word| word.known && (word.text == "-r" || is_private_name(&word.text)))
+            .then(ReadAccess::default),
         "set" => args
             .iter()
             .all(|word| word.known && SETTINGS.contains(&word.text.as_str()))
-            .then(Seen::default),
+            .then(ReadAccess::default),
         "date" => date(args),
-        "hostname" | "nproc" => args.is_empty().then(Seen::default),
+        "hostname" | "nproc" => args.is_empty().then(ReadAccess::default),
         "ps" => args
             .iter()
             .all(|word| {
                 word.known && matches!(word.text.as_str(), "aux" | "-ef" | "-e" | "-f" | "-A")
             })
-            .then(Seen::default),
-        "env" if args.is_empty() => Seen::nothing(),
+            .then(ReadAccess::default),
+        "env" if args.is_empty() => ReadAccess::nothing(),
         "command"
             if args
                 .first()
                 .is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) =>
         {
-            Seen::nothing()
+            ReadAccess::nothing()
         }
-        "command" | "timeout" | "nice" | "time" | "stdbuf" | "builtin" => started(simple),
+        "command" | "timeout" | "nice" | "time" | "stdbuf" | "builtin" => wrapped(simple),
         "xargs" => xargs(simple, fed),
         "find" => scripts::find(args),
         "sed" => scripts::sed(args),
         "awk" | "gawk" | "mawk" => scripts::awk(args),
         "tar" => tar(args),
-        // Without operands it lists what is mounted.
-        "mount" if args.iter().all(|word| word.known && word.text == "-l") => Seen::nothing(),
-        "git" => git::look(args),
-        // A program of jq can take in others, from any place.
+        // Without operands it lists the mounts.
+        "mount" if args.iter().all(|word| word.known && word.text == "-l") => ReadAccess::nothing(),
+        "git" => git::read_access(args),
+        // A jq program can load modules from any path.
         "jq" if args
             .iter()
             .any(|word| word.text.contains("import") || word.text.contains("include")) =>
         {
             None
         }
-        _ => versions(name, args).or_else(|| plain(name, args)),
+        _ => version_query(name, args).or_else(|| by_table(name, args)),
     }
 }
 
@@ -150,7 +153,7 @@ const SETTINGS: &[&str] = &[
     "-e", "-u", "-x", "-eu", "-ex", "-eux", "-euo", "-euxo", "-o", "pipefail", "-exo", "-eo",
 ];
 
-/// A format that only prints: `%n` would set a variable.
+/// Whether a format of `printf` only prints: `%n` would set a variable.
 fn prints(format: &Word) -> bool {
     let sets = |part: &str| {
         part.trim_start_matches(|c: char| "#-+ 0123456789.*'hlLjztq$".contains(c))
@@ -159,22 +162,23 @@ fn prints(format: &Word) -> bool {
     format.known && !format.text.starts_with('-') && !format.text.split('%').skip(1).any(sets)
 }
 
-/// A name that no program looks at. Those with a meaning are written in capitals.
-fn is_own_name(name: &str) -> bool {
-    wrap::is_name(name)
+/// Whether a variable name has no meaning for programs. Variables with a meaning are written in capitals.
+fn is_private_name(name: &str) -> bool {
+    wrappers::is_name(name)
         && name
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-fn loop_name(args: &[Word]) -> Option<Seen> {
+fn loop_name(args: &[Word]) -> Option<ReadAccess> {
     args.first()
-        .filter(|name| is_own_name(&name.text))
-        .and_then(|_| Seen::nothing())
+        .filter(|name| is_private_name(&name.text))
+        .and_then(|_| ReadAccess::nothing())
 }
 
-/// `test` and `[`: one question with a known operator. `-v` would look at a subscript, which can run commands.
-fn test(args: &[Word]) -> Option<Seen> {
+/// `test` and `[`: one condition with a known operator. `-v` is not allowed, because it evaluates a subscript, which can
+/// run commands.
+fn test(args: &[Word]) -> Option<ReadAccess> {
     let args = match args.split_first() {
         Some((not, rest)) if not.known && not.text == "!" => rest,
         _ => args,
@@ -188,7 +192,7 @@ fn test(args: &[Word]) -> Option<Seen> {
     ];
     let one = |word: &Word| word.one && !word.glob;
     match args {
-        [a] => (a.known || one(a)).then(Seen::default),
+        [a] => (a.known || one(a)).then(ReadAccess::default),
         [operator, a] => {
             let fits = operator.known && unary.contains(&operator.text.as_str()) && one(a);
             let names = !matches!(operator.text.as_str(), "-n" | "-z" | "-t");
@@ -197,18 +201,19 @@ fn test(args: &[Word]) -> Option<Seen> {
             } else {
                 Vec::new()
             };
-            (fits && (!names || a.known)).then(|| Seen::reads(reads))
+            (fits && (!names || a.known)).then(|| ReadAccess::reads(reads))
         }
         [a, operator, b] => {
             (operator.known && binary.contains(&operator.text.as_str()) && one(a) && one(b))
-                .then(Seen::default)
+                .then(ReadAccess::default)
         }
         _ => None,
     }
 }
 
-/// `[[`: numbers are arithmetic there, so only texts and files are asked about.
-fn double_bracket(args: &[Word]) -> Option<Seen> {
+/// `[[`: only conditions on strings and files are allowed, because numbers are evaluated as arithmetic, which can run
+/// commands.
+fn double_bracket(args: &[Word]) -> Option<ReadAccess> {
     let operators = [
         "-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-n", "-z", "=", "==", "!=", "=~", "!",
         "&", "|",
@@ -216,10 +221,10 @@ fn double_bracket(args: &[Word]) -> Option<Seen> {
     let free = |word: &Word| {
         !word.known || !word.text.starts_with('-') || operators.contains(&word.text.as_str())
     };
-    args.iter().all(free).then(Seen::default)
+    args.iter().all(free).then(ReadAccess::default)
 }
 
-fn date(args: &[Word]) -> Option<Seen> {
+fn date(args: &[Word]) -> Option<ReadAccess> {
     let mut value = false;
     for word in args {
         let text = word.text.as_str();
@@ -236,13 +241,13 @@ fn date(args: &[Word]) -> Option<Seen> {
         }
         value = matches!(text, "-d" | "--date");
     }
-    Seen::nothing()
+    ReadAccess::nothing()
 }
 
-/// A program that starts another one, which is judged by itself.
-fn started(simple: &Simple) -> Option<Seen> {
-    // Of the options of `time` some name a file that it writes, in more than one spelling.
-    let at = wrap::inner_at(simple)
+/// A program that runs another one, which is judged separately.
+fn wrapped(simple: &Simple) -> Option<ReadAccess> {
+    // Some options of `time` name a file that it writes, in more than one spelling.
+    let at = wrappers::inner_at(simple)
         .first()
         .copied()
         .unwrap_or(simple.words.len());
@@ -251,26 +256,28 @@ fn started(simple: &Simple) -> Option<Seen> {
         && options
             .iter()
             .any(|word| !matches!(word.text.as_str(), "-p" | "-v"));
-    (simple.starts && !writes && wrap::options_are_known(simple)).then(Seen::default)
+    (simple.starts && !writes && wrappers::options_are_known(simple)).then(ReadAccess::default)
 }
 
-/// Programs that show nothing of what a file holds and do no harm under any option: a name that is split in two, or
-/// looks like an option, or is a link, does not matter to them.
+/// Programs that show no content of a file and are harmless with any option. A file name that is split in two, looks like
+/// an option or is a symlink is no problem for them.
 const COUNTERS: &str =
     "wc ls stat du md5sum sha1sum sha256sum sha512sum b2sum basename dirname echo";
 
-/// The variables of loops over known words and patterns, with those words: `for NAME in …`.
+/// The variables of `for` loops over known words and patterns, with those words.
 fn loops(commands: &[Simple]) -> Vec<(String, Vec<Word>)> {
     let loops = commands.iter().filter(|simple| simple.name() == "for");
     loops
         .filter_map(|simple| simple.args().split_first())
-        .filter(|(name, values)| is_own_name(&name.text) && values.iter().all(|word| word.known))
+        .filter(|(name, values)| {
+            is_private_name(&name.text) && values.iter().all(|word| word.known)
+        })
         .map(|(name, values)| (name.text.clone(), values.to_vec()))
         .collect()
 }
 
-/// A program that only counts or names, with the variable of a loop for a file.
-fn counts(simple: &Simple, loops: &[(String, Vec<Word>)]) -> Option<Seen> {
+/// One of [`COUNTERS`] with a loop variable as a file.
+fn counts(simple: &Simple, loops: &[(String, Vec<Word>)]) -> Option<ReadAccess> {
     let (first, args) = simple.words.split_first()?;
     if !first.known || !is_among(&first.text, COUNTERS) {
         return None;
@@ -289,23 +296,23 @@ fn counts(simple: &Simple, loops: &[(String, Vec<Word>)]) -> Option<Seen> {
             .iter()
             .find(|(known, _)| known == inner.unwrap_or(name))?;
         files.extend(values.iter().cloned());
-        named.push(Word::literal(A_FILE));
+        named.push(Word::literal(LOOP_FILE));
     }
-    // The options are those that the program may have with a plain file.
-    let seen = plain(&first.text, &named).filter(|_| !files.is_empty())?;
-    files.extend(seen.reads.into_iter().filter(|word| word.text != A_FILE));
-    Some(Seen {
+    // Check the options as if the loop variable were an ordinary file.
+    let seen = by_table(&first.text, &named).filter(|_| !files.is_empty())?;
+    files.extend(seen.reads.into_iter().filter(|word| word.text != LOOP_FILE));
+    Some(ReadAccess {
         reads: files,
         walks: seen.walks,
     })
 }
 
-/// Stands for the variable of a loop.
-const A_FILE: &str = "./file";
+/// Replaces a loop variable while the options are checked.
+const LOOP_FILE: &str = "./file";
 
-/// `xargs` in front of a program that only counts or names, with names that come from the workspace.
-fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
-    let at = *wrap::inner_at(simple).first()?;
+/// `xargs` with one of [`COUNTERS`], if its input consists of file names from the workspace.
+fn xargs(simple: &Simple, fed: bool) -> Option<ReadAccess> {
+    let at = *wrappers::inner_at(simple).first()?;
     let options = &simple.words[1..at];
     let plain = options.iter().all(|word| {
         word.known
@@ -315,18 +322,18 @@ fn xargs(simple: &Simple, fed: bool) -> Option<Seen> {
     });
     let inner = &simple.words[at];
     let free = inner.known && is_among(&inner.text, COUNTERS);
-    (fed && plain && free).then_some(Seen {
+    (fed && plain && free).then_some(ReadAccess {
         reads: Vec::new(),
         walks: true,
     })
 }
 
-/// Whether what is piped into a command are names of files in the workspace, as far as their lister can tell.
-fn fed_by_a_lister(commands: &[Simple], at: usize) -> bool {
+/// Whether the input of a command comes from a pipe of programs that list files of the workspace.
+fn reads_file_names(commands: &[Simple], at: usize) -> bool {
     if !commands[at].piped {
         return false;
     }
-    // Filters keep names as they are or drop them.
+    // Filters such as `head` only remove or reorder names, so the command before them is examined.
     let mut before = commands[..at].iter().rev();
     loop {
         let Some(simple) = before.next().filter(|simple| simple.looks) else {
@@ -361,23 +368,23 @@ fn fed_by_a_lister(commands: &[Simple], at: usize) -> bool {
     }
 }
 
-/// The contents of an archive.
-fn tar(args: &[Word]) -> Option<Seen> {
-    let (how, rest) = args.split_first()?;
-    let letters = how.text.trim_start_matches('-');
+/// `tar` that lists the contents of an archive.
+fn tar(args: &[Word]) -> Option<ReadAccess> {
+    let (mode, rest) = args.split_first()?;
+    let letters = mode.text.trim_start_matches('-');
     let lists = letters.contains('t')
         && letters.ends_with('f')
         && letters.chars().all(|c| "tvzjJf".contains(c));
     let plain = rest
         .iter()
         .all(|word| word.known && !word.glob && !word.text.starts_with('-'));
-    let archive = rest.first().filter(|_| how.known && lists && plain)?;
-    (!archive.text.contains(':')).then(|| Seen::reads(vec![archive.clone()]))
+    let archive = rest.first().filter(|_| mode.known && lists && plain)?;
+    (!archive.text.contains(':')).then(|| ReadAccess::reads(vec![archive.clone()]))
 }
 
-/// `python3 --version` and the like. Of the programs that read the version to run from the project, only those are here
-/// that the gate lets look in a sandbox alone.
-fn versions(name: &str, args: &[Word]) -> Option<Seen> {
+/// `python3 --version` and the like. Some programs read the version to run from the project; of these only the ones that
+/// the gate treats as read-only solely inside a sandbox are listed.
+fn version_query(name: &str, args: &[Word]) -> Option<ReadAccess> {
     let [one] = args else { return None };
     let asks = match name {
         "passwd" | "mount" | "umount" | "useradd" | "usermod" | "chpasswd" => one.text == "--help",
@@ -393,14 +400,14 @@ fn versions(name: &str, args: &[Word]) -> Option<Seen> {
         | "terraform" | "ffmpeg" | "sqlite3" | "psql" => one.text == "--version",
         _ => false,
     };
-    (one.known && asks).then(Seen::default)
+    (one.known && asks).then(ReadAccess::default)
 }
 
-/// A program by its table.
-fn plain(name: &str, args: &[Word]) -> Option<Seen> {
+/// Decides by the table of programs.
+fn by_table(name: &str, args: &[Word]) -> Option<ReadAccess> {
     let program = table::find(name)?;
-    let taken = take_options(program, args)?;
-    let mut operands = taken.operands.into_iter();
+    let parsed = parse_options(program, args)?;
+    let mut operands = parsed.operands.into_iter();
     let files: Vec<Word> = match program.operands {
         Operands::None => {
             if operands.next().is_some() {
@@ -408,11 +415,11 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
             }
             Vec::new()
         }
-        Operands::Text => return Seen::nothing(),
+        Operands::Text => return ReadAccess::nothing(),
         Operands::Files => operands.collect(),
         Operands::PatternFiles => {
-            if !taken.pattern {
-                // A pattern may be anything that stays one word.
+            if !parsed.pattern {
+                // The pattern may be any text that expands to a single word.
                 operands
                     .next()
                     .filter(|(word, _)| word.one && !word.glob || word.known)?;
@@ -424,10 +431,10 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
     .map(|(word, ended)| {
         let option_like =
             word.glob && word.text.starts_with(['*', '?', '[']) && !ended && !program.any;
-        ((word.known || is_fed(word)) && !option_like).then(|| word.clone())
+        ((word.known || is_process_substitution(word)) && !option_like).then(|| word.clone())
     })
     .collect::<Option<_>>()?;
-    // The second word of these is where they write, and a pattern may be two words.
+    // The second operand of these is a file that they write, and a glob may expand to two words.
     if matches!(name, "uniq" | "xxd") && (files.len() > 1 || files.iter().any(|word| word.glob)) {
         return None;
     }
@@ -435,31 +442,31 @@ fn plain(name: &str, args: &[Word]) -> Option<Seen> {
         .into_iter()
         .filter(|word| word.known && word.text != "-")
         .collect();
-    let walks = program.walks || taken.walks;
+    let walks = program.walks || parsed.walks;
     let here = walks && files.is_empty();
     let reads = if here {
         vec![Word::literal(".")]
     } else {
         files
     };
-    Some(Seen { reads, walks })
+    Some(ReadAccess { reads, walks })
 }
 
-/// The output of a command, in the place of a file.
-fn is_fed(word: &Word) -> bool {
+/// Whether a word is `<(…)`, the output of a command in place of a file.
+fn is_process_substitution(word: &Word) -> bool {
     !word.known && word.text == "<()"
 }
 
-struct Taken<'a> {
+struct ParsedOptions<'a> {
     operands: Vec<(&'a Word, bool)>,
-    /// An option gave the pattern.
+    /// The pattern was given by an option.
     pattern: bool,
     walks: bool,
 }
 
-/// The operands, when every option is in the program's list.
-fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
-    let mut taken = Taken {
+/// Parses the arguments; returns `None` if an option is not in the list of the program.
+fn parse_options<'a>(program: &ReadOnlyProgram, args: &'a [Word]) -> Option<ParsedOptions<'a>> {
+    let mut parsed = ParsedOptions {
         operands: Vec::new(),
         pattern: false,
         walks: false,
@@ -469,15 +476,19 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
     while let Some(word) = words.next() {
         let text = word.text.as_str();
         if word.known && text == "--" {
-            taken.operands.extend(words.map(|word| (word, true)));
+            parsed.operands.extend(words.map(|word| (word, true)));
             break;
         }
         if !text.starts_with('-') || text == "-" {
-            // What is not known may turn out to be an option.
-            if !(word.known || is_fed(word) || text_only || (word.one && program.any)) {
+            // A word with an unknown value may expand to an option.
+            if !(word.known
+                || is_process_substitution(word)
+                || text_only
+                || (word.one && program.any))
+            {
                 return None;
             }
-            taken.operands.push((word, false));
+            parsed.operands.push((word, false));
             continue;
         }
         if !word.known {
@@ -494,18 +505,18 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
             if takes && value.is_none() {
                 words.next().filter(|word| word.known || word.one)?;
             }
-            taken.pattern |= matches!(name, "regexp" | "files");
-            taken.walks |= matches!(name, "recursive" | "dereference-recursive");
+            parsed.pattern |= matches!(name, "regexp" | "files");
+            parsed.walks |= matches!(name, "recursive" | "dereference-recursive");
             continue;
         }
         if program.digits && text[1..].bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }
         for (at, c) in text.char_indices().skip(1) {
-            taken.walks |= matches!(c, 'r' | 'R')
+            parsed.walks |= matches!(c, 'r' | 'R')
                 && matches!(program.name, "grep" | "egrep" | "fgrep" | "ls" | "diff");
             if program.values.contains(c) {
-                taken.pattern |= c == 'e' && matches!(program.operands, Operands::PatternFiles);
+                parsed.pattern |= c == 'e' && matches!(program.operands, Operands::PatternFiles);
                 if at + 1 == text.len() {
                     words.next().filter(|word| word.known || word.one)?;
                 }
@@ -516,5 +527,5 @@ fn take_options<'a>(program: &Program, args: &'a [Word]) -> Option<Taken<'a>> {
             }
         }
     }
-    Some(taken)
+    Some(parsed)
 }
