@@ -508,7 +508,7 @@ fn a_path_without_room_on_the_disk_fails_the_run_unless_a_later_call_writes_it()
         swap: None,
     };
     let next = |events: &[EventKind]| {
-        let log = [&events[..], &tried()].concat();
+        let log = [events, &tried()].concat();
         folded(&log).next(&here(Place::Open))
     };
     let partly = [changed("b.txt"), not_written.clone(), changed("a.txt")];
@@ -547,9 +547,10 @@ fn a_run_whose_calls_were_all_denied_fails_where_nobody_watches() {
         attended: false,
         ..here(Place::Open)
     };
-    let Step::End(Outcome::Failed { reason, detail, .. }) = next(&[denied.clone()], unwatched())
+    let Step::End(Outcome::Failed { reason, detail, .. }) =
+        next(std::slice::from_ref(&denied), unwatched())
     else {
-        panic!("{:?}", next(&[denied.clone()], unwatched()));
+        panic!("{:?}", next(std::slice::from_ref(&denied), unwatched()));
     };
     assert_eq!(reason, FailReason::Policy);
     assert!(detail.contains("the last one by mode ask"), "{detail}");
