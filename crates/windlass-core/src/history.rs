@@ -127,7 +127,6 @@ pub struct History {
 /// Kinds of events that change nothing in the fold except the last sequence number.
 const UNUSED: &[&str] = &[
     "connection_refused",
-    "denied",
     "waited",
     "budget_warned",
     "patch_proposed",

@@ -59,6 +59,11 @@ const USED: &[&str] = &[
     "judged",
     "landed",
     "run_ending",
+    "call_started",
+    "denied",
+    "rule_broken",
+    "not_written",
+    "file_changed",
 ];
 
 impl SessionOverview {

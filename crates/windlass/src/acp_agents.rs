@@ -27,7 +27,21 @@ pub fn registry(settings: &Settings) -> Result<AcpRegistry, Error> {
     Ok(AcpRegistry::read(&text)?)
 }
 
-/// Installs the agent of this id, and gives its version and its program. Says what it does as it goes.
+/// Installs the agent of this id and returns its version and its program. `say` gets a line for each step.
+///
+/// ```
+/// use windlass::agents::install_from_registry;
+/// use windlass::settings::Settings;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let settings = Settings::none(dir.path());
+/// let installed = install_from_registry("no-such-agent", &settings, &|_| ()).await;
+/// assert!(installed.is_err(), "the registry does not have it");
+/// # Ok(())
+/// # }
+/// ```
 pub async fn install_from_registry(
     id: &str,
     settings: &Settings,

@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_a_question_as_it_is_asked() {
-        let readme = include_str!("../../../../README.md");
+    fn the_docs_show_a_question_as_it_is_asked() {
+        let page = include_str!("../../../../docs/commands.md");
         let mut ask = approval(Some("bash(cargo test *)"));
         let About::Approval(about) = &mut ask.about else {
             panic!("an approval")
@@ -246,10 +246,7 @@ mod tests {
             script: None,
         }];
         let shown = question(&ask);
-        assert!(
-            readme.contains(&format!("```text\n{shown}\n```")),
-            "{shown}"
-        );
+        assert!(page.contains(&format!("```text\n{shown}\n```")), "{shown}");
     }
 
     #[test]

@@ -596,6 +596,7 @@ fn clearing_takes_the_sessions_of_one_workspace_after_a_yes() {
 #[test]
 fn a_damaged_session_is_salvaged_and_goes_on() {
     let place = Place::new();
+    place.write("a.txt", "one\n");
     assert_eq!(place.play(EDIT, &[]).code, 5);
     let session = place.sessions()[0].clone();
     let (id, log) = (id_of(&session), session.join("events.jsonl"));
