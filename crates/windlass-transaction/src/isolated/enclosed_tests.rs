@@ -479,7 +479,7 @@ async fn frozen_with_its_run_it_does_nothing_until_it_is_resumed() {
     let run = lab.open().await;
     let place = run.enclose().await;
     // A child of it writes all the time, and is stopped with it.
-    let text = "(while :; do echo x >> ticks; done) & \
+    let text = "echo x > ticks; (while :; do echo x >> ticks; done) & \
                 while read -r line; do echo \"heard $line\"; done; kill $!";
     let Inmate {
         mut stdin,
