@@ -42,7 +42,7 @@ fn screen(output: &str) -> Vec<String> {
         let stays = line.rsplit("\u{1b}[2K").next().unwrap_or_default();
         let stays = stays.trim_end_matches('\r');
         about_machine = stays.contains("sandbox: ") || (about_machine && stays.contains("[2m  "));
-        if about_machine {
+        if about_machine || is_duration(stays) {
             continue;
         }
         lines.push(fixed(stays));
@@ -51,6 +51,14 @@ fn screen(output: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Whether a line has nothing but the duration of a slow call.
+fn is_duration(line: &str) -> bool {
+    let plain = line.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
+    let mut words = plain.split_whitespace();
+    let number = words.next().is_some_and(|word| word.parse::<f64>().is_ok());
+    number && words.next().is_some_and(|unit| matches!(unit, "ms" | "s")) && words.next().is_none()
 }
 
 /// Folders, ids, names of copies and times, which are new in each run, as they might be.
