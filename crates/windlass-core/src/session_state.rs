@@ -13,7 +13,7 @@ use crate::event::{Event, EventKind};
 use crate::id::AskId;
 use crate::outcome::RunSummary;
 
-/// How many events at the end of a log decide: an ask is among the last things that happened, or it was answered.
+/// The number of events at the end of a log that decide the state: an open ask is among the last events.
 pub const STATE_TAIL: u64 = 64;
 
 /// The state of a session.

@@ -19,7 +19,7 @@ pub struct SseDecoder {
     repeated: Repeated,
 }
 
-/// What stood before the data of the last event. An event that begins with the same bytes has the same name, and its data
+/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its data
 /// reaches to the end of the line: the deltas of a long answer are read without looking at their lines one by one.
 #[derive(Debug, Default)]
 struct Repeated {

@@ -31,7 +31,7 @@ const MAX_PACKAGE_JSON: u64 = 1 << 20;
 /// Agents that are looked for in the folder of installs.
 const MAX_INSTALLED: usize = 1_000;
 
-/// How an agent of the registry is started.
+/// The command that starts an agent of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EntryLaunch {
     name: String,
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(installed.registry_agents(), std::slice::from_ref(&agent));
         let found = installed.find_registry_agent(&agent).unwrap();
         assert!(found.shows.contains(&agent.folder), "{found:?}");
-        // What is here stays.
+        // An installed agent stays as it is.
         install(dir.path(), &listed).await.unwrap();
         assert_eq!(server.requests().len(), 1);
         assert!(installed.remove("acp-my-agent").unwrap());

@@ -77,7 +77,7 @@ pub(crate) struct PackageTarget {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// How an agent comes onto this machine.
+/// The way an agent is installed on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'a> {
     Binary(&'a BinaryTarget),
@@ -138,7 +138,7 @@ impl AcpRegistry {
 }
 
 impl AcpEntry {
-    /// How it comes onto this machine: `binary`, `npm` or `PyPI`; none where the registry has nothing for it.
+    /// The way it is installed: `binary`, `npm` or `PyPI`; `None` if the registry has nothing for this machine.
     #[must_use]
     pub fn source_word(&self) -> Option<&'static str> {
         self.source(&platform()).map(|source| source.word())
@@ -322,7 +322,7 @@ mod tests {
         AcpRegistry::read(&text).unwrap().agents.remove(0)
     }
 
-    /// What an entry installs on Linux, or why not.
+    /// The package that an entry installs on Linux, or the reason why it installs none.
     fn installs(distribution: &str) -> String {
         let entry = entry(distribution);
         let pinned = |target: &PackageTarget, (name, version): (String, String)| {

@@ -27,7 +27,7 @@ pub struct Given {
     pub instruction_files: Vec<String>,
     /// Vendors that are tried for its model, in the place of those of its row.
     pub vendors: Option<Vec<String>>,
-    /// How it asks its model, in the place of what its row says.
+    /// The protocols to its model, in place of those of its row.
     pub wires: Option<Vec<String>>,
     /// Whether it has to be told its model, in the place of what its row says.
     pub needs_model: Option<bool>,

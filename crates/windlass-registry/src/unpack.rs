@@ -16,7 +16,7 @@ const MAX_PATH: usize = 4_096;
 /// Installers of systems, which cannot be unpacked.
 const INSTALLERS: [&str; 6] = [".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage"];
 
-/// What a download is.
+/// The format of a downloaded file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     TarGz,

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::agents::ANY_ACP;
 
-    /// What `{path}` stands for with these settings, for a model that speaks this dialect.
+    /// The value of `{path}` with these settings, for a model that speaks this dialect.
     fn path_for(values: &str, dialect: Dialect) -> Result<String, String> {
         let options = AcpOptions {
             command: Some("toy".to_owned()),

@@ -317,7 +317,7 @@ fn foreign(
     })))
 }
 
-/// How an agent asks its model: as its row says, with the settings on top.
+/// The protocols and vendors of an agent: those of its row, with the settings on top.
 struct Asking<'a> {
     known: &'static AgentSpec,
     protocols: Vec<Protocol>,

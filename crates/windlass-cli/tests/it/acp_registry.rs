@@ -73,7 +73,7 @@ fn an_agent_of_the_registry_is_installed_runs_and_goes() {
     assert!(installed.err.contains("no checksum"), "{}", installed.err);
     assert_eq!(server.requests().len(), 1);
 
-    // What the user sets for it comes before what the registry says.
+    // Settings of the user take precedence over the registry.
     let set = ["config", "set", "runtimes.acp-greeter.env.NAME", "ada"];
     assert_eq!(place.run(&set).code, 0);
     let output = run(&place);

@@ -101,7 +101,7 @@ pub(super) struct Cache {
     dir: PathBuf,
     name: &'static str,
     shards: Vec<Option<Shard>>,
-    /// What is to be written, for each shard.
+    /// Values that are not written yet, for each shard.
     changes: Vec<BTreeMap<String, Change>>,
     changed_bytes: usize,
 }

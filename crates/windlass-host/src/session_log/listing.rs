@@ -19,7 +19,7 @@ use super::{LOG, SessionLog, failed, lease, open_log, tail};
 
 /// The name of its cache.
 pub(super) const CACHE: &str = "list";
-/// How much of a log is looked at for its title, and how much where that was not enough.
+/// Bytes of a log that are read for its title, and bytes that are read if the first are not enough.
 const HEAD_BYTES: u64 = 64 * 1024;
 const LONG_HEAD_BYTES: u64 = 4 << 20;
 /// The longest title, in characters.
@@ -83,7 +83,7 @@ impl SessionLog {
         })
     }
 
-    /// What a list shows, from the beginning and the end of the log alone.
+    /// The facts that a list shows, read from the beginning and the end of the log alone.
     pub(super) fn head(&self, session: &SessionId) -> Result<SessionHead, StoreError> {
         let path = self.log_path(session);
         let (file, len) = open_log(&path, session)?;
@@ -263,7 +263,7 @@ pub(super) fn in_threads<N: Sync, F: Send>(
     })
 }
 
-/// What the first lines of a log say.
+/// The facts in the first lines of a log.
 #[derive(Default)]
 struct Beginning {
     opened: Option<Timestamp>,
@@ -277,7 +277,7 @@ impl Beginning {
         let mut begin = Self::default();
         while begin.title.is_none() {
             let Some(line) = lines.next()? else { break };
-            // What is wrong inside a line is for reading it in full to say.
+            // A damaged line is reported when the log is read in full.
             let Ok(event) = serde_json::from_slice::<Event>(line) else {
                 continue;
             };

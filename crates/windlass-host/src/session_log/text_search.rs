@@ -60,7 +60,7 @@ impl SessionLog {
 }
 
 impl TextSearch<'_> {
-    /// How many sessions there are.
+    /// The number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions

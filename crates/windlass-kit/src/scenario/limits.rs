@@ -117,10 +117,6 @@ pub(crate) fn provider_500(stage: &Stage<'_>) -> Judged {
 }
 
 pub(crate) fn cancel(stage: &Stage<'_>) -> Judged {
-    in_time(|| cancel_once(stage))
-}
-
-fn cancel_once(stage: &Stage<'_>) -> Judged {
     // First while the model thinks, then while a command runs.
     let trial = Trial::new(stage, |_| vec![Move::Hang])?;
     let asked = || trial.work_requests() > 0;
@@ -156,34 +152,15 @@ fn cancel_once(stage: &Stage<'_>) -> Judged {
     })
 }
 
-/// How a failure begins that is one of time alone.
-pub(crate) const TOO_SLOW: &str = "too slow";
-/// How often a scenario with a limit of time is played. Other work of the machine can make one slow, and a runtime that is
-/// too slow is so each time.
-const TRIES: usize = 3;
-
-/// Plays a scenario again where nothing but its time was wrong.
-pub(crate) fn in_time(play: impl Fn() -> Judged) -> Judged {
-    let slow = |judged: &Judged| matches!(judged, Err(why) if why.starts_with(TOO_SLOW));
-    let mut judged = play();
-    for _ in 1..TRIES {
-        if !slow(&judged) {
-            break;
-        }
-        judged = play();
-    }
-    judged
-}
-
 pub(crate) fn cancelled(ran: &Ran) -> Result<(), String> {
     ended(ran, "cancelled", 130)?;
     let took = ran.cancelled_in()?;
     holds(took < Duration::from_secs(1), || {
-        format!("{TOO_SLOW}: from the interrupt to the last event it took {took:?}")
+        format!("from the interrupt to the last event it took {took:?}")
     })?;
     let stopped = ran.child.stopped_in.unwrap_or_default();
     holds(stopped < Duration::from_secs(3), || {
-        format!("{TOO_SLOW}: the program ended {stopped:?} after the interrupt")
+        format!("the program ended {stopped:?} after the interrupt")
     })
 }
 
@@ -229,28 +206,4 @@ pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
             format!("the second part took {answers} answers")
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell as Counter;
-
-    use super::*;
-
-    #[test]
-    fn only_what_is_too_slow_is_played_again() {
-        let check = |plays: &[&str], expect: Result<(), &str>, count: usize| {
-            let at = Counter::new(0);
-            let judged = in_time(|| match plays[at.replace(at.get() + 1)] {
-                "" => Ok(crate::Cell::Pass),
-                why => Err(why.to_owned()),
-            });
-            assert_eq!(judged.map(drop), expect.map_err(str::to_owned));
-            assert_eq!(at.get(), count);
-        };
-        check(&[""], Ok(()), 1);
-        check(&["too slow: 2 s", ""], Ok(()), 2);
-        check(&["too slow: 2 s"; 3], Err("too slow: 2 s"), 3);
-        check(&["it landed"], Err("it landed"), 1);
-    }
 }

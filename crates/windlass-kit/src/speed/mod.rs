@@ -23,7 +23,7 @@ pub struct Speed {
     pub steps: usize,
     /// How often each is run, after one run each that is not counted.
     pub times: usize,
-    /// What windlass is compared with.
+    /// The program that windlass is compared with.
     pub floor: Floor,
 }
 

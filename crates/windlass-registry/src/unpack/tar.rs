@@ -12,7 +12,7 @@ const BLOCK: usize = 512;
 /// The most that stands before an entry about its names.
 const MAX_EXTENSION: u64 = 64 << 10;
 
-/// What stands before an entry about it.
+/// Facts from extension headers that apply to the next entry.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,
@@ -241,7 +241,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// What an archive gives with these bytes before a file of the name `short`.
+    /// Unpacks an archive with these bytes before a file of the name `short`.
     fn with_facts(facts: &str) -> Result<String, String> {
         let folder = tempfile::tempdir().map_err(|err| err.to_string())?;
         let mut bytes = header(b"facts", b'x', 0, facts.len(), "");

@@ -56,7 +56,7 @@ pub struct AcpOptions {
     /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. Absent: as
     /// its profile has it.
     pub keeps_directory: Option<bool>,
-    /// What it calls itself, in the place of what it says: so that what is known of an agent of that name applies to it.
+    /// The name that replaces the one the agent reports, so that the facts about an agent of that name apply to it.
     pub calls_itself: Option<String>,
     /// Further words in braces, by their names: a value for each wire of the model, as `anthropic=/v1 | gemini=/v1beta |
     /// /v1`. One without a wire is for all others.

@@ -125,7 +125,7 @@ pub struct AgentAttempt<'a> {
 
 #[derive(Default)]
 struct State {
-    /// What was said and whether something was done before the next prompt to a program that was kept.
+    /// The values of `said` and `worked` when the program was kept for the next prompt.
     at_keeping: Option<(usize, bool)>,
     began: bool,
     said: usize,
