@@ -1,5 +1,5 @@
 //! The real binary, in a home and a workspace of its own, on scripted models.
-#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod acp_registry;
 mod answers;

@@ -1,5 +1,5 @@
 //! Behaviour of the engine, through its public door and the fakes it ships.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod attacks;
 mod context;

@@ -1,5 +1,5 @@
 //! Tests of the fold and the exporter with scripted logs.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod export;
 mod log;
