@@ -88,6 +88,7 @@ pub(crate) fn run(list: bool) -> Result<()> {
         reused_names(&sources),
         short_docs(&sources),
         unused_words(&sources),
+        undocumented(&sources),
     ];
     for measure in &measures {
         println!(
@@ -208,6 +209,32 @@ fn short_docs(sources: &Sources) -> Measure {
         bad: examples.len(),
         of,
         max: MAX_SHORT,
+        examples,
+    }
+}
+
+/// Public items of the crates, without those of tests and examples.
+fn undocumented(sources: &Sources) -> Measure {
+    let mut examples = Vec::new();
+    let mut of = 0;
+    for (path, source) in sources {
+        of += source.types.len();
+        let tests = ["tests", "examples"];
+        if path
+            .iter()
+            .any(|part| tests.iter().any(|name| part == *name))
+        {
+            continue;
+        }
+        for (line, code) in &source.undocumented {
+            examples.push(format!("{}:{line}: {code}", path.display()));
+        }
+    }
+    Measure {
+        what: "public items without a doc comment, by types",
+        bad: examples.len(),
+        of,
+        max: 0.0,
         examples,
     }
 }

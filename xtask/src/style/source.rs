@@ -8,6 +8,12 @@ pub(super) struct Source {
     pub(super) strings: Vec<(usize, String)>,
     /// The line and the name of each struct, enum, trait, union and alias at any depth.
     pub(super) types: Vec<(usize, String)>,
+    /// The line and the code of each public item without a doc comment. Fields and variants need none.
+    pub(super) undocumented: Vec<(usize, String)>,
+    /// A doc comment was read, and only attributes since.
+    doc_pending: bool,
+    /// Brackets of an attribute that goes on to the next line.
+    attribute_depth: usize,
 }
 
 /// Consecutive comment lines of one kind, joined. Code in fences is left out.
@@ -87,6 +93,7 @@ impl Source {
 
     fn comment(&mut self, line: usize, text: &str) {
         let doc = (text.starts_with("///") && !text.starts_with("////")) || text.starts_with("//!");
+        self.doc_pending |= doc;
         let words = text.trim_start_matches(['/', '!']).trim();
         let joined = self
             .comments
@@ -116,7 +123,21 @@ impl Source {
         }
     }
 
+    /// Notes the types and the undocumented items that a line of code defines.
     fn definition(&mut self, line: usize, code: &str) {
+        let trimmed = code.trim();
+        if trimmed.is_empty() {
+            return;
+        }
+        if self.attribute_depth > 0 || trimmed.starts_with("#[") {
+            let opened = self.attribute_depth + trimmed.matches('[').count();
+            self.attribute_depth = opened.saturating_sub(trimmed.matches(']').count());
+            return;
+        }
+        let documented = std::mem::take(&mut self.doc_pending);
+        if !documented && is_public_item(trimmed) {
+            self.undocumented.push((line, trimmed.to_owned()));
+        }
         let mut words = code.split_whitespace().peekable();
         while words
             .next_if(|word| word.starts_with("pub") || *word == "unsafe" || word.ends_with(')'))
@@ -134,6 +155,24 @@ impl Source {
         if !name.is_empty() {
             self.types.push((line, name));
         }
+    }
+}
+
+/// Whether a line begins an item that other crates can name. A module that is in a file has its comment there, and the
+/// item of a macro has the comment that its caller passes.
+fn is_public_item(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix("pub ").filter(|rest| !rest.contains('$')) else {
+        return false;
+    };
+    let mut words = rest.split_whitespace();
+    let mut word = words.next();
+    while matches!(word, Some("async" | "unsafe" | "extern")) {
+        word = words.next();
+    }
+    match word {
+        Some("struct" | "enum" | "trait" | "union" | "type" | "fn" | "const" | "static") => true,
+        Some("mod") => !line.ends_with(';'),
+        _ => false,
     }
 }
 
@@ -224,6 +263,26 @@ mod tests {
         );
         check("// a\n\n// b", &["a", "b"], &[], &[]);
         check("enum A {}\nfn f() { struct B; }", &[], &[], &["A"]);
+    }
+
+    #[track_caller]
+    fn check_undocumented(text: &str, lines: &[usize]) {
+        let found: Vec<usize> = Source::parse(text)
+            .undocumented
+            .iter()
+            .map(|(line, _)| *line)
+            .collect();
+        assert_eq!(found, lines, "{text}");
+    }
+
+    #[test]
+    fn public_items_need_a_doc_comment() {
+        check_undocumented("pub struct A {\n    pub b: u8,\n}", &[1]);
+        check_undocumented("/// A thing.\n#[derive(\n    Debug\n)]\npub struct A;", &[]);
+        check_undocumented("/// A thing.\nstruct A;\npub async fn f() {}", &[3]);
+        check_undocumented("// Not a doc comment.\npub const A: u8 = 1;", &[2]);
+        check_undocumented("pub(crate) fn f() {}\npub use a::b;\npub mod c;", &[]);
+        check_undocumented("pub enum A {\n    B,\n}\npub mod c {", &[1, 4]);
     }
 
     #[track_caller]
