@@ -39,6 +39,7 @@ pub use self::look::look;
 pub use self::recover::{Recovered, recover};
 pub use self::tree_hash::tree_hash;
 
+use self::back::Back;
 use self::check::EmptiedFolders;
 use self::disk::Disk;
 use self::journal::{Desk, Journal, State};
@@ -237,6 +238,17 @@ impl Halt {
     }
 }
 
+/// How far the swaps of a landing came.
+enum Swapped {
+    All,
+    /// Nothing was swapped.
+    None(LandError),
+    /// What was swapped is swapped back.
+    RolledBack(Halt, Back),
+    /// Recovery has to finish it.
+    Between(LandError),
+}
+
 /// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private
 /// directory for one landing at a time, outside the tree.
 pub fn land(
@@ -372,15 +384,8 @@ impl Landing<'_> {
 
     /// Swaps every path, or takes back what was swapped.
     fn swap(&self, desk: &Desk, journal: &mut Journal) -> Result<Done, LandError> {
-        let written = journal.clone();
-        let opened = Work::open(self.disk, self.root.handle(), &written, self.contents);
-        let gone = || windlass_host::workspace::from_errno(Path::new(&written.name), Errno::NOENT);
-        let work = match opened.and_then(|work| work.ok_or_else(gone)) {
-            Ok(work) => work,
-            Err(err) => return Err(self.rolled_back(desk, journal, err.into())),
-        };
-        match work.forward(|_| Ok(Standing::NotYet)) {
-            Ok(()) => {
+        match self.swap_all(journal) {
+            Swapped::All => {
                 // From here on it is landed, whatever fails: recovery finds every path swapped.
                 let record = self.end(desk, journal, State::Done).ok().flatten();
                 Ok(Done {
@@ -388,11 +393,8 @@ impl Landing<'_> {
                     paths: journal.paths(),
                 })
             }
-            Err(halt) => {
-                tracing::warn!(stage = journal.name, "landing: take back");
-                let back = work
-                    .back()
-                    .map_err(|err| LandError::Unfinished(err.message))?;
+            Swapped::None(why) => Err(self.rolled_back(desk, journal, why)),
+            Swapped::RolledBack(halt, back) => {
                 let mut left = back.left;
                 if back.hold {
                     left.extend(journal.stage_paths());
@@ -400,6 +402,24 @@ impl Landing<'_> {
                 journal.hold = back.hold;
                 Err(self.rolled_back(desk, journal, halt.into_error(left)))
             }
+            Swapped::Between(why) => Err(why),
+        }
+    }
+
+    fn swap_all(&self, journal: &Journal) -> Swapped {
+        let opened = Work::open(self.disk, self.root.handle(), journal, self.contents);
+        let gone = || windlass_host::workspace::from_errno(Path::new(&journal.name), Errno::NOENT);
+        let work = match opened.and_then(|work| work.ok_or_else(gone)) {
+            Ok(work) => work,
+            Err(err) => return Swapped::None(err.into()),
+        };
+        let Err(halt) = work.forward(|_| Ok(Standing::NotYet)) else {
+            return Swapped::All;
+        };
+        tracing::warn!(stage = journal.name, "landing: take back");
+        match work.back() {
+            Ok(back) => Swapped::RolledBack(halt, back),
+            Err(err) => Swapped::Between(LandError::Unfinished(err.message)),
         }
     }
 

@@ -71,8 +71,10 @@ impl Work {
                 "`{path}` cannot land: {why}"
             )));
         }
-        let (work, swaps) = (Arc::clone(self), changed.swaps.clone());
-        let hash = blocking(move || Ok(work.hash_of(&swaps))).await?;
+        // The one list of the changes: a large landing has room for few of them.
+        let swaps = Arc::new(changed.swaps);
+        let (work, judged) = (Arc::clone(self), Arc::clone(&swaps));
+        let hash = blocking(move || Ok(work.hash_of(&judged))).await?;
         if landing.tree_hash.as_ref() != Some(&hash) {
             let message = "what would land is not what was judged; nothing was landed".to_owned();
             return Err(WorkspaceError {
@@ -80,36 +82,33 @@ impl Work {
                 message,
             });
         }
-        let nothing = changed.swaps.is_empty();
-        if !nothing {
-            self.unmoved(&changed.swaps)?;
-        }
+        self.unmoved(&swaps)?;
+        let paths = || swaps.iter().map(|swap| &swap.path);
         let mut landed = Landed {
-            files: changed.swaps.iter().map(|swap| swap.path.clone()).collect(),
-            executes: changed
-                .swaps
-                .iter()
-                .map(|swap| &swap.path)
+            files: paths().cloned().collect(),
+            executes: paths()
                 .filter(|path| executes_later(path))
                 .cloned()
                 .collect(),
             left: changed.left,
             ..Landed::default()
         };
-        landed.swaps.clone_from(&changed.swaps);
         match &landing.to {
             // The run may have made commits of what was there already.
-            _ if nothing => {}
+            _ if swaps.is_empty() => {}
             LandTo::Patch(to) => {
-                landed.swaps.clear();
-                self.write_patch(&changed.swaps, to).await?;
+                self.write_patch(swaps, to).await?;
                 landed.patch = Some(to.display().to_string());
             }
-            LandTo::Tree => self.land_tree(&changed.swaps, &landed, &hash).await?,
+            LandTo::Tree => {
+                landed.swaps = Arc::unwrap_or_clone(swaps);
+                landed = self.land_tree(landed, hash).await?;
+            }
             LandTo::Commit(message) => {
                 let git = self.ready_to_commit().await?;
-                self.land_tree(&changed.swaps, &landed, &hash).await?;
-                match commit(&git, &self.dir, &changed.swaps, message).await {
+                landed.swaps = Arc::unwrap_or_clone(swaps);
+                landed = self.land_tree(landed, hash).await?;
+                match commit(&git, &self.dir, &landed.swaps, message).await {
                     Ok(made) => landed.commit = Some(made),
                     // What is in the tree has to be in the log, or nobody could take it back.
                     Err(why) => {
@@ -155,21 +154,13 @@ impl Work {
 
     async fn land_tree(
         self: &Arc<Self>,
-        swaps: &[Swap],
-        landed: &Landed,
-        tree_hash: &str,
-    ) -> Result<(), WorkspaceError> {
-        if swaps.is_empty() {
-            return Ok(());
-        }
-        let (work, swaps) = (Arc::clone(self), swaps.to_vec());
-        let landed = Landed {
-            swaps: swaps.clone(),
-            ..landed.clone()
-        };
+        landed: Landed,
+        tree_hash: String,
+    ) -> Result<Landed, WorkspaceError> {
+        let work = Arc::clone(self);
         let untold = Untold {
             landed,
-            tree_hash: Some(tree_hash.to_owned()),
+            tree_hash: Some(tree_hash),
         };
         blocking(move || {
             let source = FromTree(work.tree()?);
@@ -179,7 +170,8 @@ impl Work {
                 untold::settle(&work.dir, false);
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
-            let landed = land(&work.base, &swaps, &source, &contents, &journal);
+            let swaps = &untold.landed.swaps;
+            let landed = land(&work.base, swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
                 if landed.is_err()
                     && let Some(survey) = untold::refresh_survey(&work.dir, &work.base)
@@ -193,7 +185,7 @@ impl Work {
             {
                 work.note(over_cap.to_string());
             }
-            landed.map(drop).map_err(land_error)
+            landed.map(|_| untold.landed).map_err(land_error)
         })
         .await
     }
@@ -201,20 +193,20 @@ impl Work {
     /// A patch in git's own form, which knows modes, links and bytes.
     async fn write_patch(
         self: &Arc<Self>,
-        swaps: &[Swap],
+        swaps: Arc<Vec<Swap>>,
         to: &Path,
     ) -> Result<(), WorkspaceError> {
         let failed =
             |what: &str| WorkspaceError::other(format!("the patch cannot be written: {what}"));
         let scratch = self.dir.join("patch");
-        let (work, swaps, sides) = (Arc::clone(self), swaps.to_vec(), scratch.clone());
+        let (work, sides) = (Arc::clone(self), scratch.clone());
         blocking(move || {
             let tree = work.tree()?;
             let _ = windlass_host::private::remove_tree(&sides);
             for (side, root, before) in [("a", &work.base, true), ("b", &tree, false)] {
                 std::fs::create_dir_all(sides.join(side))
                     .map_err(|err| failed(&err.to_string()))?;
-                for swap in &swaps {
+                for swap in swaps.iter() {
                     let image = if before { &swap.before } else { &swap.after };
                     lay_out(root, &swap.path, image, &sides.join(side))
                         .map_err(|why| failed(&why))?;

@@ -19,7 +19,7 @@ use windlass_core::workspace::{FileError, FileErrorKind};
 
 use super::Source;
 use super::disk::{Disk, Sys};
-use super::look::{CHUNK, hash};
+use super::look::{hash, read_pieces};
 use windlass_host::workspace::{from_errno, from_io};
 
 /// What the name of a file begins with while it is being filled.
@@ -276,12 +276,11 @@ impl Contents {
                 new.insert(hash.as_str(), *size);
             }
         }
-        let missing = |files: &HashMap<&str, u64>, most: u64| -> u64 {
-            let missing = files.iter().filter(|(hash, _)| !self.has(hash));
-            let sizes = missing.map(|(_, size)| *size).filter(|size| *size <= most);
-            sizes.fold(0, u64::saturating_add)
-        };
-        let (old_bytes, new_bytes) = (missing(&old, u64::MAX), missing(&new, MAX_AFTER));
+        let mut to_store = self.missing(&new, MAX_AFTER);
+        let total =
+            |files: &HashMap<&str, u64>| files.values().copied().fold(0, u64::saturating_add);
+        let old_bytes = total(&self.missing(&old, u64::MAX));
+        let new_bytes = total(&to_store);
         let needed = old_bytes.saturating_add(new_bytes);
         let needed = if needed > self.cap { old_bytes } else { needed };
         let fits = |needed| self.fits(needed).map_err(ContentsError::into_file);
@@ -294,7 +293,8 @@ impl Contents {
             let Image::File { hash, size, .. } = &swap.after else {
                 continue;
             };
-            if *size > MAX_AFTER || self.has(hash) || !fits(old_bytes.saturating_add(*size))? {
+            let is_missing = to_store.remove(hash.as_str()).is_some();
+            if !is_missing || !fits(old_bytes.saturating_add(*size))? {
                 continue;
             }
             let file = source
@@ -304,6 +304,15 @@ impl Contents {
                 .map_err(ContentsError::into_file)?;
         }
         Ok(())
+    }
+
+    /// Those of the files, by their hash and size, that have at most `most` bytes and are not stored.
+    fn missing<'a>(&self, files: &HashMap<&'a str, u64>, most: u64) -> HashMap<&'a str, u64> {
+        let missing = files.iter().filter(|(_, size)| **size <= most);
+        missing
+            .filter(|(hash, _)| !self.has(hash))
+            .map(|(hash, size)| (*hash, *size))
+            .collect()
     }
 
     pub(super) fn put_through(
@@ -346,15 +355,10 @@ impl Contents {
         };
         let filled = fill(&file).and_then(safe).map_err(fail);
         let named = filled.and_then(|(name, size)| {
-            let new = self.size_of(disk, &name).map_err(fail)?.is_none();
             let (folder, rest) =
                 split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
-            match disk.make_dir(self.dir.as_fd(), folder, 0o700) {
-                Ok(()) if now => disk.sync_dir(self.dir.as_fd()).map_err(fail)?,
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(fail(errno)),
-            }
-            let folder = disk.walk(self.dir.as_fd(), folder).map_err(fail)?;
+            let folder = self.folder(disk, folder, lasting).map_err(fail)?;
+            let new = disk.stat(folder.as_fd(), rest).map_err(fail)?.is_none();
             disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest)
                 .map_err(fail)?;
             if new {
@@ -370,6 +374,20 @@ impl Contents {
             let _ = disk.remove(self.dir.as_fd(), &draft);
         }
         named
+    }
+
+    /// A folder of the store, which is made when it is missing.
+    fn folder(&self, disk: &Disk, name: &OsStr, lasting: Lasting) -> Sys<OwnedFd> {
+        match disk.walk(self.dir.as_fd(), name) {
+            Err(Errno::NOENT) => {}
+            other => return other,
+        }
+        match disk.make_dir(self.dir.as_fd(), name, 0o700) {
+            Ok(()) if lasting == Lasting::Now => disk.sync_dir(self.dir.as_fd())?,
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        disk.walk(self.dir.as_fd(), name)
     }
 
     fn size_of(&self, disk: &Disk, name: &str) -> Sys<Option<u64>> {
@@ -490,16 +508,11 @@ pub(super) fn copy(disk: &Disk, from: &File, to: &File) -> Sys<(String, u64)> {
         return hash(disk, to);
     }
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        let read = disk.read(from, &mut buffer)?;
-        let piece = buffer.get(..read).unwrap_or_default();
-        if piece.is_empty() {
-            return Ok((hasher.finalize().to_hex().to_string(), hasher.count()));
-        }
+    read_pieces(disk, from, |piece| {
         hasher.update(piece);
-        disk.write(to, piece)?;
-    }
+        disk.write(to, piece)
+    })?;
+    Ok((hasher.finalize().to_hex().to_string(), hasher.count()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
+use super::super::look::CHUNK;
 use super::super::testing::{file, scratch, swap};
 use super::*;
 

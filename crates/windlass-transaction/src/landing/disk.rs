@@ -5,10 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{
-    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, StatxFlags, Uid,
+    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
+    StatxFlags, Uid,
 };
 use rustix::io::Errno;
 
@@ -24,6 +26,7 @@ const WALK: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -96,8 +99,14 @@ impl Disk {
         rustix::fs::openat(dir, name, WALK, Mode::empty())
     }
 
+    /// The same for a path of many names below a directory. The kernel follows no link on the way.
+    pub(super) fn walk_beneath(&self, dir: BorrowedFd<'_>, path: &Path) -> Sys<OwnedFd> {
+        self.step("walk")?;
+        rustix::fs::openat2(dir, path, WALK, Mode::empty(), NO_LINKS)
+    }
+
     /// A handle to go on from, by a plain path of our own.
-    pub(super) fn open_dir(&self, path: &std::path::Path) -> Sys<OwnedFd> {
+    pub(super) fn open_dir(&self, path: &Path) -> Sys<OwnedFd> {
         self.step("open_dir")?;
         rustix::fs::open(
             path,

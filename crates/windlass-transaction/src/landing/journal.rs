@@ -13,7 +13,7 @@ use windlass_core::image::Swap;
 
 use super::contents::Lasting;
 use super::disk::{Disk, Sys};
-use super::look::CHUNK;
+use super::look::read_pieces;
 use super::{LandError, LandMode, LandingCall, LandingUndo};
 use windlass_host::workspace::from_errno;
 
@@ -319,15 +319,13 @@ fn records(journal_dir: &Path) -> impl Iterator<Item = (PathBuf, Journal)> {
 }
 
 fn read(disk: &Disk, file: &File) -> Sys<Vec<u8>> {
-    let (mut text, mut buffer) = (Vec::new(), vec![0; CHUNK]);
-    loop {
-        let read = disk.read(file, &mut buffer)?;
-        if read == 0 {
-            return Ok(text);
-        }
-        text.extend_from_slice(buffer.get(..read).unwrap_or_default());
+    let mut text = Vec::new();
+    read_pieces(disk, file, |piece| {
+        text.extend_from_slice(piece);
         if text.len() > MAX_JOURNAL {
             return Err(Errno::FBIG);
         }
-    }
+        Ok(())
+    })?;
+    Ok(text)
 }

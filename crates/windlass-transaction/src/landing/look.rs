@@ -19,6 +19,8 @@ use windlass_host::workspace::{Root, bad_path, from_errno, kind_of, outside, wro
 
 /// As many bytes of a file are in memory at once.
 pub(super) const CHUNK: usize = 256 * 1024;
+/// A read of fewer bytes uses a buffer on the stack: clearing a large buffer costs more than reading a small file.
+const SMALL: usize = 16 * 1024;
 /// How often something that changes while it is looked at is looked at again.
 const MAX_LOOKS: u32 = 8;
 /// Longer paths are refused before the system sees them.
@@ -124,13 +126,34 @@ pub(super) fn mode_of(stat: &Stat) -> u32 {
 /// The hash and the length of what is left of a file, piece by piece.
 pub(super) fn hash(disk: &Disk, file: &File) -> Sys<(String, u64)> {
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; CHUNK];
+    read_pieces(disk, file, |piece| {
+        hasher.update(piece);
+        Ok(())
+    })?;
+    Ok((hasher.finalize().to_hex().to_string(), hasher.count()))
+}
+
+/// Reads the rest of a file and passes it on piece by piece.
+pub(super) fn read_pieces(
+    disk: &Disk,
+    file: &File,
+    mut each: impl FnMut(&[u8]) -> Sys<()>,
+) -> Sys<()> {
+    let (mut small, mut large) = ([0; SMALL], Vec::new());
     loop {
-        let read = disk.read(file, &mut buffer)?;
+        let buffer = if large.is_empty() {
+            &mut small[..]
+        } else {
+            &mut large[..]
+        };
+        let read = disk.read(file, buffer)?;
         if read == 0 {
-            return Ok((hasher.finalize().to_hex().to_string(), hasher.count()));
+            return Ok(());
         }
-        hasher.update(buffer.get(..read).unwrap_or_default());
+        each(buffer.get(..read).unwrap_or_default())?;
+        if read == SMALL && large.is_empty() {
+            large = vec![0; CHUNK];
+        }
     }
 }
 
@@ -148,6 +171,19 @@ pub(super) enum Spot {
 pub(super) fn find(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Spot, FileError> {
     let fail = |errno| from_errno(Path::new(path), errno);
     let parts = parts(path)?;
+    // One call for the whole way. Only the walk below says which parent is no directory.
+    if let (Some((above, _)), Some(name)) = (path.rsplit_once('/'), parts.last()) {
+        match disk.walk_beneath(root, &path_of(above)) {
+            Ok(dir) => {
+                return Ok(Spot::There(
+                    dir,
+                    path_of(name).into_owned().into_os_string(),
+                ));
+            }
+            Err(Errno::NOENT) => return Ok(Spot::NoParent),
+            Err(_) => {}
+        }
+    }
     let mut dir = disk.walk(root, OsStr::new(".")).map_err(fail)?;
     for (at, part) in parts.iter().enumerate() {
         let name = path_of(part).into_owned().into_os_string();
