@@ -64,7 +64,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 #[must_use]
 pub fn open_request(bytes: usize) -> Vec<u8> {
     let mut body =
-        br#"{"model":"scripted-bench","max_tokens":4096,"stream":true,"messages":["#.to_vec();
+        br#"{"model":"scripted-bench","max_tokens":4000000,"stream":true,"messages":["#.to_vec();
     let padding = bytes.saturating_sub(body.len() + 32);
     append(&mut body, padding);
     body
