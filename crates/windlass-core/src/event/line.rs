@@ -10,6 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Event, EventKind, Order, UnknownEvent, VERSION};
+use crate::clock::Timestamp;
+use crate::id::{RunId, SessionId, TraceId};
 
 /// One parsed line of a log.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +30,9 @@ pub enum Line {
 
 /// Parses one line. The data is parsed if `wanted` returns true for the name of the kind.
 pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serde_json::Error> {
+    if let Some(event) = read_ordered(line, &wanted) {
+        return Ok(Line::Event(event));
+    }
     let version = |VersionField { v }| (v != u64::from(VERSION)).then_some(Line::OtherVersion(v));
     let envelope: Envelope<&RawValue> = match serde_json::from_str(line) {
         Ok(envelope) => envelope,
@@ -42,6 +47,51 @@ pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serd
     } else {
         envelope.order().map(Line::Skipped)
     }
+}
+
+/// Reads a wanted event whose fields are in the order in which the engine writes them, in one pass over its data. Returns
+/// nothing for other lines; the caller reads those in any order and reports their errors.
+fn read_ordered(line: &str, wanted: impl Fn(&str) -> bool) -> Option<Event> {
+    // A quote inside a string is escaped, so this is the field itself.
+    let at = line.find(",\"kind\":\"")?;
+    let (head, kind) = (&line[..at], &line[at + 1..]);
+    let name = kind.split('"').nth(3)?;
+    if !wanted(name) {
+        return None;
+    }
+    let head: Head = serde_json::from_str(&[head, "}"].concat()).ok()?;
+    let order = match head {
+        Head { v, .. } if v != u64::from(VERSION) => return None,
+        Head { seq: Some(seq), .. } => Order::Durable { seq },
+        Head {
+            after: Some(after),
+            n: Some(n),
+            ..
+        } => Order::Live { after, n },
+        _ => return None,
+    };
+    Some(Event {
+        v: VERSION,
+        order,
+        kind: serde_json::from_str(&["{", kind].concat()).ok()?,
+        at: head.at,
+        session: head.session,
+        run: head.run,
+        trace: head.trace,
+    })
+}
+
+/// The fields before the kind.
+#[derive(Deserialize)]
+struct Head {
+    v: u64,
+    seq: Option<u64>,
+    after: Option<u64>,
+    n: Option<u32>,
+    at: Timestamp,
+    session: SessionId,
+    run: Option<RunId>,
+    trace: TraceId,
 }
 
 // This is not `#[serde(try_from)]`, because then the schema of events would become that of the envelope.
