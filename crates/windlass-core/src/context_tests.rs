@@ -216,7 +216,7 @@ fn if_shortening_is_not_enough_a_summary_replaces_the_oldest_steps() {
         diff: None,
     };
     live.emit(EventKind::FileChanged {
-        call: "c1".into(),
+        call: Some("c1".into()),
         change,
         swap: None,
     });

@@ -222,10 +222,11 @@ pub enum EventKind {
         /// Duration of the call in milliseconds.
         ms: u64,
     },
-    /// A call changed a file.
+    /// A call or an agent changed a file.
     FileChanged {
-        /// The id of the call.
-        call: CallId,
+        /// The id of the call; absent if the engine found the change in the copy and no call of the agent explains it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
         /// The change, with line counts and diff.
         #[serde(flatten)]
         change: FileChange,

@@ -209,7 +209,9 @@ impl History {
             }
             EventKind::CallFinished { result, .. } => self.settle(result),
             EventKind::FileChanged { call, change, .. } => {
-                self.know(call, format!("{} was changed", change.path));
+                if let Some(call) = call {
+                    self.know(call, format!("{} was changed", change.path));
+                }
                 self.run_files.add(change);
             }
             EventKind::CommandFinished { call, end, .. } => {

@@ -497,7 +497,7 @@ fn a_path_without_room_on_the_disk_fails_the_run_unless_a_later_call_writes_it()
         paths,
     };
     let changed = |path: &str| EventKind::FileChanged {
-        call: call.clone(),
+        call: Some(call.clone()),
         change: crate::workspace::FileChange {
             path: path.to_owned(),
             change: crate::workspace::Change::Modified,

@@ -283,7 +283,7 @@ impl Executor {
             None => CallChanges::default(),
         };
         for (change, swap) in matched(described, found.files) {
-            let call = call.clone();
+            let call = Some(call.clone());
             let changed = EventKind::FileChanged { call, change, swap };
             self.outlet.emit(changed).await?;
         }

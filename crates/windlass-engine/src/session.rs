@@ -552,7 +552,7 @@ impl Session {
         swap: Swap,
     ) -> Result<u64, EngineError> {
         let kind = EventKind::FileChanged {
-            call,
+            call: Some(call),
             change,
             swap: Some(swap),
         };

@@ -350,15 +350,18 @@ impl Transcript {
                 let images = swap
                     .as_ref()
                     .map(|swap| json!({ "before": swap.before, "after": swap.after }));
-                line(Actor::Model, words::file_change(change))
+                let line = line(Actor::Model, words::file_change(change))
                     .seen(Live, Info)
                     .did(
                         "changed a file",
                         json!({ "call": call, "path": change.path, "change": change.change,
                             "added": change.added, "removed": change.removed, "images": images }),
                     )
-                    .of(call)
-                    .with([LineBlock::File(change)])
+                    .with([LineBlock::File(change)]);
+                match call {
+                    Some(call) => line.of(call),
+                    None => line,
+                }
             }
             EventKind::CommandStarted { call, command } => line(Actor::Model, "command".to_owned())
                 .did(

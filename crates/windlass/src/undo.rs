@@ -91,7 +91,7 @@ impl UndoableChanges {
                 swap: Some(swap),
                 ..
             } => {
-                let change = change(event, seq, Some(call), vec![swap.clone()]);
+                let change = change(event, seq, call.as_ref(), vec![swap.clone()]);
                 match self.copy.clone() {
                     Some(copy) => self.in_copies.entry(copy).or_default().push(change),
                     None => self.done.push(change),
@@ -259,7 +259,7 @@ mod tests {
             seq,
             run,
             EventKind::FileChanged {
-                call: CallId(call.into()),
+                call: Some(CallId(call.into())),
                 change,
                 swap: Some(swap(path)),
             },

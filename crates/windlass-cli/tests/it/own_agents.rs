@@ -1,6 +1,7 @@
 //! Agents of a person's own by the settings: small programs in the real sandbox, told their prompt in each of the ways,
 //! and ended when they go wrong.
 
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::place::{Output, Place};
@@ -424,6 +425,7 @@ fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
         .filter(|event| event["kind"] == "file_changed")
         .map(|event| {
             let data = &event["data"];
+            assert_eq!(data["call"], Value::Null, "no call explains it: {event}");
             format!("{} +{} -{}", data["path"], data["added"], data["removed"])
         })
         .collect();

@@ -156,7 +156,7 @@ impl Executor {
                 };
                 if let Some(change) = change {
                     let changed = EventKind::FileChanged {
-                        call: result.id.clone(),
+                        call: Some(result.id.clone()),
                         change,
                         swap: None,
                     };

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 
 use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, Place, bar_at_landing, glob_match, may_write};
-use windlass_core::id::CallId;
 use windlass_core::run::{Judged, paths_in_words, rules_broken};
 use windlass_core::runtime::Outlet;
 use windlass_core::terms::GateKind;
@@ -93,8 +92,8 @@ impl Judge<'_> {
         Ok((result, changes))
     }
 
-    /// Logs changes that no event told of: commands of a foreign agent change files that their words do not name. They are
-    /// told with the last call of the run.
+    /// Logs changes that no event told of: commands of a foreign agent change files that their words do not name. The
+    /// engine does not know which call made them, so the events name none.
     async fn log_untold(&self, changes: &Changes) -> Result<(), StepError> {
         if !self.run.parts.runtime.begins_itself() {
             return Ok(());
@@ -102,18 +101,13 @@ impl Judge<'_> {
         let outlet = &self.run.outlet;
         let told = outlet.log.with_history(|history| history.run_files());
         let told: HashSet<String> = told.into_iter().map(|file| file.path).collect();
-        let history = outlet.history();
-        let mut calls = history.iter().filter_map(|entry| entry.calls().last());
-        let call = calls.next_back().map(|call| call.id.clone());
-        let iteration = self.run.folded(|run| run.iteration).unwrap_or_default();
-        let call = call.unwrap_or_else(|| CallId(format!("iteration-{iteration}")));
         for change in changes
             .files
             .iter()
             .filter(|change| !told.contains(&change.path))
         {
             let changed = EventKind::FileChanged {
-                call: call.clone(),
+                call: None,
                 change: FileChange {
                     diff: None,
                     ..change.clone()

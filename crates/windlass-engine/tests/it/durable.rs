@@ -715,7 +715,7 @@ async fn a_run_that_was_left_says_what_it_changed() {
         diff: None,
     };
     let changed = EventKind::FileChanged {
-        call: "1".into(),
+        call: Some("1".into()),
         change: change.clone(),
         swap: None,
     };
