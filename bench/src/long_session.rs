@@ -144,7 +144,7 @@ fn step(step: u64, part: u64) -> EventKind {
                 diff,
             };
             EventKind::FileChanged {
-                call: id,
+                call: Some(id),
                 change,
                 swap: None,
             }
