@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::not_run::{self, NotRun};
-use crate::{attacks, cargo, everyday, install, kit};
+use crate::{attacks, cargo, everyday, install, kit, style};
 
 /// A cargo command that must succeed.
 struct TestStage {
@@ -109,8 +109,12 @@ pub(crate) fn run(with: kit::KitAgents) -> Result<()> {
     } else {
         TESTS
     };
+    println!("==> style: {}", style::REPEAT);
+    let began_style = Instant::now();
+    style::run(false)?;
+    let style_took = began_style.elapsed();
     let stages = [FORMAT, LAYOUT, CLIPPY, DOC_TESTS, tests, DOCS, LICENCES];
-    let mut times = vec![("tools", began.elapsed())];
+    let mut times = vec![("tools", began_style - began), ("style", style_took)];
     let not_run = NotRun::start(&root)?;
     for (at, stage) in stages.iter().enumerate() {
         println!(
@@ -142,7 +146,7 @@ pub(crate) fn run(with: kit::KitAgents) -> Result<()> {
     times.push(("runtimes", began_kit.elapsed()));
     println!(
         "==> all {} stages passed in {}",
-        stages.len() + 3,
+        stages.len() + 4,
         seconds(began.elapsed())
     );
     for (name, took) in times {

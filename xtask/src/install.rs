@@ -10,7 +10,7 @@ use crate::cargo;
 /// Versions that are installed if a tool is missing.
 const CARGO_DENY: &str = "0.20.2";
 const MDBOOK: &str = "0.5.4";
-const TYPOS: &str = "1.52.0";
+const TYPOS: &str = "1.51.1";
 
 /// Makes sure that every program of the checks is installed.
 pub(crate) fn install_missing() -> Result<()> {
@@ -69,7 +69,38 @@ pub(crate) fn mdbook() -> Result<PathBuf> {
 
 /// The spell checker of the source and the docs.
 pub(crate) fn typos() -> Result<PathBuf> {
-    tool("typos", &["--version", TYPOS, "typos-cli"])
+    match wheel("typos", TYPOS)? {
+        Some(program) => Ok(program),
+        None => tool("typos", &["--version", TYPOS, "typos-cli"]),
+    }
+}
+
+/// A program of a PyPI package that contains it built, which takes seconds instead of minutes. Returns nothing where
+/// pip does not install it, for example for want of Python or of a build for this machine.
+fn wheel(name: &str, version: &str) -> Result<Option<PathBuf>> {
+    let folder = cargo::root()?
+        .join("target/tools")
+        .join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if !program.is_file() {
+        let mut pip = Command::new("python3");
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]);
+        pip.arg("--disable-pip-version-check")
+            .arg("--target")
+            .arg(&folder);
+        pip.arg(format!("{name}=={version}"));
+        if !cargo::answers(pip) {
+            return Ok(None);
+        }
+    }
+    Ok(program.is_file().then_some(program))
 }
 
 /// A program on the PATH, or one that is installed into `target/tools` for us alone.

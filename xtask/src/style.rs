@@ -12,6 +12,9 @@ use anyhow::{Context as _, Result, ensure};
 use self::source::{Comment, Source};
 use crate::{cargo, install};
 
+/// The command that runs this check alone.
+pub(crate) const REPEAT: &str = "cargo xtask style";
+
 /// Share of comment sentences that may begin with a relative clause.
 const MAX_CLAUSES: f64 = 0.03;
 /// Share of type names that may be used for more than one type.
