@@ -1,9 +1,9 @@
-//! Agents that speak the Agent Client Protocol, version 1, over their standard input and output. Only the protocol is
-//! here: who may do what is decided by the gate, and what holds an agent is its place.
+//! Agents that speak the Agent Client Protocol, version 1, over standard input and output. This module only implements
+//! the protocol: the gate decides about calls, and the enclosure restricts the agent.
 //!
-//! In the order of one attempt: [`options`] and [`profile`] say how it is started, `launch` puts that together, `dialogue`
-//! sets the conversation up (`session`) and follows each turn, `transcript` makes facts of what it tells, `call` and
-//! `permission` have its calls judged.
+//! In the order of one attempt: [`options`] and [`profile`] describe the start, `launch` assembles it, `dialogue` sets
+//! the conversation up (`session`) and follows each turn, `transcript` converts the agent's messages into events,
+//! `call` and `permission` have its calls judged.
 
 mod call;
 mod dialogue;
@@ -34,24 +34,24 @@ use crate::driver::{Conversation, Started, start, stay};
 use crate::filling::{StartTexts, Texts, owned};
 use crate::mcp_server;
 
-/// An agent that speaks the protocol.
+/// The adapter for an agent that speaks ACP.
 pub struct Acp {
     name: String,
     argv: Vec<String>,
     model: Option<String>,
     options: AcpOptions,
     profile: Profile,
-    /// Those of the profile with a person's on top.
+    /// The texts of the profile, overridden by those of the options.
     texts: StartTexts,
-    /// Words in braces with what they stand for, for the wire of its model.
+    /// Placeholders in braces with their values, for the protocol of the model.
     words: Vec<(String, String)>,
-    /// What its tools do that it says nothing of.
+    /// Kinds of the tools for which the agent reports none.
     kinds: Arc<HashMap<String, ToolKind>>,
 }
 
 impl Acp {
-    /// This agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`] is any agent, by
-    /// its command.
+    /// The adapter of an agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`]
+    /// stands for any agent; its command is in the options.
     pub fn new(
         spec: &'static AgentSpec,
         options: AcpOptions,
@@ -78,19 +78,19 @@ impl Acp {
             argv.extend(args.iter().cloned());
         }
         if argv.first().is_none_or(String::is_empty) {
-            return Err("an agent needs the command that starts it; set `command`".to_owned());
+            return Err("the command of the agent is missing; set `command`".to_owned());
         }
-        // It is put between quotes of other formats.
+        // The model name is inserted between the quotes of other formats.
         let plain = |name: &String| {
             !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
         };
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
-            return Err(format!("`{}` is not the name of a model", clean(model)));
+            return Err(format!("`{}` is not a valid model name", clean(model)));
         }
         mcp_server::check(&options.mcp_servers, "")?;
         if !profile.mcp && !options.mcp_servers.is_empty() {
             return Err(format!(
-                "{} connects to no MCP server that it is given",
+                "{} does not support MCP servers from the client",
                 spec.name
             ));
         }
@@ -123,7 +123,7 @@ impl Acp {
         })
     }
 
-    /// Words in braces with what they stand for.
+    /// Placeholders in braces with their values.
     fn words(&self) -> Vec<(&str, &str)> {
         let words = self.words.iter();
         words
@@ -138,7 +138,7 @@ impl Acp {
         }
     }
 
-    /// Whether the agent is told its model by what it is started with.
+    /// Whether the command, the environment or the files name the model.
     fn names_model(&self, own_login: bool) -> bool {
         let texts = self.argv.iter().chain(self.texts.used(!own_login));
         texts
@@ -147,13 +147,13 @@ impl Acp {
             .any(|text| text.contains("{model}"))
     }
 
-    /// What the agent is told beside the protocol as a session begins.
+    /// Metadata for the request that creates a session.
     fn session_meta(&self) -> Option<&str> {
         let own = self.options.session_meta.as_deref();
         own.or(self.profile.session_meta)
     }
 
-    /// The program that was kept from the turn before, or a new one.
+    /// The program that was kept from the previous turn, or a new process.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<AcpDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
@@ -222,12 +222,12 @@ impl Adapter for Acp {
     }
 }
 
-/// Texts of a profile with a person's on top.
+/// Texts of a profile, overridden by those of the options.
 fn with_own(profile: &[(&str, &str)], own: &Texts) -> Texts {
     owned(profile).into_iter().chain(own.clone()).collect()
 }
 
-/// Words in braces by its profile and, before those, by what a person says.
+/// Values for the placeholders: those of the options first, then those of the profile.
 fn words(
     profile: &Profile,
     options: &AcpOptions,
@@ -238,7 +238,7 @@ fn words(
         let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         if !plain {
             return Err(format!(
-                "`words` has `{}`; a word is of small letters and `_`",
+                "`words` contains `{}`; use lower-case letters and `_`",
                 clean(name)
             ));
         }
@@ -256,7 +256,7 @@ fn words(
             }
         }
         let chosen = chosen.ok_or_else(|| {
-            format!("`words.{name}` has no value for the wire of this model; one without a wire is for all others")
+            format!("`words.{name}` has no value for the protocol of this model; a value without a protocol applies to all others")
         })?;
         words.push((format!("{{{name}}}"), chosen.to_owned()));
     }
@@ -265,7 +265,7 @@ fn words(
     Ok(words)
 }
 
-/// What the tools of an agent do by its profile, and by what a person says of them.
+/// Kinds of tools by the profile, overridden by the options.
 fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
     let said = options
@@ -275,7 +275,7 @@ fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, Tool
     let read = |(tool, kind): (&str, &str)| match serde_json::from_value(Value::from(kind)) {
         Ok(kind) if kind != ToolKind::Other => Ok((tool.to_owned(), kind)),
         _ => Err(format!(
-            "`kinds.{tool}` is `{kind}`; there is read, edit, delete, move, search, execute, think and fetch"
+            "`kinds.{tool}` is `{kind}`; use read, edit, delete, move, search, execute, think or fetch"
         )),
     };
     known.chain(said).map(read).collect()
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_the_settings_has_a_value_for_each_wire() {
+    fn a_placeholder_can_have_a_value_per_protocol() {
         let values = "anthropic=/v1 | gemini=/v1beta | /chat=1";
         let check = |dialect, expect: &str| {
             assert_eq!(path_for(values, dialect).as_deref(), Ok(expect));
@@ -314,10 +314,11 @@ mod tests {
         check(Dialect::OpenAiChat, "/chat=1");
         check(Dialect::OpenAiResponses, "/chat=1");
         let none = path_for("anthropic=/v1", Dialect::Gemini);
-        assert!(none.is_err_and(|why| why.contains("no value for the wire")));
+        assert!(none.is_err_and(|why| why.contains("no value for the protocol")));
     }
+
     #[test]
-    fn the_settings_say_whether_it_uses_mcp_servers() {
+    fn the_settings_can_disable_mcp_servers() {
         let made = |mcp: Option<bool>| {
             let servers = serde_json::json!({ "docs": { "command": "docs" } });
             let options =
@@ -328,6 +329,6 @@ mod tests {
         };
         assert_eq!(made(None), Ok(true));
         assert_eq!(made(Some(true)), Ok(true));
-        assert!(made(Some(false)).is_err_and(|why| why.contains("no MCP server")));
+        assert!(made(Some(false)).is_err_and(|why| why.contains("does not support MCP servers")));
     }
 }

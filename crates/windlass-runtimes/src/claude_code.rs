@@ -1,6 +1,6 @@
-//! Claude Code as a runtime: `claude -p` with JSON lines both ways. Every call is judged by our gate through a hook, and our
-//! tools are offered in the same pipe. One process takes all prompts of a run; one that ended is started again, and resumes
-//! the conversation.
+//! Claude Code as a runtime: `claude -p` with JSON lines in both directions. The gate judges every call through a hook,
+//! and Windlass tools are offered over the same pipe. One process takes all prompts of a run; a process that exited is
+//! spawned again and resumes the conversation.
 
 mod calls;
 mod dialogue;
@@ -21,17 +21,17 @@ use crate::offered::offered;
 
 pub use self::options::{ClaudeEffort, ClaudeOptions, SettingSource};
 
-/// The adapter.
+/// The adapter for Claude Code.
 #[derive(Debug)]
 pub struct ClaudeCode {
     options: ClaudeOptions,
 }
 
 impl ClaudeCode {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "claude-code";
 
-    /// With these options, where they can be honoured.
+    /// Checks the options, and sets the default program.
     pub fn new(mut options: ClaudeOptions) -> Result<Self, String> {
         options.program = or_usual(options.program, "claude");
         options.check()?;
@@ -65,7 +65,7 @@ impl Adapter for ClaudeCode {
         let all = CODER
             .into_iter()
             .chain([C::FunctionTools, C::Mcp, C::Subagents]);
-        // With a list of tools it can only do what they can.
+        // A list of allowed tools also limits the capabilities.
         let allows = |tools: &[&str]| match &self.options.allowed_tools {
             Some(allowed) => allowed.iter().any(|tool| tools.contains(&tool.as_str())),
             None => true,

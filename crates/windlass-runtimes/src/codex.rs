@@ -1,6 +1,6 @@
-//! Codex as a runtime: `codex app-server` with JSON-RPC both ways. Every command and patch is judged by our gate, and our
-//! tools are offered as its dynamic ones. One process takes all prompts of a run; one that ended is started again, and
-//! resumes the conversation.
+//! Codex as a runtime: `codex app-server` with JSON-RPC in both directions. The gate judges every command and patch,
+//! and Windlass tools are offered as dynamic tools. One process takes all prompts of a run; a process that exited is
+//! spawned again and resumes the conversation.
 
 mod dialogue;
 mod ended;
@@ -18,17 +18,17 @@ use crate::offered::offered;
 
 pub use self::options::CodexOptions;
 
-/// The adapter.
+/// The adapter for Codex.
 #[derive(Debug)]
 pub struct Codex {
     options: CodexOptions,
 }
 
 impl Codex {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "codex";
 
-    /// With these options, where they can be honoured.
+    /// Checks the options, and sets the default program.
     pub fn new(mut options: CodexOptions) -> Result<Self, String> {
         options.program = or_usual(options.program, "codex");
         options.check()?;

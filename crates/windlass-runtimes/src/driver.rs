@@ -1,7 +1,6 @@
-//! The driver of foreign agents: it knows no protocol, and owns everything else. It starts the program, reads and writes
-//! its lines, gathers messages, has every call judged once and answers every request once, runs our tools, interrupts the
-//! program and gives it its grace, and ends it when the turn is over (`turn`). What a line means is decided by a
-//! [`Dialogue`].
+//! The driver of foreign agents. It knows no protocol and does everything else: it spawns the program, reads and writes
+//! its lines, collects messages, has each call judged once, answers each request once, runs Windlass tools, interrupts
+//! the program with a grace period, and ends it after the turn (`turn`). A [`Dialogue`] decides what a line means.
 
 mod turn;
 
@@ -15,17 +14,17 @@ use crate::dialogue::{Dialogue, Ended};
 use crate::peer::Peer;
 use crate::services::ClientServices;
 
-/// Why a program is broken that forgot what it was never told.
-const UNASKED: &str = "it says that it does not know a conversation that it was not asked for";
+/// The error of a program that reports an unknown session although it was asked to start a new one.
+const UNASKED: &str = "the agent reports an unknown conversation, but none was to be resumed";
 
-/// A program that runs, with its protocol. It may outlive a turn.
+/// A running program with its protocol. It may outlive a turn.
 pub(crate) struct Conversation<D> {
     pub(crate) dialogue: Box<D>,
     peer: Peer,
     services: ClientServices,
-    /// Unread lines that were warned about.
+    /// Skipped lines that the user was warned about.
     warned: u64,
-    /// The program was told that nothing more comes.
+    /// The stdin of the program is closed, so that it cannot take another prompt.
     over: bool,
 }
 
@@ -40,8 +39,8 @@ impl<D: Dialogue> Conversation<D> {
         }
     }
 
-    /// Says a prompt and follows the program to the end of its answer. A program that cannot take another prompt has
-    /// ended when this returns.
+    /// Sends a prompt and follows the program to the end of its answer. A program that cannot take another prompt has
+    /// exited when this returns.
     pub(crate) async fn turn(
         &mut self,
         attempt: &AgentAttempt<'_>,
@@ -55,11 +54,11 @@ impl<D: Dialogue> Conversation<D> {
         drop(turn);
         let ended = self.with_complaint(ended).await;
         self.services.close(attempt.job.processes.as_ref()).await;
-        // One that answered before it read everything is no longer in step.
+        // A program that answers before it has read all input is out of sync and cannot be reused.
         self.over = self.dialogue.ends_with_input()
             || (self.dialogue.takes_another() && !self.peer.is_flushed());
         if self.over {
-            // It writes down what it remembers before it exits.
+            // The program saves its conversation before it exits.
             let grace = if cancelled {
                 CANCEL_GRACE / 4
             } else {
@@ -71,7 +70,8 @@ impl<D: Dialogue> Conversation<D> {
         Ok(ended)
     }
 
-    /// Adds what the program wrote to standard error last to the reason why it is broken, unless the reason has it.
+    /// Appends the last standard error output of the program to the reason of the failure, unless the reason contains
+    /// it.
     async fn with_complaint(&mut self, mut ended: Ended) -> Ended {
         let Ended::Answered(Answer {
             end: End::Broken(why),
@@ -83,7 +83,7 @@ impl<D: Dialogue> Conversation<D> {
         self.peer.hear_complaint().await;
         let complaint = self.peer.complaint();
         if !complaint.is_empty() && !why.contains(&complaint) {
-            why.push_str(&format!("; the last on its standard error: {complaint}"));
+            why.push_str(&format!("; end of its standard error: {complaint}"));
         }
         ended
     }
@@ -103,23 +103,24 @@ impl<D: Dialogue> Conversation<D> {
     }
 }
 
-/// A conversation with a program that was started, or why it was not.
+/// A conversation with a spawned program, or the reason why the spawn failed.
 pub(crate) type Started<D> = Result<Conversation<D>, String>;
 
-/// Starts a program in the enclosure of the attempt; in words, why it could not be started.
+/// Spawns a program in the enclosure of the attempt.
 pub(crate) async fn start(
     attempt: &AgentAttempt<'_>,
     launch: Result<Launch, String>,
     program: &str,
 ) -> Result<Peer, String> {
-    let failed = |why: String| format!("`{program}` could not be started: {why}");
+    let failed = |why: String| format!("cannot start `{program}`: {why}");
     let started = attempt.enclosure.start(launch.map_err(failed)?).await;
     started
         .map(Peer::new)
         .map_err(|err| failed(err.to_string()))
 }
 
-/// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
+/// Sends a prompt to a program that takes several prompts. The program is kept for the next prompt while it completes
+/// each one.
 pub(crate) async fn stay<D: Dialogue + 'static>(
     attempt: &AgentAttempt<'_>,
     running: Started<D>,
@@ -140,9 +141,9 @@ pub(crate) async fn stay<D: Dialogue + 'static>(
     }
 }
 
-/// One prompt to the program that was kept, or to one that is started: in the conversation `resume` or, where the program
-/// forgot it, in a new one that is told what was said before. `start` starts the program, for a conversation to resume and
-/// a prompt. It is kept where it takes another prompt.
+/// Sends a prompt to the kept program, or to a new process. A new process resumes the conversation `resume`. If the
+/// program has lost that conversation, a second process starts a new one, and its prompt contains a digest of the log.
+/// `start` spawns the program for a conversation to resume and a prompt. A program that takes another prompt is kept.
 pub(crate) async fn one_turn<'a, D: Dialogue + 'static>(
     attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,

@@ -1,17 +1,17 @@
-//! What calls of foreign agents amount to in the words of our tools, so that the same rules judge them.
+//! Maps calls of foreign agents to equivalent Windlass calls, so that the same rules judge them.
 
 use serde_json::{Value, json};
 use windlass_core::tool::{Effect, Like, canonical_name};
 
-/// Calls of our tools that do the same, and the worst it can do.
+/// Equivalent Windlass calls, and the worst effect of the call.
 pub(crate) type Likeness = (Vec<Like>, Effect);
 
-/// Like a call of this tool of ours.
+/// Equivalent to a call of this Windlass tool.
 pub(crate) fn like(tool: &str, args: Value) -> Likeness {
     (vec![Like::new(tool, args)], effect_of(tool))
 }
 
-/// The worst that one of these tools of ours can do.
+/// The worst effect of a Windlass tool.
 pub(crate) fn effect_of(tool: &str) -> Effect {
     match tool {
         "bash" => Effect::Execute,
@@ -20,7 +20,7 @@ pub(crate) fn effect_of(tool: &str) -> Effect {
     }
 }
 
-/// What a call amounts to whose tool is not known, by the fields of its input that most agents name alike.
+/// Maps a call of an unknown tool by the input fields that most agents name alike.
 pub(crate) fn likeness_by_input(name: &str, args: &Value) -> Likeness {
     let text = |names: &[&str]| {
         let named = names.iter().find_map(|name| args.get(*name)?.as_str());
@@ -44,12 +44,12 @@ pub(crate) fn likeness_by_input(name: &str, args: &Value) -> Likeness {
         tool @ ("read_file" | "list_directory" | "delete_file") => {
             like(tool, json!({ "path": path }))
         }
-        // A file that is named by another tool may be written.
+        // An unknown tool may write the file that it names.
         _ => like("write_file", json!({ "path": path, "content": "" })),
     }
 }
 
-/// Like nothing of ours, with this effect.
+/// Without an equivalent Windlass call, with this effect.
 pub(crate) fn unlike(effect: Effect) -> Likeness {
     (Vec::new(), effect)
 }

@@ -1,9 +1,11 @@
-//! Programs that do one prompt and end: they are started for each, told what was said before where they have no
-//! conversations of their own, and read by what they print. They ask about nothing: their calls are noted where they
-//! tell of them, and what holds them is their place, the meter and the time.
+//! Programs that handle one prompt and exit. They are started for each prompt. A program without conversations of its
+//! own gets the earlier conversation in the prompt. The adapter parses its output. Such programs do not ask about
+//! calls: the calls are logged if the program reports them, and the enclosure, the meter and the time limit restrict
+//! the program.
 //!
-//! In the order of one prompt: [`program`] is what is known of one, [`options`] what a person says of it, `launch` fills
-//! it in, `dialogue` follows it, [`fields`] reads its lines and `printed` its words. [`aider`] is one of them.
+//! In the order of one prompt: [`program`] describes a program, [`options`] are the user's settings, `launch` fills in
+//! the placeholders, `dialogue` follows the program, [`fields`] parses JSON lines and `printed` plain text. [`aider`]
+//! is one of these programs.
 
 pub mod aider;
 mod dialogue;
@@ -20,16 +22,16 @@ use self::program::{Output, Program};
 use crate::agent::{Adapter, AgentAttempt, Answer, Answering, told_anew};
 use crate::driver::{Conversation, Started, one_turn, start};
 
-/// A program for one prompt at a time.
+/// The adapter for a program that handles one prompt and exits.
 pub struct OneShot {
     program: Program,
 }
 
-/// Something was said to it in this try.
+/// Marks an attempt in which the program already got a prompt.
 struct Spoken;
 
 impl OneShot {
-    /// This one, or what is wrong about it.
+    /// Checks the description of the program.
     pub fn new(program: Program) -> Result<Self, String> {
         program.check()?;
         Ok(Self { program })
@@ -43,7 +45,7 @@ impl OneShot {
     ) -> Started<OneShotDialogue> {
         let Program { name, output, .. } = &self.program;
         let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
-            .map_err(|why| format!("{name} was not started: {why}"))?;
+            .map_err(|why| format!("cannot start {name}: {why}"))?;
         let program = start(attempt, Ok(launch), name).await?;
         let (name, resumed) = (name.clone(), session.is_some());
         let dialogue = OneShotDialogue::new(name, output.clone(), input, resumed);
@@ -55,7 +57,8 @@ impl OneShot {
         let session = attempt
             .session()
             .filter(|_| !self.program.resume_args.is_empty());
-        // The first words of an attempt are told whole already; later ones only where it remembers the others.
+        // The first prompt of an attempt contains the conversation already. Later prompts need it if the program has
+        // none.
         let say = if again && session.is_none() {
             told_anew(attempt, say)
         } else {
@@ -85,7 +88,8 @@ impl Adapter for OneShot {
             C::FilesystemRead,
             C::FilesystemEdit,
         ];
-        // Aider's model writes edits, and has no tools. Of any other program a person says that it can do the work.
+        // The model of Aider writes edits and has no tools. For other programs, the user vouches for these
+        // capabilities.
         let tools: &[C] = match self.program.output {
             Output::Aider => &[],
             Output::Text | Output::Lines(_) => &[C::NativeToolLoop, C::Shell],
@@ -114,7 +118,7 @@ impl Adapter for OneShot {
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
-            // One that has conversations names them first.
+            // A program with conversations reports the id of its conversation first.
             let names =
                 matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
             if !names {

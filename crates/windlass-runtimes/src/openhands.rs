@@ -1,8 +1,8 @@
-//! OpenHands as a runtime: its agent server runs in the agent's place, and a bridge of ours beside it carries requests
-//! and events over the pipes. Every action waits for our gate; the server runs as long as the try.
+//! OpenHands as a runtime: its agent server runs in the enclosure, and a bridge of Windlass next to it forwards
+//! requests and events over the pipes. Every action waits for the gate. The server runs for the whole attempt.
 //!
-//! In the order of one attempt: `launch` says how it is started and what a conversation begins with, `dialogue` begins and
-//! follows it, `calls` and `ended` say what its words mean.
+//! In the order of one attempt: `launch` assembles the start of the server and of a conversation, `dialogue` starts the
+//! conversation and follows it, `calls` and `ended` interpret its messages.
 
 mod calls;
 mod dialogue;
@@ -19,7 +19,7 @@ use crate::driver::{Conversation, Started, start, stay};
 
 pub use self::options::OpenHandsOptions;
 
-/// The adapter.
+/// The adapter for OpenHands.
 #[derive(Debug)]
 pub struct OpenHands {
     options: OpenHandsOptions,
@@ -27,23 +27,23 @@ pub struct OpenHands {
 }
 
 impl OpenHands {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "openhands";
 
-    /// With these options, where they can be honoured, for a model that speaks so.
+    /// Checks the options. `dialect` is the protocol of the model.
     pub fn new(options: OpenHandsOptions, dialect: Dialect) -> Result<Self, String> {
         options.check()?;
         Ok(Self { options, dialect })
     }
 
-    /// The server that was kept from the turn before, or a new one.
+    /// The server that was kept from the previous turn, or a new process.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<OpenHandsDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
         let options = &self.options;
         let Some(llm) = launch::llm(options, self.dialect, &attempt.model) else {
-            return Err("OpenHands has no sign-in of its own; leave `--auth login` out".to_owned());
+            return Err("OpenHands has no login of its own; remove `--auth login`".to_owned());
         };
         let program = start(attempt, launch::launch(options, attempt), &options.python).await?;
         let root = attempt.job.files.root();

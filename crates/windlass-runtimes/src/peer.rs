@@ -1,5 +1,5 @@
-//! A program in its place that speaks JSON lines: what is to be said waits here until it reads, what it says is given
-//! line by line, and the end of what it complains about is kept. Nothing here knows what the lines mean.
+//! A program in an enclosure that speaks JSON lines. Output to the program is queued until it reads, its own output is
+//! returned line by line, and the end of its standard error is kept. This module does not interpret the lines.
 
 use std::io;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::acp::words::end_of;
 use crate::dialogue::{Framing, Input};
 use crate::lines::{Lines, Tail};
 
-/// The most that may wait for a program that does not read.
+/// Bytes that may wait for a program that does not read.
 const MAX_WAITING: usize = 64 << 20;
-/// Bytes of standard error read at once.
+/// Bytes of standard error that are read at once.
 const PIECE: usize = 8 << 10;
-/// Pieces that are read of a program that will say no more.
+/// Reads of standard error after the program's last output.
 const MAX_PIECES: usize = 64;
-/// How much of standard error a person is shown.
+/// Bytes of standard error in messages to the user.
 const SHOWN: usize = 1_500;
 
-/// A running program. Dropped, it is killed with everything it started.
+/// A running program. Dropping it kills the program with all its descendants.
 pub struct Peer {
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: Vec<u8>,
-    /// Nothing is said behind what waits.
+    /// Stdin is closed after the waiting bytes.
     last: bool,
     lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
@@ -38,7 +38,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A program that was started.
     #[must_use]
     pub fn new(inmate: Inmate) -> Self {
         let Inmate {
@@ -58,8 +57,8 @@ impl Peer {
         }
     }
 
-    /// Says something, as soon as the program reads: it goes out while [`Peer::next`] is waited for. A program that
-    /// never reads is told nothing more.
+    /// Queues a line for the program. It is written while [`Peer::next`] is polled. If too many bytes wait, stdin is
+    /// closed.
     pub fn send(&mut self, value: &Value) {
         if self.stdin.is_none() {
             return;
@@ -71,7 +70,7 @@ impl Peer {
         }
     }
 
-    /// The next line that is JSON; `None` at the end. May be dropped while it waits: nothing is lost.
+    /// The next line that is JSON; `None` at the end. Cancel-safe: dropping the future loses no data.
     pub async fn next(&mut self) -> io::Result<Option<Value>> {
         while let Some(line) = self.line().await? {
             if let Some(value) = self.lines.value(&line) {
@@ -81,8 +80,8 @@ impl Peer {
         Ok(None)
     }
 
-    /// What the program says next, read so; `None` at the end of a program that speaks JSON. It only writes while more
-    /// than `max_unread` bytes wait for the program, or without `listen`. May be dropped while it waits: nothing is lost.
+    /// The next output of the program; `None` at the end of a program that speaks JSON. Reads nothing while more than
+    /// `max_unread` bytes wait for the program, or without `listen`. Cancel-safe.
     pub(crate) async fn hear(
         &mut self,
         framing: Framing,
@@ -97,7 +96,7 @@ impl Peer {
             Framing::Text => match self.line().await {
                 Ok(Some(line)) => Some(Input::Text(line)),
                 Ok(None) | Err(_) => {
-                    // A program may close its output before it is done; it is waited for, however long that takes.
+                    // A program may close its output before it is done, so this waits for its exit without a timeout.
                     self.hang_up();
                     let end = self.wait(Box::pin(std::future::pending())).await?;
                     Some(Input::Ended(end, self.complaint()))
@@ -106,20 +105,20 @@ impl Peer {
         }
     }
 
-    /// Says these words and then the end of the input, as soon as the program reads.
+    /// Queues this text, and closes stdin after it.
     pub fn say_last(&mut self, text: &str) {
         self.waiting.extend_from_slice(text.as_bytes());
         self.last = true;
     }
 
-    /// The next line as it is, whatever it is; `None` at the end. May be dropped while it waits: nothing is lost.
+    /// The next line in any format; `None` at the end. Cancel-safe.
     pub async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if self.last && self.waiting.is_empty() {
                 self.hang_up();
             }
             match self.step(true).await {
-                // It does not listen any more. What it still says is read to the end.
+                // The program no longer reads its stdin. Its remaining output is still read.
                 Step::Wrote(Err(_)) => self.hang_up(),
                 Step::Line(line) => return line,
                 Step::Wrote(Ok(())) | Step::Complained => {}
@@ -127,28 +126,28 @@ impl Peer {
         }
     }
 
-    /// Asks the program and everything it started to end.
+    /// Sends a termination signal to the program and all its descendants.
     pub fn terminate(&self) {
         self.life.terminate();
     }
 
-    /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
+    /// Writes a part of the waiting bytes without reading output. Never completes if nothing waits. Cancel-safe.
     pub async fn write_on(&mut self) {
         if let Step::Wrote(Err(_)) = self.step(false).await {
             self.hang_up();
         }
     }
 
-    /// Lines that could not be read: too long ones, and such that are no JSON.
+    /// Lines that were too long or not JSON.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.lines.too_long.saturating_add(self.lines.not_json)
     }
 
-    /// Reads what it complained about and nothing has read yet, without waiting for more.
+    /// Reads the available standard error without waiting for more.
     pub(crate) async fn hear_complaint(&mut self) {
         for _ in 0..MAX_PIECES {
-            // Lets the reactor see what is in the pipe.
+            // The yield lets the reactor notice data in the pipe.
             tokio::task::yield_now().await;
             if complain(&mut self.stderr, &mut self.tail)
                 .now_or_never()
@@ -159,22 +158,22 @@ impl Peer {
         }
     }
 
-    /// Whether all that was said to it is written.
+    /// Whether all queued bytes are written.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The end of what it complained about.
+    /// The end of standard error.
     #[must_use]
     pub fn complaint(&self) -> String {
         end_of(&self.tail.text(), SHOWN).to_owned()
     }
 
-    /// Tells the program by the end of its input that nothing more comes, and waits for its end for so long.
+    /// Closes stdin and waits for the exit of the program, at most for `grace`.
     pub async fn end(&mut self, clock: &dyn Clock, grace: Duration) -> Option<ProcessEnd> {
         let mut time = clock.sleep(grace);
-        // What is still to be said goes out first; answers must not be lost.
+        // Queued answers must not be lost, so they are written first.
         while self.stdin.is_some() && !self.waiting.is_empty() {
             tokio::select! {
                 biased;
@@ -186,7 +185,7 @@ impl Peer {
         self.wait(time).await?.ok()
     }
 
-    /// Waits for its end until the time is over, and reads what it still says.
+    /// Waits for the exit of the program until `time` completes, and reads its remaining output.
     async fn wait(
         &mut self,
         mut time: BoxFuture<'_, ()>,
@@ -209,7 +208,7 @@ impl Peer {
                 () = complain(stderr, tail) => {}
             }
         };
-        // Its last complaint is often why it ended, and may still be in the pipe.
+        // The last standard error output often explains the exit, and may still be in the pipe.
         while stderr.is_some() {
             tokio::select! {
                 biased;
@@ -220,7 +219,7 @@ impl Peer {
         Some(end)
     }
 
-    /// How it ended, for a person, after it said the last.
+    /// Ends the program and describes its exit for the user.
     pub async fn ended_in_words(&mut self, clock: &dyn Clock, grace: Duration) -> String {
         let end = self.end(clock, grace).await;
         let end = end.map_or_else(
@@ -231,11 +230,11 @@ impl Peer {
         if said.is_empty() {
             end
         } else {
-            format!("{end}; the last on its standard error: {said}")
+            format!("{end}; end of its standard error: {said}")
         }
     }
 
-    /// Writes a piece, or passes over a line; whether it may go on.
+    /// Writes a part of the queue, or ignores a line. Returns false at the end of the output.
     async fn next_or_written(&mut self) -> io::Result<bool> {
         match self.step(true).await {
             Step::Wrote(wrote) => wrote.map(|()| true),
@@ -244,8 +243,8 @@ impl Peer {
         }
     }
 
-    /// What is possible first: to write a piece, to read a line (with `listen`) or a complaint. May be dropped while it
-    /// waits.
+    /// The first possible operation: write a part of the queue, read a line (with `listen`), or read standard error.
+    /// Cancel-safe.
     async fn step(&mut self, listen: bool) -> Step {
         let Self {
             stdin,
@@ -269,14 +268,14 @@ impl Peer {
     }
 }
 
-/// What a program took or said.
+/// A completed operation of [`Peer::step`].
 enum Step {
     Wrote(io::Result<()>),
     Line(io::Result<Option<Vec<u8>>>),
     Complained,
 }
 
-/// Writes what the program takes. Never ends when there is nothing to write.
+/// Writes as many bytes as the program accepts. Never completes if there is nothing to write.
 async fn write_some(
     to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: &mut Vec<u8>,
@@ -298,7 +297,7 @@ async fn write_some(
     }
 }
 
-/// Reads a piece of standard error. Never ends when there is no more.
+/// Reads a piece of standard error. Never completes after its end.
 async fn complain(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut Tail) {
     let mut piece = [0; PIECE];
     match from {

@@ -1,17 +1,16 @@
-//! How much an agent may say in one turn: its messages are kept, so somebody has to end them.
+//! Limits for the output of an agent in one turn. Its messages are kept in memory.
 
 use windlass_core::message::Part;
 
-/// Messages of one turn.
 const MAX_MESSAGES: u64 = 20_000;
-/// Bytes of them.
+/// Bytes of all messages of one turn.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Parts of one message, and bytes of them, that wait for the others.
+/// Limits for an incomplete message: its parts, and their bytes.
 const MAX_PARTS: usize = 64;
 const MAX_WAITING: usize = 1 << 20;
 
-/// How much a part is.
+/// Bytes of a part.
 pub(crate) fn weigh(part: &Part) -> usize {
     match part {
         Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
@@ -21,12 +20,12 @@ pub(crate) fn weigh(part: &Part) -> usize {
     }
 }
 
-/// Whether parts that wait for others are said now: nobody has to end a message.
+/// Whether the collected parts must be logged now, because an agent may never complete a message.
 pub(crate) fn waits_no_more(parts: &[Part]) -> bool {
     parts.len() >= MAX_PARTS || parts.iter().map(weigh).sum::<usize>() >= MAX_WAITING
 }
 
-/// Counts what was said.
+/// Counts the messages of a turn and their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) messages: u64,
@@ -34,19 +33,18 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// One more message.
     pub(crate) fn add(&mut self, parts: &[Part]) {
         self.messages += 1;
         self.bytes = self.bytes.saturating_add(parts.iter().map(weigh).sum());
     }
 
-    /// Why it has to end, when it has.
+    /// The error text, once a limit is exceeded.
     pub(crate) fn too_much(&self) -> Option<String> {
         let over = self.messages > MAX_MESSAGES || self.bytes > MAX_BYTES;
         let mib = MAX_BYTES >> 20;
         over.then(|| {
             format!(
-                "it said more than {MAX_MESSAGES} messages or {mib} MiB in one turn, and was ended"
+                "the agent produced more than {MAX_MESSAGES} messages or {mib} MiB in one turn and was stopped"
             )
         })
     }

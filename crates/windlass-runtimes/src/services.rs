@@ -1,5 +1,6 @@
-//! Requests that an agent has its client serve: files of the workspace read and written, commands run in terminals. Each is
-//! judged as the same call of ours would be, unless it is the very thing that was just allowed, and everything has a bound.
+//! Requests that an agent sends to its client: to read and write files of the workspace, and to run commands in
+//! terminals. The gate judges each request like the same Windlass call, unless the request belongs to a call that was
+//! just allowed. All sizes are limited.
 
 mod terminals;
 
@@ -20,19 +21,19 @@ use crate::acp::words::clip;
 use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
-/// The longest file that is read for the agent. Written as JSON it may be six times as long.
+/// Bytes of the longest file that is read for the agent. Its JSON form may be six times as long.
 const MAX_READ: u64 = 4 << 20;
-/// The longest file that is written for it.
+/// Bytes of the longest file that is written for the agent.
 const MAX_WRITTEN: usize = 10 << 20;
-/// Leave that was given and not used yet.
+/// Grants that were not used yet.
 const MAX_GRANTS: usize = 64;
-/// Characters of a file's text that the log has of a call.
+/// Characters of a file's content in the log of a call.
 const MAX_LOGGED: usize = 16 << 10;
 
-/// The answer to a request of the agent.
+/// The reply to a request of the agent.
 pub(crate) type Reply = Result<Value, RpcError>;
 
-/// Why a request was not served: the agent is told, or the attempt ends.
+/// The reason why a request was not served: the agent gets an error, or the attempt ends.
 enum Unserved {
     Told(RpcError),
     Ended(RuntimeError),
@@ -50,7 +51,7 @@ impl From<RuntimeError> for Unserved {
     }
 }
 
-/// One request for a file or a terminal, with all that serves it.
+/// One request for a file or a terminal, with its context.
 #[derive(Clone, Copy)]
 struct Service<'a> {
     attempt: &'a AgentAttempt<'a>,
@@ -61,18 +62,16 @@ struct Service<'a> {
 #[derive(Default)]
 pub(crate) struct ClientServices {
     grants: Mutex<Vec<(CallId, Grant)>>,
-    /// Commands that run for it.
     terminals: Terminals,
 }
 
-/// Something that a call was allowed, so that it is not asked about again when the agent has us do it.
+/// A permission that belongs to an allowed call. The gate does not ask again when the agent lets the client execute it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Grant {
-    /// This file may get this text; any text where none was shown.
+    /// The file may get this text; any text if the question showed none.
     Write {
-        /// The path, as the agent names it.
+        /// The path, as the agent writes it.
         path: String,
-        /// The text.
         text: Option<String>,
     },
     /// This command may run.
@@ -80,7 +79,7 @@ pub enum Grant {
 }
 
 impl ClientServices {
-    /// Remembers what a call was allowed. A path that leads out of the workspace is not.
+    /// Stores the grants of a call. Paths outside of the workspace are ignored.
     pub(crate) fn grant(&self, call: &CallId, grants: Vec<Grant>, files: &dyn Files) {
         let resolved = grants.into_iter().filter_map(|grant| match grant {
             Grant::Write { path, text } => {
@@ -96,18 +95,18 @@ impl ClientServices {
         all.drain(..over);
     }
 
-    /// Forgets what a call was allowed that is over.
+    /// Removes the grants of a call that has ended.
     pub(crate) fn revoke(&self, call: &CallId) {
         self.grants.lock().retain(|(of, _)| of != call);
     }
 
-    /// A turn is over: nothing is allowed any more, and all commands end.
+    /// At the end of a turn: removes all grants and stops all commands.
     pub(crate) async fn close(&self, processes: &dyn Processes) {
         self.grants.lock().clear();
         self.terminals.stop_all(processes).await;
     }
 
-    /// The end of what a terminal said, also when it was released.
+    /// The end of a terminal's output, also after its release.
     pub(crate) fn terminal_text(&self, id: &str) -> Option<String> {
         self.terminals.said(id)
     }
@@ -139,7 +138,7 @@ impl ClientServices {
         }
     }
 
-    /// Whether a file may get this text because of a call that is under way; once.
+    /// Whether a grant allows this text for this file. Uses the grant up.
     fn may_write(&self, path: &str, text: &str) -> bool {
         self.use_up(|what| match what {
             Grant::Write {
@@ -150,7 +149,7 @@ impl ClientServices {
         })
     }
 
-    /// Whether this command may run because of a call that is under way; once.
+    /// Whether a grant allows this command. Uses the grant up.
     fn may_run(&self, line: &str) -> bool {
         self.use_up(|what| matches!(what, Grant::Run(of) if of == line))
     }
@@ -163,7 +162,7 @@ impl ClientServices {
 }
 
 impl Service<'_> {
-    /// Has something judged that the agent wants from us, as a call of its own in the log.
+    /// Logs a request of the agent as a call, and has it judged.
     async fn judge(
         self,
         method: &str,
@@ -189,7 +188,7 @@ impl Service<'_> {
         }
     }
 
-    /// Logs what came of it.
+    /// Logs the result of a request.
     async fn report(
         self,
         call: &ToolCall,
@@ -202,7 +201,7 @@ impl Service<'_> {
         self.attempt.reported_result(result).await
     }
 
-    /// `fs/read_text_file`.
+    /// Serves `fs/read_text_file`.
     async fn read(self, params: Value) -> Result<Value, Unserved> {
         let request: ReadTextFileRequest = fits(params)?;
         let path = self.inside(&request.path)?;
@@ -225,13 +224,13 @@ impl Service<'_> {
         Ok(json!({ "content": text? }))
     }
 
-    /// `fs/write_text_file`.
+    /// Serves `fs/write_text_file`.
     async fn write(self, params: Value) -> Result<Value, Unserved> {
         let request: WriteTextFileRequest = fits(params)?;
         let (bytes, text) = (request.content.len(), request.content);
         if bytes > MAX_WRITTEN {
             let why =
-                format!("{bytes} bytes are too many for one file here; {MAX_WRITTEN} are the most");
+                format!("the file has {bytes} bytes; the maximum for one file is {MAX_WRITTEN}");
             return Err(RpcError::new(RpcError::FAILED, why).into());
         }
         let path = self.inside(&request.path)?;
@@ -253,7 +252,7 @@ impl Service<'_> {
         Ok(json!({}))
     }
 
-    /// Where a path of the agent leads in the workspace.
+    /// Resolves a path of the agent in the workspace.
     fn inside(self, path: &Path) -> Result<String, RpcError> {
         let to = self.attempt.job.files.resolve(&path.to_string_lossy());
         let to = to.map_err(file_error)?;
@@ -262,12 +261,12 @@ impl Service<'_> {
         }
         Err(RpcError::new(
             RpcError::FAILED,
-            "the path leads out of the workspace; only files inside it are served",
+            "the path is outside of the workspace; only files inside it can be read and written",
         ))
     }
 }
 
-/// What was sent, as the method has it.
+/// Parses the parameters of a method.
 fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params)
         .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
@@ -282,7 +281,7 @@ fn file_error(err: FileError) -> RpcError {
     RpcError::new(code, err.message)
 }
 
-/// Large files take a while, and nothing else must wait for them.
+/// Runs blocking work on another thread, because a large file must not delay the event loop.
 async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RuntimeError> {
@@ -305,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_counted_from_one() {
+    fn line_numbers_start_at_one() {
         let check =
             |line, limit, lines: &str| assert_eq!(some_lines("a\nb\nc", line, limit), lines);
         check(None, None, "a\nb\nc");

@@ -1,6 +1,6 @@
-//! Agent SDKs of Python as runtimes: the OpenAI Agents SDK and Google's ADK, each in a small program of ours (`python/`)
-//! that speaks JSON lines. All their tools are ours, run by the engine like calls of the built-in agent; they remember
-//! nothing by themselves, so that the log is their memory.
+//! Python agent SDKs as runtimes: the OpenAI Agents SDK and Google's ADK, each hosted by a small Python program of
+//! Windlass (`python/`) that speaks JSON lines. They only have Windlass tools, which the engine runs like the calls of
+//! the built-in agent. They store no conversation, so that the log is their memory.
 
 mod dialogue;
 mod ended;
@@ -18,7 +18,7 @@ use crate::given::or_usual;
 
 pub use self::options::{Helper, Sdk, SidecarOptions};
 
-/// The adapter.
+/// The adapter for a Python SDK in a sidecar.
 #[derive(Debug)]
 pub struct Sidecar {
     sdk: Sdk,
@@ -27,14 +27,14 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// This SDK with these options, where they can be honoured. `wire` says in which words its model is asked.
+    /// Checks the options. `wire` is the protocol of the model.
     pub fn new(sdk: Sdk, wire: Dialect, mut options: SidecarOptions) -> Result<Self, String> {
         options.program = or_usual(options.program, "python3");
         options.check(sdk, wire)?;
         Ok(Self { sdk, wire, options })
     }
 
-    /// The program that was kept from the turn before, or a new one.
+    /// The process that was kept from the previous turn, or a new one.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<SidecarDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);

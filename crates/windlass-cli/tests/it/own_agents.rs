@@ -178,12 +178,12 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     check_refused(
         &[cli, sh, ("runtimes.own.fields.text", "a..b")],
         "own",
-        "is no place in a line",
+        "is not a valid position in a line",
     );
     check_refused(
         &[cli, sh, ("runtimes.own.output", "jsonl")],
         "own",
-        "where its words stand",
+        "the position of the text",
     );
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
     check_refused(&[sh], "own", "no runtime `own` that has options");

@@ -1,5 +1,5 @@
-//! One call of the agent as it tells it, piece by piece, and what of ours it amounts to. Kind, title, paths and input are
-//! the agent's own words: whatever in them would be worse than the kind it names is judged, too.
+//! One call of the agent, collected from its updates, and the equivalent Windlass calls. Kind, title, paths and input
+//! are claims of the agent: anything in them that would be worse than the stated kind is judged, too.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,72 +17,66 @@ use super::words::{clean, clip, shell_line};
 use crate::json;
 use crate::likeness::Likeness;
 
-/// Bytes of a call's input that are kept, and of each new text of a file.
+/// Bytes of a call's input that are kept, and of each new content of a file.
 const MAX_KEPT: usize = 256 << 10;
-/// Bytes of all new texts of files together.
+/// Bytes of all new contents of files together.
 const MAX_TEXTS: usize = 1 << 20;
-/// Fields, paths and new texts that are kept of a call.
+/// Fields, paths and new contents that are kept of a call.
 const MAX_PATHS: usize = 64;
-/// Bytes of a path, or of the name of a field; a longer one is none.
+/// Bytes of a path, or of a field name. Longer ones are ignored.
 const MAX_NAME: usize = 4 << 10;
-/// Characters of what came of it.
+/// Bytes of the result of a call.
 const MAX_RESULT: usize = 64 << 10;
-/// Characters of each file's new text that the log has of a call.
+/// Characters of each new content of a file in the log of a call.
 const MAX_SHOWN: usize = 16 << 10;
-/// Characters of a title.
 const MAX_TITLE: usize = 300;
 
-/// How agents call the place that they change in a file, and what stands there afterwards.
+/// Names that agents use for the text that an edit replaces, and for its replacement.
 const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
 const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
 
-/// How agents call the whole new text of a file.
+/// Names that agents use for the new content of a file.
 const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
 
-/// What is known of one call.
+/// The state of one call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
-    /// As it is in the log.
+    /// The id of the call in the log.
     pub id: CallId,
-    /// The tool, as far as the agent names it.
+    /// The name of the tool, if the agent reports it.
     pub name: Option<String>,
-    /// What it shows people.
+    /// The title for users, shortened.
     pub title: String,
-    /// The same to its last letter: some agents have the command nowhere else. `None` when it is too long to be judged.
+    /// The complete title: some agents put the command only there. `None` if it is too long to be judged.
     whole_title: Option<String>,
-    /// What kind of call it says it is.
+    /// The kind that the agent states.
     pub kind: ToolKind,
-    /// How far it is.
     pub status: ToolCallStatus,
-    /// What it was called with.
     pub input: Map<String, Value>,
     input_bytes: usize,
-    /// Files it names.
     pub paths: Vec<String>,
-    /// What files are to become, where it says so.
+    /// The new contents of files, if the agent shows them.
     pub diffs: Vec<(String, Option<String>)>,
-    /// Files that are to go, where it says so.
+    /// The files that the call deletes, if the agent shows them.
     deleted: Vec<String>,
-    /// What came of it, in words.
+    /// The text of the result.
     pub text: String,
-    /// What came of it beside that.
+    /// The raw output, which is used if there is no text.
     pub output: Option<String>,
-    /// Whether it is in the log.
     pub announced: bool,
-    /// Whether we were asked about it.
+    /// Whether the agent asked about the call.
     pub asked: bool,
-    /// Whether it was decided.
+    /// Whether the call was decided.
     pub judged: bool,
-    /// Whether the log says that it runs.
+    /// Whether the log says that the call runs.
     pub begun: bool,
-    /// Whether the agent ran it without asking.
+    /// Whether the agent ran the call without asking.
     pub unasked: bool,
-    /// It works in a terminal of ours.
+    /// The id of the client's terminal in which the call runs.
     pub terminal: Option<String>,
 }
 
 impl Told {
-    /// Nothing but an id.
     pub(super) fn new(id: CallId) -> Self {
         Self {
             id,
@@ -90,7 +84,7 @@ impl Told {
         }
     }
 
-    /// The same under another id, of which the log knows nothing yet.
+    /// A copy under another id, which is not logged yet.
     pub(super) fn again(self, id: CallId) -> Self {
         Self {
             id,
@@ -102,7 +96,7 @@ impl Told {
         }
     }
 
-    /// Takes in what the agent says of it now. Where that is not what it does, the names of tools may tell.
+    /// Merges an update of the agent. If the agent states no kind, the names of tools determine it.
     pub(super) fn take(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
         let ToolCallUpdate { fields, meta, .. } = update;
         let ToolCallUpdateFields {
@@ -120,7 +114,8 @@ impl Told {
             self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
-            // The first title of a call is often the tool's name, and what it does comes later. A file is none.
+            // The first title of a call is often the name of the tool, and a description follows later. A file name is
+            // not the name of a tool.
             let is_file = || {
                 locations
                     .iter()
@@ -193,7 +188,7 @@ impl Told {
                 self.path(path);
             }
         }
-        // Later words replace earlier ones, and what is not said again stays.
+        // New fields replace earlier ones, and other fields stay.
         for (name, value) in fields.into_iter().take(MAX_PATHS) {
             let before = self.input.get(&name).map(size);
             if name.len() > MAX_NAME || (before.is_none() && self.input.len() >= MAX_PATHS) {
@@ -204,7 +199,7 @@ impl Told {
             let value = if others + bytes <= MAX_KEPT {
                 value
             } else {
-                json!(format!("[{bytes} bytes, left out]"))
+                json!(format!("[{bytes} bytes omitted]"))
             };
             self.input_bytes = others + size(&value);
             self.input.insert(name, value);
@@ -222,7 +217,7 @@ impl Told {
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
                     self.diffs.retain(|(known, _)| *known != path);
-                    // The protocol has no word for a file that goes; one agent has its own.
+                    // The protocol cannot express that a file is deleted. One agent uses metadata for it.
                     if diff
                         .meta
                         .as_ref()
@@ -251,19 +246,19 @@ impl Told {
                 _ => {}
             }
         }
-        // Content is always the whole of it so far.
+        // Each update contains the complete content so far.
         if !text.is_empty() {
             self.text = text;
         }
     }
 
-    /// Whether there is something that only a call that runs can have. A terminal is none: one agent names it, and asks.
+    /// Whether the update contains results that only a running call can have. A terminal is no proof: one agent reports
+    /// it and then asks.
     pub(super) fn shows_work(&self) -> bool {
         self.status == ToolCallStatus::InProgress
             && (!self.text.is_empty() || self.output.is_some())
     }
 
-    /// Whether it is over.
     pub(super) fn is_over(&self) -> bool {
         matches!(
             self.status,
@@ -271,7 +266,7 @@ impl Told {
         )
     }
 
-    /// For the log, in the agent's words.
+    /// The call for the log, with the agent's own fields.
     pub(super) fn call(&self) -> ToolCall {
         let name = self.name.clone().unwrap_or_else(|| json::word(self.kind));
         let mut args = self.input.clone();
@@ -280,7 +275,7 @@ impl Told {
             if !self.paths.is_empty() {
                 args.insert("paths".to_owned(), json!(self.paths));
             }
-            // A yes to this text is none to another.
+            // The changes are part of the call, because the approval of one text is no approval of another.
             let change = |(path, text): &(String, Option<String>)| json!({ "path": path, "text": clip(text.as_deref().unwrap_or_default(), MAX_SHOWN) });
             if !self.deleted.is_empty() {
                 args.insert("deletes".to_owned(), json!(self.deleted));
@@ -300,7 +295,7 @@ impl Told {
         }
     }
 
-    /// What it did, as it says.
+    /// The result, as the agent reports it.
     pub(super) fn result(&self) -> String {
         if self.text.is_empty() {
             self.output.clone().unwrap_or_default()
@@ -309,7 +304,7 @@ impl Told {
         }
     }
 
-    /// The worst it can do, by its kind alone.
+    /// The worst effect, by the kind alone.
     pub(super) fn effect(&self) -> Effect {
         match self.kind {
             ToolKind::Read | ToolKind::Search | ToolKind::Think => Effect::Read,
@@ -319,7 +314,7 @@ impl Told {
         }
     }
 
-    /// The command it would run, where it names one.
+    /// The command that the call would run, if there is one.
     pub(super) fn command(&self) -> Option<String> {
         let named = ["command", "cmd", "script"]
             .iter()
@@ -334,7 +329,7 @@ impl Told {
         }
     }
 
-    /// What of ours it amounts to, in a workspace that is there.
+    /// The equivalent Windlass calls, in the workspace `root`.
     pub(super) fn likeness(&self, root: &Path) -> Likeness {
         let mut like = Vec::new();
         if let Some(command) = self.command() {
@@ -342,7 +337,7 @@ impl Told {
         }
         for (path, new) in &self.diffs {
             let content = new.as_deref().unwrap_or_default();
-            // Some show the place that changes, and not the file.
+            // Some agents show only the changed part of the file.
             let place =
                 self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
             let write = || Like::new("write_file", json!({ "path": path, "content": content }));
@@ -374,7 +369,7 @@ impl Told {
             ToolKind::Search => like.push(self.like_search()),
             _ => {}
         }
-        // Something that only looks, but nobody knows at what, may be anything.
+        // A read without a known target may be anything.
         let blind = like.is_empty() && self.kind == ToolKind::Read;
         let writes = !self.diffs.is_empty() || !self.deleted.is_empty() || self.names_new_text();
         if self.command().is_some() {
@@ -387,7 +382,7 @@ impl Told {
         }
     }
 
-    /// Whether it names a file and what the file is to hold, whatever kind it says it is.
+    /// Whether the call names a file and its new content, independent of the stated kind.
     fn names_new_text(&self) -> bool {
         !self.paths.is_empty() && (self.text_of(CONTENT).is_some() || self.text_of(NEW).is_some())
     }
@@ -447,18 +442,18 @@ impl Told {
     }
 }
 
-/// What a block says; what are no words is named.
+/// The text of a content block, or a placeholder for other content.
 pub(super) fn words_of(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => clean(&text.text).into_owned(),
         ContentBlock::ResourceLink(link) => format!("[{}]", clean(&link.uri)),
-        ContentBlock::Image(_) => "[picture]".to_owned(),
-        ContentBlock::Audio(_) => "[sound]".to_owned(),
+        ContentBlock::Image(_) => "[image]".to_owned(),
+        ContentBlock::Audio(_) => "[audio]".to_owned(),
         _ => "[resource]".to_owned(),
     }
 }
 
-/// The tool's name where an agent puts it beside the protocol.
+/// The name of the tool in the metadata, where some agents put it.
 fn name_in(meta: &Meta) -> Option<String> {
     let at = |path: &[&str]| {
         let mut value = meta.get(path[0])?;
@@ -472,14 +467,14 @@ fn name_in(meta: &Meta) -> Option<String> {
         .or_else(|| at(&["goose", "toolCall", "toolName"]))
 }
 
-/// The text where it is a name and no sentence.
+/// The text, if it is a name and not a sentence.
 fn word(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/'))
         .then(|| text.to_owned())
 }
 
-/// A command as a line, however it is written.
+/// A command as a line, from a string or a list of arguments.
 fn line_in(named: &Value) -> Option<String> {
     match named {
         Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
@@ -491,7 +486,7 @@ fn line_in(named: &Value) -> Option<String> {
     }
 }
 
-/// How long a value is, about.
+/// The approximate size of a value.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -500,7 +495,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// What came of a call, from where agents put it.
+/// The output of a call, from the fields that agents use.
 fn output_in(output: &Value) -> String {
     let named = output
         .get("output")
@@ -513,7 +508,7 @@ fn output_in(output: &Value) -> String {
     clip(&text, MAX_RESULT).into_owned()
 }
 
-/// Adds a path once, while there are not too many.
+/// Adds a path once, up to the limit.
 fn remember(paths: &mut Vec<String>, path: &str) {
     let known = paths.iter().any(|known| known == path);
     if paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !known {
@@ -536,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_judged_by_what_it_names_and_not_by_its_kind_alone() {
+    fn a_call_is_judged_by_its_fields_and_not_by_its_kind_alone() {
         let write = json!({ "path": "/etc/passwd", "content": "x" });
         for kind in [ToolKind::Think, ToolKind::Read, ToolKind::Search] {
             check(kind, write.clone(), &["write_file"], Effect::Write);

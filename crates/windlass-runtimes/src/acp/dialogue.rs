@@ -1,6 +1,6 @@
-//! The Agent Client Protocol, version 1, as its client: a conversation is set up step by step, then each prompt is one
-//! request that stays open for the whole turn. Calls are judged when the agent asks for permission, files and terminals are
-//! served, and everything it tells becomes the transcript.
+//! The client side of the Agent Client Protocol, version 1. The conversation is set up step by step; then each prompt
+//! is one request that stays open for the whole turn. The gate judges a call when the agent asks for permission, the
+//! driver serves files and terminals, and the transcript collects the agent's messages.
 
 mod opening;
 
@@ -32,43 +32,38 @@ use crate::likeness::{Likeness, unlike};
 use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
 use crate::services::{Grant, Reply};
 
-/// How long an agent may take for each step before its first turn.
+/// Timeout for each request before the first turn.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The error by which an agent says that it wants to be signed in.
+/// The error code with which an agent requests a login.
 const NOT_SIGNED_IN: i64 = -32000;
-/// Requests of the agent that are under way at a time; behind that it is not read from.
+/// Requests of the agent that are processed concurrently. Above this number the driver stops reading from the agent.
 const MAX_WORK: usize = 32;
 
-/// What was offered to the agent.
+/// The services that the client offers to the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Serves {
-    /// Files.
     pub fs: bool,
-    /// Commands.
     pub terminal: bool,
 }
 
-/// What a conversation over ACP is made from.
+/// The parameters of a conversation over ACP.
 pub(super) struct AcpSetup {
     pub(super) name: String,
     pub(super) options: AcpOptions,
     pub(super) profile: Profile,
     pub(super) serves: Serves,
-    /// Its model, and whether its start tells it that.
+    /// The agent's model, and whether its command or environment names it.
     pub(super) model: Option<String>,
     pub(super) names_model: bool,
-    /// Whether its model is asked through the meter.
+    /// Whether the model requests pass through the meter.
     pub(super) metered: bool,
-    /// Kinds of its tools, by their names.
     pub(super) kinds: Arc<HashMap<String, ToolKind>>,
-    /// Where the workspace is.
     pub(super) root: PathBuf,
     pub(super) meta: Option<Meta>,
-    /// The conversation to resume.
     pub(super) resume: Option<String>,
 }
 
-/// The request of ours that is open.
+/// The open request to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Initialize,
@@ -76,7 +71,7 @@ enum Step {
     List,
     Resume,
     New,
-    /// The setting of this number of the options.
+    /// The setting with this index in the options.
     Config(usize),
     Model,
     Mode,
@@ -92,20 +87,20 @@ pub(super) struct AcpDialogue {
     asked: (u64, &'static str),
     open: bool,
     hello: Option<InitializeResponse>,
-    /// The agent's name of the conversation, what it told of its modes and models, and its settings.
+    /// The agent's id of the conversation, its response with modes and models, and its settings.
     session: String,
     told: Value,
     settings: Vec<SessionConfigOption>,
-    /// The conversation to resume is not known to it.
+    /// The agent does not have the conversation that it was to resume.
     forgot: bool,
     prompt: String,
-    /// The prompt with what was said before, for an agent that forgot it.
+    /// The prompt with a digest of the conversation, for an agent that has lost it.
     pub(super) retold: String,
     warnings: Vec<(&'static str, String)>,
     transcript: Transcript,
-    /// What the agent calls itself.
+    /// The name that the agent reports.
     agent: String,
-    /// What the session had cost by its own words when it was last asked.
+    /// Micro-USD that the agent had reported for the session at the end of the last turn.
     cost_told: u64,
     told_last_call: bool,
     cancelled: bool,
@@ -152,7 +147,7 @@ impl AcpDialogue {
         out.send(self.frames.answer(id, reply));
     }
 
-    /// There is no conversation, and why.
+    /// Ends the turn without an answer of the agent.
     fn over(&mut self, end: End, out: &mut Outputs) {
         if !self.open {
             out.push(Output::Began(None));
@@ -161,7 +156,7 @@ impl AcpDialogue {
         out.end(Ended::with(text, end));
     }
 
-    /// Says the prompt. A turn begins.
+    /// Sends the prompt, which starts a turn.
     fn say(&mut self, out: &mut Outputs) {
         for (code, text) in std::mem::take(&mut self.warnings) {
             out.push(Output::Warn(code, text));
@@ -176,7 +171,7 @@ impl AcpDialogue {
         self.ask(Step::Prompt, "session/prompt", &params, out);
     }
 
-    /// The turn is over, as the agent says.
+    /// Handles the response to the prompt, which ends the turn.
     fn prompted(&mut self, result: Reply, out: &mut Outputs) {
         let text = self.transcript.end(out);
         let end = match result {
@@ -189,18 +184,18 @@ impl AcpDialogue {
         out.end(Ended::with(text, end));
     }
 
-    /// Notes what the agent says the turn took.
+    /// Reports the usage of the turn.
     fn count(&mut self, answer: &Value, out: &mut Outputs) {
         let mut usage = usage::of_turn(answer).unwrap_or_default();
         let means = self.setup.options.turn_usage;
         let means = means.unwrap_or_else(|| self.setup.profile.turn_usage(&self.agent));
         if means == TurnUsage::LastCall {
             if self.setup.metered {
-                // Compared with what went through the meter it would only be wrong.
+                // The meter counted all calls, so that a comparison would be wrong.
                 usage = Usage::default();
             } else if !std::mem::replace(&mut self.told_last_call, true) {
                 let text = format!(
-                    "{} tells only the tokens of the last model call of each turn",
+                    "{} reports only the tokens of the last model call of each turn",
                     self.setup.name
                 );
                 out.push(Output::Warn("usage_incomplete", text));
@@ -219,7 +214,7 @@ impl AcpDialogue {
     }
 
     fn notice(&mut self, method: &str, mut params: Value, out: &mut Outputs) {
-        // Whatever is not named as the protocol names it is the agent's own.
+        // Other methods that do not look like those of the protocol are extensions of the agent.
         if method != "session/update" {
             if method.starts_with("session/") || !method.contains(['/', '_', '$']) {
                 out.push(Output::Unknown);
@@ -248,18 +243,18 @@ impl AcpDialogue {
         };
         let wrong = |code, why: &str| Err(RpcError::new(code, why));
         if !served {
-            let why = format!("there is no method `{}` here", clip(&method, 200));
+            let why = format!("the method `{}` is not supported", clip(&method, 200));
             return self.reply(&id, &wrong(RpcError::NO_METHOD, &why), out);
         }
         if self.cancelled || self.step != Step::Prompt {
             return self.reply(&id, &called_off(permission), out);
         }
         if params["sessionId"].as_str() != Some(self.session.as_str()) {
-            let why = "this is not the session that works here";
+            let why = "the session id is not the current one";
             return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
         }
         if !permission {
-            // What was said before it is before it in the log.
+            // Earlier messages must precede the request in the log.
             self.transcript.flush(out);
             let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
             return out.push(Output::Serve {
@@ -276,7 +271,7 @@ impl AcpDialogue {
         };
         let call = &request.tool_call.tool_call_id.0;
         if self.transcript.is_being_judged(call) {
-            let why = "this call is being decided about already";
+            let why = "a decision about this call is already pending";
             return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
         }
         let told = self.transcript.asked(out, request.tool_call);
@@ -288,7 +283,7 @@ impl AcpDialogue {
         });
     }
 
-    /// Passes on what was decided about a call.
+    /// Sends the verdict about a call to the agent.
     fn judged(&mut self, mut ticket: Ticket, verdict: &Admitted, out: &mut Outputs) {
         let options: Vec<PermissionOption> =
             serde_json::from_value(ticket.data["options"].take()).unwrap_or_default();
@@ -296,7 +291,7 @@ impl AcpDialogue {
         let admitted = matches!(verdict, Admitted::Yes { .. });
         let (reply, allows) = permission::outcome(&options, admitted);
         self.transcript.judged(&call, admitted);
-        // An agent that offers no way to say yes is not told yes.
+        // Without an option that allows the call, the agent receives no permission, and so no grant.
         if let Some(told) = self.transcript.open_call(&call).filter(|_| allows) {
             out.push(Output::Grant(call, grants(told, &self.setup.root)));
         }
@@ -325,7 +320,7 @@ impl Dialogue for AcpDialogue {
                     id: Some(id),
                     result,
                 } if id == self.asked.0 => self.answered(result, out),
-                // An answer to nothing, or a second one.
+                // A response without a request, or a second one.
                 Heard::Response { .. } | Heard::Odd => out.push(Output::Unknown),
                 Heard::Told { method, params } => self.notice(&method, params, out),
                 Heard::Request { id, method, params } => self.request(id, method, params, out),
@@ -353,7 +348,7 @@ impl Dialogue for AcpDialogue {
             }
             Input::Exited(how) => {
                 let (name, method) = (&self.setup.name, self.asked.1);
-                let why = format!("{name} ended before it answered `{method}`, {how}");
+                let why = format!("{name} exited before it answered `{method}`, {how}");
                 self.over(End::Broken(why), out);
             }
             _ => {}
@@ -372,7 +367,7 @@ impl Dialogue for AcpDialogue {
         let dropped = std::mem::take(&mut self.transcript.dropped);
         if dropped > 0 {
             let text = format!(
-                "{} said {dropped} bytes more than are kept of one turn",
+                "{} produced {dropped} bytes above the limit of one turn; they were not logged",
                 self.setup.name
             );
             out.push(Output::Warn("too_much_said", text));
@@ -381,7 +376,7 @@ impl Dialogue for AcpDialogue {
 
     fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let text = format!(
-            "{} messages of {} were not understood and passed over",
+            "{} messages of {} were not understood and were ignored",
             unread.saturating_add(unknown),
             self.setup.name
         );
@@ -397,9 +392,9 @@ impl Dialogue for AcpDialogue {
     }
 }
 
-/// Everything that an allowed call shows.
+/// The grants that follow from an allowed call.
 fn grants(told: &Told, root: &Path) -> Vec<Grant> {
-    // A text that was too long to be kept cannot be known again.
+    // A text that was too long to be kept cannot be compared, and gives no grant.
     let shown = told.diffs.iter().filter_map(|(path, text)| {
         Some(Grant::Write {
             path: path.clone(),
@@ -428,20 +423,20 @@ fn called_off(permission: bool) -> Reply {
     Err(RpcError::new(RpcError::CANCELLED, "the turn was cancelled"))
 }
 
-/// Why a turn ended, as the agent says.
+/// The end of a turn, by the agent's stop reason.
 fn ended(answer: &Value, text: &str) -> End {
     let reason = serde_json::from_value::<StopReason>(answer["stopReason"].clone());
     match reason {
         Ok(StopReason::EndTurn) => End::Done,
         Ok(StopReason::MaxTokens) => {
-            End::OwnLimit("the answer was cut at the most tokens of its model".to_owned())
+            End::OwnLimit("the answer reached the token limit of its model".to_owned())
         }
         Ok(StopReason::MaxTurnRequests) => {
-            End::OwnLimit("the most model calls of one turn were made".to_owned())
+            End::OwnLimit("the turn reached the maximum number of model calls".to_owned())
         }
         Ok(StopReason::Refusal) => {
             let said = if text.trim().is_empty() {
-                "the agent's model declined"
+                "the agent's model refused the task"
             } else {
                 text.trim()
             };
@@ -449,13 +444,13 @@ fn ended(answer: &Value, text: &str) -> End {
         }
         Ok(StopReason::Cancelled) => End::Cancelled,
         _ => End::Broken(format!(
-            "the turn ended for a reason that is not known: {}",
+            "the turn ended with an unknown stop reason: {}",
             clip(&answer["stopReason"].to_string(), 80)
         )),
     }
 }
 
-/// Why a turn failed, as the agent says: its model, where its words leave no doubt, or the agent itself.
+/// The end of a turn that failed: an error of the model if the message is clear about it, else of the agent.
 fn failed(name: &str, err: RpcError) -> End {
     let said = clip(&clean(&err.in_words()), 2_000).into_owned();
     let message = format!("{name} reports: {said}");
@@ -519,7 +514,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/acp/opencode.jsonl");
         let mut dialogue = AcpDialogue::new(AcpSetup {
             name: "opencode".to_owned(),

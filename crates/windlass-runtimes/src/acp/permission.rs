@@ -1,10 +1,10 @@
-//! How the agent is told yes or no. It offers the answers; one is chosen by its kind, never by its name or its place, and
-//! never one that would answer for the next time, too.
+//! Selects the agent's option that corresponds to a verdict: by its kind, never by its name or position, and never one
+//! that also applies to later calls, if there is another.
 
 use agent_client_protocol::v1::schema::{PermissionOption, PermissionOptionKind};
 use serde_json::{Value, json};
 
-/// Words in an answer that would change more than this call.
+/// Words in an option that would change more than this call.
 const CHANGES_A_MODE: &[&str] = &[
     "mode",
     "auto",
@@ -17,10 +17,10 @@ const CHANGES_A_MODE: &[&str] = &[
     "acceptedits",
 ];
 
-/// Words in a no that would end the turn, where another no lets the agent go on.
+/// Words in a rejection that would end the turn. Another rejection lets the agent continue.
 const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
 
-/// The answer for a call that may run, or may not, in the words of the protocol; and whether that is a yes.
+/// The response for a call that is allowed or refused, and whether the response allows the call.
 pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> (Value, bool) {
     let of = |kind| options.iter().filter(move |option| option.kind == kind);
     let chosen = if admitted {
@@ -76,7 +76,7 @@ mod tests {
         ]);
         check(always_first.clone(), true, Some("b"));
         check(always_first, false, Some("c"));
-        // Names say the opposite.
+        // The names contradict the kinds.
         check(
             json!([
                 option("reject", "allow_once"),
@@ -85,7 +85,7 @@ mod tests {
             true,
             Some("reject"),
         );
-        // Two of a kind, one of which also changes the mode.
+        // Two options of the same kind, one of which also changes the mode.
         let two = json!([
             option("proceed_once_and_auto_mode", "allow_once"),
             option("proceed_once", "allow_once")
@@ -96,7 +96,7 @@ mod tests {
             true,
             Some("yes_and_auto_mode"),
         );
-        // Never for the next time, too.
+        // Permission for later calls is never given.
         check(
             json!([option("a", "allow_always"), option("r", "reject_always")]),
             true,
@@ -107,7 +107,7 @@ mod tests {
             false,
             Some("r"),
         );
-        // Two of a kind, one of which also ends the turn.
+        // Two options of the same kind, one of which also ends the turn.
         let two = json!([
             option("cancel", "reject_once"),
             option("decline", "reject_once")

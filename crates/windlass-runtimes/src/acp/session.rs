@@ -1,5 +1,5 @@
-//! How a conversation over ACP is set up: what the agent is told of us, which MCP servers it gets, and which of its settings,
-//! models and modes is meant. Values in, values out.
+//! Functions for the setup of a conversation over ACP: the client's capabilities, the MCP servers, and the search for a
+//! setting, model or mode by id or name.
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
@@ -37,12 +37,12 @@ pub(super) fn ways(methods: &[AuthMethod]) -> String {
 
 pub(super) fn there_is(what: &[String]) -> String {
     match what {
-        [] => "it has none".to_owned(),
-        some => format!("there is {}", some[..some.len().min(50)].join(", ")),
+        [] => "none is available".to_owned(),
+        some => format!("available: {}", some[..some.len().min(50)].join(", ")),
     }
 }
 
-/// The MCP servers in the agent's words, when it takes such.
+/// The MCP servers in the format of the protocol. An error if the agent does not support one of them.
 pub(super) fn servers(
     setup: &AcpSetup,
     hello: &InitializeResponse,
@@ -83,7 +83,7 @@ pub(super) fn servers(
             Reached::Remote { sse, .. } => {
                 let over = if sse { "SSE" } else { "HTTP" };
                 return Err(format!(
-                    "{} takes no MCP server over {over}, so `{name}` cannot be used",
+                    "{} does not support MCP servers over {over}, so that `{name}` cannot be used",
                     setup.name
                 ));
             }
@@ -97,13 +97,13 @@ pub(super) fn settings_in(session: &Value) -> Vec<SessionConfigOption> {
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    // One of a kind that is not known here is not one that could be set.
+    // Settings of an unknown kind could not be changed anyway.
     all.iter()
         .filter_map(|one| serde_json::from_value(one.clone()).ok())
         .collect()
 }
 
-/// The value of a setting that a person wants.
+/// The user's value for a setting, in the format of the protocol.
 pub(super) fn chosen(
     setup: &AcpSetup,
     setting: &SessionConfigOption,
@@ -114,7 +114,7 @@ pub(super) fn chosen(
         (SessionConfigKind::Boolean(_), Setting::Switch(on)) => {
             Ok(json!({ "type": "boolean", "value": on }))
         }
-        // Settings that come as words have no other way to say it.
+        // Settings from flags are always text.
         (SessionConfigKind::Boolean(_), Setting::Choice(on)) if on == "true" || on == "false" => {
             Ok(json!({ "type": "boolean", "value": on == "true" }))
         }
@@ -122,11 +122,11 @@ pub(super) fn chosen(
             Ok(json!({ "value": choice(setup, setting, name)? }))
         }
         (SessionConfigKind::Boolean(_), _) => Err(format!(
-            "the setting `{id}` of {} is true or false",
+            "the setting `{id}` of {} must be true or false",
             setup.name
         )),
         _ => Err(format!(
-            "the setting `{id}` of {} is one of several; name one",
+            "the setting `{id}` of {} needs the name of a value",
             setup.name
         )),
     }
@@ -158,7 +158,7 @@ pub(super) fn choice(
     one_of(setup, &setting.id.0, wanted, all.into_iter())
 }
 
-/// The one that is wanted, by its id or its name.
+/// Finds an id by itself or by its name.
 pub(super) fn one_of<'s>(
     setup: &AcpSetup,
     what: &str,

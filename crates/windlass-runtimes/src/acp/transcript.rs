@@ -1,5 +1,5 @@
-//! What the agent tells while it works, as facts of ours: pieces become messages, calls are announced with them, and each
-//! call has one result. What it tells of a past turn is passed over.
+//! Converts the messages of the agent into events: pieces become messages, calls are announced with them, and each call
+//! gets one result. Messages about past turns are ignored.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -19,41 +19,41 @@ use super::words::{clean, clip, end_of};
 use crate::dialogue::{Output, Outputs};
 use crate::dollars::micros;
 
-/// Bytes of one message; a longer one goes on as the next.
+/// Bytes of one message. A longer one is split.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Bytes that are said in one turn; what is over is counted.
+/// Bytes of text in one turn. The rest is counted and dropped.
 const MAX_TURN: usize = 8 << 20;
-/// Calls that are under way.
+/// Calls that may be open at the same time.
 const MAX_OPEN: usize = 64;
-/// Calls that are over and remembered, so that a late word about one is no new call.
+/// Completed calls that are remembered, so that a late update of one is not taken for a new call.
 const MAX_DONE: usize = 20_000;
-/// Characters of a call's newest output that are shown.
+/// Bytes of a call's newest output that are displayed.
 const MAX_PROGRESS: usize = 4 << 10;
 
-/// One conversation as it goes.
+/// The state of one conversation.
 #[derive(Default)]
 pub(super) struct Transcript {
     text: String,
     thought: String,
     message: Option<String>,
-    /// The last words that were whole.
+    /// The last complete message.
     last: String,
     said: usize,
-    /// What tools do, by their names, where the agent says nothing of it.
+    /// Kinds of tools, by name, for tools that the agent reports as `other`.
     kinds: Arc<HashMap<String, ToolKind>>,
     root: PathBuf,
     open: HashMap<String, Told>,
     order: Vec<String>,
     done: HashSet<String>,
     renamed: u64,
-    /// What was over the bound, in bytes.
+    /// Bytes above the limit of a turn.
     pub dropped: u64,
-    /// What the session cost so far, in millionths of the currency, where it says so in dollars.
+    /// Micro-USD of the session so far, if the agent reports dollars.
     pub cost_micros: Option<u64>,
 }
 
 impl Transcript {
-    /// Of an agent whose tools are of these kinds, in the workspace at `root`.
+    /// For an agent whose tools have these kinds, in the workspace at `root`.
     pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>, root: PathBuf) -> Self {
         Self {
             kinds,
@@ -62,13 +62,13 @@ impl Transcript {
         }
     }
 
-    /// A new turn begins.
+    /// Starts a new turn.
     pub(super) fn begin(&mut self) {
         (self.said, self.message) = (0, None);
         self.last.clear();
     }
 
-    /// Takes in one update.
+    /// Handles one update.
     pub(super) fn take(&mut self, out: &mut Outputs, update: Value) {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
             out.push(Output::Unknown);
@@ -79,7 +79,7 @@ impl Transcript {
             SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(out, chunk, DeltaOf::Reasoning),
             SessionUpdate::ToolCall(call) => {
                 let id = key(&call.tool_call_id.0);
-                // A call that is over does not begin again: another one has its name.
+                // A completed call does not start again. The agent reuses its id for another call.
                 if self.done.remove(&id) {
                     self.renamed += 1;
                 }
@@ -102,7 +102,7 @@ impl Transcript {
                     self.cost_micros = micros(cost.amount).or(self.cost_micros);
                 }
             }
-            // Known, and nothing that the log needs.
+            // Known updates that the log does not need.
             SessionUpdate::UserMessageChunk(_)
             | SessionUpdate::AvailableCommandsUpdate(_)
             | SessionUpdate::CurrentModeUpdate(_)
@@ -161,7 +161,7 @@ impl Transcript {
         }
     }
 
-    /// The call of this name, a new one where there is none.
+    /// The call with this id, created if necessary.
     fn told(&mut self, out: &mut Outputs, id: &str) -> &mut Told {
         if !self.open.contains_key(id) {
             if self.open.len() >= MAX_OPEN {
@@ -182,17 +182,17 @@ impl Transcript {
             .or_insert_with(|| Told::new(CallId(id.to_owned())))
     }
 
-    /// Whether it is being decided about a call.
+    /// Whether a decision about a call is pending.
     pub(super) fn is_being_judged(&self, id: &str) -> bool {
         self.open
             .get(&key(id))
             .is_some_and(|told| told.asked && !told.judged)
     }
 
-    /// The agent asks about a call: what it says of it is taken in, and it is in the log.
+    /// The agent asks about a call: merges the update and announces the call.
     pub(super) fn asked(&mut self, out: &mut Outputs, update: ToolCallUpdate) -> Told {
         let id = key(&update.tool_call_id.0);
-        // What it asks about a second time, or after it began, is judged as a call of its own.
+        // A second question, or one after the start of the call, is judged as a new call.
         let before = self
             .open
             .get(&id)
@@ -211,7 +211,7 @@ impl Transcript {
         }
         told.take(update, &kinds);
         told.asked = true;
-        // What it says to the person who decides is not what came of the call.
+        // The text of a question is for the user, and is not a result of the call.
         told.text.clear();
         self.announce(out, &id);
         self.open
@@ -220,7 +220,7 @@ impl Transcript {
             .unwrap_or_else(|| Told::new(CallId(id)))
     }
 
-    /// What we said of a call that the agent asked about.
+    /// Records the verdict about a call.
     pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
         let Some(told) = self.open.values_mut().find(|told| told.id == *call) else {
             return;
@@ -229,7 +229,7 @@ impl Transcript {
         told.judged = true;
     }
 
-    /// Puts a call into the log, with what was said before it.
+    /// Announces a call in the log, after the collected messages.
     fn announce(&mut self, out: &mut Outputs, id: &str) {
         let Some(told) = self.open.get_mut(id) else {
             return;
@@ -253,7 +253,7 @@ impl Transcript {
         self.observe(out, id);
     }
 
-    /// Says what is known of a call that the agent did not ask about.
+    /// Reports a call that the agent did not ask about.
     fn observe(&self, out: &mut Outputs, id: &str) {
         if let Some(told) = self.open.get(id).filter(|told| told.unasked) {
             let call = told.call();
@@ -264,7 +264,7 @@ impl Transcript {
 
     fn over(&mut self, out: &mut Outputs, id: &str) {
         self.announce(out, id);
-        // The input and paths of a call may have come after it began.
+        // The input and the paths of a call may arrive after its start.
         match self.open.get(id).is_some_and(|told| told.begun) {
             true => self.observe(out, id),
             false => self.begin_call(out, id),
@@ -284,11 +284,11 @@ impl Transcript {
             ToolCallStatus::Failed => (Some(ErrorCategory::Exception), text),
             _ => (
                 Some(ErrorCategory::Interrupted),
-                "the agent said no more of it".to_owned(),
+                "the agent reported no result".to_owned(),
             ),
         };
         match told.terminal {
-            // One that worked in a terminal of ours says nothing itself.
+            // A call that ran in a terminal of the client has no text of its own.
             Some(terminal) if text.is_empty() => out.push(Output::TerminalResult {
                 call: told.id,
                 terminal,
@@ -298,13 +298,13 @@ impl Transcript {
         }
     }
 
-    /// Logs what is whole.
+    /// Logs the complete messages.
     pub(super) fn flush(&mut self, out: &mut Outputs) {
         self.say(out);
         out.push(Output::Flush);
     }
 
-    /// Gathers what is whole.
+    /// Collects the complete messages.
     fn say(&mut self, out: &mut Outputs) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
@@ -317,10 +317,10 @@ impl Transcript {
         }
     }
 
-    /// A turn ends: what was not said is said, and calls that nobody ended are over. Its last words.
+    /// Ends a turn: logs the remaining text, completes all open calls, and returns the last message.
     pub(super) fn end(&mut self, out: &mut Outputs) -> String {
         while let Some(id) = self.order.first().cloned() {
-            // One that was only begun to be told was never made.
+            // A call that was never announced was not made.
             match self.open.get(&id) {
                 Some(told) if told.announced => self.over(out, &id),
                 _ => {
@@ -333,13 +333,13 @@ impl Transcript {
         std::mem::take(&mut self.last)
     }
 
-    /// The call of this name, while it is under way.
+    /// The open call with this id in the log.
     pub(super) fn open_call(&self, call: &CallId) -> Option<&Told> {
         self.open.values().find(|told| told.id == *call)
     }
 }
 
-/// The agent's name of a call, not longer than names are.
+/// The agent's id of a call, limited in length.
 fn key(id: &str) -> String {
     clip(id, 128).into_owned()
 }

@@ -1,5 +1,5 @@
-//! Claude Code's tools in the words of ours, so that its calls are judged by the same rules. What is like nothing of ours
-//! is judged by the worst it can do; what nobody knows is taken for a program.
+//! Maps the tools of Claude Code to Windlass tools, so that the same rules judge its calls. A call without an
+//! equivalent is judged by its worst effect; an unknown tool is treated as a program.
 
 use serde_json::{Map, Value, json};
 use windlass_core::tool::Effect;
@@ -7,7 +7,7 @@ use windlass_core::tool::Effect;
 use crate::json;
 use crate::likeness::{Likeness, like, unlike};
 
-/// What a call amounts to.
+/// The equivalent Windlass calls of a call.
 pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
@@ -24,7 +24,7 @@ pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
         "Grep" => like("grep", pick(args, &["pattern", "path", "glob"])),
         "LS" => like("list_directory", pick(args, &["path"])),
         "WebFetch" | "WebSearch" => unlike(Effect::Network),
-        // They plan, look, or start an agent whose own calls are judged one by one.
+        // These tools plan, read, or start a subagent whose own calls are judged one by one.
         "Task"
         | "Agent"
         | "TodoWrite"
@@ -52,7 +52,7 @@ pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
     }
 }
 
-/// What is missing becomes empty, and our tool's own check refuses it.
+/// Missing fields become empty, and the check of the Windlass tool refuses them.
 fn edit(args: &Value, path: &str) -> Value {
     let one = |from: &Value| {
         let (old, new) = (
@@ -71,7 +71,7 @@ fn edit(args: &Value, path: &str) -> Value {
     }
 }
 
-/// Those of these that are texts, under the same names.
+/// The fields that are texts, under the same names.
 fn pick(args: &Value, keys: &[&str]) -> Value {
     let known = keys
         .iter()
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn its_calls_are_judged_as_ours() {
+    fn calls_are_mapped_to_windlass_tools() {
         check(
             "Bash",
             json!({"command": "ls", "description": "look"}),

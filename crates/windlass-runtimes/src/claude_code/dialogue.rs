@@ -1,5 +1,5 @@
-//! The control protocol of Claude Code: what its lines mean, and how it is answered. Our hook is registered first, and only
-//! then is it told the prompt, so that every call of it is judged.
+//! The control protocol of Claude Code: interprets its lines and answers its requests. The hook is registered before
+//! the prompt is sent, so that every call is judged.
 
 use serde_json::{Value, json};
 use windlass_core::id::CallId;
@@ -16,12 +16,12 @@ use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
 use crate::likeness::Likeness;
 
-/// The id of the request that registers our hook, and of the one that interrupts.
+/// The ids of the requests that register the hook and that interrupt a turn.
 const HELLO: &str = "windlass-1";
 const INTERRUPT: &str = "windlass-2";
-/// Our hook's own name.
+/// The id of the hook.
 const HOOK: &str = "windlass";
-/// Seconds that a call may wait for its verdict: a person may be asked.
+/// Seconds that a call may wait for its verdict. A user may have to answer.
 const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
 
 /// A conversation with one process of Claude Code.
@@ -29,11 +29,11 @@ const HOOK_TIMEOUT: u32 = 7 * 24 * 3600;
 pub(super) struct ClaudeDialogue {
     tools: Vec<ToolSpec>,
     resumed: bool,
-    /// The prompt, until it was said.
+    /// The prompt, until it is sent.
     prompt: Option<String>,
-    /// It took our hook.
+    /// The program has accepted the hook.
     greeted: bool,
-    /// It is done with its prompt, and waits for the next.
+    /// The program has answered the prompt and takes the next one.
     done: bool,
     model: Option<String>,
     spoke: bool,
@@ -41,7 +41,8 @@ pub(super) struct ClaudeDialogue {
 }
 
 impl ClaudeDialogue {
-    /// With these tools of ours; `resumed` says that it was started with a conversation to resume.
+    /// `tools` are Windlass tools for the agent. `resumed` tells whether the process was started with a conversation to
+    /// resume.
     pub(super) fn new(tools: Vec<ToolSpec>, resumed: bool) -> Self {
         Self {
             tools,
@@ -84,7 +85,7 @@ impl ClaudeDialogue {
         let Some(message) = line.get("message") else {
             return;
         };
-        // The program itself writes such a message, for an error of its model.
+        // The program itself writes such a message for an error of its model.
         let synthetic = text(message, "model") == "<synthetic>";
         if synthetic || line.get("error").is_some_and(|error| !error.is_null()) {
             return;
@@ -99,7 +100,7 @@ impl ClaudeDialogue {
         }
     }
 
-    /// The answer of the program to a request of ours.
+    /// Handles a response of the program.
     fn response(&mut self, line: &Value, out: &mut Outputs) {
         let response = line.get("response").unwrap_or(&Value::Null);
         if text(response, "request_id") != HELLO {
@@ -108,8 +109,8 @@ impl ClaudeDialogue {
         if text(response, "subtype") != "success" {
             let why = json::some_text(response, "error");
             out.end(Ended::broken(format!(
-                "it did not take our hook, without which its calls are not judged: {}",
-                why.unwrap_or("it does not say why")
+                "Claude Code did not accept the Windlass hook, without which its calls cannot be judged: {}",
+                why.unwrap_or("no reason given")
             )));
             return;
         }
@@ -140,12 +141,14 @@ impl ClaudeDialogue {
         });
     }
 
-    /// Whether it says that it does not know the conversation to resume: on standard error, or in its last line.
+    /// Whether the program reports, on standard error or in its last line, that the conversation to resume does not
+    /// exist.
     fn forgot(&self, how: &str) -> bool {
         self.resumed && !self.spoke && how.contains("No conversation found")
     }
 
-    /// A request of the program: whether a call may run, or a message to our tools.
+    /// Handles a request of the program: a question about a call, or a message to the MCP server with the Windlass
+    /// tools.
     fn request(&mut self, line: &Value, out: &mut Outputs) {
         let Some(id) = json::some_text(line, "request_id") else {
             return;
@@ -173,10 +176,10 @@ impl ClaudeDialogue {
         }
     }
 
-    /// A message to our tools.
+    /// Handles a message to the MCP server with the Windlass tools.
     fn message(&mut self, request_id: &str, request: &Value, out: &mut Outputs) {
         if text(request, "server_name") != OURS {
-            out.send(failure(request_id, "there is no such server"));
+            out.send(failure(request_id, "the server does not exist"));
             return;
         }
         let message = request.get("message").unwrap_or(&Value::Null);
@@ -234,7 +237,9 @@ impl Dialogue for ClaudeDialogue {
             }
             Input::Exited(how) if self.forgot(&how) => out.end(Ended::Forgotten),
             Input::Exited(how) => {
-                out.end(Ended::broken(format!("it ended without an answer, {how}")));
+                out.end(Ended::broken(format!(
+                    "Claude Code exited without an answer, {how}"
+                )));
             }
             _ => {}
         }
@@ -253,7 +258,8 @@ impl Dialogue for ClaudeDialogue {
     }
 }
 
-/// An agent of the agent: its words are progress of the call that started it, its calls are announced when they are judged.
+/// A message of a subagent. Its text is progress of the call that started it; its calls are announced when they are
+/// judged.
 fn sub_agent(parent: &str, line: &Value, out: &mut Outputs) {
     out.push(Output::Flush);
     for part in line.get("message").map(blocks).unwrap_or_default() {
@@ -266,7 +272,7 @@ fn sub_agent(parent: &str, line: &Value, out: &mut Outputs) {
     }
 }
 
-/// Results of calls.
+/// Reports the results of calls.
 fn results(line: &Value, out: &mut Outputs) {
     for block in json::items(&line["message"], "content") {
         let Some(id) = json::some_text(block, "tool_use_id") else {
@@ -278,7 +284,7 @@ fn results(line: &Value, out: &mut Outputs) {
     }
 }
 
-/// A question about a call. Tools of ours are judged when they run.
+/// Has a call judged. Windlass tools are judged when they run.
 fn judge(
     ticket: Ticket,
     (name, args): (Option<&Value>, Option<&Value>),
@@ -297,7 +303,7 @@ fn judge(
     );
     if ours(&call.name).is_some() {
         out.push(Output::Announce(logged(call)));
-        let rule = "a tool of ours".to_owned();
+        let rule = "windlass tool".to_owned();
         out.send(verdict_on(
             &ticket,
             &Admitted::Yes {
@@ -331,7 +337,7 @@ fn hello(offers: bool) -> Value {
     json!({ "type": "control_request", "request_id": HELLO, "request": request })
 }
 
-/// A call under the name that it has in the log.
+/// The call with the name that it has in the log.
 fn logged(mut call: ToolCall) -> ToolCall {
     if let Some(ours) = ours(&call.name) {
         call.name = ours.to_owned();
@@ -339,7 +345,7 @@ fn logged(mut call: ToolCall) -> ToolCall {
     call
 }
 
-/// The name of our tool behind the one it is offered under.
+/// The name of the Windlass tool behind the name that the agent uses.
 fn ours(name: &str) -> Option<&str> {
     name.strip_prefix("mcp__")?
         .strip_prefix(OURS)?
@@ -364,7 +370,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/claude-approvals.jsonl");
         let mut lookup = ToolSpec::new("lookup", "", json!({ "type": "object" }), Effect::Read);
         lookup.exposure = Exposure::Function;
@@ -380,8 +386,9 @@ mod tests {
         ];
         assert_eq!(facts, expect);
     }
+
     #[test]
-    fn the_next_prompt_goes_to_the_same_process_without_another_greeting() {
+    fn the_next_prompt_goes_to_the_same_process_without_another_initialization() {
         let result = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"done"}}"#;
         let first = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"success","request_id":"windlass-1"}}}
@@ -398,7 +405,7 @@ mod tests {
             play(&mut claude, "two", &format!("{second}\n{result}")),
             ["end Done: done"]
         );
-        // One that did not end well is not asked again.
+        // A process that failed gets no further prompt.
         let failed = r#"{"dir":"<","msg":{"type":"result","subtype":"error_during_execution","is_error":true}}"#;
         play(&mut claude, "two", &format!("{second}\n{failed}"));
         assert!(!claude.takes_another() && claude.ends_with_input());

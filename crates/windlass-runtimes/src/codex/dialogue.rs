@@ -1,5 +1,5 @@
-//! The app server of Codex: hello, a conversation begun or resumed, turns in it. What its notices mean, and how its
-//! requests are answered.
+//! The app server of Codex: initializes it, starts or resumes a conversation, and runs turns in it. Interprets its
+//! notifications and answers its requests.
 
 use std::collections::HashMap;
 
@@ -18,24 +18,22 @@ use crate::likeness::Likeness;
 use crate::offered::is_offered;
 use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
 
-/// Calls and warnings of one turn.
+/// Limits for the calls and warnings of one turn.
 const MAX_CALLS: usize = 20_000;
 const MAX_WARNINGS: u32 = 20;
-/// How often in a row it may say that it tries its model again. It would do so for ever.
+/// Consecutive retry notices of Codex before the turn fails. Codex itself would retry without a limit.
 const MAX_RETRIES: u32 = 6;
 
-/// What a turn with Codex is made from.
+/// The parameters of a conversation with Codex.
 #[derive(Default)]
 pub(super) struct CodexSetup {
     /// Params of `thread/start` or `thread/resume`.
     pub(super) thread: Value,
-    /// Params of `turn/start`, but for the conversation and the prompt.
+    /// Params of `turn/start`, without the conversation and the prompt.
     pub(super) turn: Value,
     pub(super) resumes: bool,
     pub(super) model: Option<String>,
-    /// Tools of ours that it is offered.
     pub(super) tools: Vec<ToolSpec>,
-    /// Where the workspace is.
     pub(super) root: String,
 }
 
@@ -44,23 +42,23 @@ pub(super) struct CodexSetup {
 pub(super) struct CodexDialogue {
     setup: CodexSetup,
     frames: Frames,
-    /// Our requests that have no answer.
+    /// Requests to Codex without a response, by number.
     asked: HashMap<u64, &'static str>,
     prompt: String,
     thread: Option<String>,
     turn: Option<String>,
-    /// Calls that were announced, and whether one was asked about.
+    /// Announced calls, each with a flag whether Codex asked about it.
     calls: HashMap<String, (ToolCall, bool)>,
-    /// Its last words.
+    /// The last complete message.
     text: String,
-    /// A message that was begun and not said.
+    /// The id of a message that was started and not completed.
     unsaid: Option<String>,
     error: Option<Value>,
     retries: u32,
     meter: Meter,
     warnings: u32,
     cancelled: bool,
-    /// It is done with its prompt, and waits for the next.
+    /// The program has answered the prompt and takes the next one.
     done: bool,
 }
 
@@ -87,7 +85,7 @@ impl CodexDialogue {
         out.end(Ended::with(std::mem::take(&mut self.text), end));
     }
 
-    /// An answer to a request of ours leads to the next.
+    /// Handles a response, and sends the next request of the setup.
     fn response(
         &mut self,
         method: &'static str,
@@ -104,7 +102,7 @@ impl CodexDialogue {
             }
             Err(_) if method == "turn/interrupt" => return,
             Err(RpcError { code, message, .. }) => {
-                let why = format!("it refused `{method}`: {message} ({code})");
+                let why = format!("Codex refused `{method}`: {message} ({code})");
                 return self.over(End::Broken(why), out);
             }
         };
@@ -122,7 +120,7 @@ impl CodexDialogue {
             }
             "thread/start" | "thread/resume" => {
                 let Some(thread) = id("thread") else {
-                    let why = "it began a conversation without an id".to_owned();
+                    let why = "Codex started a conversation without an id".to_owned();
                     return self.over(End::Broken(why), out);
                 };
                 out.push(Output::Began(Some(thread.clone())));
@@ -148,7 +146,7 @@ impl CodexDialogue {
         self.ask("turn/start", &params, out);
     }
 
-    /// Forgets the turn before.
+    /// Resets the state of the previous turn.
     fn next_turn(&mut self) {
         (self.turn, self.unsaid, self.error) = (None, None, None);
         (self.retries, self.warnings, self.done) = (0, 0, false);
@@ -176,7 +174,7 @@ impl CodexDialogue {
                 if ours && item.get("type") == Some(&json!("agentMessage")) {
                     self.unsaid = json::some_text(item, "id").map(str::to_owned);
                 }
-                // A call is announced as soon as it is known, because it is judged next.
+                // A call is announced as soon as it is known, because the question about it follows.
                 if let Some(call) = call(item) {
                     self.announce(call, out);
                 }
@@ -221,9 +219,9 @@ impl CodexDialogue {
             "turn/completed" if ours => {
                 let turn = params.get("turn").unwrap_or(&Value::Null);
                 let end = match end(turn, self.error.as_ref(), self.cancelled) {
-                    // That is all that can be seen of a model that declines.
+                    // A model that refuses is only visible as a message without content.
                     End::Done if self.unsaid.is_some() => End::Refused(
-                        "its model began an answer and gave none, as one does that declines"
+                        "the model started an answer without completing it, which indicates a refusal"
                             .to_owned(),
                     ),
                     end => end,
@@ -233,12 +231,12 @@ impl CodexDialogue {
             "warning" | "configWarning" => {
                 let said = ["message", "summary"].into_iter().map(text);
                 let said = said.into_iter().find(|text| !text.is_empty());
-                let said = said.unwrap_or("a warning without words");
-                // The enclosure holds it, so that its own sandbox is not needed.
+                let said = said.unwrap_or("a warning without a message");
+                // The enclosure restricts Codex, so the warning about its own sandbox is irrelevant.
                 if said.contains("bubblewrap") {
                     return;
                 }
-                self.warn(format!("Codex says: {said}"), out);
+                self.warn(format!("Codex warns: {said}"), out);
             }
             "mcpServer/startupStatus/updated" if text("status") == "failed" => {
                 let (name, why) = (text("name"), text("error"));
@@ -299,7 +297,7 @@ impl CodexDialogue {
             }
             "item/fileChange/requestApproval" => {
                 let call = self.calls.get(text(params, "itemId"));
-                // Without its changes nobody knows what the patch would do.
+                // Without its changes, a patch cannot be judged.
                 let call = call.map(|(call, _)| call.clone()).filter(|call| {
                     let changes = call.args.get("changes").and_then(Value::as_array);
                     changes.is_some_and(|changes| !changes.is_empty())
@@ -311,7 +309,7 @@ impl CodexDialogue {
                 self.judge(id, "elicitation", call, out);
             }
             "item/tool/call" => self.tool_call(&id, params, out),
-            // More than the enclosure gives is not given.
+            // The enclosure defines the permissions, and Codex gets no others.
             "item/permissions/requestApproval" => {
                 self.answer(&id, json!({ "permissions": {}, "scope": "turn" }), out);
             }
@@ -327,7 +325,7 @@ impl CodexDialogue {
         }
     }
 
-    /// The command that is asked about; `None` for something that is no plain command.
+    /// The command that Codex asks about; `None` for a question that is not about a plain command.
     fn command_asked(&self, params: &Value) -> Option<ToolCall> {
         let text = |key: &str| json::some_text(params, key);
         let more = ["networkApprovalContext", "additionalPermissions"];
@@ -337,7 +335,7 @@ impl CodexDialogue {
         {
             return None;
         }
-        // One item may be asked about more than once; each time it is another call.
+        // Codex may ask about one item several times. Each question is a separate call.
         let id = text("approvalId")
             .or(text("itemId"))
             .filter(|id| !id.is_empty())?;
@@ -354,7 +352,7 @@ impl CodexDialogue {
         Some(ToolCall::new(id, name.to_owned(), args))
     }
 
-    /// The tool of an MCP server that is asked about; `None` for any other question.
+    /// The tool call of an MCP server that Codex asks about; `None` for any other question.
     fn tool_asked(&self, params: &Value) -> Option<ToolCall> {
         let meta = params.get("_meta")?;
         if meta.get("codex_approval_kind")?.as_str()? != "mcp_tool_call" {
@@ -368,7 +366,7 @@ impl CodexDialogue {
             .map(|(call, _)| call.clone())
     }
 
-    /// Has a call judged. What cannot be judged is refused.
+    /// Has a call judged. A question without a known call is refused.
     fn judge(&mut self, id: Value, form: &str, call: Option<ToolCall>, out: &mut Outputs) {
         let ticket = Ticket::new(id.to_string(), json!({ "id": id, "form": form }));
         let Some(call) = call else {
@@ -397,7 +395,7 @@ impl CodexDialogue {
         self.answer(&ticket.data["id"], answer, out);
     }
 
-    /// Runs a tool of ours.
+    /// Runs a Windlass tool.
     fn tool_call(&mut self, id: &Value, params: &Value, out: &mut Outputs) {
         let args = params.get("arguments").cloned();
         let call = ToolCall::new(
@@ -407,7 +405,7 @@ impl CodexDialogue {
         );
         self.announce(call.clone(), out);
         if !is_offered(&self.setup.tools, &call.name) {
-            return self.answer(id, tool_answer("there is no such tool", false), out);
+            return self.answer(id, tool_answer("the tool does not exist", false), out);
         }
         let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
         out.push(Output::Run { ticket, call });
@@ -466,7 +464,7 @@ impl Dialogue for CodexDialogue {
                 self.stop_turn(out);
             }
             Input::Exited(how) => {
-                let why = format!("it ended without an answer, {how}");
+                let why = format!("Codex exited without an answer, {how}");
                 self.over(End::Broken(why), out);
             }
             _ => {}
@@ -490,7 +488,7 @@ impl Dialogue for CodexDialogue {
     }
 }
 
-/// Notices that are passed over because nothing follows from them; of others it is said that they are not known.
+/// Whether a notification is known and can be ignored. Unknown ones are counted.
 fn is_known(method: &str) -> bool {
     let family = method.split('/').next().unwrap_or_default();
     matches!(
@@ -529,7 +527,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_interrupted_without_a_program() {
+    fn a_recorded_interrupt_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/codex-interrupt.jsonl");
         let mut dialogue = CodexDialogue::new(CodexSetup {
             thread: json!({ "cwd": "/workspace" }),
@@ -543,6 +541,7 @@ mod tests {
         let began = "began Some(\"01a1dccb-53ba-7570-be40-82efc663d892\")";
         assert_eq!(facts, [began, "end Cancelled: "]);
     }
+
     #[test]
     fn the_next_prompt_is_a_turn_of_the_same_conversation() {
         let turn = |id: u32, text: &str| {

@@ -1,4 +1,4 @@
-//! Codex's items in the words of ours: which call one is, what it amounts to, and what came of it. Values in, values out.
+//! Maps the items of Codex to calls: the call of an item, its equivalent Windlass calls, and its result.
 
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
@@ -7,10 +7,10 @@ use windlass_core::tool::{Effect, Like};
 use crate::json;
 use crate::likeness::{Likeness, like, unlike};
 
-/// Words of a command line that are looked at.
+/// Words of a command line that are parsed.
 const MAX_WORDS: usize = 4;
 
-/// The call that an item is; `None` for one that is none.
+/// The call of an item; `None` if the item is no call.
 pub(super) fn call(item: &Value) -> Option<ToolCall> {
     let text = |key: &str| json::text(item, key);
     let args = || item.get("arguments").cloned().unwrap_or_else(|| json!({}));
@@ -42,7 +42,7 @@ pub(super) fn command(line: &str, cwd: &str) -> Value {
     json!({ "command": unwrapped(line), "cwd": cwd })
 }
 
-/// What a call amounts to; `root` is where the workspace is.
+/// The equivalent Windlass calls of a call, in the workspace `root`.
 pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
     let text = |key: &str| json::text(&call.args, key);
     match call.name.as_str() {
@@ -60,13 +60,13 @@ pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
         }
         "view_image" => like("read_file", json!({ "path": text("path") })),
         "web_search" => unlike(Effect::Network),
-        // An agent of its own; its calls are judged one by one.
+        // A subagent. Its own calls are judged one by one.
         "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => unlike(Effect::Read),
         _ => unlike(Effect::Execute),
     }
 }
 
-/// One change of a patch. Of most only the difference is known; what is judged is the path.
+/// One change of a patch. Codex often shows only the diff, so the judgement depends on the path.
 fn change(change: &Value) -> Vec<Like> {
     let (path, kind) = (json::text(change, "path"), &change["kind"]);
     let mut likes = vec![match json::some_text(kind, "type") {
@@ -83,7 +83,7 @@ fn change(change: &Value) -> Vec<Like> {
     likes
 }
 
-/// What an item says came of its call.
+/// The result that an item reports for its call.
 pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     let text = |key: &str| json::text(item, key);
     let failed = matches!(text("status"), "failed" | "declined")
@@ -108,12 +108,12 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     ToolResult::done(call, said)
 }
 
-/// The line inside `/bin/bash -lc '…'`; any other line as it is.
+/// The line inside `/bin/bash -lc '…'`; any other line unchanged.
 pub(super) fn unwrapped(line: &str) -> String {
     let Some(words) = words(line) else {
         return line.to_owned();
     };
-    // Not one of that name in the workspace, which may be any program.
+    // A shell in the workspace could be any program, and is not unwrapped.
     let places = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
     let bare = |word: &str| {
         places
@@ -131,7 +131,7 @@ pub(super) fn unwrapped(line: &str) -> String {
     }
 }
 
-/// The words of a line as a shell reads quotes; `None` when a quote is open, or there are many.
+/// Splits a line into words by the quoting rules of a shell. `None` if a quote is open, or if there are too many words.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn its_items_are_judged_as_our_calls() {
+    fn items_are_mapped_to_windlass_tools() {
         check(
             json!({"type": "commandExecution", "id": "c", "command": "/bin/bash -lc 'a && b'", "cwd": "/w"}),
             r#"exec_command Execute: bash {"command":"a && b"}"#,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_inside_the_shell_is_found() {
+    fn the_line_inside_a_shell_command_is_found() {
         check_line("/bin/bash -lc 'touch a && cat b'", "touch a && cat b");
         check_line("bash -c ls", "ls");
         check_line(

@@ -1,4 +1,5 @@
-//! One turn: lines in and out, calls judged once, requests answered once, our tools run, files and terminals served.
+//! One turn: reads and writes lines, has calls judged once, answers requests once, runs Windlass tools, serves files
+//! and terminals.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,61 +19,61 @@ use crate::peer::Peer;
 use crate::said::{Said, waits_no_more};
 use crate::services::{ClientServices, Reply};
 
-/// Calls of one turn whose verdict is remembered.
+/// Calls of one turn whose verdicts are remembered.
 const MAX_CALLS: usize = 20_000;
-/// Requests of the agent that are open at a time.
+/// Requests of the agent that may be open at the same time.
 const MAX_OPEN: usize = 256;
-/// Bytes that are read of a file of an agent's home.
+/// Bytes that are read of a file in the agent's home.
 const MAX_HOME_FILE: u64 = 16 << 20;
-/// Files that are read for an agent at a time.
+/// Files that are read for an agent at the same time.
 const MAX_READS: usize = 2;
-/// Our tools that run in parallel.
+/// Windlass tools that run in parallel.
 const MAX_PARALLEL: usize = 4;
 
-/// A call of the agent.
+/// A call of the agent with its verdict.
 struct KnownCall {
     call: ToolCall,
     verdict: Option<Admitted>,
-    /// It is being judged, was judged, or ran.
+    /// The call is being judged, was judged, or ran.
     asked: bool,
 }
 
-/// What came of work for a request.
+/// The result of the work for a request, by the number of the request.
 enum Done {
     Judged(u64, String, Admitted),
     Ran(u64, ToolResult),
-    /// With whether it read a file.
+    /// The flag tells whether a file was read.
     Served(u64, Reply, bool),
 }
 
-/// One turn.
+/// The state of one turn.
 pub(super) struct Turn<'t, 'v>
 where
     't: 'v,
 {
     attempt: &'v AgentAttempt<'v>,
     services: &'t ClientServices,
-    /// Files that are being read for the agent: their texts wait in memory.
+    /// Files that are being read for the agent; their contents are in memory.
     reading: usize,
     dialogue: &'t mut dyn Dialogue,
     peer: &'t mut Peer,
     out: Outputs,
     work: FuturesUnordered<BoxFuture<'v, Result<Done, RuntimeError>>>,
-    /// Requests that have no answer yet, by our number for them.
+    /// Requests without an answer, by the driver's own number.
     open: HashMap<u64, Ticket>,
-    /// Calls of our tools that wait, how many run, and whether one runs that must not have others beside it.
+    /// Calls of Windlass tools that wait, the number of running ones, and whether one runs that excludes others.
     queue: VecDeque<(u64, ToolCall)>,
     running: usize,
     alone: bool,
     calls: HashMap<String, KnownCall>,
-    /// Names of calls in the log by the agent's, where it repeats them.
+    /// Call ids in the log by the agent's ids, for an agent that reuses ids.
     names: HashMap<String, CallId>,
-    /// A message whose parts still come, with its name.
+    /// The incomplete message: its id and the parts so far.
     gathered: (String, Vec<Part>),
     said: Said,
     pub(super) unknown: u64,
     counted: u64,
-    /// Ends the wait for the program: its grace after a cancel, else the time that the dialogue set.
+    /// The timeout for the program: the grace period after a cancel, else the timeout that the dialogue set.
     timer: Option<BoxFuture<'v, ()>>,
     pub(super) cancelled: bool,
 }
@@ -107,7 +108,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
     }
 
-    /// Says the prompt and follows the program to the end of its answer.
+    /// Sends the prompt and follows the program to the end of its answer.
     pub(super) async fn follow(&mut self, prompt: String) -> Result<Ended, RuntimeError> {
         let attempt = self.attempt;
         self.input(Input::Prompt(prompt));
@@ -140,20 +141,20 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
     }
 
-    /// Waits for the end of the program, for a while, and says how it ended.
+    /// Waits for the exit of the program, with a timeout, and reports it to the dialogue.
     async fn exited(&mut self) {
-        let how = self
+        let end = self
             .peer
             .ended_in_words(self.attempt.clock, CANCEL_GRACE * 4)
             .await;
-        self.input(Input::Exited(how));
+        self.input(Input::Exited(end));
     }
 
     fn input(&mut self, input: Input) {
         self.dialogue.input(input, &mut self.out);
     }
 
-    /// Does everything that follows from the last input; how the turn ended, where that was the last.
+    /// Executes all outputs of the last input. Returns the end of the turn, if the outputs contain it.
     async fn settle(&mut self) -> Result<Option<Ended>, RuntimeError> {
         while let Some(output) = self.out.pop() {
             match output {
@@ -239,7 +240,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         Ok(())
     }
 
-    /// Gathers a part of a message; one of another message ends the one before.
+    /// Collects a part of a message. A part of another message completes the previous one.
     async fn gather(&mut self, of: String, part: Part) -> Result<(), RuntimeError> {
         if self.gathered.0 != of || waits_no_more(&self.gathered.1) {
             self.flush().await?;
@@ -260,7 +261,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         Ok(())
     }
 
-    /// Gives a new call its name in the log, where the agent may have used its own before.
+    /// Gives a new call a unique id in the log, if the agent may have used its id before.
     fn rename(&mut self, call: &mut ToolCall) {
         if self.dialogue.repeats_names() && self.names.len() < MAX_CALLS {
             let name = self.attempt.call_id(&call.id.0);
@@ -269,7 +270,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
     }
 
-    /// The name of a call in the log.
+    /// The id of a call in the log.
     fn logged(&self, theirs: CallId) -> CallId {
         self.names.get(&theirs.0).cloned().unwrap_or(theirs)
     }
@@ -293,7 +294,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         self.flush().await
     }
 
-    /// Logs the message that was gathered.
+    /// Logs the collected message.
     async fn flush(&mut self) -> Result<(), RuntimeError> {
         self.gathered.0.clear();
         let parts = std::mem::take(&mut self.gathered.1);
@@ -304,10 +305,10 @@ impl<'t, 'v> Turn<'t, 'v> {
         self.attempt.said(Message::model(parts)).await
     }
 
-    /// Takes a request in, or refuses it at once; our number for it.
+    /// Registers a request and returns the driver's number for it. `None` if the request was refused already.
     fn admit(&mut self, ticket: Ticket) -> Option<u64> {
         if self.open.values().any(|open| open.id == ticket.id) {
-            // The program asks twice; one answer is enough.
+            // The program sent the same request twice and gets one answer.
             self.unknown += 1;
             return None;
         }
@@ -320,7 +321,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         Some(self.counted)
     }
 
-    /// Answers a request, unless it was taken back meanwhile.
+    /// Answers a request, unless the agent withdrew it.
     fn answer(&mut self, n: u64, input: impl FnOnce(Ticket) -> Input) {
         if let Some(ticket) = self.open.remove(&n) {
             let input = input(ticket);
@@ -328,7 +329,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
     }
 
-    /// Has a call judged, once, whichever way and however often it is asked about.
+    /// Has a call judged once, independent of the number and the kind of the questions about it.
     async fn judge(
         &mut self,
         ticket: Ticket,
@@ -340,29 +341,28 @@ impl<'t, 'v> Turn<'t, 'v> {
         };
         self.flush().await?;
         self.announce(call.clone()).await?;
-        let verdict =
-            match self.calls.get_mut(&call.id.0) {
-                _ if self.open.len() > MAX_OPEN => {
-                    Some(Admitted::blocked("too many requests are open"))
+        let verdict = match self.calls.get_mut(&call.id.0) {
+            _ if self.open.len() > MAX_OPEN => {
+                Some(Admitted::blocked("too many requests are open"))
+            }
+            None => Some(Admitted::blocked("too many calls in one turn")),
+            Some(known) => {
+                let same = known.call.args == call.args || (may_differ && !known.asked);
+                if known.call.name != call.name || !same {
+                    Some(Admitted::blocked(
+                        "the call differs from the one that the agent announced",
+                    ))
+                } else if std::mem::replace(&mut known.asked, true) {
+                    let verdict = known.verdict.clone();
+                    Some(verdict.unwrap_or_else(|| {
+                        Admitted::blocked("a decision about this call is already pending")
+                    }))
+                } else {
+                    known.call.args.clone_from(&call.args);
+                    None
                 }
-                None => Some(Admitted::blocked("too many calls in one turn")),
-                Some(known) => {
-                    let same = known.call.args == call.args || (may_differ && !known.asked);
-                    if known.call.name != call.name || !same {
-                        Some(Admitted::blocked(
-                            "the call is not the one that was announced",
-                        ))
-                    } else if std::mem::replace(&mut known.asked, true) {
-                        let verdict = known.verdict.clone();
-                        Some(verdict.unwrap_or_else(|| {
-                            Admitted::blocked("the call is being judged already")
-                        }))
-                    } else {
-                        known.call.args.clone_from(&call.args);
-                        None
-                    }
-                }
-            };
+            }
+        };
         if let Some(verdict) = verdict {
             self.answer(n, |ticket| Input::Judged(ticket, verdict));
             return Ok(());
@@ -376,7 +376,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         Ok(())
     }
 
-    /// Runs a tool of ours, once its turn comes.
+    /// Queues a call of a Windlass tool.
     async fn run(&mut self, ticket: Ticket, mut call: ToolCall) -> Result<(), RuntimeError> {
         let Some(n) = self.admit(ticket) else {
             return Ok(());
@@ -388,7 +388,7 @@ impl<'t, 'v> Turn<'t, 'v> {
             same && !std::mem::replace(&mut known.asked, true)
         });
         if !runs || self.open.len() > MAX_OPEN {
-            let why = "the call is not the one that was announced, or there are too many";
+            let why = "the call differs from the one that the agent announced, or too many calls are open";
             let result = ToolResult::failed(&call, ErrorCategory::Blocked, why);
             self.answer(n, |ticket| Input::Ran(ticket, result));
             return Ok(());
@@ -411,7 +411,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }));
     }
 
-    /// Starts the calls of our tools that may run now.
+    /// Starts the queued calls of Windlass tools that may run now.
     fn run_next(&mut self) {
         while let Some((_, call)) = self.queue.front() {
             let tools = self.attempt.job.toolbox.tools();
@@ -462,7 +462,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         };
         result.name.clone_from(&known.call.name);
         if !std::mem::replace(&mut known.asked, true) && ran {
-            // It ran without a question. Its enclosure alone held it.
+            // The agent ran the call without asking. Only the enclosure restricted it.
             let call = known.call.clone();
             let (like, effect) = self.dialogue.liken(&call);
             self.attempt
@@ -472,7 +472,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         self.attempt.reported_result(result).await
     }
 
-    /// Answers everything that is open.
+    /// Answers all open requests as withdrawn.
     fn withdraw(&mut self) {
         self.queue.clear();
         let mut open: Vec<(u64, Ticket)> = std::mem::take(&mut self.open).into_iter().collect();
@@ -482,7 +482,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
     }
 
-    /// Does what is left to do at the end of a turn.
+    /// Completes the turn: answers open requests and logs the rest of the conversation.
     pub(super) async fn finish(&mut self, ended: Ended) -> Result<Ended, RuntimeError> {
         self.withdraw();
         self.dialogue.finish(&mut self.out);
@@ -491,7 +491,8 @@ impl<'t, 'v> Turn<'t, 'v> {
         }
         self.flush().await?;
         Ok(match ended {
-            // Some take a refusal for the end of the turn; nobody else ended it.
+            // Some agents report a refused call as a cancelled turn, although neither the user nor the engine cancelled
+            // it.
             Ended::Answered(answer)
                 if answer.end == End::Cancelled
                     && !self.attempt.cancel.is_cancelled()
@@ -506,7 +507,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         })
     }
 
-    /// Answers everything that is open, and asks the program to end its turn.
+    /// Answers all open requests, and asks the program to end its turn.
     fn cancel(&mut self) {
         self.cancelled = true;
         self.withdraw();

@@ -1,8 +1,8 @@
-//! Aider as a program for one prompt: its words, and what it writes down in its home: the chat, for its answer, and a log
-//! of events, for tokens and cost. What it edits is found in the tree, as anybody's.
+//! Aider as a one-shot program: its arguments, and the files that it writes into its home: the chat, which contains the
+//! answer, and an event log, which contains tokens and cost. Its edits are found in the tree, as those of any agent.
 //!
-//! It is started by a few lines of Python of ours, because no option keeps it from reading settings, variables and
-//! commands out of a project's files, nor from writing its cache into the tree.
+//! A small Python program of Windlass starts Aider, because no option keeps it from reading settings, variables and
+//! commands from a project's files, or from writing its cache into the tree.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use crate::dollars::micros;
 use crate::filling::{StartTexts, owned};
 use crate::given::{check_args, check_env};
 
-/// What starts it, and where that is put in its home.
+/// The Python program that starts Aider, and its path in the home.
 const START: &str = include_str!("start_aider.py");
 const START_AT: &str = ".windlass/start_aider.py";
-/// Where it writes down what was said, and what it did.
+/// The chat and the event log, in the home.
 const CHAT: &str = ".windlass/aider-chat.md";
 const LOG: &str = ".windlass/aider-log.jsonl";
-/// Both, as they are read when it ended.
+/// The files that are read after the exit.
 pub(super) const NOTES: &[&str] = &[CHAT, LOG];
-/// How much of what it complained about is shown.
+/// Bytes of an error output in messages.
 const SHOWN: usize = 1_500;
 
-/// Words that hold it, or that would undo what does.
+/// Arguments that restrict Aider, or that would loosen its restrictions.
 const OURS: &[&str] = &[
     "--model",
     "--message",
@@ -85,7 +85,7 @@ const OURS: &[&str] = &[
     "--reasoning-effort",
     "--thinking-tokens",
 ];
-/// Variables that point it at its model, and that say how it is held.
+/// Variables that Windlass sets for the model and for the restrictions.
 const OUR_ENV: &[&str] = &[
     "OPENAI_API_BASE",
     "OPENAI_BASE_URL",
@@ -98,44 +98,41 @@ const OUR_ENV: &[&str] = &[
     "HOME",
 ];
 
-/// What a person can set for Aider.
+/// The user's options for Aider.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AiderOptions {
-    /// The Python that it is installed for.
+    /// The Python interpreter with the Aider package.
     pub python: String,
-    /// Further words.
+    /// Additional arguments.
     pub args: Vec<String>,
-    /// Variables for it.
+    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// The model.
     pub model: Option<String>,
-    /// How the model writes edits: `diff`, `whole`, `udiff`, `architect` …, or `auto`: as Aider has it for the model. For
-    /// models that it does not know that is `whole`, which writes every file anew; so without a word it is `diff`.
+    /// The format of the model's edits: `diff`, `whole`, `udiff`, `architect` …, or `auto` for Aider's choice. Aider
+    /// chooses `whole` for unknown models, which rewrites complete files, so the default is `diff`.
     pub edit_format: Option<String>,
-    /// Tokens of the map of the repository that the model sees; 0 is none. Absent: as Aider has it for the model.
+    /// Tokens of the repository map for the model; 0 disables the map. Default: Aider's choice.
     pub map_tokens: Option<u64>,
-    /// Files that are always in the chat, beside those that a prompt names.
+    /// Files that are always in the chat, in addition to those that a prompt names.
     pub files: Vec<String>,
     /// Files that the model sees and does not change.
     pub read_files: Vec<String>,
-    /// A command that it runs after its edits, and whose failures it goes on with.
+    /// A command that Aider runs after its edits. It tries to fix failures of this command.
     pub test_command: Option<String>,
-    /// How hard the model thinks.
+    /// The reasoning effort of the model.
     pub effort: Option<String>,
-    /// Tokens to think with.
+    /// The limit for thinking tokens.
     pub thinking_tokens: Option<u64>,
 }
 
 impl AiderOptions {
-    /// The program that they make, for a model that is asked so.
+    /// The description of the program, for a model with this protocol.
     pub fn program(self, dialect: Dialect) -> Result<Program, String> {
         check_args(&self.args, OURS)?;
         check_env(&self.env, OUR_ENV)?;
         let Some(model) = &self.model else {
-            return Err(
-                "Aider has to be told its model; name one with -m, or set `model`".to_owned(),
-            );
+            return Err("Aider needs a model; name one with `-m`, or set `model`".to_owned());
         };
         let starts = |name: &String| name.starts_with('-');
         if let Some(odd) = self
@@ -146,7 +143,7 @@ impl AiderOptions {
         {
             return Err(format!("`{odd}` is not the name of a file"));
         }
-        // Its start is in its home, and where that is is known when it is started.
+        // The path of the start program is filled in when the home is known.
         let start = format!("{{home}}/{START_AT}");
         let (args, env) = (
             self.words(&named(model, dialect), dialect),
@@ -154,7 +151,8 @@ impl AiderOptions {
         );
         Ok(Program {
             name: "aider".to_owned(),
-            // Without packages of its home: an earlier try may have left some that change what is held here.
+            // `-s` disables packages in the home: an earlier attempt could have installed some that loosen the
+            // restrictions.
             command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
@@ -178,7 +176,7 @@ impl AiderOptions {
         say("--input-history-file", "/dev/null");
         say("--analytics-log", &format!("{{home}}/{LOG}"));
         say("--model", model);
-        // It would ask others of the vendor's for titles and for edits.
+        // Aider would use other models of the vendor for titles and edits.
         say("--weak-model", model);
         say("--editor-model", model);
         let numbers = [
@@ -192,7 +190,7 @@ impl AiderOptions {
         }
         match self.edit_format.as_deref() {
             Some("auto") => {}
-            // Gemini models like the name of a file inside of the fence.
+            // Gemini models put the file name inside of the fence.
             None if dialect == Dialect::Gemini => say("--edit-format", "diff-fenced"),
             format => say("--edit-format", format.unwrap_or("diff")),
         }
@@ -213,7 +211,7 @@ impl AiderOptions {
     }
 }
 
-/// Words that make it work alone, leave the repository to us, and ask nobody but the model.
+/// Arguments that make Aider run unattended, leave commits to Windlass, and contact no server but the model.
 const WORDS: &[&str] = &[
     "--yes-always",
     "--no-pretty",
@@ -234,8 +232,8 @@ const WORDS: &[&str] = &[
     "--disable-playwright",
 ];
 
-/// No list of prices is fetched, and no name is written into the repository's settings because there is none. A repository
-/// that lies in the tree is none of git's: these count in the place of the settings that programs have otherwise.
+/// Aider must not download a price list, nor write a user name into the repository's settings because there is none.
+/// Git must not use a bare repository inside of the tree, because its settings could run programs.
 const HELD: &[(&str, &str)] = &[
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
     ("GIT_CONFIG_COUNT", "3"),
@@ -257,7 +255,7 @@ const POINTED: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
-/// The model by the name that says how it is asked.
+/// The model name with a prefix for its protocol.
 fn named(model: &str, dialect: Dialect) -> String {
     let how = match dialect {
         Dialect::Anthropic => "anthropic",
@@ -268,18 +266,17 @@ fn named(model: &str, dialect: Dialect) -> String {
     format!("{how}/{model}")
 }
 
-/// What it wrote down about one prompt.
+/// The content of the files that Aider wrote for one prompt.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What the model said last.
+    /// The last message of the model.
     pub(super) answer: String,
-    /// What it says it spent.
     pub(super) spent: Option<Reported>,
-    /// Why there is no answer of a model.
+    /// The reason why there is no answer of the model.
     pub(super) failed: Option<String>,
 }
 
-/// Reads them from its home. Its exit code says nothing.
+/// Parses the files from the home. The exit code of Aider is not informative.
 pub(super) fn notes(files: &[String]) -> Notes {
     let file = |at: usize| files.get(at).map_or("", String::as_str);
     read_notes(file(0), file(1))
@@ -317,9 +314,9 @@ fn read_notes(chat: &str, log: &str) -> Notes {
             .join("\n");
         let said = end_of(&said, SHOWN);
         if said.is_empty() {
-            "it ended without an answer of its model".to_owned()
+            "Aider exited without an answer of the model".to_owned()
         } else {
-            format!("it ended without an answer of its model, and says: {said}")
+            format!("Aider exited without an answer of the model and printed: {said}")
         }
     });
     Notes {
@@ -329,7 +326,7 @@ fn read_notes(chat: &str, log: &str) -> Notes {
     }
 }
 
-/// What the model said, without the prompt and what Aider says itself.
+/// The model's text, without the prompt and Aider's own lines.
 fn answer(chat: &str) -> String {
     let lines: Vec<&str> = chat.lines().collect();
     let said = lines
@@ -355,7 +352,7 @@ mod tests {
     const LOG: &str = include_str!("../../tests/fixtures/oneshot/aider-analytics-log.jsonl");
 
     #[test]
-    fn tokens_and_cost_are_in_its_log_and_the_answer_in_its_chat() {
+    fn usage_is_in_the_log_and_the_answer_in_the_chat() {
         let chat = "\n# aider chat started at 2026-11-15 21:23:27\n\n> Aider v0.86.2  \n\n#### Change a.py  \n#### now  \n\
                     > a.py  \n> Add file to the chat? (Y)es/(N)o/(D)on't ask again [Yes]: y  \n\nHere is the change.\n\n\
                     a.py\n```\n  x=2\n```\n\n> Tokens: 1.2k sent, 30 received.  \n> Applied edit to a.py  \n";
@@ -370,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_without_an_answer_is_a_failure_although_it_exits_with_0() {
+    fn a_prompt_without_an_answer_fails_despite_exit_code_0() {
         let log: String = LOG
             .lines()
             .filter(|line| !line.contains("message_send\""))
@@ -379,7 +376,8 @@ mod tests {
         let chat = "#### Change a.py  \n> litellm.InternalServerError: no  \n> Retrying in 0.2 seconds...  \n";
         let failed = read_notes(chat, &log).failed.unwrap();
         assert!(
-            failed.ends_with("says: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."),
+            failed
+                .ends_with("printed: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."),
             "{failed}"
         );
         assert!(read_notes("", "no json\n").failed.is_some());
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn options_become_words_and_what_holds_it_stays() {
+    fn options_become_arguments_and_restrictions_stay() {
         let base = |more: &str| format!(r#"{{"python":"/p/python","model":"m"{more}}}"#);
         let chat = Dialect::OpenAiChat;
         check(
@@ -453,18 +451,18 @@ mod tests {
         check(
             &base(r#","args":["--load=x"]"#),
             chat,
-            Err("may not have `--load`"),
+            Err("cannot contain `--load`"),
         );
         check(
             &base(r#","env":{"OPENAI_API_BASE":"x"}"#),
             chat,
-            Err("Windlass sets it itself"),
+            Err("Windlass sets it"),
         );
         check(
             &base(r#","files":["--load"]"#),
             chat,
             Err("not the name of a file"),
         );
-        check(r#"{"python":"/p/python"}"#, chat, Err("told its model"));
+        check(r#"{"python":"/p/python"}"#, chat, Err("needs a model"));
     }
 }

@@ -1,5 +1,5 @@
-//! A program that takes one prompt, prints and ends: what its lines say, and what its end means. It asks about nothing, and
-//! nothing of it can be refused on its way: its enclosure holds it.
+//! A program that takes one prompt, prints and exits: interprets its output and its exit. It does not ask about calls,
+//! so that only the enclosure restricts it.
 
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
@@ -18,36 +18,36 @@ use crate::likeness::likeness_by_input;
 
 /// Bytes that a program may print for one prompt.
 const MAX_PRINTED: usize = 64 << 20;
-/// How much of its last words is shown, when they are why it ended.
+/// Bytes of the last output in an error message.
 const SHOWN: usize = 1_500;
-/// What a call is told to have come to, where the program never says.
-const UNTOLD: &str = "(the program does not say what came of it)";
+/// The result of a call for which the program reports none.
+const UNTOLD: &str = "(the program reports no results)";
 
 /// One prompt to a program.
 #[derive(Default)]
 pub(super) struct OneShotDialogue {
     name: String,
     prints: Prints,
-    /// What it reads from its standard input.
+    /// The text for its standard input.
     input: String,
     resumed: bool,
     bytes: usize,
     printed: Printed,
-    /// Pieces of a message.
+    /// The pieces of an incomplete message.
     pieces: String,
-    /// The last whole message.
+    /// The last complete message.
     last: String,
     spoke: bool,
     calls: u64,
-    /// What the program says went wrong, until it says something else.
+    /// The last reported error. Later text clears it.
     error: Option<String>,
-    /// How it ended, and what it wrote to standard error last, until its notes were read.
+    /// The exit and the end of standard error, until the program's files are read.
     ended: Option<(Result<ProcessEnd, ProcessError>, String)>,
     cancelled: bool,
 }
 
 impl OneShotDialogue {
-    /// A program that prints so, with this on its standard input.
+    /// A program with this output format, and with `input` for its standard input.
     pub(super) fn new(name: String, prints: Prints, input: String, resumed: bool) -> Self {
         Self {
             name,
@@ -63,7 +63,7 @@ impl OneShotDialogue {
         if self.bytes > MAX_PRINTED {
             let most = MAX_PRINTED >> 20;
             out.end(Ended::broken(format!(
-                "it printed more than {most} MiB, and was ended"
+                "the program printed more than {most} MiB and was stopped"
             )));
             return;
         }
@@ -101,7 +101,7 @@ impl OneShotDialogue {
             self.error = None;
         }
         if !facts.texts.is_empty() {
-            // The whole of what came in pieces.
+            // This message replaces its pieces.
             self.pieces.clear();
         }
         if !facts.calls.is_empty() {
@@ -117,7 +117,7 @@ impl OneShotDialogue {
         for (name, id, args) in facts.calls {
             self.calls += 1;
             self.spoke = true;
-            // Results name a call as the program does.
+            // Results refer to the program's own id of a call.
             let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
             let call = ToolCall::new(theirs.as_str(), name, args);
             out.part(Part::Call(call.clone()));
@@ -126,7 +126,7 @@ impl OneShotDialogue {
         out.push(Output::Flush);
         for call in calls {
             let id = call.id.0.clone();
-            // Nobody was asked, and what the tool does is not known.
+            // The program did not ask, and its tools are unknown.
             let (like, effect) = likeness_by_input(&call.name, &call.args);
             out.push(Output::Observed(ForeignCall { call, like, effect }));
             if fields.result.is_none() {
@@ -141,7 +141,7 @@ impl OneShotDialogue {
         }
     }
 
-    /// Says the message that came in pieces.
+    /// Logs the message that was collected from pieces.
     fn flush(&mut self, out: &mut Outputs) {
         let text = std::mem::take(&mut self.pieces);
         if !text.trim().is_empty() {
@@ -151,7 +151,7 @@ impl OneShotDialogue {
         }
     }
 
-    /// What a program that ended by itself said, and how it ended.
+    /// Ends the turn after the exit of the program.
     fn closing(&mut self, notes: Option<Notes>, out: &mut Outputs) {
         let Some((exit, complaint)) = self.ended.take() else {
             return;
@@ -173,14 +173,15 @@ impl OneShotDialogue {
         let end = match exit {
             Err(err) => End::Broken(err.0),
             Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
-                (Some(error), _) => {
-                    End::Broken(format!("it says: {}", end_of(error.trim(), SHOWN)))
-                }
+                (Some(error), _) => End::Broken(format!(
+                    "the program reports: {}",
+                    end_of(error.trim(), SHOWN)
+                )),
                 (None, Some(why)) => End::Broken(why),
                 (None, None) => End::Done,
             },
             Ok(end) => End::Broken(format!(
-                "it ended with {}{}",
+                "the program ended with {}{}",
                 end.in_words(),
                 self.last_words(&complaint)
             )),
@@ -191,12 +192,12 @@ impl OneShotDialogue {
         }
         if self.printed.dropped > 0 && !lines {
             let text = format!(
-                "the program printed {} bytes more than are kept; the end is",
+                "the program printed {} bytes above the limit; only the end was kept",
                 self.printed.dropped
             );
             out.push(Output::Warn("too_much_said", text));
         }
-        // One that fails at once, with a conversation to resume, may not know that.
+        // A program that fails at once with a conversation to resume may have lost that conversation.
         let at_once = matches!(end, End::Broken(_)) && !self.spoke && text.trim().is_empty();
         out.end(match self.resumed && at_once {
             true => Ended::Forgotten,
@@ -204,22 +205,19 @@ impl OneShotDialogue {
         });
     }
 
-    /// Why it failed, in its own words.
+    /// The error message of the program, for a failed turn.
     fn last_words(&mut self, complaint: &str) -> String {
         if let Some(error) = &self.error {
-            return format!("; it says: {}", end_of(error.trim(), SHOWN));
+            return format!("; it reports: {}", end_of(error.trim(), SHOWN));
         }
         if !complaint.is_empty() {
-            return format!("; the last on its standard error: {complaint}");
+            return format!("; end of its standard error: {complaint}");
         }
         let printed = self.printed.text();
         if printed.is_empty() {
             String::new()
         } else {
-            format!(
-                "; the last that it printed: {}",
-                end_of(printed.trim(), SHOWN)
-            )
+            format!("; end of its output: {}", end_of(printed.trim(), SHOWN))
         }
     }
 }
@@ -265,13 +263,13 @@ impl Dialogue for OneShotDialogue {
     fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let unread = unread.saturating_add(unknown);
         let text =
-            format!("{unread} lines of the program were no JSON or too long, and were passed over");
+            format!("{unread} lines of the program were not JSON or too long; they were ignored");
         ("unread_lines", text)
     }
 
     fn forgot_warning(&self) -> String {
         format!(
-            "{} could not go on with its conversation; it begins a new one and is told what was said before, shortened",
+            "{} could not resume its conversation; it starts a new one with a shortened copy of the log",
             self.name
         )
     }

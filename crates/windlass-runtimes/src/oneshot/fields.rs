@@ -1,9 +1,9 @@
-//! Where things stand in the JSON lines of a program, as a person writes it down: `part.text`, or `type=text:part.text`
-//! for lines of one kind. One line goes in, facts come out; nothing of it is believed here.
+//! The positions of values in the JSON lines of a program, as the user describes them: `part.text`, or
+//! `type=text:part.text` for lines of one kind. This module extracts the values of a line; it does not trust them.
 //!
-//! A place is a path of names with dots between them. In front of it may stand conditions, with commas between them and
-//! a colon behind them: `type=message,role=assistant:content`. Through a list a path goes into every entry. Several
-//! places stand with `|` between them; the first that has something in a line counts.
+//! A position is a path of names, separated by dots. Conditions may precede it, separated by commas and followed by a
+//! colon: `type=message,role=assistant:content`. A path goes into every entry of a list. Several positions are
+//! separated by `|`; the first one with a value in a line applies.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,46 +12,44 @@ use windlass_core::budget::Usage;
 use crate::agent::Reported;
 use crate::dollars::micros;
 
-/// The longest name of a tool, a call or a session.
+/// Bytes of the longest name of a tool, a call or a session.
 const MAX_NAME: usize = 200;
-/// The most places of one field, conditions of one place and names of one path.
+/// The limit for positions per field, conditions per position and names per path.
 const MAX_PARTS: usize = 20;
 
-/// Where things stand. What is not said is not read.
+/// The positions of all values. An absent field is not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fields {
-    /// A whole message of the agent. The last one is its answer.
+    /// A complete message of the agent. The last one is its answer.
     pub text: Option<Place>,
-    /// A piece of a message; pieces are put together until something else comes.
+    /// A piece of a message. Pieces are joined until another value follows.
     pub delta: Option<Place>,
-    /// The program's own name for the conversation.
+    /// The program's own id of the conversation.
     pub session: Option<Place>,
-    /// The name of a tool that it calls.
+    /// The name of a called tool.
     pub tool: Option<Place>,
-    /// The call's own name, with which its result is found again.
+    /// The id of a call, to which its result refers.
     pub tool_id: Option<Place>,
-    /// What the tool is given.
+    /// The input of a tool.
     pub tool_input: Option<Place>,
-    /// What came of a call.
+    /// The result of a call.
     pub result: Option<Place>,
-    /// Of which call. Absent: as `tool_id`.
+    /// The id of the call of a result. Default: `tool_id`.
     pub result_id: Option<Place>,
-    /// Input tokens, without those that came from a cache. Numbers of several lines are added.
+    /// Input tokens without cached ones. The numbers of several lines are added.
     pub input_tokens: Option<Place>,
-    /// Input tokens, with those that came from a cache.
+    /// Input tokens including cached ones.
     pub total_input_tokens: Option<Place>,
-    /// Input tokens that came from a cache.
+    /// Input tokens from a cache.
     pub cached_tokens: Option<Place>,
-    /// Output tokens.
     pub output_tokens: Option<Place>,
-    /// US dollars.
     pub cost_usd: Option<Place>,
-    /// Why it could not go on. It counts unless something was said after it.
+    /// An error message. Later text clears it.
     pub error: Option<Place>,
 }
 
-/// Where one thing stands.
+/// The position of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Place {
@@ -65,27 +63,24 @@ struct Choice {
     path: Vec<String>,
 }
 
-/// What one line says.
+/// The values of one line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
-    /// The conversation's name.
     pub session: Option<String>,
-    /// Whole messages.
+    /// Complete messages.
     pub texts: Vec<String>,
-    /// Pieces of one.
+    /// Pieces of a message.
     pub deltas: Vec<String>,
-    /// Calls: name, id and input.
+    /// Name, id and input of each call.
     pub calls: Vec<(String, Option<String>, Value)>,
-    /// What came of calls: id and text.
+    /// Id and text of each result.
     pub results: Vec<(String, String)>,
-    /// What was spent.
     pub spent: Option<Reported>,
-    /// What went wrong.
     pub error: Option<String>,
 }
 
 impl Fields {
-    /// Whether tokens are among them.
+    /// Whether token counts are among the fields.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
         self.input_tokens.is_some()
@@ -93,7 +88,7 @@ impl Fields {
             || self.output_tokens.is_some()
     }
 
-    /// What a line says.
+    /// Extracts the values of a line.
     #[must_use]
     pub fn read(&self, line: &Value) -> Facts {
         let texts = |place: &Option<Place>| {
@@ -120,7 +115,7 @@ impl Fields {
     fn calls(&self, line: &Value) -> Vec<(String, Option<String>, Value)> {
         let tools = names(&self.tool, line);
         let (ids, inputs) = (names(&self.tool_id, line), found(&self.tool_input, line));
-        // Entries of a list without the one or the other cannot be told apart.
+        // In a list with a missing id or input, the entries cannot be matched.
         let fit = |many: usize| many == tools.len();
         let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
         let call = |(at, tool): (usize, String)| {
@@ -185,7 +180,7 @@ impl Fields {
 }
 
 impl Place {
-    /// Everything that stands there in a line.
+    /// All values at this position in a line.
     fn find<'a>(&self, line: &'a Value) -> Vec<&'a Value> {
         for choice in &self.choices {
             let mut all = Vec::new();
@@ -212,8 +207,8 @@ impl TryFrom<String> for Place {
         match choices.collect::<Option<Vec<_>>>() {
             Some(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
             _ => Err(format!(
-                "`{text}` is no place in a line; write names with dots between them, as `part.text`, and conditions in \
-                 front of a colon, as `type=text:part.text`"
+                "`{text}` is not a valid position in a line; write names separated by dots, as `part.text`, and conditions \
+                 before a colon, as `type=text:part.text`"
             )),
         }
     }
@@ -261,7 +256,7 @@ fn names(place: &Option<Place>, line: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Goes on from a value; through lists into every entry of them.
+/// Collects the values at a path, in every entry of lists.
 fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
     match (path.split_first(), value) {
         (None, Value::Null) => {}
@@ -314,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_path_with_conditions() {
+    fn a_position_is_a_path_with_conditions() {
         let line =
             json!({"type": "text", "n": 3, "yes": true, "part": {"text": "hi", "none": null}});
         check("part.text", line.clone(), &[json!("hi")]);
@@ -339,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_an_error() {
+    fn an_invalid_position_is_an_error() {
         for text in [
             "",
             " ",
@@ -368,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_added_and_a_cache_is_counted_once() {
+    fn numbers_are_added_and_cached_tokens_are_counted_once() {
         let fields = |value: Value| serde_json::from_value::<Fields>(value).unwrap();
         let all = fields(
             json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}),

@@ -1,5 +1,5 @@
-//! How a program is started for one prompt: its words and variables are filled in, the prompt is put where it looks for
-//! it, and what an earlier try left to steer it is removed.
+//! Assembles the start of a program for one prompt: fills in its arguments and variables, writes the prompt to its
+//! place, and removes files with which an earlier attempt could influence it.
 
 use windlass_core::enclosure::Launch;
 
@@ -7,10 +7,10 @@ use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION}
 use crate::agent::AgentAttempt;
 use crate::filling::Values;
 
-/// The longest word that Linux gives a program, with room for what stands around the prompt in it.
+/// The longest argument that Linux accepts, with space for text around the prompt.
 const MAX_ARGUMENT: usize = (128 << 10) - 4_096;
 
-/// Puts what it needs into its home and says how to start it; beside that, what it is to read from its standard input.
+/// Writes the files into the home. Returns the command with its environment, and the text for standard input.
 pub(super) fn launch(
     program: &Program,
     attempt: &AgentAttempt<'_>,
@@ -22,8 +22,8 @@ pub(super) fn launch(
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(
-            "the prompt has {} bytes, and a word of a command line at most {MAX_ARGUMENT}; give it by `{PROMPT_AT}` or \
-             the standard input instead",
+            "the prompt has {} bytes, but an argument at most {MAX_ARGUMENT}; pass it with `{PROMPT_AT}` or the standard \
+             input instead",
             say.len()
         ));
     }

@@ -1,18 +1,17 @@
-//! What a program printed in words: the end of it is kept, however much it was, without what steers a terminal.
+//! The plain text that a program printed: keeps the end, without terminal sequences.
 
 /// Bytes of an answer that are kept.
 const MOST: usize = 256 << 10;
 
-/// Words as they come.
+/// The end of the printed text.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     kept: String,
-    /// Bytes that were not kept.
+    /// Bytes that were dropped.
     pub(super) dropped: usize,
 }
 
 impl Printed {
-    /// One more line.
     pub(super) fn push(&mut self, line: &str) {
         self.kept.push_str(line);
         self.kept.push('\n');
@@ -21,7 +20,7 @@ impl Printed {
         }
     }
 
-    /// The end of all of it.
+    /// The end of the text.
     pub(super) fn text(&mut self) -> &str {
         self.cut();
         self.kept.trim()
@@ -36,7 +35,7 @@ impl Printed {
     }
 }
 
-/// A line without sequences for a terminal; of one that was written over, what it was in the end.
+/// A line without terminal sequences. Of a line that was overwritten, only the last version remains.
 pub(super) fn plain(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches('\r');
@@ -47,7 +46,7 @@ pub(super) fn plain(line: &[u8]) -> String {
         match (c, chars.peek().copied()) {
             ('\u{1b}', Some('[')) => {
                 chars.next();
-                // Up to and with the letter that ends it.
+                // The sequence ends with this letter.
                 while chars.next().is_some_and(|c| !matches!(c, '@'..='~')) {}
             }
             ('\u{1b}', Some(']')) => {
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_steers_a_terminal_and_indents_stay() {
+    fn terminal_sequences_are_removed_and_indents_stay() {
         check(b"  x = \x1b[1;31m1\x1b[0m;\t# \xc3\xa4", "  x = 1;\t# ä");
         check(b"\x1b]0;title\x07word\x1b]8;;u\x1b\\s", "words");
         check(b"10%\r50%\rdone\r", "done");
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn of_endless_words_the_end_is_kept() {
+    fn only_the_end_of_a_long_output_is_kept() {
         let mut printed = Printed::default();
         for n in 0..200_000 {
             printed.push(&format!("line {n} ä"));

@@ -1,8 +1,8 @@
-"""Between Windlass and the agent server of OpenHands, which both run in the agent's place where nobody can connect to.
+"""Connects Windlass with the agent server of OpenHands. Both run in the agent's enclosure, without outside access.
 
-The server is a child on the loopback of that place. Requests come as JSON lines on standard input and go to it over HTTP;
-answers and the events of one conversation come as JSON lines on standard output. It decides nothing and ends with its
-input. Its words are for the server's command line; with `agent-server PORT …` it is the child.
+The server is a child process on the loopback of the enclosure. Requests arrive as JSON lines on standard input and go to
+the server over HTTP; responses and the events of one conversation go to standard output as JSON lines. The bridge makes no
+decisions and exits at the end of its input. Its arguments are for the server; with `agent-server PORT …` it is the server.
 """
 
 import http.client
@@ -24,7 +24,7 @@ START_SECONDS = 170
 ANSWER_SECONDS = 120
 HOST = "127.0.0.1"
 
-# Whatever a library prints must not come between the lines.
+# Output of libraries must not mix with the protocol.
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
 os.dup2(2, 1)
 LOCK = threading.Lock()
@@ -33,7 +33,7 @@ LOCK = threading.Lock()
 def say(value):
     line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE:
-        line = json.dumps({"id": value.get("id"), "status": 0, "error": "longer than a line may be"}).encode() + b"\n"
+        line = json.dumps({"id": value.get("id"), "status": 0, "error": "the message is longer than the limit of a line"}).encode() + b"\n"
     with LOCK:
         view = memoryview(line)
         while view:
@@ -41,18 +41,18 @@ def say(value):
 
 
 def serve(port, words):
-    """The server itself, without what it would do to the workspace on its own."""
+    """Runs the server, without its own changes to the workspace."""
     from openhands.agent_server import __main__ as server
     from openhands.agent_server.event_service import EventService
 
-    # It would make a repository of a folder that is none.
+    # It would create a git repository in a directory without one.
     EventService._ensure_workspace_is_git_repo = staticmethod(lambda working_dir: None)
     sys.argv = ["agent-server", "--host", HOST, "--port", port, *words]
     server.main()
 
 
 class Server:
-    """The child, and the way to it."""
+    """The child process and the connection to it."""
 
     def __init__(self):
         with socket.socket() as free:
@@ -79,11 +79,11 @@ class Server:
             way.close()
 
     def wait(self):
-        """Waits until it answers; why it never will, if so."""
+        """Waits until the server responds. Returns the reason if it never will."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if self.child.poll() is not None:
-                return "the server ended with code %s before it answered" % self.child.returncode
+                return "the server exited with code %s before it answered" % self.child.returncode
             try:
                 if self.ask("GET", "/ready", None, seconds=10)[0] == 200:
                     return None
@@ -101,19 +101,19 @@ class Server:
 
 
 def follow(server, request):
-    """Passes the events of one conversation on, as they come."""
+    """Forwards the events of one conversation."""
     from websockets.sync.client import connect
 
     address = "ws://%s:%d/sockets/events/%s" % (HOST, server.port, request["follow"])
     try:
         with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as way:
             way.send(json.dumps({"type": "auth", "session_api_key": server.key}))
-            # The first is how things are now. From then on nothing is missed.
+            # The first event is the current state. No later event is missed.
             say({"event": json.loads(way.recv(timeout=ANSWER_SECONDS))})
             say({"id": request["id"], "status": 200})
             for text in way:
                 say({"event": json.loads(text)})
-        why = "the server closed the way of the events"
+        why = "the server closed the event stream"
     except Exception as err:
         why = "%s: %s" % (type(err).__name__, err)
     say({"id": request["id"], "status": 0, "error": why, "lost": True})

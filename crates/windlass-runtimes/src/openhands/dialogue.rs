@@ -1,6 +1,6 @@
-//! The agent server of OpenHands over the bridge of ours: requests by their numbers, events as they come. A conversation is
-//! begun or resumed, then each prompt is one run of it. The server waits with all actions of a step for one answer, so that
-//! one refused call refuses the step.
+//! The agent server of OpenHands behind the bridge: requests with numbers, and a stream of events. A conversation is
+//! started or resumed; then each prompt is one run of it. The server waits for a single answer about all actions of a
+//! step, so that one refused call refuses the whole step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
 use crate::likeness::Likeness;
 
-/// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
+/// Timeout for the start of the server. It loads some hundred megabytes of Python, possibly from a cold disk.
 const START: Duration = Duration::from_secs(180);
-/// How long everything up to the first prompt may take then.
+/// Timeout for the requests between the start and the first prompt.
 const BEGIN: Duration = Duration::from_secs(60);
-/// The longest name of a conversation.
+/// Bytes of the longest id of a conversation.
 const MAX_ID: usize = 64;
-/// Calls of one turn that are kept track of.
+/// Calls of one turn that are tracked.
 const MAX_CALLS: usize = 10_000;
-/// Requests of one turn that wait for their answer.
+/// Requests of one turn that may wait for their response.
 const MAX_ASKED: usize = 100;
-/// Events that are known, and from which nothing follows here.
+/// Known events without consequences.
 const PASSED: &[&str] = &[
     "SystemPromptEvent",
     "PauseEvent",
@@ -40,40 +40,37 @@ const PASSED: &[&str] = &[
     "LLMCompletionLogEvent",
     "HookExecutionEvent",
 ];
-const FORGOT: &str = "OpenHands does not know the conversation any more that it was to go on with, or it was begun with \
-                      other tools or in another directory; it begins a new one and is told what was said before, shortened";
+const FORGOT: &str = "OpenHands no longer has the conversation that it was to resume, or that conversation has other \
+                      tools or another directory; it starts a new one with a shortened copy of the log";
 
-/// What a conversation with OpenHands is made from.
+/// The parameters of a conversation with OpenHands.
 #[derive(Default)]
 pub(super) struct OpenHandsSetup {
-    /// The conversation to resume.
     pub(super) resume: Option<String>,
-    /// What a new conversation is begun with, and the terms by which an earlier one is known to be alike.
+    /// The request that starts a new conversation, and the terms that an earlier one must have to be resumed.
     pub(super) conversation: Value,
     pub(super) terms: String,
-    /// The model.
     pub(super) llm: Value,
-    /// Where the workspace is.
     pub(super) root: PathBuf,
-    /// The most steps of one prompt.
+    /// The maximum number of steps for one prompt.
     pub(super) max_iterations: Option<u32>,
 }
 
-/// How far the conversation is.
+/// The progress of the setup.
 #[derive(Default)]
 enum Phase {
     /// The server starts.
     #[default]
     Starting,
-    /// It is asked about the conversation to resume.
+    /// The server looks up the conversation to resume.
     Looking(String),
-    /// Steps that resume it, each with what it is asked.
+    /// The remaining requests that resume it.
     Resuming(VecDeque<(&'static str, Value)>),
-    /// It begins a new one.
+    /// The server creates a conversation.
     Creating,
-    /// It is asked for the events.
+    /// The bridge subscribes to the events.
     Following,
-    /// It takes prompts.
+    /// The server takes prompts.
     Open,
 }
 
@@ -82,28 +79,27 @@ enum Phase {
 pub(super) struct OpenHandsDialogue {
     setup: OpenHandsSetup,
     phase: Phase,
-    /// Requests without an answer, and what they were for.
+    /// Requests without a response, with their purpose.
     asked: HashMap<u64, &'static str>,
     count: u64,
-    /// The conversation.
     id: String,
     forgot: bool,
-    /// Why it could not begin, once that is known.
+    /// The reason why the setup failed.
     failed: Option<String>,
-    /// The prompt, and the same with what was said before.
+    /// The prompt, and the prompt with a digest of the conversation.
     prompt: String,
     pub(super) retold: String,
     meter: Meter,
-    /// Where its terminal is, where that is not the workspace.
+    /// The directory of the terminal, if it is not the workspace.
     cwd: Option<String>,
-    /// The server was told to run, and did not stop yet.
+    /// The server runs the conversation and has not stopped yet.
     runs: bool,
-    /// Calls that it waits with, and those of the step that is being judged.
+    /// Calls that the server waits with, and those of the step that is being judged.
     pending: Vec<ToolCall>,
     judging: VecDeque<ToolCall>,
     others: usize,
     seen: HashSet<String>,
-    /// Its last words.
+    /// The last message of the agent.
     text: String,
     error: Option<Value>,
     steps: u32,
@@ -125,7 +121,7 @@ impl OpenHandsDialogue {
         out.send(request);
     }
 
-    /// Asks for something of the conversation.
+    /// Sends a request about the conversation.
     fn post(&mut self, what: &'static str, body: &Value, out: &mut Outputs) {
         let path = format!("/api/conversations/{}/{what}", self.id);
         let request = json!({ "id": 0, "method": "POST", "path": path, "body": body });
@@ -136,13 +132,13 @@ impl OpenHandsDialogue {
         out.end(Ended::with(std::mem::take(&mut self.text), end));
     }
 
-    /// The conversation could not begin: the program is ended, and how it ended is a part of why.
+    /// Aborts the setup. The program is ended, and its exit is part of the error message.
     fn fail(&mut self, why: String, out: &mut Outputs) {
         self.failed.get_or_insert(why);
         out.push(Output::Abandon);
     }
 
-    /// The server answers; the next step of beginning.
+    /// Handles the start of the server, and sends the first request of the setup.
     fn ready(&mut self, out: &mut Outputs) {
         out.push(Output::Within(Some(BEGIN)));
         match self.setup.resume.take() {
@@ -165,7 +161,7 @@ impl OpenHandsDialogue {
         self.phase = Phase::Creating;
     }
 
-    /// An answer while the conversation is begun.
+    /// Handles a response of the setup, and sends the next request.
     fn begun(&mut self, reply: &Reply, out: &mut Outputs) {
         match std::mem::replace(&mut self.phase, Phase::Starting) {
             Phase::Looking(id) => {
@@ -177,12 +173,12 @@ impl OpenHandsDialogue {
                     return self.create(true, out);
                 }
                 self.id = id;
-                // What it took earlier was told when it was spent.
+                // The earlier usage is booked already.
                 if let Some(stats) = reply.body.get("stats") {
                     self.meter.more(stats);
                 }
-                // Actions that an earlier process left waiting are refused first: the server would take the next run
-                // for a yes.
+                // Actions that an earlier process left pending are refused first, because the server would treat the
+                // next run as an approval.
                 let refused = json!({ "accept": false, "reason": "stopped before it was run" });
                 let policy = json!({ "policy": { "kind": "AlwaysConfirm" } });
                 self.resume_on(
@@ -197,7 +193,7 @@ impl OpenHandsDialogue {
             Phase::Resuming(steps) if reply.is_good() => self.resume_on(steps, out),
             Phase::Resuming(_) => {
                 self.fail(
-                    reply.complaint("it does not go on with its conversation"),
+                    reply.complaint("OpenHands did not resume its conversation"),
                     out,
                 );
             }
@@ -208,7 +204,10 @@ impl OpenHandsDialogue {
                         id.clone_into(&mut self.id);
                         self.follow(out);
                     }
-                    None => self.fail(reply.complaint("it began no conversation"), out),
+                    None => self.fail(
+                        reply.complaint("OpenHands did not start a conversation"),
+                        out,
+                    ),
                 }
             }
             Phase::Following if reply.is_good() => {
@@ -222,7 +221,10 @@ impl OpenHandsDialogue {
                 self.say(out);
             }
             Phase::Following => {
-                self.fail(reply.complaint("its events cannot be followed"), out);
+                self.fail(
+                    reply.complaint("the events of OpenHands are not available"),
+                    out,
+                );
             }
             Phase::Starting | Phase::Open => out.push(Output::Unknown),
         }
@@ -243,7 +245,7 @@ impl OpenHandsDialogue {
         self.ask("follow", json!({ "id": 0, "follow": self.id }), out);
     }
 
-    /// Says the prompt. A turn begins.
+    /// Sends the prompt, which starts a turn.
     fn say(&mut self, out: &mut Outputs) {
         let text = std::mem::take(&mut self.prompt);
         let content = json!([{ "type": "text", "text": text }]);
@@ -266,7 +268,7 @@ impl OpenHandsDialogue {
                 false => self.fail(why, out),
             }
         } else if let Some(event) = line.get_mut("event") {
-            // How things stood before the first prompt is no news.
+            // Events before the first prompt describe earlier turns.
             let event = event.take();
             if open {
                 self.event(&event, out);
@@ -287,12 +289,12 @@ impl OpenHandsDialogue {
             }
         }
         if open && self.asked.len() > MAX_ASKED {
-            let why = "it goes on and answers nothing that it is asked".to_owned();
+            let why = "OpenHands sends events but does not respond to requests".to_owned();
             self.over(End::Broken(why), out);
         }
     }
 
-    /// An answer to a request of a turn.
+    /// Handles a response during a turn.
     fn replied(&mut self, what: Option<&str>, reply: &Reply, out: &mut Outputs) {
         match what {
             Some("interrupt") => self.over(End::Cancelled, out),
@@ -300,19 +302,19 @@ impl OpenHandsDialogue {
             Some("events/respond_to_confirmation") if reply.is_good() => self.run(out),
             Some(_) if reply.is_good() => {}
             Some(what) => {
-                let why = reply.complaint(&format!("it refused `{what}`"));
+                let why = reply.complaint(&format!("OpenHands refused `{what}`"));
                 self.over(End::Broken(why), out);
             }
-            // The way of its events is one request that ends when it is lost.
+            // The request for the event stream was answered already. A second response means that the stream was lost.
             None if reply.status == 0 => {
-                let why = reply.complaint("its events were lost");
+                let why = reply.complaint("the event stream of OpenHands was lost");
                 self.over(End::Broken(why), out);
             }
             None => out.push(Output::Unknown),
         }
     }
 
-    /// Lets it go on; what it waits with is run.
+    /// Continues the run, which also executes the pending actions.
     fn run(&mut self, out: &mut Outputs) {
         self.runs = true;
         self.post("run", &Value::Null, out);
@@ -333,7 +335,7 @@ impl OpenHandsDialogue {
             "ConversationErrorEvent" => self.error = Some(event.clone()),
             "ConversationStateUpdateEvent" => self.stands(event, out),
             "ServerErrorEvent" => {
-                let why = format!("its server failed: {}", text(event, "detail"));
+                let why = format!("the server failed: {}", text(event, "detail"));
                 self.over(End::Broken(why), out);
             }
             known if PASSED.contains(&known) => {}
@@ -341,7 +343,7 @@ impl OpenHandsDialogue {
         }
     }
 
-    /// An action of the agent. It is judged when the whole step is known.
+    /// Handles an action of the agent. It is judged when the whole step is known.
     fn acts(&mut self, event: &Value, out: &mut Outputs) {
         let of = text(event, "llm_response_id").to_owned();
         let mut part = |part: Part| out.push(Output::Part(of.clone(), part));
@@ -355,7 +357,7 @@ impl OpenHandsDialogue {
         }
         let action = event.get("action").unwrap_or(&Value::Null);
         match kind(action) {
-            // Words, in the form of a call.
+            // The final message, in the form of a call.
             "FinishAction" => {
                 text(action, "message").clone_into(&mut self.text);
                 let text = self.text.clone();
@@ -392,7 +394,7 @@ impl OpenHandsDialogue {
         out.push(Output::Flush);
     }
 
-    /// What came of a call.
+    /// Handles the result of a call.
     fn came_of(&mut self, event: &Value, out: &mut Outputs) {
         let id = text(event, "tool_call_id");
         if let Some(path) = cwd(event) {
@@ -401,10 +403,10 @@ impl OpenHandsDialogue {
         self.pending.retain(|pending| pending.id.0 != id);
         let call = ToolCall::new(id, String::new(), Value::Null);
         let result = match kind(event) {
-            // The one that was refused has its result.
+            // The refused call itself has its result already.
             "UserRejectObservation" => ToolResult::not_run(
                 &call,
-                "another call of the same step was refused, and OpenHands takes one answer for a whole step",
+                "another call of the same step was refused, and OpenHands accepts only one decision for a whole step",
             ),
             _ => result(event, &call),
         };
@@ -412,7 +414,7 @@ impl OpenHandsDialogue {
         out.push(Output::Result { result, ran });
     }
 
-    /// How the conversation stands. Only the whole state is told after everything before it was.
+    /// Handles an update of the state. Only a `full_state` update arrives after all earlier events.
     fn stands(&mut self, event: &Value, out: &mut Outputs) {
         let value = event.get("value").unwrap_or(&Value::Null);
         let key = text(event, "key");
@@ -438,7 +440,7 @@ impl OpenHandsDialogue {
         }
         self.steps += 1;
         if let Some(most) = self.setup.max_iterations.filter(|most| self.steps > *most) {
-            let why = format!("it took the {most} steps of `max_iterations`");
+            let why = format!("the {most} steps of `max_iterations` are used up");
             return self.over(End::OwnLimit(why), out);
         }
         self.judging = std::mem::take(&mut self.pending).into();
@@ -446,10 +448,10 @@ impl OpenHandsDialogue {
         self.judge_next(out);
     }
 
-    /// Has the next call judged that the server waits with; once all are allowed, it may run them.
+    /// Has the next pending call judged. Once all are allowed, the server may run them.
     fn judge_next(&mut self, out: &mut Outputs) {
         let Some(call) = self.judging.pop_front() else {
-            // A run is the yes. The other way to say it says nothing when it was not heard.
+            // A run is the approval. The explicit approval would be lost without an error if the server missed it.
             return self.run(out);
         };
         let ticket = Ticket::new(call.id.0.clone(), json!(call.name));
@@ -468,8 +470,8 @@ impl OpenHandsDialogue {
         let mut reason = format!("[{}] {text}", category.word());
         if self.others > 0 {
             reason.push_str(&format!(
-                " This was about the call of `{}`. None of the calls of this step was run; make those again that you \
-                 still need, without it.",
+                " The refused call was `{}`. No call of this step was run; repeat the others if you \
+                 still need them, without the refused one.",
                 ticket.data.as_str().unwrap_or_default()
             ));
         }
@@ -497,7 +499,7 @@ impl Dialogue for OpenHandsDialogue {
                     return self.say(out);
                 }
                 out.push(Output::Within(Some(START)));
-                let text = "OpenHands starts its server, which may take a minute.\n";
+                let text = "OpenHands starts its server; this may take a minute.\n";
                 out.delta(DeltaOf::Reasoning, text);
             }
             Input::Line(line) => self.line(line, out),
@@ -514,19 +516,19 @@ impl Dialogue for OpenHandsDialogue {
             Input::Late(_) => {
                 let (what, time) = match self.phase {
                     Phase::Starting => ("start", START),
-                    _ => ("begin", BEGIN),
+                    _ => ("set up a conversation", BEGIN),
                 };
-                let why = format!("it did not {what} within {} seconds", time.as_secs());
+                let why = format!("OpenHands did not {what} within {} seconds", time.as_secs());
                 self.fail(why, out);
             }
             Input::Exited(how) if open => {
-                let why = format!("its server ended without an answer, {how}");
+                let why = format!("the server exited without an answer, {how}");
                 self.over(End::Broken(why), out);
             }
             Input::Exited(how) => {
                 let failed = self.failed.take();
-                let why = failed.unwrap_or_else(|| "it ended before it answered".to_owned());
-                let why = format!("its server could not be used: {why}; it ended {how}");
+                let why = failed.unwrap_or_else(|| "it exited before it responded".to_owned());
+                let why = format!("the server of OpenHands is not usable: {why}; it exited {how}");
                 out.push(Output::Began(None));
                 self.over(End::Broken(why), out);
             }
@@ -539,10 +541,10 @@ impl Dialogue for OpenHandsDialogue {
     }
 }
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
 struct Reply {
-    /// The status; 0 where the server could not be asked.
+    /// The HTTP status; 0 if the request failed.
     status: u64,
     body: Value,
 }
@@ -552,7 +554,7 @@ impl Reply {
         (200..300).contains(&self.status)
     }
 
-    /// What is wrong, for a person.
+    /// An error message with the content of the response.
     fn complaint(&self, what: &str) -> String {
         let text = match &self.body {
             Value::String(text) => text.clone(),
@@ -563,7 +565,7 @@ impl Reply {
     }
 }
 
-/// Whether it can be a part of a path.
+/// Whether an id can be part of a URL path.
 fn is_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= MAX_ID
@@ -576,7 +578,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/openhands.jsonl");
         let begun = recording.lines().find_map(|line| {
             let mut line: Value = serde_json::from_str(line).ok()?;

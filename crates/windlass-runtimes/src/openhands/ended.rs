@@ -1,4 +1,4 @@
-//! How OpenHands says a turn ended, and what it says it spent. Nothing of it is believed by anybody but the log.
+//! The end of a turn of OpenHands, and the reported usage. Only the log uses the numbers unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
@@ -9,18 +9,18 @@ use crate::dollars::micros;
 use crate::json;
 use crate::status::model_error;
 
-/// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
-/// `error` is the last one that was told.
+/// The end of a turn by the state of the conversation; `None` while it runs, or waits for a decision. `error` is the
+/// last reported error.
 pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<End> {
     Some(match status {
         "running" | "waiting_for_confirmation" => return None,
         _ if cancelled => End::Cancelled,
         "finished" => End::Done,
         "error" => failed(error),
-        "stuck" => End::OwnLimit("it noticed that it does the same again and again".to_owned()),
-        "paused" | "idle" => End::Broken("it stopped half way by itself".to_owned()),
+        "stuck" => End::OwnLimit("the agent detected that it repeats itself".to_owned()),
+        "paused" | "idle" => End::Broken("the agent stopped in the middle of the turn".to_owned()),
         other => End::Broken(format!(
-            "it ended with `{}`, which is not known here",
+            "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     })
@@ -28,7 +28,7 @@ pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Optio
 
 fn failed(error: Option<&Value>) -> End {
     let Some(error) = error else {
-        return End::Broken("it failed, and does not say why".to_owned());
+        return End::Broken("the turn failed without a reason".to_owned());
     };
     let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
@@ -50,7 +50,7 @@ fn failed(error: Option<&Value>) -> End {
             ProviderErrorKind::Unavailable { retry_after: None }
         }
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
-        _ => return End::Broken(format!("it failed with {code}: {}", clip(&detail))),
+        _ => return End::Broken(format!("the turn failed with {code}: {}", clip(&detail))),
     };
     model_error(kind, message)
 }
@@ -59,7 +59,7 @@ fn clip(text: &str) -> &str {
     &text[..text.floor_char_boundary(2_000)]
 }
 
-/// What a conversation took so far, so that only what is new is told.
+/// The total usage of a conversation so far, so that only the difference is reported.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     usage: Usage,
@@ -67,7 +67,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// What is new in a count of the whole conversation.
+    /// The difference to the last count of the whole conversation.
     pub(super) fn more(&mut self, stats: &Value) -> Option<Reported> {
         let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
         let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
@@ -89,7 +89,7 @@ impl Meter {
     }
 }
 
-/// A model's name without its vendor.
+/// A model name without its vendor.
 fn bare(name: &str) -> String {
     name.split_once('/')
         .map_or(name, |(_, bare)| bare)
@@ -114,7 +114,7 @@ mod tests {
         let error = Some(&error).filter(|error| !error.is_null());
         let end = end(status, error, false);
         let text = match end {
-            None => "goes on".to_owned(),
+            None => "continues".to_owned(),
             Some(End::Provider(err)) => format!("{:?}", err.kind),
             Some(end) => format!("{end:?}"),
         };
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn states_and_errors_are_ends() {
-        check("running", Value::Null, "goes on");
-        check("waiting_for_confirmation", Value::Null, "goes on");
+    fn states_and_errors_become_ends() {
+        check("running", Value::Null, "continues");
+        check("waiting_for_confirmation", Value::Null, "continues");
         check("finished", Value::Null, "Done");
         check("stuck", Value::Null, "OwnLimit");
         check("paused", Value::Null, "Broken");
-        check("deleting", Value::Null, "`deleting`, which is not known");
-        check("error", Value::Null, "does not say why");
+        check("deleting", Value::Null, "the unknown status `deleting`");
+        check("error", Value::Null, "without a reason");
         check(
             "error",
             json!({"code": "MaxIterationsReached", "detail": "20"}),
@@ -138,7 +138,7 @@ mod tests {
         check(
             "error",
             json!({"code": "KeyError", "detail": "x"}),
-            "it failed with KeyError: x",
+            "the turn failed with KeyError: x",
         );
         check(
             "error",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_told() {
+    fn only_new_usage_is_reported() {
         let stats = |prompt: u64, cost: f64| {
             json!({"usage_to_metrics": {
                 "agent": {"model_name": "openai/m", "accumulated_cost": cost, "accumulated_token_usage":

@@ -1,5 +1,5 @@
-//! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
-//! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
+//! Commands that the client runs for the agent. The gate judges them like `bash`, and they run in the sandbox of the
+//! run's other commands. Their number and the size of their output are limited. All of them end with the turn.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -16,15 +16,15 @@ use super::{Service, Unserved, fits};
 use crate::acp::words::{clip, end_of, shell_line};
 use crate::rpc::RpcError;
 
-/// Terminals that are open at a time.
+/// Terminals that may be open at the same time.
 const MAX_OPEN: usize = 16;
-/// Bytes of output that are kept where the agent names no fewer.
+/// Bytes of output that are kept if the agent sets no lower limit.
 const MAX_KEPT: usize = 1 << 20;
-/// Bytes of output that are taken at once.
+/// Bytes of output that are read at once.
 const PIECE: usize = 64 << 10;
-/// How often it is looked whether a command is over.
+/// Interval at which a command is polled for its exit.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Variables by which agents say who they are, and nothing else.
+/// Variables that only identify the agent, and do not change what a command does.
 const INERT: &[&str] = &[
     "AGENT",
     "AGENT_SESSION_ID",
@@ -34,10 +34,10 @@ const INERT: &[&str] = &[
     "NO_COLOR",
     "TERM",
 ];
-/// No command of an agent runs longer; a run's own limit is shorter.
+/// Time limit of a command. The limit of the run is shorter.
 const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
 
-/// Those that are open.
+/// The open terminals of an agent.
 #[derive(Default)]
 pub(super) struct Terminals(Mutex<State>);
 
@@ -45,7 +45,7 @@ pub(super) struct Terminals(Mutex<State>);
 struct State {
     made: u64,
     open: HashMap<String, Terminal>,
-    /// The end of what those said that were released last.
+    /// Id and end of the output of the terminals that were released last.
     released: VecDeque<(String, String)>,
 }
 
@@ -65,16 +65,15 @@ struct Which {
 }
 
 impl Terminals {
-    /// Ends all of them.
     pub(super) async fn stop_all(&self, processes: &dyn Processes) {
         let open = std::mem::take(&mut self.0.lock().open);
         for terminal in open.into_values().filter(|terminal| terminal.end.is_none()) {
-            // One that is gone already cannot be stopped, and need not be.
+            // An error means that the command has ended already.
             let _ = processes.stop(&terminal.job).await;
         }
     }
 
-    /// Opens one; its name.
+    /// Registers a command and returns the id of its terminal.
     fn open(&self, job: JobId, most: Option<usize>) -> String {
         let mut state = self.0.lock();
         state.made += 1;
@@ -91,11 +90,11 @@ impl Terminals {
         id
     }
 
-    /// Takes in what a command said since; how it ended, when it is over.
+    /// Reads the new output of a command. Returns its end, once it has ended and all output is read.
     fn look(&self, processes: &dyn Processes, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
         let mut state = self.0.lock();
         let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
-        // A command that says things faster than they are taken is looked at again later.
+        // A command that writes faster than this loop reads is polled again later.
         for _ in 0..MAX_KEPT / PIECE {
             if terminal.end.is_some() {
                 break;
@@ -120,7 +119,7 @@ impl Terminals {
         Ok(terminal.end)
     }
 
-    /// The end of what one said, also when it was released.
+    /// The end of a terminal's output, also after its release.
     pub(super) fn said(&self, id: &str) -> Option<String> {
         let state = self.0.lock();
         let mut released = state.released.iter().rev();
@@ -142,16 +141,17 @@ impl Terminals {
 }
 
 impl Service<'_> {
-    /// `terminal/create`.
+    /// Serves `terminal/create`.
     pub(super) async fn create(self, params: Value) -> Result<Value, Unserved> {
         let request: CreateTerminalRequest = fits(params)?;
         let (line, exports, workdir) = self.command(&request)?;
         if self.services.terminals.0.lock().open.len() >= MAX_OPEN {
-            let why = format!("{MAX_OPEN} terminals are open already; release one");
+            let why = format!("{MAX_OPEN} terminals are open; release one first");
             return Err(failed(why).into());
         }
         let mut call = None;
-        // Permission was given for the line alone: somewhere else, or with other variables, it may be another command.
+        // The permission applies to the line alone. In another directory, or with other variables, the line may do
+        // something else.
         let inert = |variable: &EnvVariable| INERT.contains(&variable.name.as_str());
         let as_shown = workdir.is_empty() && request.env.iter().all(inert);
         let whole = format!("{exports}{line}");
@@ -181,14 +181,14 @@ impl Service<'_> {
         Ok(json!({ "terminalId": opened? }))
     }
 
-    /// `terminal/output`.
+    /// Serves `terminal/output`.
     pub(super) fn output(self, params: Value) -> Result<Value, Unserved> {
         let Which { terminal_id: id } = fits(params)?;
         self.look(&id)?;
         Ok(self.services.terminals.told(&id)?)
     }
 
-    /// `terminal/wait_for_exit`.
+    /// Serves `terminal/wait_for_exit`.
     pub(super) async fn wait(self, params: Value) -> Result<Value, Unserved> {
         let Which { terminal_id: id } = fits(params)?;
         loop {
@@ -199,7 +199,7 @@ impl Service<'_> {
         }
     }
 
-    /// `terminal/kill`: what it said can still be asked for.
+    /// Serves `terminal/kill`. The output can still be read.
     pub(super) async fn kill(self, params: Value) -> Result<Value, Unserved> {
         let Which { terminal_id: id } = fits(params)?;
         let job = {
@@ -214,10 +214,10 @@ impl Service<'_> {
         Ok(json!({}))
     }
 
-    /// `terminal/release`: it is ended and forgotten.
+    /// Serves `terminal/release`: stops the command and removes the terminal.
     pub(super) async fn release(self, params: Value) -> Result<Value, Unserved> {
         let Which { terminal_id: id } = fits(params)?;
-        // What it said is still of use to the log; one that cannot be looked at said nothing.
+        // The log may still need the output. If it cannot be read, there is none.
         let _ = self.look(&id);
         let terminal = {
             let mut state = self.services.terminals.0.lock();
@@ -230,7 +230,7 @@ impl Service<'_> {
             terminal
         };
         if terminal.end.is_none() {
-            // One that ended meanwhile cannot be stopped, and need not be.
+            // An error means that the command has ended meanwhile.
             let _ = self.attempt.job.processes.stop(&terminal.job).await;
         }
         Ok(json!({}))
@@ -241,13 +241,13 @@ impl Service<'_> {
         self.services.terminals.look(processes, id)
     }
 
-    /// The line to run, what it needs in front, and where.
+    /// The command line, the `export` commands that precede it, and the directory.
     fn command(
         self,
         request: &CreateTerminalRequest,
     ) -> Result<(String, String, String), RpcError> {
         let line = if request.args.is_empty() {
-            // Agents give whole lines, too.
+            // Some agents put a complete command line into `command`.
             request.command.clone()
         } else {
             let words: Vec<&str> = std::iter::once(&request.command)
@@ -259,7 +259,10 @@ impl Service<'_> {
         let mut exports = String::new();
         for EnvVariable { name, value, .. } in request.env.iter().take(64) {
             if !may_be_set(name) {
-                let why = format!("the variable {} may not be set here", clip(name, 80));
+                let why = format!(
+                    "the variable {} cannot be set for a terminal",
+                    clip(name, 80)
+                );
                 return Err(RpcError::new(RpcError::BAD_PARAMS, why));
             }
             exports.push_str(&format!("export {name}={}; ", quoted(value)));
@@ -272,7 +275,7 @@ impl Service<'_> {
     }
 }
 
-/// Whether a variable is a plain one, and none that changes which program a line runs.
+/// Whether a name is a valid variable that does not change which program a line runs.
 fn may_be_set(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let steers = [
@@ -320,7 +323,7 @@ fn status(end: ProcessEnd) -> Value {
 fn no_terminal(id: &str) -> RpcError {
     RpcError::new(
         RpcError::NOT_FOUND,
-        format!("there is no terminal {}", clip(id, 80)),
+        format!("terminal {} does not exist", clip(id, 80)),
     )
 }
 
@@ -333,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_choose_the_program_are_not_set() {
+    fn variables_that_change_the_program_are_refused() {
         for name in ["AGENT_SESSION_ID", "CI", "_x", "NO_COLOR"] {
             assert!(may_be_set(name), "{name}");
         }

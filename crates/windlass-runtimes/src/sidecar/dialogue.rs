@@ -1,5 +1,5 @@
-//! The contract with a sidecar: it says that it is ready, is told a turn, and has every call run by the engine. What its
-//! lines mean, and how it is answered.
+//! The protocol with a sidecar: the sidecar reports that it is ready, receives a turn, and lets the engine run every
+//! call.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use crate::agent::{End, Reported};
 use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
 use crate::json::{self, text};
 
-/// The version of the contract.
+/// The version of the protocol.
 const PROTOCOL: u64 = 1;
-/// How long it may take until it says that it is there: some SDKs are slow to be read.
+/// Timeout for the first message. Some SDKs are slow to load.
 const READY: Duration = Duration::from_secs(60);
-/// Lines before its first word of the protocol that are passed over.
+/// Lines before the first message that are ignored.
 const MAX_NOISE: u64 = 10_000;
 
 /// A sidecar, over all its turns.
 #[derive(Default)]
 pub(super) struct SidecarDialogue {
     options: SidecarOptions,
-    /// The message that begins the next turn.
+    /// The message that starts the next turn.
     start: Value,
     ready: bool,
-    /// Turns that were begun.
+    /// Turns that were started.
     turns: u64,
     noise: u64,
-    /// Its last words.
+    /// The last message of the agent.
     text: String,
     cancelled: bool,
 }
@@ -45,12 +45,12 @@ impl SidecarDialogue {
         }
     }
 
-    /// Whether it was told no turn yet.
+    /// Whether no turn was started yet.
     pub(super) fn is_new(&self) -> bool {
         self.turns == 0
     }
 
-    /// Sets the message that begins the next turn.
+    /// Sets the message that starts the next turn.
     pub(super) fn next_turn(&mut self, mut start: Value) {
         self.turns += 1;
         start["id"] = json!(self.id());
@@ -65,20 +65,23 @@ impl SidecarDialogue {
         out.end(Ended::with(std::mem::take(&mut self.text), end));
     }
 
-    /// A line before it said that it is ready.
+    /// Handles a line before the sidecar is ready.
     fn hello(&mut self, line: &Value, out: &mut Outputs) {
         if text(line, "type") != "ready" {
             out.push(Output::Unknown);
             self.noise += 1;
             if self.noise > MAX_NOISE {
-                out.end(Ended::broken("it says other things than that it is ready"));
+                out.end(Ended::broken(
+                    "the sidecar prints other text instead of reporting that it is ready",
+                ));
             }
             return;
         }
         let version = line.get("protocol").and_then(Value::as_u64);
         if version != Some(PROTOCOL) {
-            let why =
-                format!("it speaks version {version:?} of the contract, and this is {PROTOCOL}");
+            let why = format!(
+                "the sidecar speaks version {version:?} of the protocol, but {PROTOCOL} is required"
+            );
             return out.end(Ended::broken(why));
         }
         self.ready = true;
@@ -142,15 +145,15 @@ impl Dialogue for SidecarDialogue {
             }
             Input::Late(complaint) => {
                 let seconds = READY.as_secs();
-                let mut why = format!("it was not ready after {seconds} seconds");
+                let mut why = format!("the sidecar was not ready after {seconds} seconds");
                 if !complaint.is_empty() {
-                    why.push_str(&format!("; the last on its standard error: {complaint}"));
+                    why.push_str(&format!("; end of its standard error: {complaint}"));
                 }
                 out.end(Ended::broken(why));
             }
             Input::Exited(how) => {
                 self.over(
-                    End::Broken(format!("it ended without an answer, {how}")),
+                    End::Broken(format!("the sidecar exited without an answer, {how}")),
                     out,
                 );
             }
@@ -158,13 +161,13 @@ impl Dialogue for SidecarDialogue {
         }
     }
 
-    /// Its calls are ours; the engine judges them when it runs them.
+    /// All calls are Windlass calls. The engine judges them when it runs them.
     fn repeats_names(&self) -> bool {
         true
     }
 }
 
-/// Has a call run. The one by which the task is declined ends the turn.
+/// Runs a call. The call that refuses the task ends the turn.
 fn tool_call(line: &Value, out: &mut Outputs) {
     let theirs = text(line, "call_id");
     if theirs.is_empty() {
@@ -188,7 +191,7 @@ fn tool_call(line: &Value, out: &mut Outputs) {
     out.push(Output::Run { ticket, call });
 }
 
-/// The task declined by the tool for that, with why.
+/// Category and reason of a refused task, if the call was the tool for refusals.
 fn declined(ticket: &Ticket) -> Option<(RefusalCategory, String)> {
     let category = serde_json::from_value(ticket.data.get("category")?.clone()).ok()?;
     Some((category, ticket.data.get("reason")?.as_str()?.to_owned()))
@@ -198,7 +201,7 @@ fn settled(ticket: &Ticket, content: &str, is_error: bool) -> Value {
     json!({ "type": "tool_result", "call_id": ticket.id, "content": content, "is_error": is_error })
 }
 
-/// A name for a person to read, whatever was sent.
+/// A name without control characters and backticks, limited in length.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_control() && *c != '`')
@@ -212,7 +215,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/sidecar/google-adk-handoff.jsonl");
         let mut dialogue = SidecarDialogue::new(SidecarOptions::default());
         dialogue

@@ -1,4 +1,4 @@
-//! How a sidecar says a turn ended, and what it says it took. Nothing of it is believed by anybody but the log.
+//! The end of a turn of a sidecar, and the reported usage. Only the log uses the numbers unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
@@ -8,10 +8,10 @@ use crate::agent::{Answer, End};
 use crate::json;
 use crate::status::model_failed;
 
-/// How much is shown of why a turn failed.
+/// Bytes of an error message.
 const SHOWN: usize = 2_000;
 
-/// The answer in a `done` line. `last` are the last words that were said, for a turn that ends without its own.
+/// The answer in a `done` line. `last` is the last message, for a `done` line without output.
 pub(super) fn answer(
     done: &Value,
     last: String,
@@ -33,22 +33,23 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
         _ if cancelled => End::Cancelled,
         "completed" => End::Done,
         "max_turns" => {
-            let most = options
-                .max_turns
-                .map_or_else(|| "the most".to_owned(), |turns| turns.to_string());
+            let most = options.max_turns.map_or_else(
+                || "the maximum number of".to_owned(),
+                |turns| turns.to_string(),
+            );
             End::OwnLimit(format!(
-                "it made {most} model calls, which is its `max_turns`; raise it, or leave it out"
+                "the turn made {most} model calls, the limit of `max_turns`; raise or remove the limit"
             ))
         }
         "refused" => {
             let words = json::some_text(done, "output").filter(|words| !words.is_empty());
-            let words = words.unwrap_or("its model declined, and does not say why");
+            let words = words.unwrap_or("the agent's model refused the task without a reason");
             End::Refused(words.to_owned())
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
-        "cancelled" => End::Broken("it stopped half way by itself".to_owned()),
+        "cancelled" => End::Broken("the agent stopped in the middle of the turn".to_owned()),
         other => End::Broken(format!(
-            "its turn ended with `{}`, which is not known here",
+            "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     }
@@ -56,18 +57,18 @@ fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
 
 fn failed(error: &Value) -> End {
     let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
-    let message = text("message").unwrap_or("it does not say why");
+    let message = text("message").unwrap_or("no reason given");
     let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
     if error["model"] == true {
         return model_failed(&error["status"], message);
     }
     End::Broken(format!(
-        "its turn failed with {}: {message}",
+        "the turn failed with {}: {message}",
         text("kind").unwrap_or("an error")
     ))
 }
 
-/// What a `usage` line says. Its input is all of it.
+/// The tokens of a `usage` line. Its input includes cached tokens.
 pub(super) fn usage(line: &Value) -> Usage {
     let number = |key: &str| json::number(line, key);
     let (input, cached) = (number("input_tokens"), number("cached_input_tokens"));
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn ends_are_distinguished() {
         check(
             json!({"status": "completed", "output": "Hello."}),
             "done Hello. None",
@@ -117,13 +118,13 @@ mod tests {
         );
         check(
             json!({"status": "max_turns"}),
-            "OwnLimit(\"it made 4 model calls",
+            "OwnLimit(\"the turn made 4 model calls",
         );
         check(
             json!({"status": "refused", "output": "I will not."}),
             "Refused(\"I will not.\")",
         );
-        check(json!({"status": "refused"}), "does not say why");
+        check(json!({"status": "refused"}), "without a reason");
         check(
             json!({"status": "error", "error": {"message": "no", "model": true, "status": 429}}),
             "rate_limited Some(429)",
@@ -138,15 +139,15 @@ mod tests {
         );
         check(
             json!({"status": "error"}),
-            "failed with an error: it does not say why",
+            "failed with an error: no reason given",
         );
-        check(json!({"status": "cancelled"}), "half way");
-        check(json!({"status": "brand_new"}), "not known here");
-        check(json!({}), "not known here");
+        check(json!({"status": "cancelled"}), "in the middle");
+        check(json!({"status": "brand_new"}), "the unknown status");
+        check(json!({}), "the unknown status");
     }
 
     #[test]
-    fn what_came_from_a_cache_is_counted_once() {
+    fn cached_tokens_are_counted_once() {
         let line = json!({"input_tokens": 1200, "cached_input_tokens": 1000, "output_tokens": 30});
         assert_eq!(
             usage(&line),

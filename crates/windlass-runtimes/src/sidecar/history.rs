@@ -1,21 +1,21 @@
-//! The conversation as the log has it, in the plain items that every SDK is told: words, calls and their results. What is
-//! too long to be told again is left out from its beginning, and that is said.
+//! The conversation of the log, in the plain items of the sidecar protocol: texts, calls and results. The beginning of
+//! a conversation that is too long is omitted, with a note.
 
 use serde_json::{Value, json};
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::runtime::Job;
 
-/// Bytes of a conversation that are told again.
+/// Bytes of a conversation that are sent to a new process.
 const MOST: usize = 1 << 20;
-/// What stands for what is left out.
-const LEFT_OUT: &str = "[The beginning of this conversation is left out, because it is long.]";
+/// The note in place of the omitted beginning.
+const LEFT_OUT: &str = "[The beginning of this long conversation is omitted.]";
 
-/// The conversation without the prompt that is to be said now.
+/// The conversation without the prompt that is sent now.
 pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
     let history = job.outlet.history();
     let said = match history.split_last() {
-        // A try that goes on after an answer has said its prompt, and more.
+        // After an answer to an ask, the iteration has sent its prompt already.
         Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,
         _ => history.as_slice(),
     };
@@ -31,7 +31,7 @@ fn of(said: &[Entry], most: usize) -> Vec<Value> {
     };
     let told = said.iter().rev().take_while(fits).count();
     let (left_out, told) = said.split_at(said.len() - told);
-    // A result without its call would be no conversation.
+    // A result without its call would be invalid.
     let told = &told[told
         .iter()
         .take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool)
@@ -61,7 +61,7 @@ fn message(message: &Message) -> Vec<Value> {
             "content": result.text,
             "is_error": result.error.is_some(),
         })),
-        // What a model thought is only of use to the vendor that it came from, and pictures are not passed on.
+        // The reasoning of a model is only usable for its vendor, and images are not passed on.
         Part::Reasoning { .. } | Part::Image { .. } => None,
     };
     message.parts.iter().filter_map(item).collect()
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_told_in_plain_items_and_a_long_one_from_its_end() {
+    fn a_conversation_becomes_plain_items_and_a_long_one_loses_its_beginning() {
         let all = ["Do it.", "I look.", "c1", "c1", "Done."];
         check(MOST, &all);
         let sizes: Vec<usize> = conversation().iter().map(Entry::bytes).collect();
         let last = |n: usize| sizes[sizes.len() - n..].iter().sum::<usize>();
         check(last(4), &all);
         check(last(3), &[LEFT_OUT, "I look.", "c1", "c1", "Done."]);
-        // The result alone is left out with its call.
+        // A result is omitted together with its call.
         check(last(2), &[LEFT_OUT, "Done."]);
         check(0, &[LEFT_OUT]);
     }

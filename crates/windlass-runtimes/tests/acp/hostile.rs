@@ -1,4 +1,4 @@
-//! Agents that ask for what they may not have, say what is no protocol, say too much, or do not listen.
+//! Agents that request forbidden things, violate the protocol, produce too much output, or do not react.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use windlass_core::runtime::Stop;
 
 use crate::stage::{Agent, Stage};
 
-/// A permission to run something, as agents ask for it.
+/// A permission request for a command, as agents send it.
 fn wants(command: &str) -> Value {
     json!({
         "toolCall": { "toolCallId": format!("c-{command}"), "kind": "execute", "rawInput": { "command": command } },
@@ -20,7 +20,7 @@ fn wants(command: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
+async fn anything_worse_than_the_stated_kind_is_judged_too() {
     let (_, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
@@ -73,7 +73,7 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_are_served_inside_the_workspace_as_the_gate_says() {
+async fn files_are_served_inside_the_workspace_if_the_gate_allows() {
     let stage = Stage {
         files: vec![("a.txt", "one\ntwo\nthree\n"), ("key.pem", "secret")],
         judge: Arc::new(|call| {
@@ -128,12 +128,12 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
             assert!(
                 read(&mut agent, json!({ "path": "/etc/hostname" }))
                     .await
-                    .contains("leads out of the workspace")
+                    .contains("outside of the workspace")
             );
             assert!(
                 read(&mut agent, json!({ "path": "link" }))
                     .await
-                    .contains("leads out of the workspace")
+                    .contains("outside of the workspace")
             );
             assert!(
                 read(&mut agent, json!({ "path": "../x" }))
@@ -162,7 +162,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
                 answer["error"]["message"]
                     .as_str()
                     .unwrap()
-                    .contains("leads out"),
+                    .contains("outside of the workspace"),
                 "{answer}"
             );
             let denied = json!({ "path": "key.pem", "content": "x" });
@@ -183,7 +183,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
         std::fs::read_to_string(folder.path().join("key.pem")).unwrap(),
         "secret"
     );
-    // Each that was judged is a call, and has one result.
+    // Each judged request is a call with one result.
     let asked = notes.asked.lock().len();
     assert_eq!(asked, 7);
     assert_eq!(
@@ -198,7 +198,8 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
     assert_eq!(notes.results.lock().len(), asked - denied);
 }
 
-/// Whether an agent that ends its turn behind a refused call is sent on, by what it says before and after the refusal.
+/// Checks whether an agent that ends its turn after a refused call is told to continue, depending on its text before
+/// and after the refusal.
 async fn check_sent_on(before: &'static str, after: &'static str, sent_on: bool) {
     let stage = Stage {
         judge: Arc::new(|_| Some(false)),
@@ -225,14 +226,14 @@ async fn check_sent_on(before: &'static str, after: &'static str, sent_on: bool)
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_before_a_refused_call_do_not_end_the_work() {
+async fn text_before_a_refused_call_does_not_end_the_work() {
     check_sent_on("", "", true).await;
     check_sent_on("I will run make now.", "", true).await;
     check_sent_on("I will run make now.", "It was refused, so I stop.", false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn leave_is_for_what_was_shown_and_once() {
+async fn a_grant_applies_once_and_only_to_the_shown_text() {
     let (_, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
@@ -253,12 +254,12 @@ async fn leave_is_for_what_was_shown_and_once() {
     let asked = notes.asked.lock();
     let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
     assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
-    // Whoever says yes to it later says yes to this text.
+    // A later approval applies to this text.
     assert_eq!(asked[0].call.args["changes"][0]["text"], "shown");
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_are_run_through_us_and_end_with_the_turn() {
+async fn terminals_run_commands_that_end_with_the_turn() {
     let stage = Stage {
         judge: Arc::new(|call| {
             Some(
@@ -287,10 +288,10 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
             let denied = agent.ask("6", "terminal/create", json!({ "command": "forbidden" })).await;
             assert_eq!(denied["error"]["code"], -32603);
             let outside = agent.ask("7", "terminal/create", json!({ "command": "ls", "cwd": "/" })).await;
-            assert!(outside["error"]["message"].as_str().unwrap().contains("leads out"), "{outside}");
+            assert!(outside["error"]["message"].as_str().unwrap().contains("outside of the workspace"), "{outside}");
             let steered = json!({ "command": "ls", "env": [{ "name": "LD_PRELOAD", "value": "x" }] });
             assert_eq!(agent.ask("8", "terminal/create", steered).await["error"]["code"], -32602);
-            // What the line runs with is judged and logged with it.
+            // The variables are judged and logged together with the line.
             let steered = json!({ "command": "make", "env": [{ "name": "MAKEFLAGS", "value": "forbidden" }] });
             assert_eq!(agent.ask("8b", "terminal/create", steered).await["error"]["code"], -32603);
             for n in 0..16 {
@@ -305,12 +306,12 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
     let lines = notes.lines.lock();
     assert_eq!(lines[0], r"echo 'it'\''s'");
     assert_eq!(lines.len(), 17);
-    // One was killed, and it and the others were stopped with the turn.
+    // One command was killed, and all of them were stopped at the end of the turn.
     assert_eq!(notes.stopped.lock().len(), 17);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
+async fn unknown_and_disabled_methods_are_answered_with_an_error() {
     let mut stage = Stage::default();
     stage.options.fs = Some(false);
     stage.options.terminal = Some(false);
@@ -346,13 +347,13 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_protocol_is_passed_over_and_counted() {
+async fn protocol_violations_are_ignored_and_counted() {
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let stop = |id: Value, why: &str| json!({ "jsonrpc": "2.0", "id": id, "result": { "stopReason": why } });
             agent.write(b"starting up...\n\n\xff\xfe\xfd\n[1,2]\n7\n{}\n").await;
-            // Answers to nothing, twice to something, and to what was answered before.
+            // Responses without a request, duplicate responses, and responses to answered requests.
             agent.send(stop(json!(999), "refusal")).await;
             agent.send(stop(json!("3"), "refusal")).await;
             agent.send(stop(json!(1), "refusal")).await;
@@ -373,12 +374,12 @@ async fn what_is_no_protocol_is_passed_over_and_counted() {
     assert_eq!(notes.said(), ["text:still here"]);
     assert_eq!(
         notes.warnings(),
-        ["not_understood: 10 messages of toy were not understood and passed over"]
+        ["not_understood: 10 messages of toy were not understood and were ignored"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_too_long_is_passed_over() {
+async fn a_line_that_is_too_long_is_ignored() {
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
@@ -399,7 +400,7 @@ async fn a_line_that_is_too_long_is_passed_over() {
     assert_eq!(notes.warnings().len(), 1);
 }
 
-/// The most memory this process ever had, in KiB.
+/// The peak memory of this process, in KiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -413,7 +414,7 @@ fn most_memory() -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
+async fn a_flood_of_updates_needs_a_bounded_amount_of_memory() {
     let before = most_memory();
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
@@ -447,7 +448,7 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_fat_and_never_end_are_kept_short() {
+async fn large_calls_that_never_end_are_truncated() {
     let before = most_memory();
     let (stop, notes) = Stage::default()
         .play(|mut agent| async move {
@@ -470,7 +471,7 @@ async fn calls_that_are_fat_and_never_end_are_kept_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
+async fn the_output_of_an_agent_that_does_not_read_is_not_read() {
     let before = most_memory();
     let (stop, _) = Stage::default()
         .play(|agent| async move {
@@ -491,9 +492,9 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
                     to.write_all(line.as_bytes()).await.unwrap();
                 }
             });
-            // It writes as long as it can; only then it reads.
+            // The agent writes until the pipe is full, and then reads.
             let early = tokio::time::timeout(std::time::Duration::from_secs(5), &mut writing).await;
-            assert!(early.is_err(), "it was listened to without an end");
+            assert!(early.is_err(), "the output was read without a limit");
             let reading = async {
                 use tokio::io::AsyncBufReadExt;
                 let mut line = String::new();
@@ -514,7 +515,7 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
+async fn a_cancel_answers_every_pending_question_once() {
     let stage = Stage {
         judge: Arc::new(|_| None),
         ..Stage::default()
@@ -549,7 +550,7 @@ async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
         .await;
     assert_eq!(stop, Stop::Cancelled);
     assert_eq!(notes.asked.lock().len(), 2);
-    // Each call has its result.
+    // Each call has a result.
     assert_eq!(notes.results.lock().len(), 2);
 }
 
@@ -605,7 +606,7 @@ async fn a_question_in_another_session_is_not_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_asked_about_again_is_another_one_and_not_while_it_is_decided() {
+async fn a_second_question_is_a_new_call_but_not_while_the_first_is_pending() {
     let (stop, notes) = Stage {
         judge: Arc::new(|call| if call.call.args.to_string().contains("wait") { None } else { Some(true) }),
         ..Stage::default()

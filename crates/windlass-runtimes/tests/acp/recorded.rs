@@ -1,4 +1,5 @@
-//! Real agents as they were recorded: what each said is said again, and what we answer is what was answered then.
+//! Replays recordings of real agents: each message of the agent is sent again, and the answers of the client must match
+//! those of the recording.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use windlass_runtimes::dialect::Dialect;
 
 use crate::stage::{Agent, Stage};
 
-/// Says again what an agent said, and looks at what it is told.
+/// Sends the recorded messages of an agent, and checks the messages of the client.
 async fn replay(mut agent: Agent, recording: String, set_up: bool) {
     let mut ids: HashMap<String, Value> = HashMap::new();
     let mut permissions: Vec<Value> = Vec::new();
@@ -45,13 +46,14 @@ async fn replay(mut agent: Agent, recording: String, set_up: bool) {
             assert_eq!(heard["result"], message["result"], "{heard}");
         }
     }
-    // One that stopped at a call that was refused is told to go on.
+    // An agent that stopped at a refused call is told to continue.
     while let Some(more) = agent.next().await {
         agent.done(&more).await;
     }
 }
 
-/// What is expected of one recording: calls that were asked about, as ours; calls in the log; the ends of their results.
+/// The expectation for one recording: the Windlass calls of the questions, the logged messages, and parts of the
+/// results.
 struct Expected<'a> {
     likes: &'a [&'a str],
     said: &'a [&'a str],
@@ -107,14 +109,14 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
     assert_eq!(results.len(), expected.results.len(), "{results:?}");
 }
 
-/// What every agent but one was made to do: a command, a file, and a command that may not be run.
+/// The calls of all agents but one: a command, a file, and a forbidden command.
 const HI: &str = r#"bash {"command":"echo hi > out.txt && cat out.txt"}"#;
 const NEW: &str = r#"write_file {"path":"/w/new.txt","content":"hello acp"}"#;
 const FORBIDDEN: &str = r#"bash {"command":"echo forbidden > f.txt"}"#;
 const DONE: &str = "text:Done. The fake model says hello.";
 
 #[tokio::test(start_paused = true)]
-async fn opencode_writes_through_us_what_it_was_just_allowed() {
+async fn opencode_writes_an_allowed_file_through_the_client() {
     let diff = "Index: /w/new.txt\\n===================================================================\\n--- /w/new.txt\\n\
         +++ /w/new.txt\\n@@ -0,0 +1,1 @@\\n+hello acp\\n\\\\ No newline at end of file\\n";
     let write = format!(
@@ -138,7 +140,7 @@ async fn opencode_writes_through_us_what_it_was_just_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn goose_runs_through_us_what_it_was_just_allowed() {
+async fn goose_runs_an_allowed_command_through_the_client() {
     let expected = Expected {
         likes: &[HI, FORBIDDEN],
         said: &[
@@ -152,7 +154,7 @@ async fn goose_runs_through_us_what_it_was_just_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
+async fn qwen_offers_two_options_to_allow_once_and_sends_an_unknown_request() {
     let expected = Expected {
         likes: &[
             HI,
@@ -171,7 +173,7 @@ async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_has_its_command_in_the_title_alone() {
+async fn gemini_has_its_command_only_in_the_title() {
     let expected = Expected {
         likes: &[HI, NEW, FORBIDDEN],
         said: &[
@@ -229,11 +231,11 @@ async fn codex_acp_runs_without_asking() {
     .await;
 }
 
-/// What each was made to do as its profile sets it up: an edit, a new file, a command, and one that may not be run.
+/// The calls of the agents with their profiles: an edit, a new file, a command, and a forbidden command.
 const COUNTED: &str = r#"bash {"command":"wc -l < a.txt > out.txt"}"#;
 const TOUCH: &str = r#"bash {"command":"touch forbidden.txt"}"#;
 
-/// An agent as it was recorded with its profile: signed in, in its mode, and everything asked about.
+/// Checks an agent that was recorded with its profile: logged in, in its mode, and with a question about every call.
 async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, likes: &[&str]) {
     let options = AcpOptions {
         model: Some("m-1".into()),
@@ -273,9 +275,9 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
     assert_eq!(
         notes.observed.lock().len(),
         0,
-        "{name} did something that it did not ask about"
+        "{name} did something without asking"
     );
-    // Nothing went through the meter here, and that is said.
+    // The meter counted nothing in this test, which causes a warning.
     let warned = notes
         .warnings()
         .into_iter()
@@ -284,7 +286,7 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_agent_asks_about_everything_as_it_is_set_up() {
+async fn each_agent_asks_about_everything_with_its_profile() {
     const READ: &str = r#"read_file {"path":"/w/a.txt"}"#;
     const CHANGED: &str = r#"write_file {"path":"/w/a.txt","content":"one\nTWO\nthree\n"}"#;
     const PIECE: &str = r#"edit_file {"path":"/w/a.txt","old":"two","new":"TWO"}"#;

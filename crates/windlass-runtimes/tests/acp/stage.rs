@@ -1,5 +1,5 @@
-//! A try without a machine: an agent that is a script over pipes in memory, a place that hands them out, a gate that
-//! answers as the test says, and everything that was noted.
+//! An attempt without a machine: an agent that is a script over pipes in memory, an enclosure that provides the pipes,
+//! a gate with the answers of the test, and a record of everything.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +31,7 @@ use windlass_runtimes::agent::{ForeignRuntime, Metering};
 use windlass_runtimes::agents::{ANY_ACP, AgentSpec};
 use windlass_runtimes::dialect::Dialect;
 
-/// Time as the test's executor has it: paused, it moves when nobody has anything to do.
+/// The time of the test's executor. It is paused, and advances when no task is ready.
 pub(crate) struct TestClock;
 
 impl Clock for TestClock {
@@ -41,8 +41,8 @@ impl Clock for TestClock {
     fn monotonic(&self) -> Duration {
         Duration::ZERO
     }
-    fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(how_long))
+    fn sleep(&self, duration: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(duration))
     }
     fn entropy(&self) -> u64 {
         use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Clock for TestClock {
     }
 }
 
-/// What was noted of a try, in order.
+/// The record of an attempt, in order.
 #[derive(Default)]
 pub(crate) struct Notes {
     pub(crate) events: Mutex<Vec<EventKind>>,
@@ -68,7 +68,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// The texts and calls that were said, one word each: `text:…`, `call:name`.
+    /// The logged texts and calls: `text:…`, `call:name …`.
     pub(crate) fn said(&self) -> Vec<String> {
         use windlass_core::message::Part;
         let mut all = Vec::new();
@@ -106,7 +106,7 @@ struct Desk {
     steers: Mutex<VecDeque<()>>,
 }
 
-/// Whether a call may run; never, where it answers with nothing.
+/// The verdict about a call; `None` means that it is never decided.
 pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
 impl Outlet for Desk {
@@ -164,7 +164,7 @@ impl Toolbox for Desk {
     }
     fn observed(&self, foreign: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
         let mut observed = self.notes.observed.lock();
-        // What becomes known of a call later is told again.
+        // A later report about a call replaces the earlier one.
         observed.retain(|known| known.id != foreign.call.id);
         observed.push(foreign.call);
         drop(observed);
@@ -208,7 +208,7 @@ impl Account for Desk {
     }
 }
 
-/// A model endpoint that nobody comes to.
+/// A model endpoint without any requests.
 struct NoTraffic;
 
 impl Endpoint for NoTraffic {
@@ -274,7 +274,7 @@ impl Enclosure for Place {
     }
 }
 
-/// Commands that say `ran: LINE` and are over when they are looked at a third time.
+/// Commands that print `ran: LINE` and exit at the third poll.
 struct Commands {
     place: Arc<Place>,
     notes: Arc<Notes>,
@@ -325,7 +325,7 @@ impl Processes for Commands {
     }
 }
 
-/// The life of a script: over when it is, and killed when it is dropped.
+/// The process handle of a script. Dropping it kills the script.
 pub(crate) struct ScriptLife {
     pub(crate) end: ProcessEnd,
     pub(crate) script: tokio::task::JoinHandle<()>,
@@ -360,7 +360,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// The next message it reads; `None` at the end.
+    /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.from.read_line(&mut line).await {
@@ -369,7 +369,7 @@ impl Agent {
         }
     }
 
-    /// The next message, which asks this.
+    /// The next message, which must have this method.
     #[track_caller]
     pub(crate) fn expect<'a>(&'a mut self, method: &'a str) -> BoxFuture<'a, Value> {
         Box::pin(async move {
@@ -380,7 +380,7 @@ impl Agent {
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
-        // Whoever was killed cannot write; the test sees it elsewhere.
+        // A killed agent cannot write. The test notices that elsewhere.
         let _ = self.to.write_all(bytes).await;
     }
 
@@ -409,7 +409,7 @@ impl Agent {
             .await;
     }
 
-    /// Asks something and reads the answer.
+    /// Sends a request and reads the response.
     pub(crate) async fn ask(&mut self, id: &str, method: &str, mut params: Value) -> Value {
         params["sessionId"] = json!("s1");
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
@@ -419,7 +419,7 @@ impl Agent {
         answer
     }
 
-    /// Goes through the first steps; the prompt that follows.
+    /// Answers the requests of the setup, and returns the prompt.
     pub(crate) async fn open(&mut self) -> Value {
         self.open_with(json!({ "sessionId": "s1" })).await
     }
@@ -442,7 +442,7 @@ impl Agent {
     }
 }
 
-/// One try.
+/// The parameters of one attempt.
 pub(crate) struct Stage {
     pub(crate) options: AcpOptions,
     pub(crate) spec: &'static AgentSpec,
@@ -486,7 +486,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Plays a script as the agent, to the end of the try.
+    /// Runs a script as the agent, to the end of the attempt.
     pub(crate) async fn play<F>(
         self,
         script: impl Fn(Agent) -> F + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! How turns go and end, and how a conversation begins.
+//! The course and the end of turns, and the setup of a conversation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,12 +48,12 @@ async fn pieces_become_messages_and_calls_have_results() {
                 "status": "completed", "locations": [{ "path": "a.txt" }], "rawInput": { "path": "a.txt" },
                 "content": [{ "type": "content", "content": { "type": "text", "text": "aaa" } }] });
             agent.update(call.clone()).await;
-            // The same name again is another call, and a late word about one that is over is none.
+            // The same id again is a new call. A late update of a completed call is ignored.
             agent.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "failed" })).await;
             agent.update(call).await;
             agent.update(json!({ "sessionUpdate": "plan", "entries": [] })).await;
             agent.update(json!({ "sessionUpdate": "brand_new", "x": 1 })).await;
-            // Begun and never said to be over.
+            // This call starts and is never reported as completed.
             agent
                 .update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c2", "title": "x", "kind": "execute",
                 "status": "in_progress", "rawInput": { "command": "x" }, "rawOutput": "so far" }))
@@ -79,12 +79,12 @@ async fn pieces_become_messages_and_calls_have_results() {
         .iter()
         .map(|result| format!("{}: {}", result.id, result.text))
         .collect();
-    let ended = "c2#1: Error [interrupted]: the agent said no more of it";
+    let ended = "c2#1: Error [interrupted]: the agent reported no result";
     assert_eq!(results, ["c1: aaa", "c1#1: aaa", ended]);
     assert_eq!(notes.observed.lock().len(), 3);
     assert_eq!(
         notes.warnings(),
-        ["not_understood: 1 messages of toy were not understood and passed over"]
+        ["not_understood: 1 messages of toy were not understood and were ignored"]
     );
     assert_eq!(*notes.killed.lock(), 1);
 }
@@ -109,7 +109,7 @@ async fn check_end(result: Value, end: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_ends_as_the_agent_says() {
+async fn the_stop_reason_determines_the_end_of_a_turn() {
     check_end(json!({ "stopReason": "end_turn" }), "Done").await;
     check_end(
         json!({ "stopReason": "max_tokens" }),
@@ -127,8 +127,12 @@ async fn a_turn_ends_as_the_agent_says() {
     )
     .await;
     check_end(json!({ "stopReason": "cancelled" }), "Cancelled").await;
-    check_end(json!({ "stopReason": "boredom" }), "not known: \"boredom\"").await;
-    check_end(json!(null), "not known").await;
+    check_end(
+        json!({ "stopReason": "boredom" }),
+        "unknown stop reason: \"boredom\"",
+    )
+    .await;
+    check_end(json!(null), "unknown stop reason").await;
     check_end(
         json!({ "code": -32603, "message": "Internal error" }),
         "broken: toy reports: Internal error (-32603)",
@@ -152,7 +156,7 @@ async fn a_turn_ends_as_the_agent_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_program_stays_for_the_next_turn() {
+async fn the_program_is_kept_for_the_next_turn() {
     let (stop, notes) = Stage {
         steers: 1,
         ..Stage::default()
@@ -173,7 +177,7 @@ async fn the_program_stays_for_the_next_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_is_read_where_each_agent_puts_it() {
+async fn reported_usage_is_booked_without_a_meter() {
     let stage = Stage {
         metering_none: true,
         port: None,
@@ -194,7 +198,7 @@ async fn what_was_spent_is_read_where_each_agent_puts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code() {
+async fn an_agent_that_exits_without_an_answer_fails_with_any_exit_code() {
     for (end, code) in [
         (ProcessEnd::Exited { code: 0 }, "exit code 0"),
         (ProcessEnd::Signalled { signal: 11 }, "signal 11"),
@@ -216,7 +220,7 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
         .await;
         let words = words(&stop);
         assert!(
-            words.contains(code) && words.contains("on its standard error: [31mout of luck"),
+            words.contains(code) && words.contains("end of its standard error: [31mout of luck"),
             "{words}"
         );
         assert_eq!(notes.said(), ["text:so"]);
@@ -225,7 +229,7 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
         .play(|agent| async move { drop(agent) })
         .await;
     assert!(
-        words(&stop).contains("ended before it answered `initialize`, with exit code 0"),
+        words(&stop).contains("exited before it answered `initialize`, with exit code 0"),
         "{stop:?}"
     );
     let began = matches!(notes.events.lock()[0], EventKind::IterationStarted { .. });
@@ -233,7 +237,7 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_never_answers_is_given_up() {
+async fn an_agent_that_never_answers_times_out() {
     let (stop, _) = Stage::default()
         .play(|agent| async move {
             std::future::pending::<()>().await;
@@ -246,7 +250,7 @@ async fn an_agent_that_never_answers_is_given_up() {
     );
 }
 
-/// Plays an agent that can do this, has this session, and writes down what it is asked before the prompt.
+/// Plays an agent with these capabilities and this session, and records the requests before the prompt.
 async fn begin(stage: Stage, can: Value, session: Value) -> (String, Vec<String>, Vec<String>) {
     let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
@@ -282,11 +286,11 @@ async fn follow(
                         .await;
                     continue;
                 }
-                // What is told of the past.
+                // A message about an earlier turn.
                 agent.says("before").await;
                 session.clone()
             }
-            // One conversation, of the directory that is asked about, and one of another directory.
+            // One conversation in the requested directory, and one in another directory.
             "session/list" => {
                 heard.lock().push(method);
                 json!({ "sessions": [{ "sessionId": "here", "cwd": params["cwd"] }, { "sessionId": "there", "cwd": "/gone" }] })
@@ -369,7 +373,7 @@ async fn check_refused(options: AcpOptions, can: Value, session: Value, why: &st
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
+async fn an_agent_without_a_choice_of_models_works_with_a_warning() {
     let model = AcpOptions {
         model: Some("c".into()),
         ..AcpOptions::default()
@@ -380,12 +384,12 @@ async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
         ("Done", Some(r#"prompt "s1""#))
     );
     let says =
-        "model_not_chosen: toy does not let its model be chosen, and may use another than `c`";
+        "model_not_chosen: the model of toy cannot be selected; it may use another one than `c`";
     assert!(warned.iter().any(|said| said == says), "{warned:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() {
+async fn an_unsupported_option_is_an_error_before_the_first_prompt() {
     let own = AcpOptions::default;
     let setting = |id: &str, value| AcpOptions {
         config_options: BTreeMap::from([(id.to_owned(), value)]),
@@ -399,14 +403,14 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         mode.clone(),
         hello(),
         session(),
-        "toy has no mode `yolo`; there is `auto`, `ask`",
+        "toy has no mode `yolo`; available: `auto`, `ask`",
     )
     .await;
     check_refused(
         mode,
         hello(),
         json!({ "sessionId": "s1" }),
-        "toy has no modes, so it cannot work in `yolo`",
+        "toy has no modes, so that mode `yolo` is not available",
     )
     .await;
     let model = AcpOptions {
@@ -417,7 +421,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         model,
         hello(),
         session(),
-        "toy has no model `c`; there is `a`, `b`",
+        "toy has no model `c`; available: `a`, `b`",
     )
     .await;
     let choice = |text: &str| Setting::Choice(text.into());
@@ -425,28 +429,28 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         setting("thought", choice("max")),
         hello(),
         session(),
-        "no thought `max`; there is `low`, `high`",
+        "no thought `max`; available: `low`, `high`",
     )
     .await;
     check_refused(
         setting("thought", Setting::Switch(true)),
         hello(),
         session(),
-        "is one of several",
+        "needs the name of a value",
     )
     .await;
     check_refused(
         setting("fast", choice("yes")),
         hello(),
         session(),
-        "is true or false",
+        "must be true or false",
     )
     .await;
     check_refused(
         setting("none", choice("x")),
         hello(),
         session(),
-        "no setting `none`; there is `thought`, `fast`",
+        "no setting `none`; available: `thought`, `fast`",
     )
     .await;
     let auth = AcpOptions {
@@ -457,7 +461,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         auth,
         hello(),
         session(),
-        "no way `sso` to sign in; there is `key`",
+        "no login method `sso`; available: `key`",
     )
     .await;
     let remote = McpServer {
@@ -480,14 +484,14 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         own(),
         newer,
         session(),
-        "speaks version 2 of the protocol; 1 is spoken here",
+        "speaks version 2 of the protocol; Windlass supports version 1",
     )
     .await;
     check_refused(
         own(),
         json!("what?"),
         session(),
-        "answered `initialize` with what is not the protocol's",
+        "the answer of toy to `initialize` is invalid",
     )
     .await;
     check_refused(
@@ -501,7 +505,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         args: Some(vec!["--model={model}".into()]),
         ..own()
     };
-    check_refused(needs, hello(), session(), "needs the name of a model").await;
+    check_refused(needs, hello(), session(), "needs a model").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -541,7 +545,7 @@ async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_conversation_goes_on_where_it_can() {
+async fn an_earlier_conversation_is_resumed_if_possible() {
     let both = json!({ "loadSession": true, "sessionCapabilities": { "resume": {} } });
     check_resume(
         "old",
@@ -562,7 +566,7 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
         "old",
         json!({}),
         &["session/new null []", r#"prompt "s1""#],
-        "it cannot go on",
+        "it cannot resume",
     )
     .await;
     let gone = [
@@ -570,7 +574,7 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
         "session/new null []",
         r#"prompt "s1""#,
     ];
-    check_resume("gone", load, &gone, "it says: no such session").await;
+    check_resume("gone", load, &gone, "the agent reports: no such session").await;
     let other = Stage {
         resume: Some("other:old".into()),
         ..Stage::default()
@@ -579,7 +583,7 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
     assert_eq!(heard[0], "session/new null []");
 }
 
-/// An agent whose conversations stay in their directory, with one to resume: by its row, and by the settings.
+/// Checks an agent whose conversations stay in their directory, by its profile and by the settings.
 async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
     static KEEPS: AgentSpec = AgentSpec {
         acp: Profile {
@@ -620,7 +624,7 @@ async fn check_resume_of(stage: Stage, id: &str, asked: &[&str], warned: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
+async fn a_conversation_of_another_directory_is_not_resumed() {
     check_resume_in_directory(
         "here",
         &[
@@ -632,12 +636,12 @@ async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
     )
     .await;
     let anew = ["session/list", "session/new null []", r#"prompt "s1""#];
-    check_resume_in_directory("there", &anew, "began in another directory").await;
-    check_resume_in_directory("unknown", &anew, "began in another directory").await;
+    check_resume_in_directory("there", &anew, "belongs to another directory").await;
+    check_resume_in_directory("unknown", &anew, "belongs to another directory").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_agent_is_pointed_at_the_meter() {
+async fn the_agent_uses_the_meter() {
     let options = AcpOptions {
         env: BTreeMap::from([
             ("HERE".into(), "{workspace}".into()),
@@ -675,7 +679,7 @@ async fn the_agent_is_pointed_at_the_meter() {
         "url=http://127.0.0.1:9 key=placeholder"
     );
 
-    // With a login of its own nothing of it is there.
+    // With the agent's own login, these variables and files are not set.
     let stage = Stage {
         metering_none: true,
         port: None,

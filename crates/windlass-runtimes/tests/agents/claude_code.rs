@@ -1,4 +1,4 @@
-//! Claude Code as it was recorded, and as it never should be.
+//! Claude Code: recordings of real sessions, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const JSON_SCHEMA: &str = include_str!("../fixtures/claude-json-schema.jsonl");
 const DENIED: &str = include_str!("../fixtures/claude-denied.jsonl");
 const PARTIAL: &str = include_str!("../fixtures/claude-partial.jsonl");
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"success","request_id":"windlass-1","response":{}}}}
 {"dir":">","msg":{"type":"user"}}
@@ -36,7 +36,7 @@ async fn run(stage: &Stage) -> Stop {
     let stop = stage.run(adapter, "SHELL:echo hi > out.txt").await;
     let heard = stage.heard();
     assert_eq!(heard.faults, Vec::<String>::new());
-    // Exactly one answer to each request.
+    // Each request gets exactly one response.
     let mut answered: Vec<&str> = heard
         .lines
         .iter()
@@ -49,7 +49,7 @@ async fn run(stage: &Stage) -> Stop {
     stop
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
 fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
     let mut stage = Stage::scripted(vec![(recording(text), exit)]);
@@ -69,7 +69,7 @@ fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, 
 }
 
 #[test]
-fn calls_are_judged_once_and_our_tools_answer_in_the_pipe() {
+fn calls_are_judged_once_and_windlass_tools_answer_in_the_pipe() {
     let began = "began claude-code:3e581522-b2f8-4804-8e8e-b2bb2ffc70c8";
     check(
         APPROVALS,
@@ -94,7 +94,7 @@ fn calls_are_judged_once_and_our_tools_answer_in_the_pipe() {
 }
 
 #[test]
-fn what_ran_without_asking_is_noted() {
+fn a_call_without_a_question_is_logged() {
     check(
         PARTIAL,
         0,
@@ -111,7 +111,7 @@ fn what_ran_without_asking_is_noted() {
             ],
         ),
     );
-    // What was refused by the program itself did not run.
+    // A call that the program itself refused did not run.
     check(
         DENIED,
         0,
@@ -132,7 +132,7 @@ fn what_ran_without_asking_is_noted() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     check(
         INTERRUPT,
         1,
@@ -148,7 +148,7 @@ fn a_cancel_is_told_to_the_program() {
 }
 
 #[test]
-fn errors_of_its_model_and_its_own_limits_are_told_apart() {
+fn model_errors_and_own_limits_are_distinguished() {
     let provider = "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"API Error: 500 fake 500. \
         This is a server-side issue, usually temporary — try again in a moment. If it persists, check your inference \
         gateway (127.0.0.1:8791).\", status: Some(500) })";
@@ -195,7 +195,7 @@ fn wants_answer(stage: &mut Stage) {
 }
 
 #[test]
-fn an_answer_in_a_schema_is_taken_from_its_place() {
+fn a_structured_answer_is_taken_from_its_field() {
     check(
         JSON_SCHEMA,
         0,
@@ -214,18 +214,20 @@ fn an_answer_in_a_schema_is_taken_from_its_place() {
 }
 
 #[test]
-fn silence_and_a_crash_are_no_success() {
+fn silence_and_a_crash_are_failures() {
     let broken = |how: &str| {
-        format!("Failed {{ reason: Runtime, detail: \"it ended without an answer, {how}\" }}")
+        format!(
+            "Failed {{ reason: Runtime, detail: \"Claude Code exited without an answer, {how}\" }}"
+        )
     };
     check("", 0, |_| {}, (&broken("with exit code 0"), &[]));
     let crash = format!("{HELLO}{}", r#"{"dir":"2","msg":"panic: out of luck\n"}"#);
-    let how = broken("with exit code 139; the last on its standard error: panic: out of luck");
+    let how = broken("with exit code 139; end of its standard error: panic: out of luck");
     check(&crash, 139, |_| {}, (&how, &["began claude-code:s1"]));
     let refused = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"error","request_id":"windlass-1","error":"what?"}}}"#;
-    let why = "Failed { reason: Runtime, detail: \"it did not take our hook, without which its calls are not judged: \
-        what?\" }";
+    let why = "Failed { reason: Runtime, detail: \"Claude Code did not accept the Windlass hook, without which its calls \
+        cannot be judged: what?\" }";
     check(refused, 0, |_| {}, (why, &[]));
 }
 
@@ -245,13 +247,13 @@ fn other_lines_are_counted_and_unknown_requests_are_answered() {
 {"dir":"<","msg":{"type":"control_request","request_id":"q5","request":{"subtype":"mcp_message","server_name":"other","message":{"jsonrpc":"2.0","id":9,"method":"ping"}}}}
 {"dir":">","msg":{"type":"control_response","response":{"subtype":"error","request_id":"q5"}}}
 "#;
-    let warned = "warned unread_lines: 1 lines of Claude Code could not be read, and 3 were of a kind that is not known \
-        here; they were passed over";
+    let warned = "warned unread_lines: 1 lines of Claude Code could not be parsed and 3 were of an unknown kind; they were \
+        ignored";
     let expect = ["began claude-code:s1", warned, "spent 5+0+0 in, 2 out by m"];
     check(&format!("{HELLO}{odd}{DONE}"), 0, |_| {}, ("Done", &expect));
 }
 
-/// Asks by the hook for a call.
+/// A question about a call through the hook.
 fn hook(request: &str, call: &str, command: &str) -> String {
     let input =
         json!({"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": call});
@@ -275,7 +277,7 @@ fn a_verdict_is_for_one_call_only() {
         HELLO,
         &hook("q1", "c1", "make"),
         &decided("q1", "allow"),
-        // The same again, and another line under the same name.
+        // The same call again, and another command with the same id.
         &hook("q2", "c1", "make"),
         &decided("q2", "allow"),
         &hook("q3", "c1", "rm x"),
@@ -287,13 +289,13 @@ fn a_verdict_is_for_one_call_only() {
         r#"said <c1 Bash {"command":"make"}>"#,
         r#"judged c1 as Execute bash {"command":"make"}"#,
         "spent 5+0+0 in, 2 out by m",
-        "reported c1 Bash: Error [interrupted]: the agent ended before it said what came of it",
+        "reported c1 Bash: Error [interrupted]: the agent ended before it reported a result",
     ];
     check(&text.concat(), 0, |_| {}, ("Done", &expect));
 }
 
 #[test]
-fn a_cancel_answers_whatever_is_open() {
+fn a_cancel_answers_all_open_requests() {
     let call = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params":
         {"name": "lookup", "arguments": {"key": "never"}, "_meta": {"claudecode/toolUseId": "c2"}}});
     let request = json!({"dir": "<", "msg": {"type": "control_request", "request_id": "q2", "request":
@@ -302,11 +304,11 @@ fn a_cancel_answers_whatever_is_open() {
         HELLO,
         &hook("q1", "c1", "never"),
         &format!("{request}\n"),
-        // In whichever order; that each came once is looked at for every test.
+        // The order may vary. Each test checks that each response is sent once.
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_request\",\"request\":{\"subtype\":\"interrupt\"}}}\n",
-        // What it asks after that is refused at once.
+        // Later requests are refused at once.
         &hook("q3", "c3", "make"),
         &decided("q3", "deny"),
         &DONE.replace("success", "error_during_execution"),
@@ -330,7 +332,7 @@ fn a_cancel_answers_whatever_is_open() {
 }
 
 #[test]
-fn one_that_does_not_hear_is_killed_after_its_grace() {
+fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -354,7 +356,7 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
 }
 
 #[test]
-fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
+fn a_lost_conversation_is_replaced_by_a_new_one_with_a_warning() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -362,7 +364,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
     let lost = "{\"dir\":\">\",\"msg\":{}}\n{\"dir\":\"2\",\"msg\":\"No conversation found with session ID: s0\\n\"}";
     let told = HELLO.replace(
         r#"{"type":"user"}"#,
-        r#"{"type":"user","message":{"content":"…working without a person…The task:…SHELL:echo…"}}"#,
+        r#"{"type":"user","message":{"content":"…work without a user present…The task:…SHELL:echo…"}}"#,
     );
     let mut stage = Stage::scripted(vec![
         (recording(lost), 1),
@@ -384,7 +386,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
     assert_eq!(resumed, [Some("s0".to_owned()), None]);
 }
 
-/// The word behind an option.
+/// The word after an option.
 fn after(argv: &[String], option: &str) -> Option<String> {
     argv.iter()
         .skip_while(|word| *word != option)
@@ -393,7 +395,7 @@ fn after(argv: &[String], option: &str) -> Option<String> {
 }
 
 #[test]
-fn a_repair_goes_on_in_the_same_conversation() {
+fn an_answer_is_repaired_in_the_same_conversation() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -402,7 +404,7 @@ fn a_repair_goes_on_in_the_same_conversation() {
     let good = DONE.replace("Done.", "{\\\"answer\\\":1}");
     let again = r#"{"dir":">","msg":{"type":"user"}}"#;
     let same = vec![(recording(&format!("{HELLO}{bad}\n{again}\n{good}")), 0)];
-    // One that ended after its answer is started again.
+    // A process that exited after its answer is spawned again.
     let ended = vec![
         (recording(&format!("{HELLO}{bad}")), 0),
         (recording(&format!("{HELLO}{good}")), 0),
@@ -426,7 +428,7 @@ fn a_repair_goes_on_in_the_same_conversation() {
 }
 
 #[test]
-fn its_start_says_what_was_chosen_and_nothing_more() {
+fn options_become_arguments_and_variables() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -476,7 +478,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
 }
 
 #[test]
-fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
+fn calls_of_subagents_are_judged_and_their_text_is_progress() {
     let text = [
         HELLO,
         r#"{"dir":"<","msg":{"type":"assistant","parent_tool_use_id":null,"message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Task","input":{"prompt":"p"}}]}}}
@@ -511,7 +513,7 @@ fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
 }
 
 #[test]
-fn a_flood_of_other_lines_is_passed_over() {
+fn a_flood_of_other_lines_is_ignored() {
     let mut steps = recording(HELLO);
     steps.extend((0..20_000).map(|n| Step::Say(format!("noise {n}"))));
     steps.extend(recording(DONE));
@@ -530,8 +532,8 @@ fn a_flood_of_other_lines_is_passed_over() {
 }
 
 #[test]
-fn one_that_does_not_read_is_heard_all_the_same() {
-    // It says everything before it reads what was asked, which is more than a pipe holds.
+fn the_output_of_a_program_that_does_not_read_is_still_read() {
+    // The program writes everything before it reads the prompt, which is larger than a pipe.
     let says = HELLO
         .lines()
         .filter(|line| line.contains("\"<\""))
@@ -551,7 +553,7 @@ fn one_that_does_not_read_is_heard_all_the_same() {
 }
 
 #[test]
-fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
+fn an_agent_with_its_own_login_gets_no_key() {
     let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -571,7 +573,7 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
 }
 
 #[test]
-fn a_model_that_declines_is_no_provider_error() {
+fn a_model_that_refuses_is_no_provider_error() {
     let text = r#"{"dir":"<","msg":{"type":"assistant","message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: it cannot help with this."}]}}}
 {"dir":"<","msg":{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","stop_reason":"refusal","result":"it cannot help with this"}}
 "#;

@@ -1,4 +1,4 @@
-//! Codex as it was recorded, and as it never should be.
+//! Codex: recordings of real sessions, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const APPROVALS: &str = include_str!("../fixtures/codex-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/codex-interrupt.jsonl");
 const BEGAN: &str = "began codex:01a1dccb-53ba-7570-be40-82efc663d892";
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 const HELLO: &str = r#"{"dir":">","msg":{"id":1,"method":"initialize"}}
 {"dir":"<","msg":{"id":1,"result":{"userAgent":"x"}}}
 {"dir":">","msg":{"method":"initialized"}}
@@ -37,7 +37,7 @@ async fn run(stage: &Stage) -> Stop {
         .await;
     let heard = stage.heard();
     assert_eq!(heard.faults, Vec::<String>::new());
-    // Exactly one answer to each request.
+    // Each request gets exactly one response.
     let answers = heard
         .lines
         .iter()
@@ -58,7 +58,7 @@ fn block_on(stage: &Stage) -> Stop {
         .block_on(run(stage))
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
 fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
     let mut stage = Stage::scripted(vec![(recording(text), exit)]);
@@ -73,13 +73,13 @@ fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, 
     assert_eq!(lines, expect.1, "{lines:#?}");
 }
 
-/// A notice of an item.
+/// A notification about an item.
 fn item(what: &str, item: Value) -> String {
     let msg = json!({"method": format!("item/{what}"), "params": {"item": item, "threadId": "t1", "turnId": "u1"}});
     format!("{}\n", json!({"dir": "<", "msg": msg}))
 }
 
-/// A request and the answer it must get.
+/// A request, and the response that it must get.
 fn asks(id: Value, method: &str, params: Value, answer: Value) -> String {
     let ask = json!({"dir": "<", "msg": {"id": id, "method": method, "params": params}});
     let mut answer = answer;
@@ -88,7 +88,7 @@ fn asks(id: Value, method: &str, params: Value, answer: Value) -> String {
 }
 
 #[test]
-fn commands_patches_and_our_tools_are_judged_and_logged() {
+fn commands_patches_and_windlass_tools_are_judged_and_logged() {
     let patch = r#"{"path":"/workspace/new2.txt","content":"hello patch\n"}"#;
     let changes = r#"{"changes":[{"path":"/workspace/new2.txt","kind":{"type":"add"},"diff":"hello patch\n"}]}"#;
     check(
@@ -117,7 +117,7 @@ fn commands_patches_and_our_tools_are_judged_and_logged() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     let expect = [BEGAN, "spent 200+1000+0 in, 30 out by gpt-5.5"];
     check(
         INTERRUPT,
@@ -128,7 +128,7 @@ fn a_cancel_is_told_to_the_program() {
 }
 
 #[test]
-fn what_ran_without_asking_is_noted() {
+fn a_call_without_a_question_is_logged() {
     let command = json!({"type": "commandExecution", "id": "c1", "command": "ls", "cwd": "/workspace",
         "status": "failed", "aggregatedOutput": "no such file", "exitCode": 2});
     let text = [
@@ -155,7 +155,7 @@ fn what_ran_without_asking_is_noted() {
 }
 
 #[test]
-fn tools_of_its_servers_are_judged_and_other_questions_declined() {
+fn tools_of_mcp_servers_are_judged_and_other_questions_declined() {
     let tool = json!({"type": "mcpToolCall", "id": "c1", "server": "db", "tool": "query", "arguments": {"q": 1}});
     let other = json!({"type": "mcpToolCall", "id": "c2", "server": "db", "tool": "drop", "arguments": {"q": "forbidden"}});
     let asked = |q: Value| json!({"serverName": "db", "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_params": {"q": q}}});
@@ -242,7 +242,7 @@ fn a_verdict_is_for_one_call_only() {
     let decision = |word: &str| json!({"result": {"decision": word}});
     let text = [
         HELLO,
-        // Announced by the question alone.
+        // The question itself announces the call.
         &asks(
             json!(0),
             approval,
@@ -276,7 +276,7 @@ fn a_verdict_is_for_one_call_only() {
             asked("yes", json!({"approvalId": "a2", "kind": "writeStdin"})),
             decision("accept"),
         ),
-        // A patch whose changes nobody said.
+        // A patch without known changes.
         &asks(
             json!(5),
             "item/fileChange/requestApproval",
@@ -303,7 +303,7 @@ fn a_verdict_is_for_one_call_only() {
 }
 
 #[test]
-fn a_cancel_answers_whatever_is_open() {
+fn a_cancel_answers_all_open_requests() {
     let approval = json!({"itemId": "c1", "command": "never", "cwd": "/workspace"});
     let call = json!({"callId": "c2", "tool": "lookup", "arguments": {"key": "never"}});
     let say = |msg: Value| format!("{}\n", json!({"dir": "<", "msg": msg}));
@@ -314,7 +314,7 @@ fn a_cancel_answers_whatever_is_open() {
             json!({"id": 0, "method": "item/commandExecution/requestApproval", "params": approval}),
         ),
         &say(json!({"id": 1, "method": "item/tool/call", "params": call})),
-        // In whichever order; that each came once is looked at for every test.
+        // The order may vary. Each test checks that each response is sent once.
         &hear(json!({"result": {}})),
         &hear(json!({"result": {}})),
         &hear(json!({"method": "turn/interrupt"})),
@@ -341,7 +341,7 @@ fn a_cancel_answers_whatever_is_open() {
 }
 
 #[test]
-fn one_that_does_not_hear_is_killed_after_its_grace() {
+fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
     let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
     stage.cancel_at = Some("began");
@@ -366,7 +366,7 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
 }
 
 #[test]
-fn errors_silence_and_other_lines_are_told_apart() {
+fn errors_silence_and_other_lines_are_distinguished() {
     let failed = |info: Value| {
         let error = json!({"message": "high demand", "codexErrorInfo": info});
         let turn = json!({"id": "u1", "status": "failed", "error": error});
@@ -395,7 +395,10 @@ fn errors_silence_and_other_lines_are_told_apart() {
         "",
         0,
         |_| {},
-        (&broken("it ended without an answer, with exit code 0"), &[]),
+        (
+            &broken("Codex exited without an answer, with exit code 0"),
+            &[],
+        ),
     );
     let no = r#"{"dir":">","msg":{"id":1}}
 {"dir":"<","msg":{"id":1,"error":{"code":-1,"message":"too old"}}}"#;
@@ -403,7 +406,7 @@ fn errors_silence_and_other_lines_are_told_apart() {
         no,
         0,
         |_| {},
-        (&broken("it refused `initialize`: too old (-1)"), &[]),
+        (&broken("Codex refused `initialize`: too old (-1)"), &[]),
     );
     let odd = [
         HELLO,
@@ -422,22 +425,22 @@ fn errors_silence_and_other_lines_are_told_apart() {
             "Done",
             &[
                 "began codex:t1",
-                "warned agent_warning: Codex says: no such key",
-                "warned unread_lines: 1 lines of Codex could not be read, and 2 were of a kind that is not known here; they were \
-         passed over",
+                "warned agent_warning: Codex warns: no such key",
+                "warned unread_lines: 1 lines of Codex could not be parsed and 2 were of an unknown kind; they were \
+         ignored",
             ],
         ),
     );
 }
 
 #[test]
-fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
+fn a_conversation_is_resumed_or_replaced_with_a_warning() {
     let resumed = HELLO.replace(
         "\"method\":\"thread/start\"",
         "\"method\":\"thread/resume\",\"params\":{\"threadId\":\"t0\"}",
     );
-    let going_on = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
-    let mut stage = Stage::scripted(vec![(recording(&going_on), 0)]);
+    let continued = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
+    let mut stage = Stage::scripted(vec![(recording(&continued), 0)]);
     stage.session = Some("codex:t0".into());
     assert_eq!(block_on(&stage), Stop::Done);
     assert_eq!(stage.lines(), ["began codex:t0"]);
@@ -451,7 +454,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
         "{lost}{}",
         r#"{"dir":"<","msg":{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id t0"}}}"#
     );
-    let anew = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…working without a person…The task:…SHELL:echo…"}]}}"#;
+    let anew = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…work without a user present…The task:…SHELL:echo…"}]}}"#;
     let anew = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, anew);
     let mut stage = Stage::scripted(vec![
         (recording(&lost), 0),
@@ -467,7 +470,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
 }
 
 #[test]
-fn its_start_says_what_was_chosen_and_nothing_more() {
+fn options_become_arguments_and_settings() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": false});
     let text = HELLO
         .replace(
@@ -535,7 +538,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
 }
 
 #[test]
-fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
+fn an_agent_with_its_own_login_gets_no_key() {
     let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     assert_eq!(block_on(&stage), Stop::Done);
     let launches = stage.launches.lock();
@@ -561,20 +564,20 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
 }
 
 #[test]
-fn a_model_that_declines_or_is_never_there_is_noticed() {
+fn a_refusing_and_an_unreachable_model_are_detected() {
     let begun = item(
         "started",
         json!({"type": "agentMessage", "id": "m", "text": ""}),
     );
-    let why = "Refused { category: Safety, detail: \"its model began an answer and gave none, as one does that \
-        declines\" }";
+    let why = "Refused { category: Safety, detail: \"the model started an answer without completing it, which indicates \
+        a refusal\" }";
     check(
         &format!("{HELLO}{begun}{DONE}"),
         0,
         |_| {},
         (why, &["began codex:t1"]),
     );
-    // Codex tries again for ever; six times are enough.
+    // Codex retries without a limit. The adapter stops after six notices.
     let error = json!({"message": "waiting for network",
         "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": null}}});
     let msg =

@@ -1,4 +1,4 @@
-//! Programs that do one prompt and end, by what they were recorded to print, and as they never should be.
+//! Programs that handle one prompt and exit: recorded outputs, and invalid behaviour.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn codex() -> Value {
 }
 
 fn play(text: &str) -> Vec<Step> {
-    // What goes the other way is another protocol's.
+    // Lines in the other direction belong to another protocol.
     recording(text)
         .into_iter()
         .filter(|step| !matches!(step, Step::Hear(_)))
@@ -72,7 +72,7 @@ fn run(stage: &Stage, agent: OneShot) -> Stop {
     runtime.block_on(stage.run(agent, "do it"))
 }
 
-/// Plays what a program prints and compares what became of it, deltas left out.
+/// Plays the output of a program and compares the logged lines, without deltas.
 #[track_caller]
 fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
     let stage = Stage::scripted(vec![(play(text), exit)]);
@@ -87,7 +87,7 @@ fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
 }
 
 #[test]
-fn opencode_run_is_read() {
+fn the_output_of_opencode_run_is_parsed() {
     check(
         OPENCODE,
         0,
@@ -118,7 +118,7 @@ fn opencode_run_is_read() {
 }
 
 #[test]
-fn codex_exec_is_read() {
+fn the_output_of_codex_exec_is_parsed() {
     check(
         CODEX,
         0,
@@ -141,21 +141,27 @@ fn codex_exec_is_read() {
             ],
         ),
     );
-    let why =
-        "it says: We’re currently experiencing high demand, which may cause temporary errors.";
+    let said = "We’re currently experiencing high demand, which may cause temporary errors.";
     let began = "began own:01a1dccb-b52a-7931-8566-748dfd3910d7";
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
-    check(CODEX_FAIL, 0, lines(&codex()), (&failed(why), &[began]));
+    check(
+        CODEX_FAIL,
+        0,
+        lines(&codex()),
+        (&failed(&format!("the program reports: {said}")), &[began]),
+    );
     check(
         CODEX_FAIL,
         1,
         lines(&codex()),
         (
-            &failed(&format!("it ended with exit code 1; {why}")),
+            &failed(&format!(
+                "the program ended with exit code 1; it reports: {said}"
+            )),
             &[began],
         ),
     );
-    // It went on after the first of them.
+    // Text after an error clears it.
     let went_on = format!(
         "{}\n{}",
         CODEX_FAIL.lines().take(3).collect::<Vec<_>>().join("\n"),
@@ -166,7 +172,7 @@ fn codex_exec_is_read() {
 }
 
 #[test]
-fn pieces_of_gemini_are_put_together() {
+fn pieces_of_gemini_are_joined() {
     let fields = json!({
         "delta": "type=message,role=assistant:content", "session": "session_id",
         "tool": "type=tool_use:tool_name", "tool_id": "tool_id", "tool_input": "parameters",
@@ -197,7 +203,7 @@ fn pieces_of_gemini_are_put_together() {
 }
 
 #[test]
-fn lists_of_claude_are_gone_through() {
+fn lists_of_claude_are_traversed() {
     let fields = json!({
         "text": "type=assistant:message.content.text", "session": "session_id",
         "tool": "type=assistant:message.content.name", "tool_id": "message.content.id",
@@ -224,7 +230,7 @@ fn lists_of_claude_are_gone_through() {
 }
 
 #[test]
-fn other_lines_and_calls_without_results_do_no_harm() {
+fn other_lines_and_calls_without_results_are_harmless() {
     let text = "starting up…\n{\"say\":\"one\"}\n[1,2]\n\n{\"tool\":\"look\"}\n{\"say\":{\"not\":\"text\"}}\n{broken\n{\"say\":\"two\"}";
     let fields = json!({ "text": "say", "tool": "tool" });
     check(
@@ -238,16 +244,16 @@ fn other_lines_and_calls_without_results_do_no_harm() {
                 "said one",
                 "said <call-1 look null>",
                 "observed call-1 look",
-                "reported call-1 look: (the program does not say what came of it)",
+                "reported call-1 look: (the program reports no results)",
                 "said two",
-                "warned unread_lines: 2 lines of the program were no JSON or too long, and were passed over",
+                "warned unread_lines: 2 lines of the program were not JSON or too long; they were ignored",
             ],
         ),
     );
 }
 
 #[test]
-fn words_are_the_answer_and_a_failure_is_told_with_the_last_of_them() {
+fn plain_text_is_the_answer_and_its_end_explains_a_failure() {
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
     let words = "  first\n\u{1b}[32mdone\u{1b}[0m";
     check(
@@ -257,15 +263,15 @@ fn words_are_the_answer_and_a_failure_is_told_with_the_last_of_them() {
         ("Done", &["began ", "said first\ndone"]),
     );
     check("", 0, json!({}), ("Done", &["began "]));
-    let last = "it ended with exit code 3; the last that it printed: first\ndone";
+    let last = "the program ended with exit code 3; end of its output: first\ndone";
     check(words, 3, json!({}), (&failed(last), &["began "]));
     let stage = Stage::scripted(vec![(vec![Step::Complain("no such model\n".into())], 1)]);
     let stop = run(&stage, agent(json!({})));
-    let why = "it ended with exit code 1; the last on its standard error: no such model";
+    let why = "the program ended with exit code 1; end of its standard error: no such model";
     assert_eq!(format!("{stop:?}"), failed(why));
 }
 
-/// A program that reads all of its input, tells of its words and ends, or goes on printing.
+/// A program that records its input and exits, or prints without an end.
 struct Told {
     input: Arc<Mutex<String>>,
     endless: bool,
@@ -327,7 +333,7 @@ fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
     (stage, input)
 }
 
-/// Where the prompt is: what it read, its words, and the files in its home.
+/// Checks the place of the prompt: its standard input, its arguments, and the files in its home.
 #[track_caller]
 fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
     let (stage, input) = told(false);
@@ -355,18 +361,18 @@ fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>
 }
 
 #[test]
-fn the_prompt_is_in_one_place() {
+fn the_prompt_is_passed_in_one_way() {
     const TASK: &str = "The task:\ndo it";
     check_prompt(json!({}), |input, argv, put| {
         input.ends_with(TASK)
-            && input.starts_with("You are working")
+            && input.starts_with("You work without")
             && argv == ["/bin/own"]
             && put.is_empty()
     });
     check_prompt(
         json!({ "args": ["-m", "{model}", "--say={prompt}"] }),
         |input, argv, put| {
-            let said = argv[3].starts_with("--say=You are working") && argv[3].ends_with(TASK);
+            let said = argv[3].starts_with("--say=You work without") && argv[3].ends_with(TASK);
             input.is_empty() && said && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
         },
     );
@@ -385,10 +391,10 @@ fn the_prompt_is_in_one_place() {
 }
 
 #[test]
-fn endless_words_are_ended() {
+fn an_endless_output_is_stopped() {
     let (stage, _) = told(true);
     let stop = run(&stage, agent(json!({})));
-    let why = "it printed more than 64 MiB, and was ended";
+    let why = "the program printed more than 64 MiB and was stopped";
     assert_eq!(
         format!("{stop:?}"),
         format!("Failed {{ reason: Runtime, detail: {why:?} }}")
@@ -396,7 +402,7 @@ fn endless_words_are_ended() {
 }
 
 #[test]
-fn a_program_that_does_not_end_is_ended_when_it_is_told_to() {
+fn a_cancel_ends_a_program() {
     for steps in [
         vec![Step::Say("{\"say\":\"one\"}".into()), Step::Hang],
         play("{\"say\":\"one\"}"),
@@ -411,7 +417,7 @@ fn a_program_that_does_not_end_is_ended_when_it_is_told_to() {
 }
 
 #[test]
-fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
+fn a_conversation_is_resumed_or_replaced_with_a_warning() {
     let options = || {
         let fields = json!({ "text": "say", "session": "id" });
         json!({ "output": "jsonl", "fields": fields, "args": ["{prompt}"], "resume_args": ["--resume", "{session}"] })
@@ -430,12 +436,12 @@ fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
     assert_eq!(run(&stage, agent(options())), Stop::Done);
     let argv = stage.launches.lock().pop().unwrap().argv;
     assert!(
-        argv.len() == 2 && argv[1].starts_with("You are working"),
+        argv.len() == 2 && argv[1].starts_with("You work without"),
         "{argv:?}"
     );
     let lines = stage.lines();
     assert!(
-        lines[0].starts_with("warned session_lost: own could not go on"),
+        lines[0].starts_with("warned session_lost: own could not resume"),
         "{lines:#?}"
     );
     assert_eq!(

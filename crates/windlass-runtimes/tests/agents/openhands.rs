@@ -1,4 +1,4 @@
-//! OpenHands as it was recorded, and as it never should be.
+//! OpenHands: recordings of a real session, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn options() -> OpenHandsOptions {
     }
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
 fn check(
     text: &str,
@@ -70,7 +70,7 @@ fn state(status: &str) -> String {
     )
 }
 
-/// An action that waits.
+/// An action that waits for a confirmation.
 fn action(id: &str, tool: &str, response: &str, action: Value) -> String {
     let fields = json!({ "tool_name": tool, "tool_call_id": id, "llm_response_id": response, "action": action });
     event("ActionEvent", fields)
@@ -85,7 +85,7 @@ fn terminal(id: &str, response: &str, command: &str) -> String {
     )
 }
 
-/// A request to the conversation and its answer.
+/// A request to the conversation, and its response.
 fn post(id: u64, what: &str, body: Value) -> String {
     let ask = json!({ "id": id, "method": "POST", "path": format!("/api/conversations/c1/{what}"), "body": body });
     [
@@ -98,7 +98,7 @@ fn post(id: u64, what: &str, body: Value) -> String {
     .concat()
 }
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 fn hello() -> String {
     [
         line("<", json!({ "ready": true })),
@@ -119,7 +119,7 @@ fn hello() -> String {
 }
 
 #[test]
-fn its_actions_are_judged_and_logged() {
+fn actions_are_judged_and_logged() {
     let stage = check(
         RECORDED,
         |_, _| {},
@@ -134,7 +134,7 @@ fn its_actions_are_judged_and_logged() {
                 r#"judged call_fake0007 as Write write_file {"path":"/workspace/n.txt","content":"hello"}"#,
                 "reported call_fake0007 file_editor: File created successfully at: /workspace/n.txt",
                 "said Done. The fake model says hello.",
-                "warned usage_differs: openhands reports 4920 tokens; 0 went through the meter, and those count",
+                "warned usage_differs: openhands reports 4920 tokens; 0 were metered and are charged",
             ],
         ),
     );
@@ -153,7 +153,7 @@ fn its_actions_are_judged_and_logged() {
             && has("LITELLM_LOCAL_MODEL_COST_MAP")
             && has("OH_ENABLE_BROWSER")
     );
-    // Otherwise the server wants a directory in `/tmp`, which commands without namespaces cannot write.
+    // Without this variable, the server needs a directory in `/tmp`, which commands without namespaces cannot write.
     assert!(has("TMUX_TMPDIR"));
     let put: Vec<String> = stage
         .put
@@ -165,8 +165,8 @@ fn its_actions_are_judged_and_logged() {
 }
 
 #[test]
-fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
-    let no = "…[blocked] a rule says no…`terminal`…make those again…";
+fn one_refusal_refuses_the_whole_step() {
+    let no = "…[blocked] a rule says no…`terminal`…repeat the others…";
     let rejected = |id: &str| {
         event(
             "UserRejectObservation",
@@ -198,8 +198,8 @@ fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
     ]
     .map(String::as_str)
     .concat();
-    let not_run = "Error [interrupted]: not run, because another call of the same step was refused, and OpenHands takes \
-                   one answer for a whole step";
+    let not_run = "Error [interrupted]: not run, because another call of the same step was refused, and OpenHands accepts \
+                   only one decision for a whole step";
     check(
         &text,
         |_, _| {},
@@ -219,7 +219,7 @@ fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
 }
 
 #[test]
-fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
+fn a_call_without_a_question_is_logged_and_the_directory_is_tracked() {
     let seen = |id: &str, code: i64, dir: &str| {
         let seen = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
         event(
@@ -261,7 +261,7 @@ fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
 }
 
 #[test]
-fn a_conversation_goes_on_with_nothing_left_waiting() {
+fn a_resumed_conversation_has_no_pending_actions() {
     let body = json!({ "id": "c1", "execution_status": "waiting_for_confirmation", "stats": {},
         "tags": { "windlass": "terminal file_editor task_tracker ec0fc97790d1c3fb" } });
     let begun = |body: Value, status: u64| {
@@ -301,11 +301,11 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
         ),
         state("finished"),
     ];
-    let going_on =
+    let continued =
         |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
-    check(&text.concat(), going_on, ("Done", &["began openhands:c1"]));
+    check(&text.concat(), continued, ("Done", &["began openhands:c1"]));
 
-    // One that is gone, or was begun with other tools or in another directory, is not.
+    // A conversation that is gone, or has other tools or another directory, is not resumed.
     let (mut other, mut elsewhere) = (body.clone(), body);
     other["tags"]["windlass"] = json!("terminal");
     elsewhere["tags"]["windlass"] = json!("terminal file_editor task_tracker 08f44b07b5901a25");
@@ -328,11 +328,11 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
             ),
             state("finished"),
         ];
-        let lost = "warned session_lost: OpenHands does not know the conversation any more that it was to go on with, or \
-                    it was begun with other tools or in another directory; it begins a new one and is told what was said before, shortened";
+        let lost = "warned session_lost: OpenHands no longer has the conversation that it was to resume, or that conversation \
+                    has other tools or another directory; it starts a new one with a shortened copy of the log";
         check(
             &anew.concat(),
-            going_on,
+            continued,
             ("Done", &["began openhands:c2", lost]),
         );
     }
@@ -356,7 +356,7 @@ fn a_cancel_interrupts() {
 }
 
 #[test]
-fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
+fn the_adapter_counts_steps_because_the_server_restarts_its_count() {
     let text = [
         &hello(),
         &terminal("a", "r1", "ls"),
@@ -403,7 +403,7 @@ fn check_end(text: &[&str], expect: &str) {
 }
 
 #[test]
-fn whatever_goes_wrong_has_an_end() {
+fn every_error_ends_the_turn() {
     let hello = hello();
     let error = |code: &str| {
         event(
@@ -413,7 +413,7 @@ fn whatever_goes_wrong_has_an_end() {
     };
     check_end(
         &[],
-        "it ended before it answered; it ended with exit code 3",
+        "it exited before it responded; it exited with exit code 3",
     );
     check_end(
         &[&line("<", json!({ "failed": "no such module" }))],
@@ -429,18 +429,18 @@ fn whatever_goes_wrong_has_an_end() {
     ];
     check_end(
         &[&refused.concat()],
-        "began no conversation: \\\"wrong\\\" (422)",
+        "did not start a conversation: \\\"wrong\\\" (422)",
     );
     check_end(
         &[&hello],
-        "its server ended without an answer, with exit code 3",
+        "the server exited without an answer, with exit code 3",
     );
     check_end(
         &[
             &hello,
             &line("<", json!({ "id": 2, "status": 0, "error": "closed" })),
         ],
-        "its events were lost: closed",
+        "the event stream of OpenHands was lost: closed",
     );
     check_end(
         &[&hello, &error("LLMServiceUnavailableError")],
@@ -448,9 +448,9 @@ fn whatever_goes_wrong_has_an_end() {
     );
     check_end(
         &[&hello, &error("KeyError")],
-        "it failed with KeyError: why",
+        "the turn failed with KeyError: why",
     );
-    check_end(&[&hello, &state("stuck")], "does the same again and again");
+    check_end(&[&hello, &state("stuck")], "repeats itself");
     check_end(
         &[
             &hello,
@@ -458,21 +458,21 @@ fn whatever_goes_wrong_has_an_end() {
             &line("<", json!([1])),
             &state("paused"),
         ],
-        "stopped half way by itself",
+        "stopped in the middle of the turn",
     );
     check_end(
         &[
             &hello,
             &event("ServerErrorEvent", json!({ "detail": "oh" })),
         ],
-        "its server failed: oh",
+        "the server failed: oh",
     );
     let waits = state("waiting_for_confirmation").repeat(200);
-    check_end(&[&hello, &waits], "answers nothing that it is asked");
+    check_end(&[&hello, &waits], "does not respond to requests");
 }
 
 #[test]
-fn a_message_that_never_ends_is_said_in_pieces() {
+fn a_message_that_never_ends_is_logged_in_pieces() {
     let think = |text: &str| {
         action(
             "",
@@ -508,7 +508,7 @@ fn a_message_that_never_ends_is_said_in_pieces() {
 }
 
 #[test]
-fn a_server_that_never_starts_is_not_waited_for_for_ever() {
+fn a_server_that_never_starts_times_out() {
     let mut stage = Stage::scripted(vec![(recording(&line("hang", Value::Null)), 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
     let clock = stage.clock.clone();

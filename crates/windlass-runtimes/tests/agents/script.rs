@@ -1,5 +1,5 @@
-//! A program that plays a recording: it says its lines, and waits for ours in between. What we say has to hold what the
-//! recording holds; ids that it made up itself are taken over.
+//! A program that plays a recording: it writes its lines, and waits for the client's lines in between. The client's
+//! lines must contain the recorded fields.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use windlass_core::BoxFuture;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-/// One thing a program does.
+/// One action of a program.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Says a line.
+    /// Writes a line to standard output.
     Say(String),
-    /// Waits for a line that holds this.
+    /// Waits for a line that contains this.
     Hear(Value),
-    /// Complains.
+    /// Writes to standard error.
     Complain(String),
-    /// Does nothing any more, until it is killed.
+    /// Does nothing until it is killed.
     Hang,
 }
 
-/// Reads a recording: `{"dir": "<" | ">", "msg": …}` a line; other lines are said as they are.
+/// Parses a recording: `{"dir": "<" | ">", "msg": …}` per line; other lines are written unchanged.
 pub(crate) fn recording(text: &str) -> Vec<Step> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
@@ -40,16 +40,16 @@ pub(crate) fn recording(text: &str) -> Vec<Step> {
         .collect()
 }
 
-/// What was heard, and what was wrong about it.
+/// The received lines, and their deviations from the recording.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) lines: Vec<Value>,
     pub(crate) faults: Vec<String>,
 }
 
-/// Starts a program that plays this, and then exits like that.
+/// Starts a program that plays these steps and exits with this code.
 pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inmate {
-    // Small pipes: what is not read holds the other side up.
+    // The pipes are small, so that unread data blocks the writer.
     let (stdin, hears) = tokio::io::duplex(4_096);
     let (stdout, says) = tokio::io::duplex(4_096);
     let (stderr, complains) = tokio::io::duplex(4_096);
@@ -92,14 +92,14 @@ async fn run(
                 let mut heard = heard.lock();
                 if n == 0 {
                     heard.faults.push(format!(
-                        "nothing more was said, and this was waited for: {wanted}"
+                        "nothing more was received, but this was expected: {wanted}"
                     ));
                     return;
                 }
                 if !holds(&value, &wanted) {
-                    heard.faults.push(format!(
-                        "this was said: {value}\nand this was waited for: {wanted}"
-                    ));
+                    heard
+                        .faults
+                        .push(format!("received: {value}\nexpected: {wanted}"));
                 }
                 heard.lines.push(value);
             }
@@ -107,7 +107,7 @@ async fn run(
         }
     }
     drop((says, complains));
-    // Whatever else is said until we hang up is more than was asked for.
+    // Lines up to the end of the input that the recording does not contain.
     let mut line = String::new();
     while hears.read_line(&mut line).await.is_ok_and(|n| n > 0) {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
@@ -116,7 +116,7 @@ async fn run(
     }
 }
 
-/// Whether a value has everything that another has.
+/// Whether a value contains everything in another value.
 fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => wanted

@@ -1,4 +1,4 @@
-//! The sidecar as it was recorded with both SDKs, and as it never should be.
+//! The sidecar: recordings with both SDKs, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions};
 use crate::script::{Step, recording};
 use crate::stage::{Quiet, Stage};
 
-/// What both SDKs said to the same model, by what was tried.
+/// The recordings of both SDKs with the same model script.
 macro_rules! recorded {
     ($name:literal) => {
         [
@@ -45,7 +45,7 @@ fn stage(text: &str) -> Stage {
     stage
 }
 
-/// The wire that a recording was made with.
+/// The model protocol of a recording.
 fn wire(text: &str) -> Dialect {
     match text {
         text if text.contains(r#""api": "anthropic""#) => Dialect::Anthropic,
@@ -69,7 +69,7 @@ fn block_on(stage: &Stage, sdk: Sdk, wire: Dialect, given: Value) -> Stop {
     stop
 }
 
-/// Both SDKs came to the same, deltas left out.
+/// Both SDKs must have the same result, without deltas.
 #[track_caller]
 fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
     for (sdk, text) in recorded {
@@ -80,7 +80,7 @@ fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
             "{}: {stop:?}",
             sdk.name()
         );
-        // Their names for calls are their own.
+        // The SDKs use different call ids.
         let named = |line: String| {
             line.replace("toolu_", "call_")
                 .replace("kit_000", "")
@@ -97,7 +97,7 @@ fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
 }
 
 #[test]
-fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
+fn the_engine_runs_calls_and_the_next_turn_uses_the_same_process() {
     let lines = [
         "began ",
         r#"said <call_0 bash {"command":"echo hi"}>"#,
@@ -105,12 +105,12 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
         r#"said <call_1 lookup {"key":"k1"}>"#,
         r#"ran call_1 lookup {"key":"k1"}"#,
         "said Both were looked at. Shall I do the rest?",
-        "said Nobody can confirm anything: you have every permission that there is. Do the whole task now, in the files.",
+        "said No user can confirm anything: you have every permission that exists. Do the whole task now, in the files.",
         "said All is done.",
-        "warned usage_differs: SDK reports 4920 tokens; 0 went through the meter, and those count",
+        "warned usage_differs: SDK reports 4920 tokens; 0 were metered and are charged",
     ];
     check(recorded!("work"), json!({}), ("Done", &lines));
-    // It is told the conversation once, and what it may do every time.
+    // The conversation is sent once, and the tools with every turn.
     let (sdk, text) = recorded!("work")[0];
     let stage = stage(text);
     block_on(&stage, sdk, wire(text), json!({}));
@@ -135,12 +135,12 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
     assert_eq!(starts[0]["model"]["base_url"], "http://127.0.0.1:8080/v1");
     assert_eq!(starts[0]["prompt"], "Do it.");
     let told = starts[0]["agents"][0]["instructions"].as_str().unwrap();
-    assert!(told.contains("without a person at hand"), "{told}");
+    assert!(told.contains("without a user present"), "{told}");
     assert_eq!(stage.launches.lock().len(), 1);
 }
 
 #[test]
-fn a_handoff_is_in_the_log() {
+fn a_handoff_is_logged() {
     let agents = json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
     for (sdk, text) in recorded!("handoff") {
         let stage = stage(text);
@@ -162,18 +162,18 @@ fn a_handoff_is_in_the_log() {
 }
 
 #[test]
-fn a_limit_a_refusal_and_an_error_are_told_apart() {
+fn a_limit_a_refusal_and_an_error_are_distinguished() {
     let two = [
         "began ",
         r#"said <call_0 bash {"command":"echo a"}>"#,
         r#"ran call_0 bash {"command":"echo a"}"#,
         r#"said <call_1 bash {"command":"echo b"}>"#,
         r#"ran call_1 bash {"command":"echo b"}"#,
-        "warned usage_differs: SDK reports 2460 tokens; 0 went through the meter, and those count",
+        "warned usage_differs: SDK reports 2460 tokens; 0 were metered and are charged",
     ];
     let limit = |sdk: &str| {
         format!(
-            "Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: it made 2"
+            "Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: the turn made 2"
         )
     };
     for one in recorded!("limit") {
@@ -199,7 +199,7 @@ fn a_limit_a_refusal_and_an_error_are_told_apart() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     for (sdk, text) in recorded!("cancel") {
         let mut stage = stage(text);
         stage.cancel_at = Some("delta three");
@@ -209,7 +209,7 @@ fn a_cancel_is_told_to_the_program() {
     }
 }
 
-/// Plays one turn with these lines in it.
+/// Plays one turn with these lines.
 #[track_caller]
 fn plays(lines: &[Value], expect: (&str, &[&str])) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -244,7 +244,7 @@ fn several_calls_are_open_at_once_and_each_is_answered_once() {
             calls("b", "bash", json!({"command": "x"})),
             hears("a", "value-of-k1"),
             hears("b", "value-of-"),
-            // Some servers count from one in every answer.
+            // Some servers number calls from one in every answer.
             calls("a", "lookup", json!({"key": "k2"})),
             hears("a", "value-of-k2"),
         ],
@@ -264,7 +264,7 @@ fn several_calls_are_open_at_once_and_each_is_answered_once() {
 }
 
 #[test]
-fn a_call_that_is_asked_for_twice_runs_once_and_has_a_result_in_the_end() {
+fn a_repeated_call_runs_once_and_has_a_result_at_the_end() {
     let call = calls("n", "lookup", json!({"key": "never"}));
     plays(
         &[call.clone(), call],
@@ -274,16 +274,16 @@ fn a_call_that_is_asked_for_twice_runs_once_and_has_a_result_in_the_end() {
                 "began ",
                 r#"said <n lookup {"key":"never"}>"#,
                 r#"ran n lookup {"key":"never"}"#,
-                "warned unread_lines: 0 lines of the sidecar could not be read, and 1 were of a kind that is not known here; \
-                 they were passed over",
-                "reported n lookup: Error [interrupted]: the agent ended before it said what came of it",
+                "warned unread_lines: 0 lines of the sidecar could not be parsed and 1 were of an unknown kind; they were \
+                 ignored",
+                "reported n lookup: Error [interrupted]: the agent ended before it reported a result",
             ],
         ),
     );
 }
 
 #[test]
-fn what_it_thinks_goes_with_what_it_does() {
+fn reasoning_is_logged_with_the_next_part() {
     let thought = |text: &str| says(json!({"type": "reasoning", "text": text}));
     plays(
         &[
@@ -308,7 +308,7 @@ fn what_it_thinks_goes_with_what_it_does() {
 }
 
 #[test]
-fn a_task_that_is_declined_ends_the_turn() {
+fn a_refused_task_ends_the_turn() {
     let args = json!({"category": "policy", "reason": "The rules of this project forbid it."});
     let said = format!("<a refuse {args}>");
     plays(
@@ -337,17 +337,17 @@ fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
 }
 
 #[test]
-fn one_that_is_no_sidecar_is_not_believed() {
+fn a_program_that_is_no_sidecar_fails() {
     breaks(
         Vec::new(),
         0,
-        "it ended without an answer, with exit code 0",
+        "the sidecar exited without an answer, with exit code 0",
     );
     let complaint = r#"{"dir":"2","msg":"ModuleNotFoundError: No module named 'google'"}"#;
     breaks(
         recording(complaint),
         1,
-        "with exit code 1; the last on its standard error: ModuleNotFoundError",
+        "with exit code 1; end of its standard error: ModuleNotFoundError",
     );
     breaks(
         recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#),
@@ -357,19 +357,19 @@ fn one_that_is_no_sidecar_is_not_believed() {
     breaks(
         recording(&"\"noise\"\n".repeat(10_001)),
         0,
-        "other things than that it is ready",
+        "prints other text instead",
     );
     let other =
         r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
     breaks(
         recording(&format!("{READY}{other}")),
         0,
-        "it ended without an answer",
+        "the sidecar exited without an answer",
     );
 }
 
 #[test]
-fn one_that_never_says_hello_is_given_up() {
+fn a_sidecar_that_is_never_ready_times_out() {
     let steps = recording("{\"dir\":\"2\",\"msg\":\"still importing\"}\n{\"dir\":\"hang\"}");
     let mut stage = Stage::scripted(vec![(steps, 0)]);
     stage.metering = Metering::Wire(Arc::new(Quiet));
@@ -394,15 +394,14 @@ fn one_that_never_says_hello_is_given_up() {
         }
     });
     assert!(
-        format!("{stop:?}").contains(
-            "not ready after 60 seconds; the last on its standard error: still importing"
-        )
+        format!("{stop:?}")
+            .contains("not ready after 60 seconds; end of its standard error: still importing")
     );
     assert!(clock.monotonic() >= Duration::from_secs(60));
 }
 
 #[test]
-fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
+fn a_structured_answer_is_a_value_or_text() {
     let schema = json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"],
         "additionalProperties": false});
     let check = Arc::new(|value: &Value| {
@@ -454,7 +453,7 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
 }
 
 #[test]
-fn a_tool_that_is_not_there_is_not_given_to_anybody() {
+fn a_missing_tool_of_a_subagent_is_an_error() {
     let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
     let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
     let stop = block_on(

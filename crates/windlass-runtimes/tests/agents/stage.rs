@@ -1,5 +1,5 @@
-//! A run without an engine: what an adapter does is written down as short lines, its place starts what the test says,
-//! and the gate goes by words in the call.
+//! A run without an engine: the actions of an adapter are recorded as short lines, the enclosure starts the programs of
+//! the test, and the gate decides by words in the call.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -30,12 +30,12 @@ use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
 use crate::script::{Heard, Step, play};
 
-/// How a program is started.
+/// Starts a program.
 type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
-/// Files that were put into the home.
+/// Files that were written into the home.
 type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// Everything around one try.
+/// The parameters and the record of one attempt.
 pub(crate) struct Stage {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
@@ -46,18 +46,18 @@ pub(crate) struct Stage {
     pub(crate) session: Option<String>,
     pub(crate) output: Option<WantedOutput>,
     pub(crate) metering: Metering,
-    /// Cancels as soon as a line of the log has this in it.
+    /// Cancels as soon as a line of the log contains this.
     pub(crate) cancel_at: Option<&'static str>,
     pub(crate) home: PathBuf,
-    /// Where the workspace is, when it is somewhere.
+    /// The path of the workspace, if it exists.
     pub(crate) root: Option<PathBuf>,
-    /// The port of the model endpoint, where it is metered.
+    /// The port of the model endpoint, if it is metered.
     pub(crate) endpoint: u16,
     start: Start,
 }
 
 impl Stage {
-    /// Programs that play these, one at each start, with their exit codes.
+    /// Programs that play these steps, one per start, with their exit codes.
     pub(crate) fn scripted(plays: Vec<(Vec<Step>, i32)>) -> Self {
         let heard: Arc<Mutex<Heard>> = Arc::default();
         let plays = Mutex::new(VecDeque::from(plays));
@@ -68,7 +68,7 @@ impl Stage {
         })
     }
 
-    /// Programs that are started like that.
+    /// Programs that this function starts.
     pub(crate) fn new(
         heard: Arc<Mutex<Heard>>,
         start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static,
@@ -91,7 +91,7 @@ impl Stage {
         }
     }
 
-    /// One try.
+    /// Runs one attempt.
     pub(crate) async fn run(&self, adapter: impl Adapter + 'static, prompt: &str) -> Stop {
         self.run_timed(adapter, prompt, Arc::new(self.clock.clone()))
             .await
@@ -156,7 +156,7 @@ impl Stage {
     }
 }
 
-/// A model endpoint that nobody asks.
+/// A model endpoint without any requests.
 pub(crate) struct Quiet;
 
 impl Endpoint for Quiet {
@@ -191,7 +191,7 @@ async fn memory_files() -> Arc<dyn Files> {
     workspaces.open(opening).await.unwrap().files()
 }
 
-/// Files of nothing, that say where they are.
+/// Files without content, at a given path.
 struct Rooted(PathBuf, Arc<dyn Files>);
 
 impl Files for Rooted {
@@ -418,7 +418,7 @@ impl Toolbox for Desk {
             Ok(settled)
         })
     }
-    /// `forbidden` is refused, `never` is never answered, all else is allowed.
+    /// Refuses `forbidden`, never answers `never`, and allows everything else.
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let like: Vec<String> = call
             .like

@@ -1,6 +1,6 @@
-//! How a conversation over ACP begins, step by step: the agent says what it can do, signs in, begins or resumes a session,
-//! and has its settings, model and mode as the user wants them. What is not available ends the attempt, with what there is
-//! instead.
+//! The setup of a conversation over ACP: initialize, authenticate, start or resume a session, and apply the user's
+//! settings, model and mode. If one of them is not available, the attempt ends with a message that lists the
+//! alternatives.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::dialogue::{Output, Outputs};
 use crate::services::Reply;
 
 impl AcpDialogue {
-    /// The agent answers the open request: on to the next step.
+    /// Handles the response to the open request, and sends the next one.
     pub(super) fn answered(&mut self, result: Reply, out: &mut Outputs) {
         if self.step == Step::Prompt {
             return self.prompted(result, out);
@@ -36,13 +36,13 @@ impl AcpDialogue {
             (Step::List, result) => return self.listed(result, out),
             (Step::Resume, Ok(session)) => return self.begun(session, out),
             (Step::Resume, Err(err)) => {
-                let why = format!("it says: {}", clip(&clean(&err.in_words()), 300));
+                let why = format!("the agent reports: {}", clip(&clean(&err.in_words()), 300));
                 return self.not_resumed(&why, out);
             }
             (Step::New, Err(err)) if err.code == NOT_SIGNED_IN => {
                 let methods = self.hello.as_ref().map(|hello| &hello.auth_methods[..]);
                 return Err(format!(
-                    "{name} wants to be signed in ({}): set `auth_method`; {}",
+                    "{name} requires a login ({}): set `auth_method`; {}",
                     clip(&clean(&err.in_words()), 300),
                     ways(methods.unwrap_or_default())
                 ));
@@ -63,7 +63,7 @@ impl AcpDialogue {
         match self.step {
             Step::Initialize => {
                 let hello: InitializeResponse = serde_json::from_value(result).map_err(|err| {
-                    format!("{name} answered `{method}` with what is not the protocol's: {err}")
+                    format!("the answer of {name} to `{method}` is invalid: {err}")
                 })?;
                 self.greeted(hello, out)
             }
@@ -91,12 +91,12 @@ impl AcpDialogue {
         }
     }
 
-    /// It said what it can do; it signs in where it has to.
+    /// Checks the agent's capabilities, and authenticates if necessary.
     fn greeted(&mut self, hello: InitializeResponse, out: &mut Outputs) -> Result<(), String> {
         let name = &self.setup.name;
         if hello.protocol_version != ProtocolVersion::V1 {
             return Err(format!(
-                "{name} speaks version {} of the protocol; 1 is spoken here",
+                "{name} speaks version {} of the protocol; Windlass supports version 1",
                 hello.protocol_version
             ));
         }
@@ -111,10 +111,10 @@ impl AcpDialogue {
             .iter()
             .find(|known| method.is_some_and(|method| *known.id().0 == *method))
             .map(|known| known.id().clone());
-        // One that is signed in already offers none.
+        // An agent that is logged in already offers no methods.
         if let (Some(method), None) = (wanted, &known) {
             return Err(format!(
-                "{name} has no way `{method}` to sign in; {}",
+                "{name} has no login method `{method}`; {}",
                 ways(&hello.auth_methods)
             ));
         }
@@ -129,7 +129,7 @@ impl AcpDialogue {
         }
     }
 
-    /// Resumes the conversation that the log names, or begins one.
+    /// Resumes the conversation that the log names, or starts a new one.
     fn begin_session(&mut self, out: &mut Outputs) -> Result<(), String> {
         let Some(id) = self.setup.resume.clone() else {
             return self.new_session(out);
@@ -147,8 +147,8 @@ impl AcpDialogue {
         self.resume(out)
     }
 
-    /// Whether it lists the conversation among those of the directory. If it gives no list, it has to say so when the
-    /// conversation is resumed.
+    /// Resumes the conversation if the agent lists it for this directory. An agent that fails to list sessions reports
+    /// a missing one when it resumes.
     fn listed(&mut self, result: Reply, out: &mut Outputs) -> Result<(), String> {
         let here = |one: &Value| {
             one["sessionId"] == self.session
@@ -163,7 +163,7 @@ impl AcpDialogue {
         if listed {
             return self.resume(out);
         }
-        let why = "the earlier one began in another directory and stays there";
+        let why = "the earlier one belongs to another directory";
         self.not_resumed(why, out)
     }
 
@@ -189,14 +189,14 @@ impl AcpDialogue {
             self.ask(Step::Resume, "session/load", &params, out);
             Ok(())
         } else {
-            self.not_resumed("it cannot go on with an earlier one", out)
+            self.not_resumed("it cannot resume an earlier one", out)
         }
     }
 
     fn not_resumed(&mut self, why: &str, out: &mut Outputs) -> Result<(), String> {
         self.session.clear();
         self.forgot = true;
-        let text = format!("{} begins a new conversation: {why}", self.setup.name);
+        let text = format!("{} starts a new conversation: {why}", self.setup.name);
         self.warnings.push(("not_resumed", text));
         self.new_session(out)
     }
@@ -212,7 +212,7 @@ impl AcpDialogue {
         Ok(())
     }
 
-    /// There is a conversation. What a person wants set is set: settings, the model, the mode.
+    /// Handles the response that starts a session, and applies the user's settings, model and mode.
     fn begun(&mut self, session: Value, out: &mut Outputs) -> Result<(), String> {
         self.open = true;
         out.push(Output::Began(Some(self.session.clone())));
@@ -221,7 +221,7 @@ impl AcpDialogue {
         self.configure(0, out)
     }
 
-    /// Takes in what settings there are, where the agent says so.
+    /// Updates the known settings, if the response contains them.
     fn set(&mut self, answer: &Value) {
         if answer["configOptions"].is_array() {
             self.settings = settings_in(answer);
@@ -247,7 +247,7 @@ impl AcpDialogue {
         self.settings.iter().find(of).cloned()
     }
 
-    /// Sets the setting of this number, and the model after the last.
+    /// Applies the setting with this index, and the model after the last one.
     fn configure(&mut self, at: usize, out: &mut Outputs) -> Result<(), String> {
         let wanted = self.setup.options.config_options.iter().nth(at);
         let Some((id, value)) = wanted else {
@@ -280,7 +280,7 @@ impl AcpDialogue {
             self.ask_to_set(Step::Model, &setting, chosen, out);
             return Ok(());
         }
-        // Some have their list where the protocol once had it.
+        // Some agents list their models in the field of an older version of the protocol.
         let models = &self.told["models"];
         let known = models["availableModels"].as_array();
         let known: Vec<(&str, &str)> = known
@@ -292,9 +292,9 @@ impl AcpDialogue {
             })
             .collect();
         if known.is_empty() {
-            // The vendor is chosen all the same, and the model that it asks for is in the log.
+            // The meter still selects the vendor, and logs the model that the agent requests.
             let text = format!(
-                "{} does not let its model be chosen, and may use another than `{wanted}`",
+                "the model of {} cannot be selected; it may use another one than `{wanted}`",
                 self.setup.name
             );
             self.warnings.push(("model_not_chosen", text));
@@ -327,7 +327,7 @@ impl AcpDialogue {
         }
         let Some(setting) = self.setting_of(SessionConfigOptionCategory::Mode) else {
             return Err(format!(
-                "{} has no modes, so it cannot work in `{mode}`",
+                "{} has no modes, so that mode `{mode}` is not available",
                 self.setup.name
             ));
         };
