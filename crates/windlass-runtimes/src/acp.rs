@@ -12,9 +12,9 @@ pub mod options;
 mod permission;
 pub mod profile;
 mod session;
+pub(crate) mod text;
 mod transcript;
 mod usage;
-pub(crate) mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +23,18 @@ use agent_client_protocol::v1::schema::ToolKind;
 use serde_json::Value;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
-use self::dialogue::{AcpDialogue, AcpSetup, Serves};
+use self::dialogue::{AcpDialogue, AcpSetup, ClientFeatures};
 use self::options::AcpOptions;
-use self::profile::Profile;
-use self::words::clean;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, ModelAccess, told_anew};
+use self::profile::AcpProfile;
+use self::text::clean;
+use crate::agent::{
+    Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, ModelAccess, full_prompt,
+};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
-use crate::filling::{StartTexts, Texts, owned};
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
 use crate::mcp_server;
+use crate::placeholders::{LaunchTexts, Texts, owned};
 
 /// The adapter for an agent that speaks ACP.
 pub struct Acp {
@@ -40,9 +42,9 @@ pub struct Acp {
     argv: Vec<String>,
     model: Option<String>,
     options: AcpOptions,
-    profile: Profile,
+    profile: AcpProfile,
     /// The texts of the profile, overridden by those of the options.
-    texts: StartTexts,
+    texts: LaunchTexts,
     /// Placeholders in braces with their values, for the protocol of the model.
     words: Vec<(String, String)>,
     /// Kinds of the tools for which the agent reports none.
@@ -57,7 +59,7 @@ impl Acp {
         options: AcpOptions,
         dialect: Dialect,
     ) -> Result<Self, String> {
-        let profile = &Profile {
+        let profile = &AcpProfile {
             mcp: options.mcp.unwrap_or(spec.acp.mcp),
             keeps_directory: options.keeps_directory.unwrap_or(spec.acp.keeps_directory),
             ..spec.acp
@@ -101,13 +103,13 @@ impl Acp {
             known => known.to_owned(),
         });
         let clear = profile.steered_by.iter().map(|path| (*path).to_owned());
-        let texts = StartTexts {
-            env: with_own(profile.env, &options.env),
+        let texts = LaunchTexts {
+            env: with_overrides(profile.env, &options.env),
             point_at: match &options.point_at {
                 Some(own) => own.clone(),
                 None => owned(profile.point_at),
             },
-            home_files: with_own(profile.home_files, &options.home_files),
+            home_files: with_overrides(profile.home_files, &options.home_files),
             clear: clear.chain(options.steered_by.iter().cloned()).collect(),
         };
         let model = options.model.clone();
@@ -131,8 +133,8 @@ impl Acp {
             .collect()
     }
 
-    fn serves(&self) -> Serves {
-        Serves {
+    fn client_features(&self) -> ClientFeatures {
+        ClientFeatures {
             fs: self.options.fs.unwrap_or(self.profile.fs),
             terminal: self.options.terminal.unwrap_or(self.profile.terminal),
         }
@@ -164,7 +166,7 @@ impl Acp {
             name: self.name.clone(),
             options: self.options.clone(),
             profile: self.profile,
-            serves: self.serves(),
+            client_features: self.client_features(),
             model: self.model.clone(),
             names_model: self.names_model(own_login),
             metered: !own_login,
@@ -189,7 +191,7 @@ impl Adapter for Acp {
 
     fn capabilities(&self) -> Capabilities {
         let mcp = self.profile.mcp.then_some(Capability::Mcp);
-        Capabilities::of(CODER.into_iter().chain(mcp))
+        Capabilities::of(CODER_CAPABILITIES.into_iter().chain(mcp))
     }
 
     fn features(&self) -> Features {
@@ -206,7 +208,7 @@ impl Adapter for Acp {
         )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
@@ -214,22 +216,22 @@ impl Adapter for Acp {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
-                Err(_) => attempt.began(None).await?,
+                Ok(running) => running.dialogue.prompt_with_digest = full_prompt(attempt, say),
+                Err(_) => attempt.log_start(None).await?,
             }
-            stay(attempt, running, say).await
+            run_turn_and_keep(attempt, running, say).await
         })
     }
 }
 
 /// Texts of a profile, overridden by those of the options.
-fn with_own(profile: &[(&str, &str)], own: &Texts) -> Texts {
+fn with_overrides(profile: &[(&str, &str)], own: &Texts) -> Texts {
     owned(profile).into_iter().chain(own.clone()).collect()
 }
 
 /// Values for the placeholders: those of the options first, then those of the profile.
 fn words(
-    profile: &Profile,
+    profile: &AcpProfile,
     options: &AcpOptions,
     dialect: Dialect,
 ) -> Result<Vec<(String, String)>, String> {
@@ -266,9 +268,9 @@ fn words(
 }
 
 /// Kinds of tools by the profile, overridden by the options.
-fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
+fn kinds(profile: &AcpProfile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
-    let said = options
+    let from_options = options
         .kinds
         .iter()
         .map(|(tool, kind)| (tool.as_str(), kind.as_str()));
@@ -278,7 +280,7 @@ fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, Tool
             "`kinds.{tool}` is `{kind}`; use read, edit, delete, move, search, execute, think or fetch"
         )),
     };
-    known.chain(said).map(read).collect()
+    known.chain(from_options).map(read).collect()
 }
 
 #[cfg(test)]

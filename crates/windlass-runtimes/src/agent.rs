@@ -3,9 +3,9 @@
 //! implements a protocol; all the rules that hold an agent are in this module, once for all agents.
 
 mod attempt;
-mod looked;
+mod file_changes;
 mod metering;
-mod words;
+mod prompts;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_meter::{Endpoint, Ledger, Trip};
 
-use crate::acp::words::end_of;
-use crate::contract::{GO_ON, REFUSED, asks_for_leave};
+use crate::acp::text::end_of;
+use crate::contract::{CONTINUE_PROMPT, REFUSED_PROMPT, asks_for_permission};
 
-pub use self::attempt::{AgentAttempt, ModelAccess, Reported};
+pub use self::attempt::{AgentAttempt, ModelAccess, ReportedUsage};
 pub use self::metering::Metering;
-pub use self::words::told_anew;
+pub use self::prompts::full_prompt;
 
 /// Time for an agent to end after its protocol told it to. Then it is killed.
 pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
@@ -43,15 +43,15 @@ const MAX_REPAIRS: u32 = 2;
 /// Prompts to continue for an agent that ended its turn at a refused call.
 const MAX_REFUSALS: u32 = 5;
 /// Bytes of the last answer in an error message.
-const SHOWN: usize = 300;
+const MAX_QUOTED: usize = 300;
 /// Prompts in one iteration, the first one and steers included.
-const MAX_STEERED: u32 = 50;
+const MAX_PROMPTS: u32 = 50;
 
 const NO_NAMESPACE: &str = "the spending of the agent can only be metered in a network namespace, and this run uses the \
                             machine's network; turn the network off or allow hosts by name";
 
 /// Capabilities of an agent that reads and edits files and runs commands by itself.
-pub(crate) const CODER: [Capability; 7] = [
+pub(crate) const CODER_CAPABILITIES: [Capability; 7] = [
     Capability::TextCompletion,
     Capability::StreamingText,
     Capability::StructuredOutput,
@@ -62,7 +62,7 @@ pub(crate) const CODER: [Capability; 7] = [
 ];
 
 /// Features of a protocol in which the agent asks about its calls and continues one conversation.
-pub(crate) const CONVERSES: [Feature; 5] = [
+pub(crate) const CONVERSATION_FEATURES: [Feature; 5] = [
     Feature::ToolApproval,
     Feature::Resume,
     Feature::Cancel,
@@ -71,7 +71,7 @@ pub(crate) const CONVERSES: [Feature; 5] = [
 ];
 
 /// The future of an answer.
-pub type Answering<'a> = BoxFuture<'a, Result<Answer, RuntimeError>>;
+pub type Answering<'a> = BoxFuture<'a, Result<AgentAnswer, RuntimeError>>;
 
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
@@ -85,11 +85,11 @@ pub trait Adapter: Send + Sync {
     fn features(&self) -> Features;
     /// Whether the agent has neither a memory nor tools of its own. It then receives the conversation from the log,
     /// with the contract as standing instructions, and all its calls are calls of Windlass tools.
-    fn lives_by_the_log(&self) -> bool {
+    fn is_stateless(&self) -> bool {
         false
     }
     /// Whether the program may survive from one iteration to the next. It is paused while the validators run.
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         false
     }
     /// Sends a prompt to the agent and follows the agent to the end of its answer. The first call spawns the program
@@ -104,17 +104,17 @@ pub trait Adapter: Send + Sync {
 /// The end of one turn of a conversation, as the agent reports it. The engine trusts nothing of it before it has
 /// inspected the files.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct AgentAnswer {
     /// The last message of the agent.
     pub text: String,
     /// The structured answer, if the agent's protocol has a field for it.
     pub output: Option<Value>,
-    pub end: End,
+    pub end: EndReason,
 }
 
 /// The reason why a turn ended, as the agent reports it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum EndReason {
     /// The agent says that the task is done.
     Done,
     /// The model refused the task.
@@ -175,19 +175,19 @@ impl PausedAgent {
 }
 
 impl ForeignRuntime {
-    async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+    async fn run_attempt(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let paused = self.paused.resume(job.iteration);
-        let (place, before) = match paused {
+        let (enclosure, before) = match paused {
             Some(paused) => {
                 let before = (paused.conversation, paused.session);
                 (paused.enclosure, Some(before))
             }
             None => match job.processes.enclose().await {
-                Ok(place) => (place, None),
+                Ok(enclosure) => (enclosure, None),
                 Err(err) => return Ok(failed(FailReason::Isolation, err.0)),
             },
         };
-        let model = match (&self.metering, place.endpoint()) {
+        let model = match (&self.metering, enclosure.endpoint()) {
             (Metering::Wire(endpoint), Some(port)) => ModelAccess::Metered {
                 url: format!("http://127.0.0.1:{port}"),
                 key: endpoint.key(),
@@ -196,21 +196,21 @@ impl ForeignRuntime {
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
-        let attempt = AgentAttempt::new(job, place.as_ref(), self, model, cancel.clone());
+        let attempt = AgentAttempt::new(job, enclosure.as_ref(), self, model, cancel.clone());
         if let Some((conversation, session)) = before {
             attempt.continue_with(conversation, session).await?;
         }
         let stop = match &self.metering {
             Metering::Wire(endpoint) => {
-                self.under_meter(&attempt, endpoint.as_ref(), &cancel)
+                self.run_metered(&attempt, endpoint.as_ref(), &cancel)
                     .await?
             }
-            Metering::Reported { .. } | Metering::None => self.talk(&attempt).await?,
+            Metering::Reported { .. } | Metering::None => self.converse(&attempt).await?,
         };
         attempt
             .close_open_calls("the agent ended before it reported a result")
             .await?;
-        for host in place.take_refused() {
+        for host in enclosure.take_refused() {
             let rule = "sandbox: network".to_owned();
             attempt
                 .emit(EventKind::ConnectionRefused { host, rule })
@@ -219,10 +219,10 @@ impl ForeignRuntime {
         self.reconcile(&attempt).await?;
         let is_judged = matches!(stop, Stop::Done | Stop::Answered { .. });
         if is_judged
-            && self.adapter.stays()
+            && self.adapter.survives_iterations()
             && let Some(conversation) = attempt.take_conversation()
         {
-            let (session, enclosure) = (attempt.session(), Arc::clone(&place));
+            let (session, enclosure) = (attempt.session(), Arc::clone(&enclosure));
             *self.paused.0.lock() = Some(Paused {
                 enclosure,
                 conversation,
@@ -233,7 +233,7 @@ impl ForeignRuntime {
     }
 
     /// Lets the agent work while the meter accepts its model requests.
-    async fn under_meter(
+    async fn run_metered(
         &self,
         attempt: &AgentAttempt<'_>,
         endpoint: &dyn Endpoint,
@@ -245,10 +245,10 @@ impl ForeignRuntime {
         };
         let done = CancellationToken::new();
         let mut serving = endpoint.serve(attempt.enclosure, ledger, &done);
-        let mut talking = std::pin::pin!(self.talk(attempt));
+        let mut conversing = std::pin::pin!(self.converse(attempt));
         let trip = tokio::select! {
             biased;
-            stop = &mut talking => {
+            stop = &mut conversing => {
                 done.cancel();
                 // The last request may have reached a limit. Then the limit is the reason for the end.
                 match (serving.await?, stop?, endpoint.failing()) {
@@ -264,7 +264,7 @@ impl ForeignRuntime {
                 cancel.cancel();
                 tokio::select! {
                     biased;
-                    _ = &mut talking => {}
+                    _ = &mut conversing => {}
                     () = self.clock.sleep(CANCEL_GRACE * 2) => {}
                 }
                 trip?
@@ -284,20 +284,20 @@ impl ForeignRuntime {
         })
     }
 
-    async fn talk(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
-        let mut talk = Talk::default();
-        let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
-        for _ in 0..MAX_STEERED {
+    async fn converse(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
+        let mut extra = ExtraPrompts::default();
+        let mut say = prompts::first_prompt(attempt, self.adapter.is_stateless()).await?;
+        for _ in 0..MAX_PROMPTS {
             let mut answer = self.adapter.converse(attempt, &say).await?;
             // A program that was about to exit when it was paused exits as soon as it is resumed. Such a program is
             // started again.
-            if attempt.ended_at_once(&answer) {
+            if attempt.exited_at_once(&answer) {
                 answer = self.adapter.converse(attempt, &say).await?;
             }
             self.book_reported(attempt).await?;
-            match self.after(attempt, answer, &mut talk).await? {
-                Next::Stop(stop) => return Ok(stop),
-                Next::Say(words) => say = words,
+            match self.after_answer(attempt, answer, &mut extra).await? {
+                AfterAnswer::Stop(stop) => return Ok(stop),
+                AfterAnswer::Say(words) => say = words,
             }
         }
         let detail =
@@ -306,76 +306,76 @@ impl ForeignRuntime {
     }
 
     /// Decides what follows an answer: the end of the attempt, or another prompt.
-    async fn after(
+    async fn after_answer(
         &self,
         attempt: &AgentAttempt<'_>,
-        answer: Answer,
-        talk: &mut Talk,
-    ) -> Result<Next, RuntimeError> {
+        answer: AgentAnswer,
+        extra: &mut ExtraPrompts,
+    ) -> Result<AfterAnswer, RuntimeError> {
         let job = attempt.job;
         if let Some(stop) = self.ended(attempt, &answer) {
-            return Ok(Next::Stop(stop));
+            return Ok(AfterAnswer::Stop(stop));
         }
         if let Some(limit) = self.reported_limit(job) {
-            return Ok(Next::Stop(Stop::OverBudget { limit }));
+            return Ok(AfterAnswer::Stop(Stop::OverBudget { limit }));
         }
         if job.outlet.steer().await? {
-            return Ok(Next::Say(words::last(job.outlet)));
+            return Ok(AfterAnswer::Say(prompts::last_user_message(job.outlet)));
         }
         // Some agents end their turn at a refused call.
-        if attempt.fell_silent_at_a_refusal() && talk.refusals < MAX_REFUSALS {
-            talk.refusals += 1;
-            return tell(job, REFUSED).await;
+        if attempt.is_silent_after_refusal() && extra.refusals < MAX_REFUSALS {
+            extra.refusals += 1;
+            return tell(job, REFUSED_PROMPT).await;
         }
         match self.checked_output(answer.output, &answer.text) {
-            Ok(Some(output)) => return Ok(Next::Stop(Stop::Answered { output })),
+            Ok(Some(output)) => return Ok(AfterAnswer::Stop(Stop::Answered { output })),
             Ok(None) => {}
-            Err(why) => return Ok(talk.repair(&why)),
+            Err(why) => return Ok(extra.repair(&why)),
         }
-        if attempt.did_something() || !asks_for_leave(&answer.text) {
-            return Ok(Next::Stop(Stop::Done));
+        if attempt.did_work() || !asks_for_permission(&answer.text) {
+            return Ok(AfterAnswer::Stop(Stop::Done));
         }
-        if std::mem::replace(&mut talk.told_to_go_on, true) {
+        if std::mem::replace(&mut extra.told_to_continue, true) {
             let detail = format!(
                 "{} asked for confirmation twice instead of doing the work: {}",
                 self.adapter.name(),
-                end_of(answer.text.trim(), SHOWN)
+                end_of(answer.text.trim(), MAX_QUOTED)
             );
             let category = RefusalCategory::Capability;
-            return Ok(Next::Stop(Stop::Refused { category, detail }));
+            return Ok(AfterAnswer::Stop(Stop::Refused { category, detail }));
         }
-        tell(job, GO_ON).await
+        tell(job, CONTINUE_PROMPT).await
     }
 
     /// The stop that follows from an answer; `None` if the agent says that it is done.
-    fn ended(&self, attempt: &AgentAttempt<'_>, answer: &Answer) -> Option<Stop> {
+    fn ended(&self, attempt: &AgentAttempt<'_>, answer: &AgentAnswer) -> Option<Stop> {
         let refused = |detail: &str| Stop::Refused {
             category: RefusalCategory::Safety,
             detail: detail.to_owned(),
         };
         Some(match &answer.end {
             _ if attempt.cancel.is_cancelled() => Stop::Cancelled,
-            End::Cancelled => Stop::Cancelled,
-            End::Refused(detail) => refused(detail),
-            End::Declined(category, detail) => Stop::Refused {
+            EndReason::Cancelled => Stop::Cancelled,
+            EndReason::Refused(detail) => refused(detail),
+            EndReason::Declined(category, detail) => Stop::Refused {
                 category: *category,
                 detail: detail.clone(),
             },
-            End::Provider(err) => Stop::Provider(err.clone()),
-            End::OwnLimit(detail) => {
+            EndReason::Provider(err) => Stop::Provider(err.clone()),
+            EndReason::OwnLimit(detail) => {
                 let name = self.adapter.name();
                 let detail = format!("{name} stopped at a limit of its own: {detail}");
                 failed(FailReason::Runtime, detail)
             }
             // Some agents crash when their model refuses, because they expect text.
-            End::Done | End::Broken(_) if self.declined() => {
-                match end_of(answer.text.trim(), SHOWN) {
+            EndReason::Done | EndReason::Broken(_) if self.declined() => {
+                match end_of(answer.text.trim(), MAX_QUOTED) {
                     "" => refused("the agent's model refused the task"),
                     said => refused(said),
                 }
             }
-            End::Broken(detail) => failed(FailReason::Runtime, detail),
-            End::Done => return None,
+            EndReason::Broken(detail) => failed(FailReason::Runtime, detail),
+            EndReason::Done => return None,
         })
     }
 
@@ -452,18 +452,18 @@ impl ForeignRuntime {
 
 /// Prompts that one attempt sent to the agent besides the task.
 #[derive(Default)]
-struct Talk {
+struct ExtraPrompts {
     repairs: u32,
     refusals: u32,
-    told_to_go_on: bool,
+    told_to_continue: bool,
 }
 
-impl Talk {
+impl ExtraPrompts {
     /// Sends an answer that does not match its schema back to the agent, at most [`MAX_REPAIRS`] times.
-    fn repair(&mut self, why: &str) -> Next {
+    fn repair(&mut self, why: &str) -> AfterAnswer {
         self.repairs += 1;
         if self.repairs <= MAX_REPAIRS {
-            return Next::Say(format!(
+            return AfterAnswer::Say(format!(
                 "Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that \
                  does, and nothing around it."
             ));
@@ -471,21 +471,21 @@ impl Talk {
         let attempts = self.repairs;
         let detail =
             format!("the answer does not match the schema after {attempts} attempts: {why}");
-        Next::Stop(failed(FailReason::StructuredOutput, detail))
+        AfterAnswer::Stop(failed(FailReason::StructuredOutput, detail))
     }
 }
 
 /// The reaction of the runtime to an answer.
-enum Next {
+enum AfterAnswer {
     Stop(Stop),
     Say(String),
 }
 
 /// Logs a prompt of the engine for the agent, and sends it.
-async fn tell(job: &Job<'_>, words: &str) -> Result<Next, RuntimeError> {
+async fn tell(job: &Job<'_>, words: &str) -> Result<AfterAnswer, RuntimeError> {
     let message = Message::internal(words);
     job.outlet.emit(EventKind::said(message)).await?;
-    Ok(Next::Say(words.to_owned()))
+    Ok(AfterAnswer::Say(words.to_owned()))
 }
 
 fn failed(reason: FailReason, detail: impl Into<String>) -> Stop {
@@ -532,6 +532,6 @@ impl Runtime for ForeignRuntime {
     }
 
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
-        Box::pin(async move { self.one_try(&job).await })
+        Box::pin(async move { self.run_attempt(&job).await })
     }
 }

@@ -4,7 +4,7 @@
 
 use windlass_providers::protocol::Protocol;
 
-use crate::acp::profile::{GENERIC, Profile, TurnUsage};
+use crate::acp::profile::{AcpProfile, GENERIC, TurnUsage};
 use crate::dialect::Dialect;
 use crate::install::Install;
 use crate::sidecar::Sdk;
@@ -35,12 +35,12 @@ pub struct AgentSpec {
     pub sampling_options: &'static [&'static str],
     pub about: &'static str,
     /// Start and restrictions of an ACP agent; unused by other kinds.
-    pub acp: Profile,
+    pub acp: AcpProfile,
 }
 
 impl AgentSpec {
     /// Whether Windlass itself runs the agent loop.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_built_in(&self) -> bool {
         matches!(
             self.kind,
             AgentKind::Native | AgentKind::Completion | AgentKind::Patch
@@ -83,7 +83,7 @@ pub struct Login {
 }
 
 /// A login without known files or hosts.
-const SOME_LOGIN: Option<Login> = Some(Login {
+const UNKNOWN_LOGIN: Option<Login> = Some(Login {
     file: None,
     hosts: &[],
 });
@@ -120,7 +120,7 @@ const fn npm(
 
 /// Settings, approval rules, instructions and programs that an earlier attempt may have written into the home to
 /// influence the next one. The list applies to every protocol of the agent.
-pub(crate) const CLAUDE_STEERED: &[&str] = &[
+pub(crate) const CLAUDE_CLEARED_FILES: &[&str] = &[
     ".claude/settings.json",
     ".claude/settings.local.json",
     ".claude/remote-settings.json",
@@ -133,7 +133,7 @@ pub(crate) const CLAUDE_STEERED: &[&str] = &[
     ".claude/hooks",
     ".claude/output-styles",
 ];
-pub(crate) const CODEX_STEERED: &[&str] = &[
+pub(crate) const CODEX_CLEARED_FILES: &[&str] = &[
     ".codex/rules",
     ".codex/AGENTS.md",
     ".codex/AGENTS.override.md",
@@ -237,7 +237,7 @@ const ANTHROPIC: &[Protocol] = &[
     Protocol::BedrockAnthropic,
     Protocol::VertexAnthropic,
 ];
-const EVERY_WIRE: &[Protocol] = &[
+const ALL_PROTOCOLS: &[Protocol] = &[
     Protocol::AnthropicMessages,
     Protocol::BedrockAnthropic,
     Protocol::VertexAnthropic,
@@ -246,7 +246,7 @@ const EVERY_WIRE: &[Protocol] = &[
     Protocol::Gemini,
 ];
 
-const OURS: AgentSpec = AgentSpec {
+const BUILT_IN: AgentSpec = AgentSpec {
     name: "native",
     kind: AgentKind::Native,
     program: None,
@@ -272,30 +272,30 @@ const OURS: AgentSpec = AgentSpec {
 const FOREIGN: AgentSpec = AgentSpec {
     needs_model: true,
     sampling_options: &[],
-    ..OURS
+    ..BUILT_IN
 };
 
 /// Defaults of agents that speak ACP.
-const AN_ACP: AgentSpec = AgentSpec {
+const ACP_DEFAULTS: AgentSpec = AgentSpec {
     kind: AgentKind::Acp,
-    login: SOME_LOGIN,
+    login: UNKNOWN_LOGIN,
     ..FOREIGN
 };
 
 /// All agents that have a name.
 pub const AGENTS: &[AgentSpec] = &[
-    OURS,
+    BUILT_IN,
     AgentSpec {
         name: "patch",
         kind: AgentKind::Patch,
         about: "a model proposes a patch, the engine checks and applies it",
-        ..OURS
+        ..BUILT_IN
     },
     AgentSpec {
         name: "completion",
         kind: AgentKind::Completion,
         about: "a model answers; it has no tools",
-        ..OURS
+        ..BUILT_IN
     },
     AgentSpec {
         name: "claude-code",
@@ -334,7 +334,7 @@ pub const AGENTS: &[AgentSpec] = &[
         name: "opencode",
         kind: AgentKind::Acp,
         program: Some("opencode"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai"],
         masked_dirs: &[".opencode"],
         instruction_files: &["AGENTS.md", "CLAUDE.md"],
@@ -345,7 +345,7 @@ pub const AGENTS: &[AgentSpec] = &[
         }),
         sampling_options: &[],
         about: "opencode, over ACP",
-        acp: Profile {
+        acp: AcpProfile {
             command: &["opencode", "acp"],
             env: &[
                 ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
@@ -391,7 +391,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
         }),
         about: "Gemini CLI, over ACP",
-        acp: Profile {
+        acp: AcpProfile {
             calls_itself: "gemini-cli",
             command: &["gemini", "--acp"],
             env: &[
@@ -436,7 +436,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "qwen-code",
@@ -446,7 +446,7 @@ pub const AGENTS: &[AgentSpec] = &[
         masked_dirs: &[".qwen"],
         install: npm("@qwen-code/qwen-code", "0.24.4", ".bin/qwen", Some(22)),
         about: "Qwen Code, over ACP",
-        acp: Profile {
+        acp: AcpProfile {
             command: &["qwen", "--acp"],
             env: &[
                 (
@@ -481,12 +481,12 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "goose",
         program: Some("goose"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         instruction_files: &["AGENTS.md"],
         install: npm(
@@ -496,7 +496,7 @@ pub const AGENTS: &[AgentSpec] = &[
             None,
         ),
         about: "goose, over ACP",
-        acp: Profile {
+        acp: AcpProfile {
             command: &["goose", "acp", "--with-builtin", "developer"],
             env: &[
                 ("GOOSE_MODE", "approve"),
@@ -546,7 +546,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "claude-agent-acp",
@@ -562,7 +562,7 @@ pub const AGENTS: &[AgentSpec] = &[
         ),
         login: CLAUDE_LOGIN,
         about: "Claude Code, over its ACP adapter",
-        acp: Profile {
+        acp: AcpProfile {
             calls_itself: "@agentclientprotocol/claude-agent-acp",
             command: &["claude-agent-acp"],
             env: &[
@@ -585,10 +585,10 @@ pub const AGENTS: &[AgentSpec] = &[
             mode: Some("default"),
             asks: true,
             reports_cost: true,
-            steered_by: CLAUDE_STEERED,
+            steered_by: CLAUDE_CLEARED_FILES,
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "codex-acp",
@@ -605,7 +605,7 @@ pub const AGENTS: &[AgentSpec] = &[
         ),
         login: CODEX_LOGIN,
         about: "Codex, over its ACP adapter",
-        acp: Profile {
+        acp: AcpProfile {
             calls_itself: "@agentclientprotocol/codex-acp",
             command: &["codex-acp"],
             env: &[("CODEX_HOME", "{home}/.codex"), ("NO_BROWSER", "1")],
@@ -617,16 +617,16 @@ pub const AGENTS: &[AgentSpec] = &[
             home_files: &[(".codex/config.toml", CODEX)],
             mode: Some("permission-profile:windlass"),
             asks: true,
-            steered_by: CODEX_STEERED,
+            steered_by: CODEX_CLEARED_FILES,
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "aider",
         kind: AgentKind::Aider,
         program: Some("aider"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         install: Install::Pip {
             packages: &["aider-chat==0.86.2"],
@@ -660,7 +660,7 @@ pub const AGENTS: &[AgentSpec] = &[
         name: "google-adk",
         kind: AgentKind::Sidecar(Sdk::GoogleAdk),
         program: Some("google-adk"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["gemini", "anthropic", "openai"],
         install: Install::Pip {
             packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
@@ -677,7 +677,7 @@ pub const AGENTS: &[AgentSpec] = &[
         name: "openhands",
         kind: AgentKind::OpenHands,
         program: Some("agent-server"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         install: Install::Pip {
             packages: &[
@@ -705,11 +705,11 @@ pub fn agent(name: &str) -> Option<&'static AgentSpec> {
 /// Any agent that speaks ACP. The user gives its command.
 pub const ANY_ACP: AgentSpec = AgentSpec {
     name: "acp",
-    protocols: EVERY_WIRE,
+    protocols: ALL_PROTOCOLS,
     vendors: &["anthropic", "openai", "gemini"],
     needs_model: false,
     about: "any agent that speaks ACP, as acp:COMMAND",
-    ..AN_ACP
+    ..ACP_DEFAULTS
 };
 
 /// Any program that handles one prompt and exits. The settings describe it.

@@ -3,18 +3,18 @@
 //! spawned again and resumes the conversation.
 
 mod dialogue;
-mod ended;
 mod items;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
-use crate::driver::{Conversation, Started, one_turn, start};
-use crate::given::or_usual;
-use crate::offered::offered;
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES};
+use crate::driver::{Conversation, Started, run_turn, start};
+use crate::offered_tools::offered_tools;
+use crate::option_checks::or_default_program;
 
 pub use self::options::CodexOptions;
 
@@ -30,7 +30,7 @@ impl Codex {
 
     /// Checks the options, and sets the default program.
     pub fn new(mut options: CodexOptions) -> Result<Self, String> {
-        options.program = or_usual(options.program, "codex");
+        options.program = or_default_program(options.program, "codex");
         options.check()?;
         Ok(Self { options })
     }
@@ -47,7 +47,7 @@ impl Codex {
             turn: launch::turn(&self.options, attempt),
             resumes: resume.is_some(),
             model: self.options.model.clone(),
-            tools: offered(attempt.job.toolbox),
+            tools: offered_tools(attempt.job.toolbox),
             root: attempt.job.files.root().to_string_lossy().into_owned(),
         });
         Ok(Conversation::new(dialogue, program))
@@ -66,19 +66,23 @@ impl Adapter for Codex {
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
         let more = [C::FunctionTools, C::Mcp, C::ApplyPatch];
-        Capabilities::of(CODER.into_iter().chain(more))
+        Capabilities::of(CODER_CAPABILITIES.into_iter().chain(more))
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::HostTools]),
+        )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
-        Box::pin(one_turn(
+        Box::pin(run_turn(
             attempt,
             attempt.session(),
             say,

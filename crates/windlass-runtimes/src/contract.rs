@@ -10,16 +10,16 @@ stays refused: find another way, or report what you could not do. When you are d
 the files. Do not commit unless the task asks for it.";
 
 /// The prompt for an agent that asked for permission once instead of working.
-pub const GO_ON: &str = "\
+pub const CONTINUE_PROMPT: &str = "\
 No user can confirm anything: you have every permission that exists. Do the whole task now, in the files.";
 
 /// The prompt for an agent that ended its turn at a refused call without a message.
-pub const REFUSED: &str = "\
+pub const REFUSED_PROMPT: &str = "\
 That call was refused and stays refused. Continue with the rest of the task without it, in another way if there is \
 one, and report at the end what you could not do.";
 
 /// Phrases with which agents ask for permission, near the end of an answer.
-const ASKING: &[&str] = &[
+const PERMISSION_PHRASES: &[&str] = &[
     "shall i",
     "should i",
     "would you like me",
@@ -41,15 +41,15 @@ const ASKING: &[&str] = &[
 ];
 
 /// Bytes at the end of an answer that are searched.
-const END: usize = 600;
+const SEARCHED_END: usize = 600;
 
 /// Whether an answer asks for permission instead of reporting results.
 #[must_use]
-pub fn asks_for_leave(answer: &str) -> bool {
+pub fn asks_for_permission(answer: &str) -> bool {
     let answer = answer.trim_end();
-    let from = answer.floor_char_boundary(answer.len().saturating_sub(END));
+    let from = answer.floor_char_boundary(answer.len().saturating_sub(SEARCHED_END));
     let end = answer[from..].to_lowercase().replace('\u{2019}', "'");
-    ASKING.iter().any(|phrase| end.contains(phrase))
+    PERMISSION_PHRASES.iter().any(|phrase| end.contains(phrase))
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
 
     #[track_caller]
     fn check(answer: &str, asks: bool) {
-        assert_eq!(asks_for_leave(answer), asks, "{answer}");
+        assert_eq!(asks_for_permission(answer), asks, "{answer}");
     }
 
     #[test]

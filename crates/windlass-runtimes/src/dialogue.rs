@@ -12,9 +12,9 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use crate::agent::{Answer, End, Reported};
-use crate::likeness::{Likeness, unlike};
-use crate::services::{Grant, Reply};
+use crate::agent::{AgentAnswer, EndReason, ReportedUsage};
+use crate::equivalent_calls::{EquivalentCalls, no_equivalent};
+use crate::services::{Grant, ServiceReply};
 
 /// A protocol, for as long as its program runs. The trait has many methods, because each difference between protocols
 /// that the driver must know is a method with a default; a dialogue implements three to seven of them.
@@ -23,29 +23,29 @@ pub trait Dialogue: Send {
     fn program(&self) -> &str;
 
     /// Handles an event and appends its consequences to `out`.
-    fn input(&mut self, input: Input, out: &mut Outputs);
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue);
 
     /// The Windlass calls that a call of the agent corresponds to, so that the same rules judge it.
-    fn liken(&self, _call: &ToolCall) -> Likeness {
-        unlike(Effect::Execute)
+    fn equivalent_calls(&self, _call: &ToolCall) -> EquivalentCalls {
+        no_equivalent(Effect::Execute)
     }
 
-    fn framing(&self) -> Framing {
-        Framing::Json
+    fn framing(&self) -> OutputFraming {
+        OutputFraming::Json
     }
 
     /// Whether the program saves its conversation and exits at the end of its input. Other programs are killed.
-    fn ends_with_input(&self) -> bool {
+    fn exits_at_eof(&self) -> bool {
         false
     }
 
     /// Whether the program takes another prompt now and can be kept.
-    fn takes_another(&self) -> bool {
+    fn accepts_prompt(&self) -> bool {
         false
     }
 
     /// The warning about a conversation that the program has lost.
-    fn forgot_warning(&self) -> String {
+    fn lost_session_warning(&self) -> String {
         format!(
             "{} no longer has the conversation that it was to resume; it starts a new one with a shortened copy of the \
              log",
@@ -54,11 +54,11 @@ pub trait Dialogue: Send {
     }
 
     /// Called at the end of the turn, for outputs that are still pending.
-    fn finish(&mut self, _out: &mut Outputs) {}
+    fn finish(&mut self, _out: &mut OutputQueue) {}
 
     /// The warning about lines that are too long or not JSON (`unread`) and about messages of unknown kinds
     /// (`unknown`).
-    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+    fn skipped_lines_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let text = format!(
             "{unread} lines of {} could not be parsed and {unknown} were of an unknown kind; they were ignored",
             self.program()
@@ -67,24 +67,24 @@ pub trait Dialogue: Send {
     }
 
     /// Requests that may be processed concurrently. Above this number the driver stops reading from the program.
-    fn max_work(&self) -> usize {
+    fn max_concurrent_requests(&self) -> usize {
         usize::MAX
     }
 
     /// Whether the agent may reuse a call id within the session. The log then has a unique id.
-    fn repeats_names(&self) -> bool {
+    fn reuses_call_ids(&self) -> bool {
         false
     }
 
     /// Bytes that may wait for the program to read them. Above this number the driver stops reading from the program.
-    fn max_unread(&self) -> usize {
+    fn max_unsent(&self) -> usize {
         usize::MAX
     }
 }
 
 /// The format of a program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum OutputFraming {
     /// Each line is JSON. Other lines are counted and ignored.
     Json,
     /// Plain lines until the program exits.
@@ -93,14 +93,14 @@ pub enum Framing {
 
 /// A request of the agent that waits for its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ticket {
+pub struct RequestTicket {
     /// The agent's id of the request.
     pub id: String,
     /// The data with which the dialogue builds the answer. The driver does not use it.
     pub data: Value,
 }
 
-impl Ticket {
+impl RequestTicket {
     /// A request with the data for its answer.
     pub fn new(id: impl Into<String>, data: Value) -> Self {
         let id = id.into();
@@ -110,35 +110,35 @@ impl Ticket {
 
 /// An event that a dialogue handles.
 #[derive(Debug)]
-pub enum Input {
+pub enum DialogueInput {
     /// The program runs and has to receive this prompt.
     Prompt(String),
     Line(Value),
-    /// The program wrote a line; only with [`Framing::Text`].
+    /// The program wrote a line; only with [`OutputFraming::Text`].
     Text(Vec<u8>),
-    /// The program exited; only with [`Framing::Text`]. Contains the end of its standard error.
-    Ended(Result<ProcessEnd, ProcessError>, String),
-    /// The contents of the files that [`Output::ReadHome`] named; empty for a missing file.
+    /// The program exited; only with [`OutputFraming::Text`]. Contains the end of its standard error.
+    ProcessEnded(Result<ProcessEnd, ProcessError>, String),
+    /// The contents of the files that [`DialogueOutput::ReadHome`] named; empty for a missing file.
     HomeFiles(Vec<String>),
-    /// The verdict for [`Output::Judge`].
-    Judged(Ticket, Admitted),
-    /// The result for [`Output::Run`].
-    Ran(Ticket, ToolResult),
-    /// The reply for [`Output::Serve`].
-    Served(Ticket, Reply),
+    /// The verdict for [`DialogueOutput::Judge`].
+    Judged(RequestTicket, Admitted),
+    /// The result for [`DialogueOutput::Run`].
+    ToolRan(RequestTicket, ToolResult),
+    /// The reply for [`DialogueOutput::Serve`].
+    Served(RequestTicket, ServiceReply),
     /// The run was cancelled before this request was decided. The program still needs an answer.
-    Withdrawn(Ticket),
+    Withdrawn(RequestTicket),
     /// The run was cancelled. The program has [`crate::agent::CANCEL_GRACE`] to end its turn.
     Interrupt,
-    /// The timeout of [`Output::Within`] expired. Contains the end of the program's standard error.
-    Late(String),
+    /// The timeout of [`DialogueOutput::SetTimeout`] expired. Contains the end of the program's standard error.
+    TimedOut(String),
     /// The program closed its output without an answer. Describes its exit and contains the end of its standard error.
     Exited(String),
 }
 
 /// An action that a dialogue requests from the driver.
 #[derive(Debug, PartialEq)]
-pub enum Output {
+pub enum DialogueOutput {
     Send(Value),
     /// Write this to the program, then close its stdin.
     SendLast(String),
@@ -147,7 +147,7 @@ pub enum Output {
     /// Read these files from the agent's home.
     ReadHome(&'static [&'static str]),
     /// The agent's own id of the conversation; `None` if it cannot be resumed.
-    Began(Option<String>),
+    SessionStarted(Option<String>),
     /// Display a piece of an answer.
     Delta(DeltaOf, String),
     /// Display the newest output of a call.
@@ -163,21 +163,21 @@ pub enum Output {
     /// Have a call judged. Repeated questions get the first verdict. A call that differs from the announced one is
     /// refused, unless `may_differ` allows the first question to correct the arguments.
     Judge {
-        /// Returned with [`Input::Judged`].
-        ticket: Ticket,
+        /// Returned with [`DialogueInput::Judged`].
+        ticket: RequestTicket,
         call: ToolCall,
         may_differ: bool,
     },
     /// Run a Windlass tool. Read-only tools run in parallel, all others one by one.
     Run {
-        /// Returned with [`Input::Ran`].
-        ticket: Ticket,
+        /// Returned with [`DialogueInput::ToolRan`].
+        ticket: RequestTicket,
         call: ToolCall,
     },
     /// Serve a request for a file or a terminal. The gate judges it like a Windlass call, unless a grant covers it.
     Serve {
-        /// Returned with [`Input::Served`].
-        ticket: Ticket,
+        /// Returned with [`DialogueInput::Served`].
+        ticket: RequestTicket,
         /// A method of the Agent Client Protocol.
         method: String,
         params: Value,
@@ -204,63 +204,63 @@ pub enum Output {
         ran: bool,
     },
     /// Spending that the agent reports.
-    Spent(Reported),
+    Spent(ReportedUsage),
     /// Warn the user, with a code and a text.
     Warn(&'static str, String),
     /// A line of an unknown kind.
     Unknown,
     /// Set the timeout for the next line; `None` removes it.
-    Within(Option<Duration>),
-    /// End the program, and report its exit with [`Input::Exited`].
+    SetTimeout(Option<Duration>),
+    /// End the program, and report its exit with [`DialogueInput::Exited`].
     Abandon,
-    End(Ended),
+    End(TurnResult),
 }
 
 /// The end of a turn.
 #[derive(Debug, PartialEq)]
-pub enum Ended {
-    Answered(Answer),
+pub enum TurnResult {
+    Answered(AgentAnswer),
     /// The program does not have the conversation that it was to resume.
-    Forgotten,
+    SessionLost,
 }
 
-impl Ended {
+impl TurnResult {
     /// A turn that failed without an answer.
     pub(crate) fn broken(why: impl Into<String>) -> Self {
-        Self::with("", End::Broken(why.into()))
+        Self::with("", EndReason::Broken(why.into()))
     }
 
     /// A turn that ended with this last message.
-    pub(crate) fn with(text: impl Into<String>, end: End) -> Self {
+    pub(crate) fn with(text: impl Into<String>, end: EndReason) -> Self {
         let (text, output) = (text.into(), None);
-        Self::Answered(Answer { text, output, end })
+        Self::Answered(AgentAnswer { text, output, end })
     }
 }
 
 /// A queue of outputs.
 #[derive(Debug, Default)]
-pub struct Outputs(VecDeque<Output>);
+pub struct OutputQueue(VecDeque<DialogueOutput>);
 
-impl Outputs {
-    pub fn push(&mut self, output: Output) {
+impl OutputQueue {
+    pub fn push(&mut self, output: DialogueOutput) {
         self.0.push_back(output);
     }
 
-    pub fn pop(&mut self) -> Option<Output> {
+    pub fn pop(&mut self) -> Option<DialogueOutput> {
         self.0.pop_front()
     }
 
     pub(crate) fn send(&mut self, line: Value) {
-        self.push(Output::Send(line));
+        self.push(DialogueOutput::Send(line));
     }
 
-    pub(crate) fn end(&mut self, ended: Ended) {
-        self.push(Output::End(ended));
+    pub(crate) fn end(&mut self, ended: TurnResult) {
+        self.push(DialogueOutput::End(ended));
     }
 
     pub(crate) fn delta(&mut self, of: DeltaOf, text: &str) {
         if !text.is_empty() {
-            self.push(Output::Delta(of, text.to_owned()));
+            self.push(DialogueOutput::Delta(of, text.to_owned()));
         }
     }
 
@@ -277,18 +277,18 @@ impl Outputs {
             Some(category) => ToolResult::failed(&call, category, &text),
             None => ToolResult::done(&call, text),
         };
-        self.push(Output::Result { result, ran });
+        self.push(DialogueOutput::Result { result, ran });
     }
 
     /// Pushes a part of the current message.
     pub(crate) fn part(&mut self, part: Part) {
-        self.push(Output::Part(String::new(), part));
+        self.push(DialogueOutput::Part(String::new(), part));
     }
 
     /// Pushes a text that completes the current message.
     pub(crate) fn say(&mut self, text: String) {
         self.part(Part::Text { text });
-        self.push(Output::Flush);
+        self.push(DialogueOutput::Flush);
     }
 }
 
@@ -302,7 +302,7 @@ pub(crate) mod testing {
     /// Plays a recording (`{"dir": "<" | ">", "msg": …}` per line) and returns the outputs. The dialogue must send each
     /// line of the client in the recording, in order. Calls get the decisions of the recording.
     pub(crate) fn play(dialogue: &mut dyn Dialogue, prompt: &str, recording: &str) -> Vec<String> {
-        let mut player = Player {
+        let mut player = TranscriptPlayer {
             dialogue,
             sent: VecDeque::new(),
             facts: Vec::new(),
@@ -311,14 +311,14 @@ pub(crate) mod testing {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
-        player.input(Input::Prompt(prompt.to_owned()), &lines);
+        player.input(DialogueInput::Prompt(prompt.to_owned()), &lines);
         for (at, line) in lines.iter().enumerate() {
             match line["dir"].as_str() {
-                Some("<") => player.input(Input::Line(line["msg"].clone()), &lines[at..]),
+                Some("<") => player.input(DialogueInput::Line(line["msg"].clone()), &lines[at..]),
                 Some(">") => {
                     if player.sent.is_empty() {
                         // Only a cancelled run makes the client send a line without a request.
-                        player.input(Input::Interrupt, &lines[at..]);
+                        player.input(DialogueInput::Interrupt, &lines[at..]);
                     }
                     let sent = player.sent.pop_front();
                     let sent = sent.unwrap_or_else(|| panic!("not sent: {}", line["msg"]));
@@ -330,42 +330,48 @@ pub(crate) mod testing {
         player.facts
     }
 
-    struct Player<'a> {
+    struct TranscriptPlayer<'a> {
         dialogue: &'a mut dyn Dialogue,
         sent: VecDeque<Value>,
         facts: Vec<String>,
     }
 
-    impl Player<'_> {
-        fn input(&mut self, input: Input, rest: &[Value]) {
-            let mut out = Outputs::default();
+    impl TranscriptPlayer<'_> {
+        fn input(&mut self, input: DialogueInput, rest: &[Value]) {
+            let mut out = OutputQueue::default();
             self.dialogue.input(input, &mut out);
             while let Some(output) = out.pop() {
                 match output {
-                    Output::Send(line) => self.sent.push_back(line),
-                    Output::Judge { ticket, call, .. } => {
+                    DialogueOutput::Send(line) => self.sent.push_back(line),
+                    DialogueOutput::Judge { ticket, call, .. } => {
                         let verdict = verdict(rest);
                         let yes = matches!(verdict, Admitted::Yes { .. });
                         self.facts.push(format!("judge {}: {yes}", call.name));
                         self.dialogue
-                            .input(Input::Judged(ticket, verdict), &mut out);
+                            .input(DialogueInput::Judged(ticket, verdict), &mut out);
                     }
-                    Output::Run { ticket, call } => {
+                    DialogueOutput::Run { ticket, call } => {
                         self.facts.push(format!("run {}", call.name));
                         let result = ToolResult::done(&call, "done");
-                        self.dialogue.input(Input::Ran(ticket, result), &mut out);
+                        self.dialogue
+                            .input(DialogueInput::ToolRan(ticket, result), &mut out);
                     }
-                    Output::Serve { ticket, method, .. } => {
+                    DialogueOutput::Serve { ticket, method, .. } => {
                         self.facts.push(format!("serve {method}"));
                         let reply = Ok(serde_json::json!({}));
-                        self.dialogue.input(Input::Served(ticket, reply), &mut out);
+                        self.dialogue
+                            .input(DialogueInput::Served(ticket, reply), &mut out);
                     }
-                    Output::Began(session) => self.facts.push(format!("began {session:?}")),
-                    Output::End(Ended::Answered(answer)) => {
+                    DialogueOutput::SessionStarted(session) => {
+                        self.facts.push(format!("began {session:?}"))
+                    }
+                    DialogueOutput::End(TurnResult::Answered(answer)) => {
                         self.facts
                             .push(format!("end {:?}: {}", answer.end, answer.text));
                     }
-                    Output::End(Ended::Forgotten) => self.facts.push("forgotten".to_owned()),
+                    DialogueOutput::End(TurnResult::SessionLost) => {
+                        self.facts.push("forgotten".to_owned())
+                    }
                     _ => {}
                 }
             }
@@ -375,10 +381,10 @@ pub(crate) mod testing {
     /// The client's decision in the recording: a refusal if the next line that the client sends is one.
     fn verdict(rest: &[Value]) -> Admitted {
         let next = rest.iter().find(|line| line["dir"] == ">");
-        let said = next.map(|line| line["msg"].to_string()).unwrap_or_default();
+        let message = next.map(|line| line["msg"].to_string()).unwrap_or_default();
         match ["\"deny\"", "\"decline\""]
             .iter()
-            .any(|no| said.contains(no))
+            .any(|no| message.contains(no))
         {
             true => Admitted::No {
                 category: ErrorCategory::Blocked,

@@ -63,25 +63,27 @@ impl Install {
     pub fn program(&self) -> Option<PathBuf> {
         match self {
             Self::BuiltIn => None,
-            Self::Npm { program, .. } => Some(Path::new("node_modules").join(platformed(program))),
+            Self::Npm { program, .. } => {
+                Some(Path::new("node_modules").join(for_this_platform(program)))
+            }
             Self::Pip { program, .. } => Some(PathBuf::from(program)),
         }
     }
 
     /// The command with which a user would install the agent without Windlass.
-    pub fn by_hand(&self) -> String {
+    pub fn manual_command(&self) -> String {
         match self {
             Self::BuiltIn => "built in".to_owned(),
             Self::Npm {
                 package, version, ..
-            } => format!("npm install -g {}@{version}", platformed(package)),
+            } => format!("npm install -g {}@{version}", for_this_platform(package)),
             Self::Pip { packages, .. } => format!("pip install {}", packages.join(" ")),
         }
     }
 }
 
 /// Replaces `{platform}` in a package name for this machine.
-pub fn platformed(name: &str) -> String {
+pub fn for_this_platform(name: &str) -> String {
     let system = if cfg!(target_os = "macos") {
         "darwin"
     } else {

@@ -27,12 +27,12 @@ pub mod sidecar;
 
 mod dollars;
 mod driver;
-mod filling;
-mod given;
+mod equivalent_calls;
 mod json;
-mod likeness;
-mod offered;
+mod offered_tools;
+mod option_checks;
+mod placeholders;
 mod rpc;
-mod said;
 mod services;
 mod status;
+mod turn_volume;

@@ -12,25 +12,25 @@ pub const MAX_LINE: usize = 16 << 20;
 const PIECE: usize = 64 << 10;
 
 /// Reads lines from a stream.
-pub struct Lines<R> {
+pub struct LineReader<R> {
     from: R,
     buffer: Vec<u8>,
-    /// `start` is the first byte that was not returned, `seen` the first that was not searched for a line end.
+    /// `start` is the first byte that was not returned, `searched` the first that was not searched for a line end.
     start: usize,
-    seen: usize,
+    searched: usize,
     /// The rest of a line that is too long is being ignored.
     skipping: bool,
     pub too_long: u64,
     pub not_json: u64,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub fn new(from: R) -> Self {
         Self {
             from,
             buffer: Vec::new(),
             start: 0,
-            seen: 0,
+            searched: 0,
             skipping: false,
             too_long: 0,
             not_json: 0,
@@ -48,13 +48,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line without its line end; `None` at the end of the stream.
     pub async fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(at) = self.buffer[self.seen..]
+            if let Some(at) = self.buffer[self.searched..]
                 .iter()
                 .position(|byte| *byte == b'\n')
             {
-                let end = self.seen + at;
+                let end = self.searched + at;
                 let start = self.start;
-                (self.start, self.seen) = (end + 1, end + 1);
+                (self.start, self.searched) = (end + 1, end + 1);
                 if std::mem::take(&mut self.skipping) {
                     continue;
                 }
@@ -65,19 +65,19 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 }
                 return Ok(Some(self.buffer[start..end].to_vec()));
             }
-            self.seen = self.buffer.len();
-            if self.seen - self.start > MAX_LINE {
+            self.searched = self.buffer.len();
+            if self.searched - self.start > MAX_LINE {
                 self.too_long += u64::from(!std::mem::replace(&mut self.skipping, true));
             }
             if self.skipping {
-                self.start = self.seen;
+                self.start = self.searched;
             }
             self.buffer.drain(..self.start);
-            (self.seen, self.start) = (self.seen - self.start, 0);
+            (self.searched, self.start) = (self.searched - self.start, 0);
             self.buffer.reserve(PIECE);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
                 let rest = std::mem::take(&mut self.buffer);
-                (self.start, self.seen) = (0, 0);
+                (self.start, self.searched) = (0, 0);
                 let whole = !std::mem::take(&mut self.skipping) && !rest.is_empty();
                 return Ok(whole.then_some(rest));
             }
@@ -87,17 +87,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 /// The last bytes of an output of any length.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct OutputTail {
     kept: VecDeque<u8>,
 }
 
-impl Tail {
-    const MOST: usize = 8 << 10;
+impl OutputTail {
+    const MAX_BYTES: usize = 8 << 10;
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.kept
-            .extend(&bytes[bytes.len().saturating_sub(Self::MOST)..]);
-        let over = self.kept.len().saturating_sub(Self::MOST);
+            .extend(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
+        let over = self.kept.len().saturating_sub(Self::MAX_BYTES);
         self.kept.drain(..over);
     }
 
@@ -125,12 +125,12 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut lines = Lines::new(text);
-            let mut seen = Vec::new();
+            let mut lines = LineReader::new(text);
+            let mut searched = Vec::new();
             while let Some(line) = lines.line().await.unwrap() {
-                seen.extend(lines.value(&line).map(|value| value.to_string()));
+                searched.extend(lines.value(&line).map(|value| value.to_string()));
             }
-            assert_eq!(seen, values);
+            assert_eq!(searched, values);
             assert_eq!((lines.too_long, lines.not_json), (too_long, not_json));
         });
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_an_output_is_kept() {
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         tail.push(&b"x".repeat(20_000));
         tail.push(b"\x1b[31mlast\n");
         let text = tail.text();

@@ -42,7 +42,7 @@ pub enum McpTransport {
 }
 
 /// The endpoint of a valid server.
-pub(crate) enum Reached<'a> {
+pub(crate) enum McpEndpoint<'a> {
     Program(&'a str),
     /// A URL; `sse` selects server-sent events.
     Remote {
@@ -53,7 +53,7 @@ pub(crate) enum Reached<'a> {
 
 impl McpServer {
     /// The endpoint, or the reason why the fields contradict each other.
-    pub(crate) fn reached(&self) -> Result<Reached<'_>, &'static str> {
+    pub(crate) fn endpoint(&self) -> Result<McpEndpoint<'_>, &'static str> {
         match (&self.command, &self.url, self.transport) {
             (Some(_), Some(_), _) | (None, None, _) => Err("needs either a `command` or a `url`"),
             (Some(_), None, Some(McpTransport::Http | McpTransport::Sse)) => {
@@ -68,8 +68,8 @@ impl McpServer {
             (None, Some(_), _) if !(self.args.is_empty() && self.env.is_empty()) => {
                 Err("has a `url`, so it takes no `args` and no `env`")
             }
-            (Some(command), None, _) => Ok(Reached::Program(command)),
-            (None, Some(url), transport) => Ok(Reached::Remote {
+            (Some(command), None, _) => Ok(McpEndpoint::Program(command)),
+            (None, Some(url), transport) => Ok(McpEndpoint::Remote {
                 url,
                 sse: transport == Some(McpTransport::Sse),
             }),
@@ -77,7 +77,7 @@ impl McpServer {
     }
 
     /// The server in the format of `.mcp.json`, with an explicit transport.
-    pub(crate) fn in_full(&self) -> Value {
+    pub(crate) fn to_mcp_json(&self) -> Value {
         json!(Self {
             transport: Some(self.transport()),
             ..self.clone()
@@ -106,20 +106,20 @@ impl McpServer {
     }
 }
 
-/// Refuses servers that cannot be passed on. `taken` is the name of Windlass's own server.
-pub(crate) fn check(servers: &McpServers, taken: &str) -> Result<(), String> {
+/// Refuses servers that cannot be passed on. `own_name` is the name of Windlass's own server.
+pub(crate) fn check(servers: &McpServers, own_name: &str) -> Result<(), String> {
     for (name, server) in servers {
         let plain = !name.is_empty()
             && name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-        if !plain || name == taken {
+        if !plain || name == own_name {
             return Err(format!(
                 "`mcp_servers.{name}`: use another name, of letters, digits, `-` and `_`"
             ));
         }
         server
-            .reached()
+            .endpoint()
             .map_err(|why| format!("`mcp_servers.{name}` {why}"))?;
     }
     Ok(())
@@ -134,17 +134,17 @@ mod tests {
     fn check_one(server: Value, expect: Result<(&str, &str), &str>) {
         let read = serde_json::from_value::<McpServers>(json!({ "a": server }))
             .map_err(|err| err.to_string());
-        let said = read.and_then(|servers| {
+        let translated = read.and_then(|servers| {
             check(&servers, "windlass")?;
             Ok((
-                servers["a"].in_full().to_string(),
+                servers["a"].to_mcp_json().to_string(),
                 servers["a"].for_codex().to_string(),
             ))
         });
-        match (said, expect) {
+        match (translated, expect) {
             (Ok((full, codex)), Ok(expect)) => assert_eq!((full.as_str(), codex.as_str()), expect),
             (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
-            (said, expect) => panic!("{said:?} is not {expect:?}"),
+            (translated, expect) => panic!("{translated:?} is not {expect:?}"),
         }
     }
 
@@ -195,11 +195,12 @@ mod tests {
         );
         check_one(json!({"url": "x", "args": ["b"]}), Err("takes no `args`"));
         check_one(json!({"comand": "x"}), Err("unknown field `comand`"));
-        let odd = serde_json::from_value::<McpServers>(
+        let reserved = serde_json::from_value::<McpServers>(
             json!({"windlass": {"command": "x"}, "b": {"command": "x"}}),
         );
         assert!(
-            check(&odd.unwrap(), "windlass").is_err_and(|why| why.contains("use another name"))
+            check(&reserved.unwrap(), "windlass")
+                .is_err_and(|why| why.contains("use another name"))
         );
     }
 }

@@ -4,7 +4,7 @@
 //! the program.
 //!
 //! In the order of one prompt: [`program`] describes a program, [`options`] are the user's settings, `launch` fills in
-//! the placeholders, `dialogue` follows the program, [`fields`] parses JSON lines and `printed` plain text. [`aider`]
+//! the placeholders, `dialogue` follows the program, [`fields`] parses JSON lines and `printed_text` plain text. [`aider`]
 //! is one of these programs.
 
 pub mod aider;
@@ -12,27 +12,27 @@ mod dialogue;
 pub mod fields;
 mod launch;
 pub mod options;
-mod printed;
+mod printed_text;
 pub mod program;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::OneShotDialogue;
-use self::program::{Output, Program};
-use crate::agent::{Adapter, AgentAttempt, Answer, Answering, told_anew};
-use crate::driver::{Conversation, Started, one_turn, start};
+use self::program::{OneShotProgram, ProgramOutput};
+use crate::agent::{Adapter, AgentAnswer, AgentAttempt, Answering, full_prompt};
+use crate::driver::{Conversation, Started, run_turn, start};
 
 /// The adapter for a program that handles one prompt and exits.
 pub struct OneShot {
-    program: Program,
+    program: OneShotProgram,
 }
 
 /// Marks an attempt in which the program already got a prompt.
-struct Spoken;
+struct PromptedBefore;
 
 impl OneShot {
     /// Checks the description of the program.
-    pub fn new(program: Program) -> Result<Self, String> {
+    pub fn new(program: OneShotProgram) -> Result<Self, String> {
         program.check()?;
         Ok(Self { program })
     }
@@ -43,7 +43,7 @@ impl OneShot {
         session: Option<String>,
         say: String,
     ) -> Started<OneShotDialogue> {
-        let Program { name, output, .. } = &self.program;
+        let OneShotProgram { name, output, .. } = &self.program;
         let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
             .map_err(|why| format!("cannot start {name}: {why}"))?;
         let program = start(attempt, Ok(launch), name).await?;
@@ -52,19 +52,23 @@ impl OneShot {
         Ok(Conversation::new(dialogue, program))
     }
 
-    async fn one(&self, attempt: &AgentAttempt<'_>, say: &str) -> Result<Answer, RuntimeError> {
-        let again = attempt.take_kept::<Spoken>().is_some();
+    async fn one(
+        &self,
+        attempt: &AgentAttempt<'_>,
+        say: &str,
+    ) -> Result<AgentAnswer, RuntimeError> {
+        let again = attempt.take_kept::<PromptedBefore>().is_some();
         let session = attempt
             .session()
             .filter(|_| !self.program.resume_args.is_empty());
         // The first prompt of an attempt contains the conversation already. Later prompts need it if the program has
         // none.
         let say = if again && session.is_none() {
-            told_anew(attempt, say)
+            full_prompt(attempt, say)
         } else {
             say.to_owned()
         };
-        one_turn(attempt, session, &say, |session, say| {
+        run_turn(attempt, session, &say, |session, say| {
             Box::pin(self.start(attempt, session, say))
         })
         .await
@@ -91,17 +95,17 @@ impl Adapter for OneShot {
         // The model of Aider writes edits and has no tools. For other programs, the user vouches for these
         // capabilities.
         let tools: &[C] = match self.program.output {
-            Output::Aider => &[],
-            Output::Text | Output::Lines(_) => &[C::NativeToolLoop, C::Shell],
+            ProgramOutput::Aider => &[],
+            ProgramOutput::Text | ProgramOutput::Lines(_) => &[C::NativeToolLoop, C::Shell],
         };
         Capabilities::of(all.into_iter().chain(tools.iter().copied()))
     }
 
     fn features(&self) -> Features {
         let (tokens, cost) = match &self.program.output {
-            Output::Text => (false, false),
-            Output::Lines(fields) => (fields.has_tokens(), fields.cost_usd.is_some()),
-            Output::Aider => (true, true),
+            ProgramOutput::Text => (false, false),
+            ProgramOutput::Lines(fields) => (fields.has_tokens(), fields.cost_usd.is_some()),
+            ProgramOutput::Aider => (true, true),
         };
         let known = [
             (Feature::ReportsTokens, tokens),
@@ -119,14 +123,13 @@ impl Adapter for OneShot {
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
         Box::pin(async move {
             // A program with conversations reports the id of its conversation first.
-            let names =
-                matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
+            let names = matches!(&self.program.output, ProgramOutput::Lines(fields) if fields.session.is_some());
             if !names {
-                attempt.began(None).await?;
+                attempt.log_start(None).await?;
             }
             let answer = self.one(attempt, say).await?;
-            attempt.began(None).await?;
-            attempt.keep(Spoken);
+            attempt.log_start(None).await?;
+            attempt.keep(PromptedBefore);
             Ok(answer)
         })
     }

@@ -2,20 +2,22 @@
 //! requests and events over the pipes. Every action waits for the gate. The server runs for the whole attempt.
 //!
 //! In the order of one attempt: `launch` assembles the start of the server and of a conversation, `dialogue` starts the
-//! conversation and follows it, `calls` and `ended` interpret its messages.
+//! conversation and follows it, `calls` and `turn_end` interpret its messages.
 
 mod calls;
 mod dialogue;
-mod ended;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES, told_anew};
+use crate::agent::{
+    Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES, full_prompt,
+};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
 
 pub use self::options::OpenHandsOptions;
 
@@ -75,7 +77,7 @@ impl Adapter for OpenHands {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = CODER.into_iter().chain([C::Mcp]);
+        let all = CODER_CAPABILITIES.into_iter().chain([C::Mcp]);
         Capabilities::of(all.filter(|one| match one {
             C::FilesystemRead => self.has(&["terminal", "file_editor", "read_file"]),
             C::FilesystemEdit => self.has(&["terminal", "file_editor", "write_file", "edit"]),
@@ -85,10 +87,14 @@ impl Adapter for OpenHands {
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::ReportsCost]),
+        )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
@@ -96,10 +102,10 @@ impl Adapter for OpenHands {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
-                Err(_) => attempt.began(None).await?,
+                Ok(running) => running.dialogue.prompt_with_digest = full_prompt(attempt, say),
+                Err(_) => attempt.log_start(None).await?,
             }
-            stay(attempt, running, say).await
+            run_turn_and_keep(attempt, running, say).await
         })
     }
 }

@@ -12,9 +12,9 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use crate::acp::words::end_of;
-use crate::dialogue::{Framing, Input};
-use crate::lines::{Lines, Tail};
+use crate::acp::text::end_of;
+use crate::dialogue::{DialogueInput, OutputFraming};
+use crate::lines::{LineReader, OutputTail};
 
 /// Bytes that may wait for a program that does not read.
 const MAX_WAITING: usize = 64 << 20;
@@ -23,21 +23,21 @@ const PIECE: usize = 8 << 10;
 /// Reads of standard error after the program's last output.
 const MAX_PIECES: usize = 64;
 /// Bytes of standard error in messages to the user.
-const SHOWN: usize = 1_500;
+const MAX_QUOTED: usize = 1_500;
 
 /// A running program. Dropping it kills the program with all its descendants.
-pub struct Peer {
+pub struct AgentPeer {
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: Vec<u8>,
     /// Stdin is closed after the waiting bytes.
     last: bool,
-    lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
+    lines: LineReader<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    tail: Tail,
+    tail: OutputTail,
     life: Box<dyn Life>,
 }
 
-impl Peer {
+impl AgentPeer {
     #[must_use]
     pub fn new(inmate: Inmate) -> Self {
         let Inmate {
@@ -50,14 +50,14 @@ impl Peer {
             stdin: Some(stdin),
             waiting: Vec::new(),
             last: false,
-            lines: Lines::new(stdout),
+            lines: LineReader::new(stdout),
             stderr: Some(stderr),
-            tail: Tail::default(),
+            tail: OutputTail::default(),
             life,
         }
     }
 
-    /// Queues a line for the program. It is written while [`Peer::next`] is polled. If too many bytes wait, stdin is
+    /// Queues a line for the program. It is written while [`AgentPeer::next`] is polled. If too many bytes wait, stdin is
     /// closed.
     pub fn send(&mut self, value: &Value) {
         if self.stdin.is_none() {
@@ -66,7 +66,7 @@ impl Peer {
         self.waiting.extend_from_slice(value.to_string().as_bytes());
         self.waiting.push(b'\n');
         if self.waiting.len() > MAX_WAITING {
-            self.hang_up();
+            self.close_stdin();
         }
     }
 
@@ -81,32 +81,32 @@ impl Peer {
     }
 
     /// The next output of the program; `None` at the end of a program that speaks JSON. Reads nothing while more than
-    /// `max_unread` bytes wait for the program, or without `listen`. Cancel-safe.
-    pub(crate) async fn hear(
+    /// `max_unsent` bytes wait for the program, or without `listen`. Cancel-safe.
+    pub(crate) async fn next_input(
         &mut self,
-        framing: Framing,
-        max_unread: usize,
+        framing: OutputFraming,
+        max_unsent: usize,
         listen: bool,
-    ) -> Option<Input> {
-        while !listen || self.waiting.len() >= max_unread {
-            self.write_on().await;
+    ) -> Option<DialogueInput> {
+        while !listen || self.waiting.len() >= max_unsent {
+            self.write_more().await;
         }
         match framing {
-            Framing::Json => self.next().await.ok().flatten().map(Input::Line),
-            Framing::Text => match self.line().await {
-                Ok(Some(line)) => Some(Input::Text(line)),
+            OutputFraming::Json => self.next().await.ok().flatten().map(DialogueInput::Line),
+            OutputFraming::Text => match self.line().await {
+                Ok(Some(line)) => Some(DialogueInput::Text(line)),
                 Ok(None) | Err(_) => {
                     // A program may close its output before it is done, so this waits for its exit without a timeout.
-                    self.hang_up();
+                    self.close_stdin();
                     let end = self.wait(Box::pin(std::future::pending())).await?;
-                    Some(Input::Ended(end, self.complaint()))
+                    Some(DialogueInput::ProcessEnded(end, self.stderr_tail()))
                 }
             },
         }
     }
 
     /// Queues this text, and closes stdin after it.
-    pub fn say_last(&mut self, text: &str) {
+    pub fn send_last(&mut self, text: &str) {
         self.waiting.extend_from_slice(text.as_bytes());
         self.last = true;
     }
@@ -115,13 +115,13 @@ impl Peer {
     pub async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if self.last && self.waiting.is_empty() {
-                self.hang_up();
+                self.close_stdin();
             }
             match self.step(true).await {
                 // The program no longer reads its stdin. Its remaining output is still read.
-                Step::Wrote(Err(_)) => self.hang_up(),
-                Step::Line(line) => return line,
-                Step::Wrote(Ok(())) | Step::Complained => {}
+                PeerEvent::Wrote(Err(_)) => self.close_stdin(),
+                PeerEvent::Line(line) => return line,
+                PeerEvent::Wrote(Ok(())) | PeerEvent::ReadStderr => {}
             }
         }
     }
@@ -132,24 +132,24 @@ impl Peer {
     }
 
     /// Writes a part of the waiting bytes without reading output. Never completes if nothing waits. Cancel-safe.
-    pub async fn write_on(&mut self) {
-        if let Step::Wrote(Err(_)) = self.step(false).await {
-            self.hang_up();
+    pub async fn write_more(&mut self) {
+        if let PeerEvent::Wrote(Err(_)) = self.step(false).await {
+            self.close_stdin();
         }
     }
 
     /// Lines that were too long or not JSON.
     #[must_use]
-    pub fn unread(&self) -> u64 {
+    pub fn skipped_lines(&self) -> u64 {
         self.lines.too_long.saturating_add(self.lines.not_json)
     }
 
     /// Reads the available standard error without waiting for more.
-    pub(crate) async fn hear_complaint(&mut self) {
+    pub(crate) async fn drain_stderr(&mut self) {
         for _ in 0..MAX_PIECES {
             // The yield lets the reactor notice data in the pipe.
             tokio::task::yield_now().await;
-            if complain(&mut self.stderr, &mut self.tail)
+            if read_stderr(&mut self.stderr, &mut self.tail)
                 .now_or_never()
                 .is_none()
             {
@@ -166,8 +166,8 @@ impl Peer {
 
     /// The end of standard error.
     #[must_use]
-    pub fn complaint(&self) -> String {
-        end_of(&self.tail.text(), SHOWN).to_owned()
+    pub fn stderr_tail(&self) -> String {
+        end_of(&self.tail.text(), MAX_QUOTED).to_owned()
     }
 
     /// Closes stdin and waits for the exit of the program, at most for `grace`.
@@ -178,10 +178,10 @@ impl Peer {
             tokio::select! {
                 biased;
                 () = &mut time => break,
-                next = self.next_or_written() => if !matches!(next, Ok(true)) { break },
+                next = self.write_or_skip() => if !matches!(next, Ok(true)) { break },
             }
         }
-        self.hang_up();
+        self.close_stdin();
         self.wait(time).await?.ok()
     }
 
@@ -197,22 +197,22 @@ impl Peer {
             life,
             ..
         } = self;
-        let mut over = life.wait();
-        let mut said_all = false;
+        let mut exit = life.wait();
+        let mut at_eof = false;
         let end = loop {
             tokio::select! {
                 biased;
-                end = &mut over => break end,
+                end = &mut exit => break end,
                 () = &mut time => return None,
-                line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
-                () = complain(stderr, tail) => {}
+                line = lines.line(), if !at_eof => at_eof = !matches!(line, Ok(Some(_))),
+                () = read_stderr(stderr, tail) => {}
             }
         };
         // The last standard error output often explains the exit, and may still be in the pipe.
         while stderr.is_some() {
             tokio::select! {
                 biased;
-                () = complain(stderr, tail) => {}
+                () = read_stderr(stderr, tail) => {}
                 () = &mut time => break,
             }
         }
@@ -220,32 +220,32 @@ impl Peer {
     }
 
     /// Ends the program and describes its exit for the user.
-    pub async fn ended_in_words(&mut self, clock: &dyn Clock, grace: Duration) -> String {
+    pub async fn end_and_describe(&mut self, clock: &dyn Clock, grace: Duration) -> String {
         let end = self.end(clock, grace).await;
         let end = end.map_or_else(
             || "and did not exit".to_owned(),
             |end| format!("with {}", end.in_words()),
         );
-        let said = self.complaint();
-        if said.is_empty() {
+        let stderr = self.stderr_tail();
+        if stderr.is_empty() {
             end
         } else {
-            format!("{end}; end of its standard error: {said}")
+            format!("{end}; end of its standard error: {stderr}")
         }
     }
 
     /// Writes a part of the queue, or ignores a line. Returns false at the end of the output.
-    async fn next_or_written(&mut self) -> io::Result<bool> {
+    async fn write_or_skip(&mut self) -> io::Result<bool> {
         match self.step(true).await {
-            Step::Wrote(wrote) => wrote.map(|()| true),
-            Step::Line(line) => line.map(|line| line.is_some()),
-            Step::Complained => Ok(true),
+            PeerEvent::Wrote(wrote) => wrote.map(|()| true),
+            PeerEvent::Line(line) => line.map(|line| line.is_some()),
+            PeerEvent::ReadStderr => Ok(true),
         }
     }
 
     /// The first possible operation: write a part of the queue, read a line (with `listen`), or read standard error.
     /// Cancel-safe.
-    async fn step(&mut self, listen: bool) -> Step {
+    async fn step(&mut self, listen: bool) -> PeerEvent {
         let Self {
             stdin,
             waiting,
@@ -256,23 +256,23 @@ impl Peer {
         } = self;
         tokio::select! {
             biased;
-            wrote = write_some(stdin, waiting) => Step::Wrote(wrote),
-            line = lines.line(), if listen => Step::Line(line),
-            () = complain(stderr, tail) => Step::Complained,
+            wrote = write_some(stdin, waiting) => PeerEvent::Wrote(wrote),
+            line = lines.line(), if listen => PeerEvent::Line(line),
+            () = read_stderr(stderr, tail) => PeerEvent::ReadStderr,
         }
     }
 
-    fn hang_up(&mut self) {
+    fn close_stdin(&mut self) {
         self.stdin = None;
         self.waiting = Vec::new();
     }
 }
 
-/// A completed operation of [`Peer::step`].
-enum Step {
+/// A completed operation of [`AgentPeer::step`].
+enum PeerEvent {
     Wrote(io::Result<()>),
     Line(io::Result<Option<Vec<u8>>>),
-    Complained,
+    ReadStderr,
 }
 
 /// Writes as many bytes as the program accepts. Never completes if there is nothing to write.
@@ -298,7 +298,7 @@ async fn write_some(
 }
 
 /// Reads a piece of standard error. Never completes after its end.
-async fn complain(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut Tail) {
+async fn read_stderr(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut OutputTail) {
     let mut piece = [0; PIECE];
     match from {
         Some(stream) => match stream.read(&mut piece).await {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Bytes that may wait for the program. Above this number the driver stops reading from it.
-pub(crate) const MAX_UNREAD: usize = 4 << 20;
+pub(crate) const MAX_UNSENT: usize = 4 << 20;
 /// Bytes of the id of a request. The id is kept until the request is answered.
 const MAX_ID: usize = 1 << 10;
 
@@ -52,14 +52,14 @@ impl RpcError {
 
 /// A message of the program.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum RpcMessage {
     Request {
         /// Must be returned unchanged in the response.
         id: Value,
         method: String,
         params: Value,
     },
-    Told {
+    Notification {
         method: String,
         params: Value,
     },
@@ -69,29 +69,29 @@ pub(crate) enum Heard {
         result: Result<Value, RpcError>,
     },
     /// JSON that is not a JSON-RPC message.
-    Odd,
+    Invalid,
 }
 
 /// Builds messages. Each request has a unique number.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct RpcBuilder {
     next_id: u64,
     /// Messages contain the version of JSON-RPC.
-    says_version: bool,
+    with_version: bool,
 }
 
-impl Frames {
+impl RpcBuilder {
     /// Messages with a version, as the standard requires. The default omits it.
     pub(crate) fn versioned() -> Self {
         Self {
-            says_version: true,
+            with_version: true,
             ..Self::default()
         }
     }
 
     fn frame(&self, mut message: Value) -> Value {
         if let Value::Object(fields) = &mut message
-            && self.says_version
+            && self.with_version
         {
             fields.shift_insert(0, "jsonrpc".to_owned(), "2.0".into());
         }
@@ -107,7 +107,7 @@ impl Frames {
     }
 
     /// Builds a notification, which gets no response.
-    pub(crate) fn notice(&self, method: &str, params: &impl serde::Serialize) -> Value {
+    pub(crate) fn notification(&self, method: &str, params: &impl serde::Serialize) -> Value {
         self.frame(json!({ "method": method, "params": params }))
     }
 
@@ -127,21 +127,21 @@ impl Frames {
 }
 
 /// Parses a line as a JSON-RPC message.
-pub(crate) fn understood(value: Value) -> Heard {
+pub(crate) fn parse_message(value: Value) -> RpcMessage {
     let Value::Object(mut fields) = value else {
-        return Heard::Odd;
+        return RpcMessage::Invalid;
     };
     let id = fields.shift_remove("id");
     if let Some(Value::String(method)) = fields.shift_remove("method") {
         let params = fields.shift_remove("params").unwrap_or_default();
         return match id {
             // A null id is the same as no id: the program does not wait for a response.
-            None | Some(Value::Null) => Heard::Told { method, params },
-            Some(Value::String(id)) if id.len() > MAX_ID => Heard::Odd,
+            None | Some(Value::Null) => RpcMessage::Notification { method, params },
+            Some(Value::String(id)) if id.len() > MAX_ID => RpcMessage::Invalid,
             Some(id @ (Value::Number(_) | Value::String(_))) => {
-                Heard::Request { id, method, params }
+                RpcMessage::Request { id, method, params }
             }
-            Some(_) => Heard::Odd,
+            Some(_) => RpcMessage::Invalid,
         };
     }
     let id = id.and_then(|id| id.as_u64());
@@ -151,7 +151,7 @@ pub(crate) fn understood(value: Value) -> Heard {
             .as_str()
             .unwrap_or("no reason given")
             .to_owned();
-        return Heard::Response {
+        return RpcMessage::Response {
             id,
             result: Err(RpcError {
                 code,
@@ -161,11 +161,11 @@ pub(crate) fn understood(value: Value) -> Heard {
         };
     }
     match fields.shift_remove("result") {
-        Some(result) => Heard::Response {
+        Some(result) => RpcMessage::Response {
             id,
             result: Ok(result),
         },
-        None => Heard::Odd,
+        None => RpcMessage::Invalid,
     }
 }
 
@@ -175,20 +175,20 @@ mod tests {
 
     #[track_caller]
     fn check(line: Value, expect: &str) {
-        let text = match understood(line) {
-            Heard::Request { id, method, params } => format!("{id} wants {method} {params}"),
-            Heard::Told { method, params } => format!("told {method} {params}"),
-            Heard::Response {
+        let text = match parse_message(line) {
+            RpcMessage::Request { id, method, params } => format!("{id} wants {method} {params}"),
+            RpcMessage::Notification { method, params } => format!("told {method} {params}"),
+            RpcMessage::Response {
                 id,
                 result: Ok(value),
             } => format!("{id:?} is {value}"),
-            Heard::Response {
+            RpcMessage::Response {
                 id,
                 result: Err(err),
             } => {
                 format!("{id:?} failed: {} {} {}", err.code, err.message, err.data)
             }
-            Heard::Odd => "odd".to_owned(),
+            RpcMessage::Invalid => "odd".to_owned(),
         };
         assert_eq!(text, expect);
     }

@@ -17,7 +17,7 @@ use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_core::workspace::{FileError, FileErrorKind, Files, Processes};
 
 use self::terminals::Terminals;
-use crate::acp::words::clip;
+use crate::acp::text::clip;
 use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
@@ -31,23 +31,23 @@ const MAX_GRANTS: usize = 64;
 const MAX_LOGGED: usize = 16 << 10;
 
 /// The reply to a request of the agent.
-pub(crate) type Reply = Result<Value, RpcError>;
+pub(crate) type ServiceReply = Result<Value, RpcError>;
 
 /// The reason why a request was not served: the agent gets an error, or the attempt ends.
-enum Unserved {
-    Told(RpcError),
-    Ended(RuntimeError),
+enum ServiceError {
+    Reply(RpcError),
+    Fatal(RuntimeError),
 }
 
-impl From<RpcError> for Unserved {
+impl From<RpcError> for ServiceError {
     fn from(err: RpcError) -> Self {
-        Self::Told(err)
+        Self::Reply(err)
     }
 }
 
-impl From<RuntimeError> for Unserved {
+impl From<RuntimeError> for ServiceError {
     fn from(err: RuntimeError) -> Self {
-        Self::Ended(err)
+        Self::Fatal(err)
     }
 }
 
@@ -108,7 +108,7 @@ impl ClientServices {
 
     /// The end of a terminal's output, also after its release.
     pub(crate) fn terminal_text(&self, id: &str) -> Option<String> {
-        self.terminals.said(id)
+        self.terminals.output_end(id)
     }
 
     /// Serves a request for a file or a terminal.
@@ -117,7 +117,7 @@ impl ClientServices {
         attempt: &AgentAttempt<'_>,
         method: &str,
         params: Value,
-    ) -> Result<Reply, RuntimeError> {
+    ) -> Result<ServiceReply, RuntimeError> {
         let service = Service {
             attempt,
             services: self,
@@ -133,14 +133,14 @@ impl ClientServices {
         };
         match served {
             Ok(value) => Ok(Ok(value)),
-            Err(Unserved::Told(err)) => Ok(Err(err)),
-            Err(Unserved::Ended(err)) => Err(err),
+            Err(ServiceError::Reply(err)) => Ok(Err(err)),
+            Err(ServiceError::Fatal(err)) => Err(err),
         }
     }
 
     /// Whether a grant allows this text for this file. Uses the grant up.
     fn may_write(&self, path: &str, text: &str) -> bool {
-        self.use_up(|what| match what {
+        self.take_grant(|what| match what {
             Grant::Write {
                 path: of,
                 text: shown,
@@ -151,10 +151,10 @@ impl ClientServices {
 
     /// Whether a grant allows this command. Uses the grant up.
     fn may_run(&self, line: &str) -> bool {
-        self.use_up(|what| matches!(what, Grant::Run(of) if of == line))
+        self.take_grant(|what| matches!(what, Grant::Run(of) if of == line))
     }
 
-    fn use_up(&self, fits: impl Fn(&Grant) -> bool) -> bool {
+    fn take_grant(&self, fits: impl Fn(&Grant) -> bool) -> bool {
         let mut grants = self.grants.lock();
         let at = grants.iter().position(|(_, grant)| fits(grant));
         at.map(|at| grants.remove(at)).is_some()
@@ -169,11 +169,11 @@ impl Service<'_> {
         logged: Value,
         like: Like,
         effect: Effect,
-    ) -> Result<ToolCall, Unserved> {
+    ) -> Result<ToolCall, ServiceError> {
         let id = format!("acp_{:016x}", self.attempt.clock.entropy());
         let call = ToolCall::new(id.as_str(), method.to_owned(), logged);
         let parts = vec![Part::Call(call.clone())];
-        self.attempt.said(Message::model(parts)).await?;
+        self.attempt.log_message(Message::model(parts)).await?;
         let asked = ForeignCall {
             call: call.clone(),
             like: vec![like],
@@ -192,9 +192,9 @@ impl Service<'_> {
     async fn report(
         self,
         call: &ToolCall,
-        how: Result<String, &RpcError>,
+        outcome: Result<String, &RpcError>,
     ) -> Result<(), RuntimeError> {
-        let result = match how {
+        let result = match outcome {
             Ok(text) => ToolResult::done(call, text),
             Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
         };
@@ -202,8 +202,8 @@ impl Service<'_> {
     }
 
     /// Serves `fs/read_text_file`.
-    async fn read(self, params: Value) -> Result<Value, Unserved> {
-        let request: ReadTextFileRequest = fits(params)?;
+    async fn read(self, params: Value) -> Result<Value, ServiceError> {
+        let request: ReadTextFileRequest = parse_params(params)?;
         let path = self.inside(&request.path)?;
         let like = Like::new("read_file", json!({ "path": path }));
         let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
@@ -211,22 +211,22 @@ impl Service<'_> {
             .judge("fs/read_text_file", logged, like, Effect::Read)
             .await?;
         let files = Arc::clone(self.attempt.job.files);
-        let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
+        let bytes = run_blocking(move || files.read(&path, MAX_READ)).await?;
         let text = bytes.map_err(file_error).and_then(|bytes| {
             String::from_utf8(bytes)
-                .map(|text| some_lines(&text, request.line, request.limit))
+                .map(|text| select_lines(&text, request.line, request.limit))
                 .map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
         });
-        let how = text
+        let outcome = text
             .as_ref()
             .map(|text| clip(text, MAX_LOGGED).into_owned());
-        self.report(&call, how).await?;
+        self.report(&call, outcome).await?;
         Ok(json!({ "content": text? }))
     }
 
     /// Serves `fs/write_text_file`.
-    async fn write(self, params: Value) -> Result<Value, Unserved> {
-        let request: WriteTextFileRequest = fits(params)?;
+    async fn write(self, params: Value) -> Result<Value, ServiceError> {
+        let request: WriteTextFileRequest = parse_params(params)?;
         let (bytes, text) = (request.content.len(), request.content);
         if bytes > MAX_WRITTEN {
             let why =
@@ -242,11 +242,11 @@ impl Service<'_> {
             call = Some(judged.await?);
         }
         let files = Arc::clone(self.attempt.job.files);
-        let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
+        let done = run_blocking(move || files.write(&path, text.as_bytes())).await?;
         let done = done.map_err(file_error);
         if let Some(call) = call {
-            let how = done.as_ref().map(|()| format!("{bytes} bytes written"));
-            self.report(&call, how).await?;
+            let outcome = done.as_ref().map(|()| format!("{bytes} bytes written"));
+            self.report(&call, outcome).await?;
         }
         done?;
         Ok(json!({}))
@@ -267,7 +267,7 @@ impl Service<'_> {
 }
 
 /// Parses the parameters of a method.
-fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+fn parse_params<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params)
         .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
 }
@@ -282,7 +282,7 @@ fn file_error(err: FileError) -> RpcError {
 }
 
 /// Runs blocking work on another thread, because a large file must not delay the event loop.
-async fn off_the_loop<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RuntimeError> {
     tokio::task::spawn_blocking(work)
@@ -290,7 +290,7 @@ async fn off_the_loop<T: Send + 'static>(
         .map_err(|err| RuntimeError::Other(err.to_string()))
 }
 
-fn some_lines(text: &str, line: Option<u32>, limit: Option<u32>) -> String {
+fn select_lines(text: &str, line: Option<u32>, limit: Option<u32>) -> String {
     if line.is_none() && limit.is_none() {
         return text.to_owned();
     }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn line_numbers_start_at_one() {
         let check =
-            |line, limit, lines: &str| assert_eq!(some_lines("a\nb\nc", line, limit), lines);
+            |line, limit, lines: &str| assert_eq!(select_lines("a\nb\nc", line, limit), lines);
         check(None, None, "a\nb\nc");
         check(Some(1), Some(1), "a\n");
         check(Some(2), None, "b\nc");

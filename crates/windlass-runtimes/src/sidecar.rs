@@ -3,20 +3,20 @@
 //! the built-in agent. They store no conversation, so that the log is their memory.
 
 mod dialogue;
-mod ended;
 mod history;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
+use crate::agent::{Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
-use crate::given::or_usual;
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
+use crate::option_checks::or_default_program;
 
-pub use self::options::{Helper, Sdk, SidecarOptions};
+pub use self::options::{Sdk, SidecarOptions, SubagentOptions};
 
 /// The adapter for a Python SDK in a sidecar.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// Checks the options. `wire` is the protocol of the model.
     pub fn new(sdk: Sdk, wire: Dialect, mut options: SidecarOptions) -> Result<Self, String> {
-        options.program = or_usual(options.program, "python3");
+        options.program = or_default_program(options.program, "python3");
         options.check(sdk, wire)?;
         Ok(Self { sdk, wire, options })
     }
@@ -64,22 +64,32 @@ impl Adapter for Sidecar {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::of(CODER.into_iter().chain([Capability::FunctionTools]))
+        Capabilities::of(
+            CODER_CAPABILITIES
+                .into_iter()
+                .chain([Capability::FunctionTools]),
+        )
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::HostTools]),
+        )
     }
 
-    fn lives_by_the_log(&self) -> bool {
+    fn is_stateless(&self) -> bool {
         true
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
     fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
-        Box::pin(async move { stay(attempt, self.begin(attempt, say).await, say).await })
+        Box::pin(
+            async move { run_turn_and_keep(attempt, self.begin(attempt, say).await, say).await },
+        )
     }
 }

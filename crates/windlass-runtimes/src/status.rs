@@ -3,13 +3,13 @@
 use serde_json::Value;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
-use crate::agent::End;
+use crate::agent::EndReason;
 
 /// The end of a turn whose model answered with this status; `null` if it did not answer.
-pub(crate) fn model_failed(status: &Value, message: String) -> End {
+pub(crate) fn model_failed(status: &Value, message: String) -> EndReason {
     let status = status.as_u64();
     let status = status.and_then(|status| u16::try_from(status).ok());
-    End::Provider(ProviderError {
+    EndReason::Provider(ProviderError {
         kind: kind(status),
         message,
         status,
@@ -17,9 +17,9 @@ pub(crate) fn model_failed(status: &Value, message: String) -> End {
 }
 
 /// The end of a turn whose model failed with this kind of error.
-pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> End {
+pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> EndReason {
     let status = None;
-    End::Provider(ProviderError {
+    EndReason::Provider(ProviderError {
         kind,
         message,
         status,

@@ -13,9 +13,9 @@ use windlass_core::id::CallId;
 use windlass_core::message::ToolCall;
 use windlass_core::tool::{Effect, Like};
 
-use super::words::{clean, clip, shell_line};
+use super::text::{clean, clip, shell_line};
+use crate::equivalent_calls::EquivalentCalls;
 use crate::json;
-use crate::likeness::Likeness;
 
 /// Bytes of a call's input that are kept, and of each new content of a file.
 const MAX_KEPT: usize = 256 << 10;
@@ -32,15 +32,15 @@ const MAX_SHOWN: usize = 16 << 10;
 const MAX_TITLE: usize = 300;
 
 /// Names that agents use for the text that an edit replaces, and for its replacement.
-const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
-const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
+const OLD_TEXT_FIELDS: &[&str] = &["old_string", "oldString", "old_str", "before"];
+const NEW_TEXT_FIELDS: &[&str] = &["new_string", "newString", "new_str", "after"];
 
 /// Names that agents use for the new content of a file.
-const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
+const CONTENT_FIELDS: &[&str] = &["content", "contents", "file_text", "text"];
 
 /// The state of one call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct AcpCall {
     /// The id of the call in the log.
     pub id: CallId,
     /// The name of the tool, if the agent reports it.
@@ -69,14 +69,14 @@ pub(super) struct Told {
     /// Whether the call was decided.
     pub judged: bool,
     /// Whether the log says that the call runs.
-    pub begun: bool,
+    pub started: bool,
     /// Whether the agent ran the call without asking.
-    pub unasked: bool,
+    pub without_question: bool,
     /// The id of the client's terminal in which the call runs.
     pub terminal: Option<String>,
 }
 
-impl Told {
+impl AcpCall {
     pub(super) fn new(id: CallId) -> Self {
         Self {
             id,
@@ -85,19 +85,19 @@ impl Told {
     }
 
     /// A copy under another id, which is not logged yet.
-    pub(super) fn again(self, id: CallId) -> Self {
+    pub(super) fn with_id(self, id: CallId) -> Self {
         Self {
             id,
             announced: false,
             asked: false,
             judged: false,
-            begun: false,
+            started: false,
             ..self
         }
     }
 
     /// Merges an update of the agent. If the agent states no kind, the names of tools determine it.
-    pub(super) fn take(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
+    pub(super) fn merge(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
         let ToolCallUpdate { fields, meta, .. } = update;
         let ToolCallUpdateFields {
             kind,
@@ -110,7 +110,7 @@ impl Told {
             raw_output,
             ..
         } = fields;
-        if let Some(name) = name.or_else(|| meta.as_ref().and_then(name_in)) {
+        if let Some(name) = name.or_else(|| meta.as_ref().and_then(tool_name)) {
             self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
@@ -149,7 +149,7 @@ impl Told {
             self.input(input);
         }
         if let Some(output) = raw_output {
-            self.output = Some(output_in(&output));
+            self.output = Some(output_text(&output));
         }
         if let Some(content) = content {
             self.content(content);
@@ -158,8 +158,8 @@ impl Told {
             .as_ref()
             .and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str())
         {
-            let room = MAX_RESULT.saturating_sub(self.text.len());
-            self.text.push_str(&clip(&clean(data), room));
+            let remaining = MAX_RESULT.saturating_sub(self.text.len());
+            self.text.push_str(&clip(&clean(data), remaining));
         }
     }
 
@@ -211,8 +211,8 @@ impl Told {
         for piece in content {
             match piece {
                 ToolCallContent::Content(content) => {
-                    let room = MAX_RESULT.saturating_sub(text.len());
-                    text.push_str(&clip(&words_of(&content.content), room));
+                    let remaining = MAX_RESULT.saturating_sub(text.len());
+                    text.push_str(&clip(&block_text(&content.content), remaining));
                 }
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
@@ -254,12 +254,12 @@ impl Told {
 
     /// Whether the update contains results that only a running call can have. A terminal is no proof: one agent reports
     /// it and then asks.
-    pub(super) fn shows_work(&self) -> bool {
+    pub(super) fn has_results(&self) -> bool {
         self.status == ToolCallStatus::InProgress
             && (!self.text.is_empty() || self.output.is_some())
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         matches!(
             self.status,
             ToolCallStatus::Completed | ToolCallStatus::Failed
@@ -325,12 +325,12 @@ impl Told {
                 .clone()
                 .filter(|title| self.name.as_ref() != Some(title) && !title.trim().is_empty()),
             None => None,
-            Some(named) => line_in(named),
+            Some(named) => command_line(named),
         }
     }
 
     /// The equivalent Windlass calls, in the workspace `root`.
-    pub(super) fn likeness(&self, root: &Path) -> Likeness {
+    pub(super) fn equivalent_calls(&self, root: &Path) -> EquivalentCalls {
         let mut like = Vec::new();
         if let Some(command) = self.command() {
             like.push(self.like_bash(&command, root));
@@ -338,20 +338,26 @@ impl Told {
         for (path, new) in &self.diffs {
             let content = new.as_deref().unwrap_or_default();
             // Some agents show only the changed part of the file.
-            let place =
-                self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
+            let is_partial = self
+                .text_of(NEW_TEXT_FIELDS)
+                .is_some_and(|new| new == content)
+                && self.text_of(OLD_TEXT_FIELDS).is_some();
             let write = || Like::new("write_file", json!({ "path": path, "content": content }));
-            like.push(if place { self.like_edit(path) } else { write() });
+            like.push(if is_partial {
+                self.like_edit(path)
+            } else {
+                write()
+            });
         }
         like.extend(
             self.deleted
                 .iter()
                 .map(|path| Like::new("delete_file", json!({ "path": path }))),
         );
-        let told = |path: &String| {
+        let is_shown = |path: &String| {
             self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path)
         };
-        let others = self.paths.iter().filter(|path| !told(path));
+        let others = self.paths.iter().filter(|path| !is_shown(path));
         match self.kind {
             _ if self.names_new_text()
                 && !matches!(self.kind, ToolKind::Move | ToolKind::Delete) =>
@@ -370,12 +376,12 @@ impl Told {
             _ => {}
         }
         // A read without a known target may be anything.
-        let blind = like.is_empty() && self.kind == ToolKind::Read;
+        let unknown_target = like.is_empty() && self.kind == ToolKind::Read;
         let writes = !self.diffs.is_empty() || !self.deleted.is_empty() || self.names_new_text();
         if self.command().is_some() {
             return (like, Effect::Execute);
         }
-        match (blind, writes) {
+        match (unknown_target, writes) {
             (true, _) => (like, Effect::Execute),
             (false, true) => (like, self.effect().max(Effect::Write)),
             (false, false) => (like, self.effect()),
@@ -384,7 +390,8 @@ impl Told {
 
     /// Whether the call names a file and its new content, independent of the stated kind.
     fn names_new_text(&self) -> bool {
-        !self.paths.is_empty() && (self.text_of(CONTENT).is_some() || self.text_of(NEW).is_some())
+        !self.paths.is_empty()
+            && (self.text_of(CONTENT_FIELDS).is_some() || self.text_of(NEW_TEXT_FIELDS).is_some())
     }
 
     fn text_of(&self, names: &[&str]) -> Option<&str> {
@@ -403,13 +410,13 @@ impl Told {
     }
 
     fn like_edit(&self, path: &str) -> Like {
-        let (old, new) = (self.text_of(OLD), self.text_of(NEW));
+        let (old, new) = (self.text_of(OLD_TEXT_FIELDS), self.text_of(NEW_TEXT_FIELDS));
         match (old, new) {
             (Some(old), Some(new)) if !old.is_empty() => {
                 Like::new("edit_file", json!({ "path": path, "old": old, "new": new }))
             }
             _ => {
-                let content = self.text_of(CONTENT).unwrap_or_default();
+                let content = self.text_of(CONTENT_FIELDS).unwrap_or_default();
                 Like::new("write_file", json!({ "path": path, "content": content }))
             }
         }
@@ -443,7 +450,7 @@ impl Told {
 }
 
 /// The text of a content block, or a placeholder for other content.
-pub(super) fn words_of(block: &ContentBlock) -> String {
+pub(super) fn block_text(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => clean(&text.text).into_owned(),
         ContentBlock::ResourceLink(link) => format!("[{}]", clean(&link.uri)),
@@ -454,7 +461,7 @@ pub(super) fn words_of(block: &ContentBlock) -> String {
 }
 
 /// The name of the tool in the metadata, where some agents put it.
-fn name_in(meta: &Meta) -> Option<String> {
+fn tool_name(meta: &Meta) -> Option<String> {
     let at = |path: &[&str]| {
         let mut value = meta.get(path[0])?;
         for name in &path[1..] {
@@ -475,7 +482,7 @@ fn word(text: &str) -> Option<String> {
 }
 
 /// A command as a line, from a string or a list of arguments.
-fn line_in(named: &Value) -> Option<String> {
+fn command_line(named: &Value) -> Option<String> {
     match named {
         Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
         Value::Array(words) => {
@@ -496,7 +503,7 @@ fn size(value: &Value) -> usize {
 }
 
 /// The output of a call, from the fields that agents use.
-fn output_in(output: &Value) -> String {
+fn output_text(output: &Value) -> String {
     let named = output
         .get("output")
         .or_else(|| output.get("error"))
@@ -522,10 +529,10 @@ mod tests {
 
     #[track_caller]
     fn check(kind: ToolKind, input: Value, wanted: &[&str], effect: Effect) {
-        let mut told = Told::new(CallId::default());
-        told.kind = kind;
-        told.input(input);
-        let (like, worst) = told.likeness(Path::new("/w"));
+        let mut acp_call = AcpCall::new(CallId::default());
+        acp_call.kind = kind;
+        acp_call.input(input);
+        let (like, worst) = acp_call.equivalent_calls(Path::new("/w"));
         let names: Vec<&str> = like.iter().map(|like| like.tool.as_str()).collect();
         assert_eq!((names.as_slice(), worst), (wanted, effect));
     }

@@ -6,12 +6,12 @@ use windlass_core::enclosure::Launch;
 
 use super::Acp;
 use crate::agent::AgentAttempt;
-use crate::filling::Values;
+use crate::placeholders::PlaceholderValues;
 
 /// The command and environment of the agent. Writes the files into its home.
 pub(super) fn launch(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
     let words = acp.words();
-    let values = Values::new(attempt, &acp.name, acp.model.as_deref(), &words);
+    let values = PlaceholderValues::new(attempt, &acp.name, acp.model.as_deref(), &words);
     let argv: Result<Vec<String>, String> = acp.argv.iter().map(|word| values.word(word)).collect();
     Ok(Launch::new(argv?, values.prepare(attempt, &acp.texts)?))
 }
@@ -22,7 +22,7 @@ pub(super) fn session_meta(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Opti
         return Ok(None);
     };
     let (name, words) = (&acp.name, acp.words());
-    let filled = Values::new(attempt, name, acp.model.as_deref(), &words).fill(text);
+    let filled = PlaceholderValues::new(attempt, name, acp.model.as_deref(), &words).fill(text);
     let Some(text) = filled else {
         return Err(format!(
             "`session_meta` of {name} contains a placeholder that has no value in this run"

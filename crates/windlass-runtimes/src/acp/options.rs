@@ -29,7 +29,7 @@ pub struct AcpOptions {
     /// The model, under the name that the agent uses.
     pub model: Option<String>,
     /// The agent's own settings, by id. A value is an id or a name, or true or false.
-    pub config_options: BTreeMap<String, Setting>,
+    pub config_options: BTreeMap<String, AcpSetting>,
     /// MCP servers by name, in the format of `.mcp.json`. The agent starts them in its enclosure.
     pub mcp_servers: McpServers,
     /// The id of the login method. Default: from the profile, else none.
@@ -71,7 +71,7 @@ pub struct AcpOptions {
 /// A value of one of the agent's own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Setting {
+pub enum AcpSetting {
     Switch(bool),
     /// The id or the name of a value.
     Choice(String),

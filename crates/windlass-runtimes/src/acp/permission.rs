@@ -5,7 +5,7 @@ use agent_client_protocol::v1::schema::{PermissionOption, PermissionOptionKind};
 use serde_json::{Value, json};
 
 /// Words in an option that would change more than this call.
-const CHANGES_A_MODE: &[&str] = &[
+const MODE_WORDS: &[&str] = &[
     "mode",
     "auto",
     "yolo",
@@ -18,7 +18,7 @@ const CHANGES_A_MODE: &[&str] = &[
 ];
 
 /// Words in a rejection that would end the turn. Another rejection lets the agent continue.
-const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
+const ABORT_WORDS: &[&str] = &["cancel", "abort", "stop"];
 
 /// The response for a call that is allowed or refused, and whether the response allows the call.
 pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> (Value, bool) {
@@ -26,12 +26,12 @@ pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> (Value, b
     let chosen = if admitted {
         let mut once = of(PermissionOptionKind::AllowOnce);
         let first = once.clone().next();
-        once.find(|option| !says(option, CHANGES_A_MODE)).or(first)
+        once.find(|option| !says(option, MODE_WORDS)).or(first)
     } else {
         let mut once = of(PermissionOptionKind::RejectOnce);
         let first = once.clone().next();
-        let goes_on = once.find(|option| !says(option, ENDS_THE_TURN)).or(first);
-        goes_on.or_else(|| of(PermissionOptionKind::RejectAlways).next())
+        let continuing = once.find(|option| !says(option, ABORT_WORDS)).or(first);
+        continuing.or_else(|| of(PermissionOptionKind::RejectAlways).next())
     };
     let outcome = match chosen {
         Some(option) => json!({ "outcome": "selected", "optionId": option.option_id }),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{AGENTS, AgentKind, AgentSpec};
 use crate::dialect::Dialect;
-use crate::filling::EVERY_CLIENT;
+use crate::placeholders::COMMON_CLIENT_ENV;
 
 /// The meaning of the token counts that an agent reports at the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub type Pairs = &'static [(&'static str, &'static str)];
 
 /// The facts about one ACP agent. A new agent takes its defaults from `..GENERIC`.
 #[derive(Debug, Clone, Copy)]
-pub struct Profile {
+pub struct AcpProfile {
     /// The name that the agent reports, if it differs from ours. It identifies an agent that was started with
     /// `acp:COMMAND`.
     pub calls_itself: &'static str,
@@ -68,11 +68,11 @@ pub struct Profile {
 }
 
 /// Any agent, by its command. Nothing is known about it, so it has no claims.
-pub const GENERIC: Profile = Profile {
+pub const GENERIC: AcpProfile = AcpProfile {
     calls_itself: "",
     command: &[],
     env: &[],
-    point_at: EVERY_CLIENT,
+    point_at: COMMON_CLIENT_ENV,
     home_files: &[],
     words: (&[], &[]),
     auth_method: None,
@@ -89,7 +89,7 @@ pub const GENERIC: Profile = Profile {
     steered_by: &[],
 };
 
-impl Profile {
+impl AcpProfile {
     /// The meaning of the token counts for an agent that reports this name.
     pub(super) fn turn_usage(&self, agent: &str) -> TurnUsage {
         let is = |spec: &&AgentSpec| {
@@ -116,7 +116,7 @@ impl Profile {
 mod tests {
     use super::*;
     use crate::agent::ModelAccess;
-    use crate::filling::Values;
+    use crate::placeholders::PlaceholderValues;
 
     #[test]
     fn json_settings_stay_valid_json_when_they_are_filled() {
@@ -131,7 +131,7 @@ mod tests {
                 Dialect::OpenAiResponses,
                 Dialect::Gemini,
             ] {
-                let values = Values {
+                let values = PlaceholderValues {
                     of: "a",
                     access: &access,
                     model: Some("vendor/m-1.5:latest"),

@@ -14,9 +14,9 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Part};
 use windlass_core::tool::ForeignCall;
 
-use super::call::{Told, words_of};
-use super::words::{clean, clip, end_of};
-use crate::dialogue::{Output, Outputs};
+use super::call::{AcpCall, block_text};
+use super::text::{clean, clip, end_of};
+use crate::dialogue::{DialogueOutput, OutputQueue};
 use crate::dollars::micros;
 
 /// Bytes of one message. A longer one is split.
@@ -32,27 +32,27 @@ const MAX_PROGRESS: usize = 4 << 10;
 
 /// The state of one conversation.
 #[derive(Default)]
-pub(super) struct Transcript {
+pub(super) struct AcpTranscript {
     text: String,
     thought: String,
     message: Option<String>,
     /// The last complete message.
     last: String,
-    said: usize,
+    turn_bytes: usize,
     /// Kinds of tools, by name, for tools that the agent reports as `other`.
     kinds: Arc<HashMap<String, ToolKind>>,
     root: PathBuf,
-    open: HashMap<String, Told>,
+    open: HashMap<String, AcpCall>,
     order: Vec<String>,
     done: HashSet<String>,
-    renamed: u64,
+    reused_ids: u64,
     /// Bytes above the limit of a turn.
     pub dropped: u64,
     /// Micro-USD of the session so far, if the agent reports dollars.
     pub cost_micros: Option<u64>,
 }
 
-impl Transcript {
+impl AcpTranscript {
     /// For an agent whose tools have these kinds, in the workspace at `root`.
     pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>, root: PathBuf) -> Self {
         Self {
@@ -64,14 +64,14 @@ impl Transcript {
 
     /// Starts a new turn.
     pub(super) fn begin(&mut self) {
-        (self.said, self.message) = (0, None);
+        (self.turn_bytes, self.message) = (0, None);
         self.last.clear();
     }
 
     /// Handles one update.
-    pub(super) fn take(&mut self, out: &mut Outputs, update: Value) {
+    pub(super) fn take(&mut self, out: &mut OutputQueue, update: Value) {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
-            out.push(Output::Unknown);
+            out.push(DialogueOutput::Unknown);
             return;
         };
         match update {
@@ -81,7 +81,7 @@ impl Transcript {
                 let id = key(&call.tool_call_id.0);
                 // A completed call does not start again. The agent reuses its id for another call.
                 if self.done.remove(&id) {
-                    self.renamed += 1;
+                    self.reused_ids += 1;
                 }
                 self.call(out, call.into())
             }
@@ -109,22 +109,22 @@ impl Transcript {
             | SessionUpdate::ConfigOptionUpdate(_)
             | SessionUpdate::SessionInfoUpdate(_) => {}
             _ => {
-                out.push(Output::Unknown);
+                out.push(DialogueOutput::Unknown);
             }
         }
     }
 
-    fn chunk(&mut self, out: &mut Outputs, chunk: ContentChunk, of: DeltaOf) {
+    fn chunk(&mut self, out: &mut OutputQueue, chunk: ContentChunk, of: DeltaOf) {
         let message = chunk.message_id.map(|id| clip(&id.0, 128).into_owned());
         if message.is_some() && self.message.is_some() && message != self.message {
             self.flush(out);
         }
         self.message = message.or(self.message.take());
-        let text = words_of(&chunk.content);
-        let room = MAX_TURN.saturating_sub(self.said);
-        let fits = &text[..text.floor_char_boundary(room)];
+        let text = block_text(&chunk.content);
+        let remaining = MAX_TURN.saturating_sub(self.turn_bytes);
+        let fits = &text[..text.floor_char_boundary(remaining)];
         self.dropped += (text.len() - fits.len()) as u64;
-        self.said += fits.len();
+        self.turn_bytes += fits.len();
         let whole = match of {
             DeltaOf::Reasoning => &mut self.thought,
             _ => &mut self.text,
@@ -136,150 +136,155 @@ impl Transcript {
         }
     }
 
-    fn call(&mut self, out: &mut Outputs, update: ToolCallUpdate) {
+    fn call(&mut self, out: &mut OutputQueue, update: ToolCallUpdate) {
         let id = key(&update.tool_call_id.0);
         if self.done.contains(&id) {
             return;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(out, &id);
-        told.take(update, &kinds);
-        if told.is_over() {
-            return self.over(out, &id);
+        let acp_call = self.call_entry(out, &id);
+        acp_call.merge(update, &kinds);
+        if acp_call.is_completed() {
+            return self.complete(out, &id);
         }
-        if told.shows_work() && !told.asked && !told.begun {
+        if acp_call.has_results() && !acp_call.asked && !acp_call.started {
             self.announce(out, &id);
             self.begin_call(out, &id);
         }
-        if let Some(told) = self
+        if let Some(acp_call) = self
             .open
             .get(&id)
-            .filter(|told| told.announced && !told.text.is_empty())
+            .filter(|acp_call| acp_call.announced && !acp_call.text.is_empty())
         {
-            let newest = end_of(&told.text, MAX_PROGRESS).to_owned();
-            out.push(Output::Progress(told.id.clone(), newest));
+            let newest = end_of(&acp_call.text, MAX_PROGRESS).to_owned();
+            out.push(DialogueOutput::Progress(acp_call.id.clone(), newest));
         }
     }
 
     /// The call with this id, created if necessary.
-    fn told(&mut self, out: &mut Outputs, id: &str) -> &mut Told {
+    fn call_entry(&mut self, out: &mut OutputQueue, id: &str) -> &mut AcpCall {
         if !self.open.contains_key(id) {
             if self.open.len() >= MAX_OPEN {
                 let oldest = self.order.first().cloned().unwrap_or_default();
-                self.over(out, &oldest);
+                self.complete(out, &oldest);
             }
             let name = clean(id).into_owned();
-            let unique = if self.renamed == 0 {
+            let unique = if self.reused_ids == 0 {
                 name
             } else {
-                format!("{name}#{}", self.renamed)
+                format!("{name}#{}", self.reused_ids)
             };
             self.order.push(id.to_owned());
-            self.open.insert(id.to_owned(), Told::new(CallId(unique)));
+            self.open
+                .insert(id.to_owned(), AcpCall::new(CallId(unique)));
         }
         self.open
             .entry(id.to_owned())
-            .or_insert_with(|| Told::new(CallId(id.to_owned())))
+            .or_insert_with(|| AcpCall::new(CallId(id.to_owned())))
     }
 
     /// Whether a decision about a call is pending.
     pub(super) fn is_being_judged(&self, id: &str) -> bool {
         self.open
             .get(&key(id))
-            .is_some_and(|told| told.asked && !told.judged)
+            .is_some_and(|acp_call| acp_call.asked && !acp_call.judged)
     }
 
     /// The agent asks about a call: merges the update and announces the call.
-    pub(super) fn asked(&mut self, out: &mut Outputs, update: ToolCallUpdate) -> Told {
+    pub(super) fn asked(&mut self, out: &mut OutputQueue, update: ToolCallUpdate) -> AcpCall {
         let id = key(&update.tool_call_id.0);
         // A second question, or one after the start of the call, is judged as a new call.
         let before = self
             .open
             .get(&id)
-            .filter(|told| told.asked || told.begun)
+            .filter(|acp_call| acp_call.asked || acp_call.started)
             .cloned();
         if before.is_some() {
-            self.over(out, &id);
+            self.complete(out, &id);
         }
         if self.done.remove(&id) {
-            self.renamed += 1;
+            self.reused_ids += 1;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(out, &id);
+        let acp_call = self.call_entry(out, &id);
         if let Some(before) = before {
-            *told = before.again(told.id.clone());
+            *acp_call = before.with_id(acp_call.id.clone());
         }
-        told.take(update, &kinds);
-        told.asked = true;
+        acp_call.merge(update, &kinds);
+        acp_call.asked = true;
         // The text of a question is for the user, and is not a result of the call.
-        told.text.clear();
+        acp_call.text.clear();
         self.announce(out, &id);
         self.open
             .get(&id)
             .cloned()
-            .unwrap_or_else(|| Told::new(CallId(id)))
+            .unwrap_or_else(|| AcpCall::new(CallId(id)))
     }
 
     /// Records the verdict about a call.
     pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
-        let Some(told) = self.open.values_mut().find(|told| told.id == *call) else {
+        let Some(acp_call) = self.open.values_mut().find(|acp_call| acp_call.id == *call) else {
             return;
         };
-        told.begun |= admitted;
-        told.judged = true;
+        acp_call.started |= admitted;
+        acp_call.judged = true;
     }
 
     /// Announces a call in the log, after the collected messages.
-    fn announce(&mut self, out: &mut Outputs, id: &str) {
-        let Some(told) = self.open.get_mut(id) else {
+    fn announce(&mut self, out: &mut OutputQueue, id: &str) {
+        let Some(acp_call) = self.open.get_mut(id) else {
             return;
         };
-        if std::mem::replace(&mut told.announced, true) {
+        if std::mem::replace(&mut acp_call.announced, true) {
             return;
         }
-        let call = told.call();
-        self.say(out);
-        out.push(Output::Announce(call));
+        let call = acp_call.call();
+        self.collect_messages(out);
+        out.push(DialogueOutput::Announce(call));
     }
 
-    fn begin_call(&mut self, out: &mut Outputs, id: &str) {
-        let Some(told) = self.open.get_mut(id) else {
+    fn begin_call(&mut self, out: &mut OutputQueue, id: &str) {
+        let Some(acp_call) = self.open.get_mut(id) else {
             return;
         };
-        if std::mem::replace(&mut told.begun, true) || told.asked {
+        if std::mem::replace(&mut acp_call.started, true) || acp_call.asked {
             return;
         }
-        told.unasked = true;
+        acp_call.without_question = true;
         self.observe(out, id);
     }
 
     /// Reports a call that the agent did not ask about.
-    fn observe(&self, out: &mut Outputs, id: &str) {
-        if let Some(told) = self.open.get(id).filter(|told| told.unasked) {
-            let call = told.call();
-            let (like, effect) = told.likeness(&self.root);
-            out.push(Output::Observed(ForeignCall { call, like, effect }));
+    fn observe(&self, out: &mut OutputQueue, id: &str) {
+        if let Some(acp_call) = self
+            .open
+            .get(id)
+            .filter(|acp_call| acp_call.without_question)
+        {
+            let call = acp_call.call();
+            let (like, effect) = acp_call.equivalent_calls(&self.root);
+            out.push(DialogueOutput::Observed(ForeignCall { call, like, effect }));
         }
     }
 
-    fn over(&mut self, out: &mut Outputs, id: &str) {
+    fn complete(&mut self, out: &mut OutputQueue, id: &str) {
         self.announce(out, id);
         // The input and the paths of a call may arrive after its start.
-        match self.open.get(id).is_some_and(|told| told.begun) {
+        match self.open.get(id).is_some_and(|acp_call| acp_call.started) {
             true => self.observe(out, id),
             false => self.begin_call(out, id),
         }
         self.order.retain(|known| known != id);
-        let Some(told) = self.open.remove(id) else {
+        let Some(acp_call) = self.open.remove(id) else {
             return;
         };
         if self.done.len() >= MAX_DONE {
             self.done.clear();
         }
         self.done.insert(id.to_owned());
-        out.push(Output::Revoke(told.id.clone()));
-        let text = told.result();
-        let (failed, text) = match told.status {
+        out.push(DialogueOutput::Revoke(acp_call.id.clone()));
+        let text = acp_call.result();
+        let (failed, text) = match acp_call.status {
             ToolCallStatus::Completed => (None, text),
             ToolCallStatus::Failed => (Some(ErrorCategory::Exception), text),
             _ => (
@@ -287,25 +292,25 @@ impl Transcript {
                 "the agent reported no result".to_owned(),
             ),
         };
-        match told.terminal {
+        match acp_call.terminal {
             // A call that ran in a terminal of the client has no text of its own.
-            Some(terminal) if text.is_empty() => out.push(Output::TerminalResult {
-                call: told.id,
+            Some(terminal) if text.is_empty() => out.push(DialogueOutput::TerminalResult {
+                call: acp_call.id,
                 terminal,
                 failed,
             }),
-            _ => out.result(&told.id.0, text, failed, false),
+            _ => out.result(&acp_call.id.0, text, failed, false),
         }
     }
 
     /// Logs the complete messages.
-    pub(super) fn flush(&mut self, out: &mut Outputs) {
-        self.say(out);
-        out.push(Output::Flush);
+    pub(super) fn flush(&mut self, out: &mut OutputQueue) {
+        self.collect_messages(out);
+        out.push(DialogueOutput::Flush);
     }
 
     /// Collects the complete messages.
-    fn say(&mut self, out: &mut Outputs) {
+    fn collect_messages(&mut self, out: &mut OutputQueue) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
             out.part(Part::reasoning(thought));
@@ -318,11 +323,11 @@ impl Transcript {
     }
 
     /// Ends a turn: logs the remaining text, completes all open calls, and returns the last message.
-    pub(super) fn end(&mut self, out: &mut Outputs) -> String {
+    pub(super) fn end(&mut self, out: &mut OutputQueue) -> String {
         while let Some(id) = self.order.first().cloned() {
             // A call that was never announced was not made.
             match self.open.get(&id) {
-                Some(told) if told.announced => self.over(out, &id),
+                Some(acp_call) if acp_call.announced => self.complete(out, &id),
                 _ => {
                     self.open.remove(&id);
                     self.order.retain(|known| *known != id);
@@ -334,8 +339,8 @@ impl Transcript {
     }
 
     /// The open call with this id in the log.
-    pub(super) fn open_call(&self, call: &CallId) -> Option<&Told> {
-        self.open.values().find(|told| told.id == *call)
+    pub(super) fn open_call(&self, call: &CallId) -> Option<&AcpCall> {
+        self.open.values().find(|acp_call| acp_call.id == *call)
     }
 }
 

@@ -16,19 +16,19 @@ use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
 use windlass_core::turn::Planned;
 
-use super::looked::Before;
-use super::{Answer, End, ForeignRuntime, WantedOutput};
+use super::file_changes::FileBeforeCall;
+use super::{AgentAnswer, EndReason, ForeignRuntime, WantedOutput};
 use crate::contract::CONTRACT;
-use crate::likeness::effect_of;
-use crate::said::weigh;
+use crate::equivalent_calls::effect_of;
+use crate::turn_volume::part_size;
 
 /// Calls of one message that are tracked. Calls above this number are not logged individually.
 const MAX_OPEN: usize = 1_024;
 /// Bytes that an agent may produce in one iteration, including calls and results. All of it is in memory and in the
 /// log.
-const MAX_SAID: usize = 128 << 20;
+const MAX_OUTPUT: usize = 128 << 20;
 /// Bytes that a message or a result needs besides its text.
-const FRAME: usize = 200;
+const MESSAGE_OVERHEAD: usize = 200;
 /// Bytes of the longest session id that an agent may use.
 const MAX_SESSION: usize = 200;
 
@@ -50,7 +50,7 @@ impl ModelAccess {
 
 /// The spending that an agent reports, summed up over the iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportedUsage {
     pub usage: Usage,
     /// Micro-USD; `None` if the agent reports no cost.
     pub cost_micros: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Reported {
     pub model: Option<String>,
 }
 
-impl Reported {
+impl ReportedUsage {
     pub(crate) fn add(&mut self, more: &Self) {
         self.usage.add(more.usage);
         if let Some(cost) = more.cost_micros {
@@ -107,29 +107,29 @@ pub struct AgentAttempt<'a> {
     /// Instructions that follow the contract.
     pub(super) instructions: &'a str,
     pub(super) name: &'a str,
-    state: Mutex<State>,
+    state: Mutex<AttemptState>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The values of `said` and `worked` when the program was kept for the next prompt.
-    at_keeping: Option<(usize, bool)>,
+struct AttemptState {
+    /// The values of `output_bytes` and `worked` when the program was kept for the next prompt.
+    progress_at_keep: Option<(usize, bool)>,
     began: bool,
-    said: usize,
+    output_bytes: usize,
     session: Option<String>,
     worked: bool,
     /// The agent's last action was a call that was refused.
     refused: bool,
     /// The model produced text after the refused call.
-    spoke_since: bool,
+    text_since_refusal: bool,
     open: HashMap<CallId, ToolCall>,
     /// Uses of each call id in the session. Computed at the first use.
-    used: Option<HashMap<String, u32>>,
+    id_uses: Option<HashMap<String, u32>>,
     /// Contents of files before the calls that write them.
-    before: HashMap<CallId, Vec<Before>>,
-    reported: Option<Reported>,
-    unbooked: Reported,
+    before: HashMap<CallId, Vec<FileBeforeCall>>,
+    reported: Option<ReportedUsage>,
+    unbooked: ReportedUsage,
 }
 
 impl<'a> AgentAttempt<'a> {
@@ -172,13 +172,13 @@ impl<'a> AgentAttempt<'a> {
     /// Keeps a running program for the next prompt.
     pub(crate) fn keep_running(&self, conversation: impl Any + Send) {
         self.keep(conversation);
-        self.expect_more();
+        self.mark_kept();
     }
 
     /// Records the progress before the next prompt to a program that was kept.
-    fn expect_more(&self) {
+    fn mark_kept(&self) {
         let mut state = self.state.lock();
-        state.at_keeping = Some((state.said, state.worked));
+        state.progress_at_keep = Some((state.output_bytes, state.worked));
     }
 
     /// Takes the kept value, if it has this type.
@@ -194,16 +194,16 @@ impl<'a> AgentAttempt<'a> {
         session: Option<String>,
     ) -> Result<(), RuntimeError> {
         *self.kept.lock() = Some(conversation);
-        self.expect_more();
-        self.began(session.as_deref()).await
+        self.mark_kept();
+        self.log_start(session.as_deref()).await
     }
 
     /// Whether a kept program exited without any reaction to this prompt. True at most once per kept program.
-    pub(super) fn ended_at_once(&self, answer: &Answer) -> bool {
+    pub(super) fn exited_at_once(&self, answer: &AgentAnswer) -> bool {
         let mut state = self.state.lock();
-        let now = (state.said, state.worked);
-        let broken = matches!(answer.end, End::Broken(_)) && !self.cancel.is_cancelled();
-        broken && state.at_keeping.take() == Some(now)
+        let now = (state.output_bytes, state.worked);
+        let broken = matches!(answer.end, EndReason::Broken(_)) && !self.cancel.is_cancelled();
+        broken && state.progress_at_keep.take() == Some(now)
     }
 
     /// Takes the program and its conversation for the next iteration.
@@ -234,7 +234,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// Logs the start of the iteration, with the agent's own session id. Must precede everything else; later calls do
     /// nothing. An id that could be mistaken for an option on a command line is not used for resuming.
-    pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
+    pub async fn log_start(&self, session: Option<&str>) -> Result<(), RuntimeError> {
         let session = session.filter(|id| is_session(id));
         {
             let mut state = self.state.lock();
@@ -265,7 +265,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// Instructions for an agent that accepts standing instructions: those of the runtime, and the contract.
     #[must_use]
-    pub fn standing_words(&self) -> String {
+    pub fn standing_instructions(&self) -> String {
         format!("{}\n\n{CONTRACT}", self.instructions)
             .trim_start()
             .to_owned()
@@ -283,12 +283,12 @@ impl<'a> AgentAttempt<'a> {
 
     /// Logs a complete message of the agent's model. A message must contain a call before the call is admitted,
     /// observed or reported.
-    pub async fn said(&self, message: Message) -> Result<(), RuntimeError> {
-        self.began(None).await?;
-        self.count_said(message.parts.iter().map(weigh).sum())?;
+    pub async fn log_message(&self, message: Message) -> Result<(), RuntimeError> {
+        self.log_start(None).await?;
+        self.count_output(message.parts.iter().map(part_size).sum())?;
         {
             let mut state = self.state.lock();
-            state.spoke_since |= !message.text().trim().is_empty();
+            state.text_since_refusal |= !message.text().trim().is_empty();
             for call in message.calls() {
                 if state.open.len() < MAX_OPEN {
                     state.open.insert(call.id.clone(), call.clone());
@@ -299,23 +299,27 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// A call id that is unique in the session. Some programs and servers number their calls from one in every answer.
-    pub fn call_id(&self, theirs: &str) -> CallId {
+    pub fn call_id(&self, agent_id: &str) -> CallId {
         let mut state = self.state.lock();
-        let used = state.used.get_or_insert_with(|| {
-            let mut used: HashMap<String, u32> = HashMap::new();
+        let id_uses = state.id_uses.get_or_insert_with(|| {
+            let mut id_uses: HashMap<String, u32> = HashMap::new();
             for entry in self.job.outlet.history().iter() {
                 entry.calls().for_each(|call| {
-                    *used.entry(own_name(&call.id.0).to_owned()).or_default() += 1
+                    *id_uses
+                        .entry(agent_call_id(&call.id.0).to_owned())
+                        .or_default() += 1
                 });
             }
-            used
+            id_uses
         });
-        let times = used.entry(own_name(theirs).to_owned()).or_default();
-        *times += 1;
-        CallId(if *times > 1 {
-            format!("{theirs}~{times}")
+        let count = id_uses
+            .entry(agent_call_id(agent_id).to_owned())
+            .or_default();
+        *count += 1;
+        CallId(if *count > 1 {
+            format!("{agent_id}~{count}")
         } else {
-            theirs.to_owned()
+            agent_id.to_owned()
         })
     }
 
@@ -337,11 +341,11 @@ impl<'a> AgentAttempt<'a> {
 
     /// Asks the gate about a call of the agent. The agent receives the verdict unchanged.
     pub async fn admit(&self, call: ForeignCall) -> Result<Admitted, RuntimeError> {
-        let (id, effect) = (call.call.id.clone(), worst(&call));
+        let (id, effect) = (call.call.id.clone(), effect_of_call(&call));
         let admitted = self.job.toolbox.admit(call).await?;
         // The user may have taken long to answer. The comparison starts with the files as they are now.
         let before = match &admitted {
-            Admitted::Yes { writes, .. } => Before::of_all(self.job.files.as_ref(), writes),
+            Admitted::Yes { writes, .. } => FileBeforeCall::of_all(self.job.files.as_ref(), writes),
             Admitted::No { .. } => Vec::new(),
         };
         let mut state = self.state.lock();
@@ -355,7 +359,7 @@ impl<'a> AgentAttempt<'a> {
             }
             // The gate logged a result for the refused call.
             Admitted::No { .. } => {
-                (state.refused, state.spoke_since) = (true, false);
+                (state.refused, state.text_since_refusal) = (true, false);
                 state.open.remove(&id);
             }
         }
@@ -398,14 +402,14 @@ impl<'a> AgentAttempt<'a> {
         if self.state.lock().open.remove(&result.id).is_none() {
             return Ok(());
         }
-        self.count_said(result.text.len())?;
-        let seen = self.looked_again(&result.id);
-        self.job.toolbox.reported(result, seen).await?;
+        self.count_output(result.text.len())?;
+        let changes = self.compare_files(&result.id);
+        self.job.toolbox.reported(result, changes).await?;
         Ok(())
     }
 
     /// Compares the files that a call was to write with their contents before the call.
-    fn looked_again(&self, call: &CallId) -> Vec<Seen> {
+    fn compare_files(&self, call: &CallId) -> Vec<Seen> {
         let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()
@@ -413,21 +417,23 @@ impl<'a> AgentAttempt<'a> {
             .collect()
     }
 
-    fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
-        let said = &mut self.state.lock().said;
-        *said = said.saturating_add(bytes).saturating_add(FRAME);
-        if *said <= MAX_SAID {
+    fn count_output(&self, bytes: usize) -> Result<(), RuntimeError> {
+        let bytes_so_far = &mut self.state.lock().output_bytes;
+        *bytes_so_far = bytes_so_far
+            .saturating_add(bytes)
+            .saturating_add(MESSAGE_OVERHEAD);
+        if *bytes_so_far <= MAX_OUTPUT {
             return Ok(());
         }
         Err(RuntimeError::Other(format!(
             "{} produced more than {} MiB of output in one iteration",
             self.name,
-            MAX_SAID >> 20
+            MAX_OUTPUT >> 20
         )))
     }
 
     /// Adds the spending that the agent reports since its last report.
-    pub fn spent(&self, more: &Reported) {
+    pub fn spent(&self, more: &ReportedUsage) {
         let mut state = self.state.lock();
         state.reported.get_or_insert_default().add(more);
         state.unbooked.add(more);
@@ -440,27 +446,27 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// Whether the agent did more than read.
-    pub(super) fn did_something(&self) -> bool {
+    pub(super) fn did_work(&self) -> bool {
         self.state.lock().worked
     }
 
     /// Whether the last call was refused and the model neither acted nor produced text since. Text before the call is
     /// no answer to the refusal.
-    pub(crate) fn fell_silent_at_a_refusal(&self) -> bool {
+    pub(crate) fn is_silent_after_refusal(&self) -> bool {
         let state = self.state.lock();
-        state.refused && !state.spoke_since
+        state.refused && !state.text_since_refusal
     }
 
     /// Whether the last call was refused and no call was allowed since.
-    pub(crate) fn ended_at_a_refusal(&self) -> bool {
+    pub(crate) fn ended_at_refusal(&self) -> bool {
         self.state.lock().refused
     }
 
-    pub(super) fn reported(&self) -> Option<Reported> {
+    pub(super) fn reported(&self) -> Option<ReportedUsage> {
         self.state.lock().reported.clone()
     }
 
-    pub(super) fn take_unbooked(&self) -> Reported {
+    pub(super) fn take_unbooked(&self) -> ReportedUsage {
         std::mem::take(&mut self.state.lock().unbooked)
     }
 
@@ -469,8 +475,8 @@ impl<'a> AgentAttempt<'a> {
         let open = std::mem::take(&mut self.state.lock().open);
         for call in open.into_values() {
             let result = ToolResult::failed(&call, ErrorCategory::Interrupted, why);
-            let seen = self.looked_again(&call.id);
-            self.job.toolbox.reported(result, seen).await?;
+            let changes = self.compare_files(&call.id);
+            self.job.toolbox.reported(result, changes).await?;
         }
         Ok(())
     }
@@ -483,7 +489,7 @@ fn is_session(id: &str) -> bool {
 }
 
 /// The agent's own id of a call, without the number that [`AgentAttempt::call_id`] appended.
-fn own_name(id: &str) -> &str {
+fn agent_call_id(id: &str) -> &str {
     let numbered = |(_, number): &(&str, &str)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
@@ -492,10 +498,10 @@ fn own_name(id: &str) -> &str {
         .map_or(id, |(name, _)| name)
 }
 
-fn worst(call: &ForeignCall) -> Effect {
+fn effect_of_call(call: &ForeignCall) -> Effect {
     // The toolbox judges the call by the tools that it resembles. This function only tells reading from work.
-    let looks = |like: &Like| effect_of(&like.tool) == Effect::Read;
-    if !call.like.is_empty() && call.like.iter().all(looks) {
+    let is_read = |like: &Like| effect_of(&like.tool) == Effect::Read;
+    if !call.like.is_empty() && call.like.iter().all(is_read) {
         Effect::Read
     } else {
         call.effect
@@ -538,7 +544,7 @@ mod tests {
             ("a~", "a~"),
             ("a~2~13", "a~2"),
         ] {
-            assert_eq!(own_name(id), name);
+            assert_eq!(agent_call_id(id), name);
         }
     }
 
@@ -554,7 +560,7 @@ mod tests {
             output: tokens[1],
             ..Usage::default()
         };
-        let booked = Reported {
+        let booked = ReportedUsage {
             usage,
             cost_micros,
             model: None,

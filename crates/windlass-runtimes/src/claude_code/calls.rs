@@ -4,26 +4,26 @@
 use serde_json::{Map, Value, json};
 use windlass_core::tool::Effect;
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json;
-use crate::likeness::{Likeness, like, unlike};
 
 /// The equivalent Windlass calls of a call.
-pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
+pub(super) fn equivalent_calls(name: &str, args: &Value) -> EquivalentCalls {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));
-        like("write_file", json!({ "path": path, "content": content }))
+        equivalent("write_file", json!({ "path": path, "content": content }))
     };
     match name {
-        "Bash" => like("bash", json!({ "command": text("command") })),
-        "Read" => like("read_file", json!({ "path": text("file_path") })),
+        "Bash" => equivalent("bash", json!({ "command": text("command") })),
+        "Read" => equivalent("read_file", json!({ "path": text("file_path") })),
         "Write" => write("file_path", "content"),
-        "Edit" | "MultiEdit" => like("edit_file", edit(args, text("file_path"))),
+        "Edit" | "MultiEdit" => equivalent("edit_file", edit(args, text("file_path"))),
         "NotebookEdit" => write("notebook_path", "new_source"),
-        "Glob" => like("find_files", pick(args, &["pattern", "path"])),
-        "Grep" => like("grep", pick(args, &["pattern", "path", "glob"])),
-        "LS" => like("list_directory", pick(args, &["path"])),
-        "WebFetch" | "WebSearch" => unlike(Effect::Network),
+        "Glob" => equivalent("find_files", pick(args, &["pattern", "path"])),
+        "Grep" => equivalent("grep", pick(args, &["pattern", "path", "glob"])),
+        "LS" => equivalent("list_directory", pick(args, &["path"])),
+        "WebFetch" | "WebSearch" => no_equivalent(Effect::Network),
         // These tools plan, read, or start a subagent whose own calls are judged one by one.
         "Task"
         | "Agent"
@@ -47,8 +47,8 @@ pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
         | "ReportFindings"
         | "SendMessage"
         | "ListMcpResourcesTool"
-        | "ReadMcpResourceTool" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        | "ReadMcpResourceTool" => no_equivalent(Effect::Read),
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
-        let (like, effect) = likeness(name, &args);
+        let (like, effect) = equivalent_calls(name, &args);
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))

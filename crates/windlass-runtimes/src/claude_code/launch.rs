@@ -4,9 +4,9 @@
 use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
-use super::options::{ClaudeOptions, OURS};
+use super::options::{ClaudeOptions, MCP_SERVER_NAME};
 use crate::agent::{AgentAttempt, ModelAccess};
-use crate::agents::CLAUDE_STEERED;
+use crate::agents::CLAUDE_CLEARED_FILES;
 use crate::json;
 
 /// The file with the MCP servers, in the agent's home. It may contain keys, which a command line would expose.
@@ -14,7 +14,7 @@ const SERVERS: &str = ".windlass/mcp.json";
 /// The directory of the agent's own data, in its home.
 const CONFIG: &str = ".claude";
 /// Tools that do not work here: they wait for a user, or for a later time.
-const USELESS: &[&str] = &[
+const UNSUITABLE_TOOLS: &[&str] = &[
     "AskUserQuestion",
     "EnterPlanMode",
     "ExitPlanMode",
@@ -33,7 +33,7 @@ pub(super) fn launch(
     resume: Option<&str>,
     offers: bool,
 ) -> Result<Launch, String> {
-    attempt.clear_home(CLAUDE_STEERED)?;
+    attempt.clear_home(CLAUDE_CLEARED_FILES)?;
     attempt.put_home(SERVERS, &servers(options, offers).to_string())?;
     let servers = attempt.in_home(SERVERS);
     let schema = attempt.output.map(|wanted| wanted.schema.to_string());
@@ -46,10 +46,13 @@ pub(super) fn launch(
 fn servers(options: &ClaudeOptions, offers: bool) -> Value {
     let mut servers: Map<String, Value> = Map::new();
     for (name, server) in &options.mcp_servers {
-        servers.insert(name.clone(), server.in_full());
+        servers.insert(name.clone(), server.to_mcp_json());
     }
     if offers {
-        servers.insert(OURS.to_owned(), json!({"type": "sdk", "name": OURS}));
+        servers.insert(
+            MCP_SERVER_NAME.to_owned(),
+            json!({"type": "sdk", "name": MCP_SERVER_NAME}),
+        );
     }
     json!({ "mcpServers": servers })
 }
@@ -79,7 +82,7 @@ fn argv(
     // Without the project settings, Claude Code reads `CLAUDE.md` only from additional directories.
     say("--add-dir", ".".to_owned());
     // The vendor would execute the web search outside of every sandbox, so that the meter blocks it.
-    let useless = USELESS
+    let useless = UNSUITABLE_TOOLS
         .iter()
         .copied()
         .chain(metered.then_some("WebSearch"))

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
+use crate::option_checks::{check_args, check_env, check_limit, check_program};
 
 /// The name of the MCP server with the Windlass tools.
-pub(super) const OURS: &str = "windlass";
+pub(super) const MCP_SERVER_NAME: &str = "windlass";
 
 /// The user's options for Claude Code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,7 +157,7 @@ impl ClaudeOptions {
         check_limit("max_turns", self.max_turns)?;
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        mcp_server::check(&self.mcp_servers, OURS)
+        mcp_server::check(&self.mcp_servers, MCP_SERVER_NAME)
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::ClaudeCode;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::{Effect, Like};
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json;
-use crate::likeness::{Likeness, like, unlike};
 
 /// Words of a command line that are parsed.
 const MAX_WORDS: usize = 4;
@@ -39,11 +39,11 @@ pub(super) fn call(item: &Value) -> Option<ToolCall> {
 
 /// The arguments of a command.
 pub(super) fn command(line: &str, cwd: &str) -> Value {
-    json!({ "command": unwrapped(line), "cwd": cwd })
+    json!({ "command": unwrap_shell(line), "cwd": cwd })
 }
 
 /// The equivalent Windlass calls of a call, in the workspace `root`.
-pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
+pub(super) fn equivalent_calls(call: &ToolCall, root: &str) -> EquivalentCalls {
     let text = |key: &str| json::text(&call.args, key);
     match call.name.as_str() {
         "exec_command" => {
@@ -52,17 +52,19 @@ pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
             if !cwd.is_empty() && cwd.trim_end_matches('/') != root.trim_end_matches('/') {
                 args["workdir"] = json!(cwd);
             }
-            like("bash", args)
+            equivalent("bash", args)
         }
         "apply_patch" => {
             let changes = json::items(&call.args, "changes");
             (changes.flat_map(change).collect(), Effect::Write)
         }
-        "view_image" => like("read_file", json!({ "path": text("path") })),
-        "web_search" => unlike(Effect::Network),
+        "view_image" => equivalent("read_file", json!({ "path": text("path") })),
+        "web_search" => no_equivalent(Effect::Network),
         // A subagent. Its own calls are judged one by one.
-        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => {
+            no_equivalent(Effect::Read)
+        }
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
@@ -88,7 +90,7 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     let text = |key: &str| json::text(item, key);
     let failed = matches!(text("status"), "failed" | "declined")
         || item.get("success") == Some(&Value::Bool(false));
-    let said = match text("type") {
+    let output = match text("type") {
         "commandExecution" => {
             let code = item["exitCode"].as_i64().filter(|code| *code != 0);
             let code = code.map(|code| format!("exit code {code}\n"));
@@ -101,28 +103,28 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
         "dynamicToolCall" => json::texts(item, "contentItems"),
         _ => text("status").to_owned(),
     };
-    let said = json::clipped(said);
+    let output = json::clipped(output);
     if failed {
-        return ToolResult::failed(call, ErrorCategory::Exception, &said);
+        return ToolResult::failed(call, ErrorCategory::Exception, &output);
     }
-    ToolResult::done(call, said)
+    ToolResult::done(call, output)
 }
 
 /// The line inside `/bin/bash -lc '…'`; any other line unchanged.
-pub(super) fn unwrapped(line: &str) -> String {
+pub(super) fn unwrap_shell(line: &str) -> String {
     let Some(words) = words(line) else {
         return line.to_owned();
     };
     // A shell in the workspace could be any program, and is not unwrapped.
-    let places = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
-    let bare = |word: &str| {
-        places
+    let shell_dirs = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
+    let program_name = |word: &str| {
+        shell_dirs
             .iter()
-            .find_map(|place| word.strip_prefix(place))
+            .find_map(|dir| word.strip_prefix(dir))
             .unwrap_or(word)
             .to_owned()
     };
-    let shell = |word: &str| matches!(bare(word).as_str(), "bash" | "sh" | "zsh" | "dash");
+    let shell = |word: &str| matches!(program_name(word).as_str(), "bash" | "sh" | "zsh" | "dash");
     match words.as_slice() {
         [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => {
             script.clone()
@@ -180,9 +182,9 @@ mod tests {
     #[track_caller]
     fn check(item: Value, expect: &str) {
         let call = call(&item);
-        let (like, effect) = call
-            .as_ref()
-            .map_or((Vec::new(), Effect::Read), |call| likeness(call, "/w"));
+        let (like, effect) = call.as_ref().map_or((Vec::new(), Effect::Read), |call| {
+            equivalent_calls(call, "/w")
+        });
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))
@@ -231,7 +233,7 @@ mod tests {
 
     #[track_caller]
     fn check_line(line: &str, expect: &str) {
-        assert_eq!(unwrapped(line), expect);
+        assert_eq!(unwrap_shell(line), expect);
     }
 
     #[test]

@@ -8,15 +8,15 @@ use windlass_providers::protocol::is_strict;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
 use crate::agent::{AgentAttempt, ModelAccess};
-use crate::agents::CODEX_STEERED;
-use crate::offered::offered;
+use crate::agents::CODEX_CLEARED_FILES;
+use crate::offered_tools::offered_tools;
 
 /// The directory of the agent's own data, in its home.
 const CONFIG: &str = ".codex";
 
 /// Writes the files into the home, and returns the command and environment.
 pub(super) fn launch(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
-    attempt.clear_home(CODEX_STEERED)?;
+    attempt.clear_home(CODEX_CLEARED_FILES)?;
     let config = config(&attempt.model, attempt.job.files.root());
     attempt.put_home(&format!("{CONFIG}/config.toml"), &config)?;
     let mut argv = vec![options.program.clone()];
@@ -101,7 +101,7 @@ pub(super) fn thread(
 }
 
 fn tools(attempt: &AgentAttempt<'_>) -> Value {
-    let tools = offered(attempt.job.toolbox).into_iter().map(|spec| {
+    let tools = offered_tools(attempt.job.toolbox).into_iter().map(|spec| {
         json!({
             "type": "function",
             "name": spec.name,

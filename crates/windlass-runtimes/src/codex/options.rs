@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::given::{check_args, check_effort, check_env, check_program};
-use crate::mcp_server::{self, McpServer, McpServers, Reached};
+use crate::mcp_server::{self, McpEndpoint, McpServer, McpServers};
+use crate::option_checks::{check_args, check_effort, check_env, check_program};
 
 /// The variable with the key for the meter, and the provider that uses it.
 pub(super) const KEY: &str = "WINDLASS_MODEL_KEY";
@@ -103,8 +103,9 @@ impl CodexOptions {
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        let sse =
-            |server: &McpServer| matches!(server.reached(), Ok(Reached::Remote { sse: true, .. }));
+        let sse = |server: &McpServer| {
+            matches!(server.endpoint(), Ok(McpEndpoint::Remote { sse: true, .. }))
+        };
         if let Some((name, _)) = self.mcp_servers.iter().find(|(_, server)| sse(server)) {
             return Err(format!(
                 "`mcp_servers.{name}` has the `type` `sse`, which Codex does not support; use `http`"
@@ -120,7 +121,7 @@ mod tests {
 
     use super::super::Codex;
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use super::program::{Output, Program};
-use crate::acp::words::end_of;
-use crate::agent::Reported;
+use super::program::{OneShotProgram, ProgramOutput};
+use crate::acp::text::end_of;
+use crate::agent::ReportedUsage;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
-use crate::filling::{StartTexts, owned};
-use crate::given::{check_args, check_env};
+use crate::option_checks::{check_args, check_env};
+use crate::placeholders::{LaunchTexts, owned};
 
 /// The Python program that starts Aider, and its path in the home.
 const START: &str = include_str!("start_aider.py");
@@ -27,10 +27,10 @@ const LOG: &str = ".windlass/aider-log.jsonl";
 /// The files that are read after the exit.
 pub(super) const NOTES: &[&str] = &[CHAT, LOG];
 /// Bytes of an error output in messages.
-const SHOWN: usize = 1_500;
+const MAX_QUOTED: usize = 1_500;
 
 /// Arguments that restrict Aider, or that would loosen its restrictions.
-const OURS: &[&str] = &[
+const OWN_ARGS: &[&str] = &[
     "--model",
     "--message",
     "--msg",
@@ -86,7 +86,7 @@ const OURS: &[&str] = &[
     "--thinking-tokens",
 ];
 /// Variables that Windlass sets for the model and for the restrictions.
-const OUR_ENV: &[&str] = &[
+const OWN_ENV: &[&str] = &[
     "OPENAI_API_BASE",
     "OPENAI_BASE_URL",
     "OPENAI_API_KEY",
@@ -128,49 +128,49 @@ pub struct AiderOptions {
 
 impl AiderOptions {
     /// The description of the program, for a model with this protocol.
-    pub fn program(self, dialect: Dialect) -> Result<Program, String> {
-        check_args(&self.args, OURS)?;
-        check_env(&self.env, OUR_ENV)?;
+    pub fn program(self, dialect: Dialect) -> Result<OneShotProgram, String> {
+        check_args(&self.args, OWN_ARGS)?;
+        check_env(&self.env, OWN_ENV)?;
         let Some(model) = &self.model else {
             return Err("Aider needs a model; name one with `-m`, or set `model`".to_owned());
         };
         let starts = |name: &String| name.starts_with('-');
-        if let Some(odd) = self
+        if let Some(invalid) = self
             .files
             .iter()
             .chain(&self.read_files)
             .find(|name| starts(name))
         {
-            return Err(format!("`{odd}` is not the name of a file"));
+            return Err(format!("`{invalid}` is not the name of a file"));
         }
         // The path of the start program is filled in when the home is known.
         let start = format!("{{home}}/{START_AT}");
         let (args, env) = (
-            self.words(&named(model, dialect), dialect),
+            self.arguments(&litellm_model(model, dialect), dialect),
             self.env.clone(),
         );
-        Ok(Program {
+        Ok(OneShotProgram {
             name: "aider".to_owned(),
             // `-s` disables packages in the home: an earlier attempt could have installed some that loosen the
             // restrictions.
             command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
-            texts: StartTexts {
-                env: owned(HELD).into_iter().chain(env).collect(),
-                point_at: owned(POINTED),
+            texts: LaunchTexts {
+                env: owned(FIXED_ENV).into_iter().chain(env).collect(),
+                point_at: owned(ENDPOINT_ENV),
                 home_files: owned(&[(START_AT, START)]),
                 clear: [CHAT, LOG].map(str::to_owned).to_vec(),
             },
             model: self.model,
-            output: Output::Aider,
+            output: ProgramOutput::Aider,
         })
     }
 
-    fn words(&self, model: &str, dialect: Dialect) -> Vec<String> {
-        let mut words: Vec<String> = WORDS.iter().map(|word| (*word).to_owned()).collect();
+    fn arguments(&self, model: &str, dialect: Dialect) -> Vec<String> {
+        let mut arguments: Vec<String> = FIXED_ARGS.iter().map(|word| (*word).to_owned()).collect();
         let mut say =
-            |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+            |option: &str, value: &str| arguments.extend([option.to_owned(), value.to_owned()]);
         say("--message-file", "{prompt_file}");
         say("--chat-history-file", &format!("{{home}}/{CHAT}"));
         say("--input-history-file", "/dev/null");
@@ -202,17 +202,17 @@ impl AiderOptions {
         match &self.test_command {
             Some(command) => {
                 say("--test-cmd", command);
-                words.push("--auto-test".to_owned());
+                arguments.push("--auto-test".to_owned());
             }
-            None => words.push("--no-auto-test".to_owned()),
+            None => arguments.push("--no-auto-test".to_owned()),
         }
-        words.extend(self.args.iter().cloned());
-        words
+        arguments.extend(self.args.iter().cloned());
+        arguments
     }
 }
 
 /// Arguments that make Aider run unattended, leave commits to Windlass, and contact no server but the model.
-const WORDS: &[&str] = &[
+const FIXED_ARGS: &[&str] = &[
     "--yes-always",
     "--no-pretty",
     "--no-stream",
@@ -234,7 +234,7 @@ const WORDS: &[&str] = &[
 
 /// Aider must not download a price list, nor write a user name into the repository's settings because there is none.
 /// Git must not use a bare repository inside of the tree, because its settings could run programs.
-const HELD: &[(&str, &str)] = &[
+const FIXED_ENV: &[(&str, &str)] = &[
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
     ("GIT_CONFIG_COUNT", "3"),
     ("GIT_CONFIG_KEY_0", "user.name"),
@@ -246,7 +246,7 @@ const HELD: &[(&str, &str)] = &[
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
-const POINTED: &[(&str, &str)] = &[
+const ENDPOINT_ENV: &[(&str, &str)] = &[
     ("OPENAI_API_BASE", "{url}/v1"),
     ("OPENAI_API_KEY", "{key}"),
     ("ANTHROPIC_API_BASE", "{url}"),
@@ -256,34 +256,34 @@ const POINTED: &[(&str, &str)] = &[
 ];
 
 /// The model name with a prefix for its protocol.
-fn named(model: &str, dialect: Dialect) -> String {
-    let how = match dialect {
+fn litellm_model(model: &str, dialect: Dialect) -> String {
+    let prefix = match dialect {
         Dialect::Anthropic => "anthropic",
         Dialect::OpenAiChat => "openai",
         Dialect::OpenAiResponses => "openai/responses",
         Dialect::Gemini => "gemini",
     };
-    format!("{how}/{model}")
+    format!("{prefix}/{model}")
 }
 
 /// The content of the files that Aider wrote for one prompt.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct AiderNotes {
     /// The last message of the model.
     pub(super) answer: String,
-    pub(super) spent: Option<Reported>,
+    pub(super) spent: Option<ReportedUsage>,
     /// The reason why there is no answer of the model.
     pub(super) failed: Option<String>,
 }
 
 /// Parses the files from the home. The exit code of Aider is not informative.
-pub(super) fn notes(files: &[String]) -> Notes {
+pub(super) fn notes(files: &[String]) -> AiderNotes {
     let file = |at: usize| files.get(at).map_or("", String::as_str);
     read_notes(file(0), file(1))
 }
 
-fn read_notes(chat: &str, log: &str) -> Notes {
-    let mut sum: Option<Reported> = None;
+fn read_notes(chat: &str, log: &str) -> AiderNotes {
+    let mut sum: Option<ReportedUsage> = None;
     for line in log.lines() {
         let Ok(event) = serde_json::from_str::<Value>(line) else {
             continue;
@@ -291,35 +291,35 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         if event["event"] != "message_send" {
             continue;
         }
-        let told = &event["properties"];
-        let number = |key: &str| told[key].as_u64().unwrap_or_default();
-        let cost = told["cost"].as_f64().and_then(micros);
-        sum.get_or_insert_default().add(&Reported {
+        let properties = &event["properties"];
+        let number = |key: &str| properties[key].as_u64().unwrap_or_default();
+        let cost = properties["cost"].as_f64().and_then(micros);
+        sum.get_or_insert_default().add(&ReportedUsage {
             usage: Usage::of_prompt(number("prompt_tokens"), 0, 0, number("completion_tokens")),
             cost_micros: cost.filter(|cost| *cost > 0),
             model: None,
         });
     }
     let failed = sum.is_none().then(|| {
-        let said: Vec<&str> = chat
+        let own_lines: Vec<&str> = chat
             .lines()
             .rev()
             .map_while(|line| line.strip_prefix("> "))
             .collect();
-        let said = said
+        let own_lines = own_lines
             .into_iter()
             .rev()
             .map(str::trim_end)
             .collect::<Vec<_>>()
             .join("\n");
-        let said = end_of(&said, SHOWN);
-        if said.is_empty() {
+        let own_lines = end_of(&own_lines, MAX_QUOTED);
+        if own_lines.is_empty() {
             "Aider exited without an answer of the model".to_owned()
         } else {
-            format!("Aider exited without an answer of the model and printed: {said}")
+            format!("Aider exited without an answer of the model and printed: {own_lines}")
         }
     });
-    Notes {
+    AiderNotes {
         answer: answer(chat),
         spent: sum,
         failed,
@@ -329,12 +329,12 @@ fn read_notes(chat: &str, log: &str) -> Notes {
 /// The model's text, without the prompt and Aider's own lines.
 fn answer(chat: &str) -> String {
     let lines: Vec<&str> = chat.lines().collect();
-    let said = lines
+    let own_lines = lines
         .iter()
         .rposition(|line| line.starts_with("#### "))
         .map_or(0, |at| at + 1);
     let own = |line: &&&str| **line == ">" || line.starts_with("> ");
-    lines[said..]
+    lines[own_lines..]
         .iter()
         .filter(|line| !own(line))
         .copied()
@@ -389,9 +389,9 @@ mod tests {
             .unwrap()
             .program(dialect);
         match (made, expect) {
-            (Ok(program), Ok(words)) => {
+            (Ok(program), Ok(arguments)) => {
                 let line = program.args.join(" ");
-                assert!(words.iter().all(|word| line.contains(word)), "{line}");
+                assert!(arguments.iter().all(|word| line.contains(word)), "{line}");
                 assert_eq!(program.command, ["/p/python", "-s"]);
                 assert!(
                     line.starts_with("{home}/.windlass/start_aider.py --yes-always"),

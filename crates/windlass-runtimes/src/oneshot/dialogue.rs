@@ -7,32 +7,34 @@ use windlass_core::message::{Part, ToolCall};
 use windlass_core::tool::ForeignCall;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use super::aider::{self, Notes};
-use super::fields::{Facts, Fields};
-use super::printed::{Printed, plain};
-use super::program::Output as Prints;
-use crate::acp::words::end_of;
-use crate::agent::End;
-use crate::dialogue::{Dialogue, Ended, Framing, Input, Output, Outputs};
-use crate::likeness::likeness_by_input;
+use super::aider::{self, AiderNotes};
+use super::fields::{Fields, LineFacts};
+use super::printed_text::{PrintedText, plain};
+use super::program::ProgramOutput;
+use crate::acp::text::end_of;
+use crate::agent::EndReason;
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputFraming, OutputQueue, TurnResult,
+};
+use crate::equivalent_calls::equivalent_by_input;
 
 /// Bytes that a program may print for one prompt.
 const MAX_PRINTED: usize = 64 << 20;
 /// Bytes of the last output in an error message.
-const SHOWN: usize = 1_500;
+const MAX_QUOTED: usize = 1_500;
 /// The result of a call for which the program reports none.
-const UNTOLD: &str = "(the program reports no results)";
+const NO_RESULT: &str = "(the program reports no results)";
 
 /// One prompt to a program.
 #[derive(Default)]
 pub(super) struct OneShotDialogue {
     name: String,
-    prints: Prints,
+    output: ProgramOutput,
     /// The text for its standard input.
     input: String,
     resumed: bool,
     bytes: usize,
-    printed: Printed,
+    printed: PrintedText,
     /// The pieces of an incomplete message.
     pieces: String,
     /// The last complete message.
@@ -48,26 +50,26 @@ pub(super) struct OneShotDialogue {
 
 impl OneShotDialogue {
     /// A program with this output format, and with `input` for its standard input.
-    pub(super) fn new(name: String, prints: Prints, input: String, resumed: bool) -> Self {
+    pub(super) fn new(name: String, output: ProgramOutput, input: String, resumed: bool) -> Self {
         Self {
             name,
-            prints,
+            output,
             input,
             resumed,
             ..Self::default()
         }
     }
 
-    fn line(&mut self, line: &[u8], out: &mut Outputs) {
+    fn line(&mut self, line: &[u8], out: &mut OutputQueue) {
         self.bytes = self.bytes.saturating_add(line.len() + 1);
         if self.bytes > MAX_PRINTED {
             let most = MAX_PRINTED >> 20;
-            out.end(Ended::broken(format!(
+            out.end(TurnResult::broken(format!(
                 "the program printed more than {most} MiB and was stopped"
             )));
             return;
         }
-        let Prints::Lines(fields) = &self.prints else {
+        let ProgramOutput::Lines(fields) = &self.output else {
             let line = plain(line);
             out.delta(DeltaOf::Text, &format!("{line}\n"));
             self.printed.push(&line);
@@ -81,16 +83,16 @@ impl OneShotDialogue {
             }
             Err(_) => {
                 if !line.trim_ascii().is_empty() {
-                    out.push(Output::Unknown);
+                    out.push(DialogueOutput::Unknown);
                 }
                 self.printed.push(&plain(line));
             }
         }
     }
 
-    fn facts(&mut self, fields: &Fields, facts: Facts, out: &mut Outputs) {
+    fn facts(&mut self, fields: &Fields, facts: LineFacts, out: &mut OutputQueue) {
         if facts.session.is_some() {
-            out.push(Output::Began(facts.session));
+            out.push(DialogueOutput::SessionStarted(facts.session));
         }
         if let Some(error) = facts.error {
             self.error = Some(error);
@@ -118,31 +120,31 @@ impl OneShotDialogue {
             self.calls += 1;
             self.spoke = true;
             // Results refer to the program's own id of a call.
-            let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
-            let call = ToolCall::new(theirs.as_str(), name, args);
+            let agent_id = id.unwrap_or_else(|| format!("call-{}", self.calls));
+            let call = ToolCall::new(agent_id.as_str(), name, args);
             out.part(Part::Call(call.clone()));
             calls.push(call);
         }
-        out.push(Output::Flush);
+        out.push(DialogueOutput::Flush);
         for call in calls {
             let id = call.id.0.clone();
             // The program did not ask, and its tools are unknown.
-            let (like, effect) = likeness_by_input(&call.name, &call.args);
-            out.push(Output::Observed(ForeignCall { call, like, effect }));
+            let (like, effect) = equivalent_by_input(&call.name, &call.args);
+            out.push(DialogueOutput::Observed(ForeignCall { call, like, effect }));
             if fields.result.is_none() {
-                out.result(&id, UNTOLD.to_owned(), None, false);
+                out.result(&id, NO_RESULT.to_owned(), None, false);
             }
         }
-        for (theirs, text) in facts.results {
-            out.result(&theirs, text, None, false);
+        for (agent_id, text) in facts.results {
+            out.result(&agent_id, text, None, false);
         }
         if let Some(more) = facts.spent {
-            out.push(Output::Spent(more));
+            out.push(DialogueOutput::Spent(more));
         }
     }
 
     /// Logs the message that was collected from pieces.
-    fn flush(&mut self, out: &mut Outputs) {
+    fn flush(&mut self, out: &mut OutputQueue) {
         let text = std::mem::take(&mut self.pieces);
         if !text.trim().is_empty() {
             self.last.clone_from(&text);
@@ -152,18 +154,18 @@ impl OneShotDialogue {
     }
 
     /// Ends the turn after the exit of the program.
-    fn closing(&mut self, notes: Option<Notes>, out: &mut Outputs) {
-        let Some((exit, complaint)) = self.ended.take() else {
+    fn end_turn(&mut self, notes: Option<AiderNotes>, out: &mut OutputQueue) {
+        let Some((exit, stderr)) = self.ended.take() else {
             return;
         };
         self.flush(out);
-        let lines = matches!(self.prints, Prints::Lines(_));
+        let lines = matches!(self.output, ProgramOutput::Lines(_));
         let (spent, answer, failed) = match notes {
             Some(notes) => (notes.spent, notes.answer, notes.failed),
             None => (None, String::new(), None),
         };
         if let Some(more) = spent {
-            out.push(Output::Spent(more));
+            out.push(DialogueOutput::Spent(more));
         }
         let text = match lines {
             true => self.last.clone(),
@@ -171,22 +173,22 @@ impl OneShotDialogue {
             false => self.printed.text().to_owned(),
         };
         let end = match exit {
-            Err(err) => End::Broken(err.0),
+            Err(err) => EndReason::Broken(err.0),
             Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
-                (Some(error), _) => End::Broken(format!(
+                (Some(error), _) => EndReason::Broken(format!(
                     "the program reports: {}",
-                    end_of(error.trim(), SHOWN)
+                    end_of(error.trim(), MAX_QUOTED)
                 )),
-                (None, Some(why)) => End::Broken(why),
-                (None, None) => End::Done,
+                (None, Some(why)) => EndReason::Broken(why),
+                (None, None) => EndReason::Done,
             },
-            Ok(end) => End::Broken(format!(
+            Ok(end) => EndReason::Broken(format!(
                 "the program ended with {}{}",
                 end.in_words(),
-                self.last_words(&complaint)
+                self.failure_detail(&stderr)
             )),
         };
-        if end == End::Done && !lines && !text.is_empty() {
+        if end == EndReason::Done && !lines && !text.is_empty() {
             self.spoke = true;
             out.say(text.clone());
         }
@@ -195,29 +197,32 @@ impl OneShotDialogue {
                 "the program printed {} bytes above the limit; only the end was kept",
                 self.printed.dropped
             );
-            out.push(Output::Warn("too_much_said", text));
+            out.push(DialogueOutput::Warn("too_much_said", text));
         }
         // A program that fails at once with a conversation to resume may have lost that conversation.
-        let at_once = matches!(end, End::Broken(_)) && !self.spoke && text.trim().is_empty();
+        let at_once = matches!(end, EndReason::Broken(_)) && !self.spoke && text.trim().is_empty();
         out.end(match self.resumed && at_once {
-            true => Ended::Forgotten,
-            false => Ended::with(text, end),
+            true => TurnResult::SessionLost,
+            false => TurnResult::with(text, end),
         });
     }
 
     /// The error message of the program, for a failed turn.
-    fn last_words(&mut self, complaint: &str) -> String {
+    fn failure_detail(&mut self, stderr: &str) -> String {
         if let Some(error) = &self.error {
-            return format!("; it reports: {}", end_of(error.trim(), SHOWN));
+            return format!("; it reports: {}", end_of(error.trim(), MAX_QUOTED));
         }
-        if !complaint.is_empty() {
-            return format!("; end of its standard error: {complaint}");
+        if !stderr.is_empty() {
+            return format!("; end of its standard error: {stderr}");
         }
         let printed = self.printed.text();
         if printed.is_empty() {
             String::new()
         } else {
-            format!("; end of its output: {}", end_of(printed.trim(), SHOWN))
+            format!(
+                "; end of its output: {}",
+                end_of(printed.trim(), MAX_QUOTED)
+            )
         }
     }
 }
@@ -227,47 +232,51 @@ impl Dialogue for OneShotDialogue {
         &self.name
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(_) => out.push(Output::SendLast(std::mem::take(&mut self.input))),
-            Input::Text(line) => self.line(&line, out),
-            Input::Interrupt => {
-                self.cancelled = true;
-                out.push(Output::Terminate);
+            DialogueInput::Prompt(_) => {
+                out.push(DialogueOutput::SendLast(std::mem::take(&mut self.input)))
             }
-            Input::Ended(..) if self.cancelled => out.end(Ended::with("", End::Cancelled)),
-            Input::Ended(end, complaint) => {
-                self.ended = Some((end, complaint));
-                match self.prints {
-                    Prints::Aider => out.push(Output::ReadHome(aider::NOTES)),
-                    Prints::Text | Prints::Lines(_) => self.closing(None, out),
+            DialogueInput::Text(line) => self.line(&line, out),
+            DialogueInput::Interrupt => {
+                self.cancelled = true;
+                out.push(DialogueOutput::Terminate);
+            }
+            DialogueInput::ProcessEnded(..) if self.cancelled => {
+                out.end(TurnResult::with("", EndReason::Cancelled))
+            }
+            DialogueInput::ProcessEnded(end, stderr) => {
+                self.ended = Some((end, stderr));
+                match self.output {
+                    ProgramOutput::Aider => out.push(DialogueOutput::ReadHome(aider::NOTES)),
+                    ProgramOutput::Text | ProgramOutput::Lines(_) => self.end_turn(None, out),
                 }
             }
-            Input::HomeFiles(files) => self.closing(Some(aider::notes(&files)), out),
+            DialogueInput::HomeFiles(files) => self.end_turn(Some(aider::notes(&files)), out),
             _ => {}
         }
     }
 
-    fn finish(&mut self, out: &mut Outputs) {
+    fn finish(&mut self, out: &mut OutputQueue) {
         self.flush(out);
     }
 
-    fn framing(&self) -> Framing {
-        Framing::Text
+    fn framing(&self) -> OutputFraming {
+        OutputFraming::Text
     }
 
-    fn repeats_names(&self) -> bool {
+    fn reuses_call_ids(&self) -> bool {
         true
     }
 
-    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+    fn skipped_lines_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let unread = unread.saturating_add(unknown);
         let text =
             format!("{unread} lines of the program were not JSON or too long; they were ignored");
         ("unread_lines", text)
     }
 
-    fn forgot_warning(&self) -> String {
+    fn lost_session_warning(&self) -> String {
         format!(
             "{} could not resume its conversation; it starts a new one with a shortened copy of the log",
             self.name

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use crate::agent::Reported;
+use crate::agent::ReportedUsage;
 use crate::dollars::micros;
 
 /// Bytes of the longest name of a tool, a call or a session.
@@ -22,50 +22,50 @@ const MAX_PARTS: usize = 20;
 #[serde(default, deny_unknown_fields)]
 pub struct Fields {
     /// A complete message of the agent. The last one is its answer.
-    pub text: Option<Place>,
+    pub text: Option<FieldPosition>,
     /// A piece of a message. Pieces are joined until another value follows.
-    pub delta: Option<Place>,
+    pub delta: Option<FieldPosition>,
     /// The program's own id of the conversation.
-    pub session: Option<Place>,
+    pub session: Option<FieldPosition>,
     /// The name of a called tool.
-    pub tool: Option<Place>,
+    pub tool: Option<FieldPosition>,
     /// The id of a call, to which its result refers.
-    pub tool_id: Option<Place>,
+    pub tool_id: Option<FieldPosition>,
     /// The input of a tool.
-    pub tool_input: Option<Place>,
+    pub tool_input: Option<FieldPosition>,
     /// The result of a call.
-    pub result: Option<Place>,
+    pub result: Option<FieldPosition>,
     /// The id of the call of a result. Default: `tool_id`.
-    pub result_id: Option<Place>,
+    pub result_id: Option<FieldPosition>,
     /// Input tokens without cached ones. The numbers of several lines are added.
-    pub input_tokens: Option<Place>,
+    pub input_tokens: Option<FieldPosition>,
     /// Input tokens including cached ones.
-    pub total_input_tokens: Option<Place>,
+    pub total_input_tokens: Option<FieldPosition>,
     /// Input tokens from a cache.
-    pub cached_tokens: Option<Place>,
-    pub output_tokens: Option<Place>,
-    pub cost_usd: Option<Place>,
+    pub cached_tokens: Option<FieldPosition>,
+    pub output_tokens: Option<FieldPosition>,
+    pub cost_usd: Option<FieldPosition>,
     /// An error message. Later text clears it.
-    pub error: Option<Place>,
+    pub error: Option<FieldPosition>,
 }
 
 /// The position of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Place {
+pub struct FieldPosition {
     text: String,
-    choices: Vec<Choice>,
+    choices: Vec<PositionChoice>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice {
-    only: Vec<(Vec<String>, String)>,
+struct PositionChoice {
+    conditions: Vec<(Vec<String>, String)>,
     path: Vec<String>,
 }
 
 /// The values of one line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Facts {
+pub struct LineFacts {
     pub session: Option<String>,
     /// Complete messages.
     pub texts: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Facts {
     pub calls: Vec<(String, Option<String>, Value)>,
     /// Id and text of each result.
     pub results: Vec<(String, String)>,
-    pub spent: Option<Reported>,
+    pub spent: Option<ReportedUsage>,
     pub error: Option<String>,
 }
 
@@ -90,31 +90,34 @@ impl Fields {
 
     /// Extracts the values of a line.
     #[must_use]
-    pub fn read(&self, line: &Value) -> Facts {
-        let texts = |place: &Option<Place>| {
-            let found = found(place, line).into_iter();
-            found
+    pub fn read(&self, line: &Value) -> LineFacts {
+        let texts = |position: &Option<FieldPosition>| {
+            let values = find_values(position, line).into_iter();
+            values
                 .filter_map(Value::as_str)
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)
                 .collect()
         };
-        Facts {
+        LineFacts {
             session: names(&self.session, line).into_iter().next(),
             texts: texts(&self.text),
             deltas: texts(&self.delta),
             calls: self.calls(line),
             results: self.results(line),
             spent: self.spent(line),
-            error: found(&self.error, line)
+            error: find_values(&self.error, line)
                 .first()
-                .map(|error| in_words(error)),
+                .map(|error| value_text(error)),
         }
     }
 
     fn calls(&self, line: &Value) -> Vec<(String, Option<String>, Value)> {
         let tools = names(&self.tool, line);
-        let (ids, inputs) = (names(&self.tool_id, line), found(&self.tool_input, line));
+        let (ids, inputs) = (
+            names(&self.tool_id, line),
+            find_values(&self.tool_input, line),
+        );
         // In a list with a missing id or input, the entries cannot be matched.
         let fit = |many: usize| many == tools.len();
         let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
@@ -127,7 +130,7 @@ impl Fields {
     }
 
     fn results(&self, line: &Value) -> Vec<(String, String)> {
-        let results = found(&self.result, line);
+        let results = find_values(&self.result, line);
         let named = match &self.result_id {
             None => &self.tool_id,
             own => own,
@@ -138,13 +141,15 @@ impl Fields {
         }
         ids.into_iter()
             .zip(results)
-            .map(|(id, result)| (id, in_words(result)))
+            .map(|(id, result)| (id, value_text(result)))
             .collect()
     }
 
-    fn spent(&self, line: &Value) -> Option<Reported> {
-        let sum = |place: &Option<Place>| {
-            let numbers = found(place, line).into_iter().filter_map(whole);
+    fn spent(&self, line: &Value) -> Option<ReportedUsage> {
+        let sum = |position: &Option<FieldPosition>| {
+            let numbers = find_values(position, line)
+                .into_iter()
+                .filter_map(whole_number);
             numbers.reduce(u64::saturating_add)
         };
         let (input, total, cached) = (
@@ -153,7 +158,7 @@ impl Fields {
             sum(&self.cached_tokens),
         );
         let output = sum(&self.output_tokens);
-        let dollars: Option<f64> = found(&self.cost_usd, line)
+        let dollars: Option<f64> = find_values(&self.cost_usd, line)
             .into_iter()
             .filter_map(Value::as_f64)
             .reduce(|a, b| a + b);
@@ -171,7 +176,7 @@ impl Fields {
             cache_write: 0,
             output: output.unwrap_or_default(),
         };
-        Some(Reported {
+        Some(ReportedUsage {
             usage,
             cost_micros,
             model: None,
@@ -179,13 +184,13 @@ impl Fields {
     }
 }
 
-impl Place {
+impl FieldPosition {
     /// All values at this position in a line.
     fn find<'a>(&self, line: &'a Value) -> Vec<&'a Value> {
         for choice in &self.choices {
             let mut all = Vec::new();
             if choice
-                .only
+                .conditions
                 .iter()
                 .all(|(path, wanted)| holds(line, path, wanted))
             {
@@ -199,7 +204,7 @@ impl Place {
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for FieldPosition {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -214,25 +219,28 @@ impl TryFrom<String> for Place {
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
-        place.text
+impl From<FieldPosition> for String {
+    fn from(position: FieldPosition) -> Self {
+        position.text
     }
 }
 
-fn choice(text: &str) -> Option<Choice> {
-    let (only, at) = text.split_once(':').unwrap_or(("", text));
+fn choice(text: &str) -> Option<PositionChoice> {
+    let (conditions, at) = text.split_once(':').unwrap_or(("", text));
     let condition = |one: &str| {
         let (at, wanted) = one.split_once('=')?;
         Some((path(at)?, wanted.trim().to_owned()))
     };
-    let only: Vec<_> = match only {
+    let conditions: Vec<_> = match conditions {
         "" if text.contains(':') => return None,
         "" => Vec::new(),
-        only => only.split(',').map(condition).collect::<Option<_>>()?,
+        conditions => conditions
+            .split(',')
+            .map(condition)
+            .collect::<Option<_>>()?,
     };
     let path = path(at)?;
-    (only.len() <= MAX_PARTS).then_some(Choice { only, path })
+    (conditions.len() <= MAX_PARTS).then_some(PositionChoice { conditions, path })
 }
 
 fn path(text: &str) -> Option<Vec<String>> {
@@ -242,15 +250,15 @@ fn path(text: &str) -> Option<Vec<String>> {
     (names.len() <= MAX_PARTS && names.iter().all(plain)).then_some(names)
 }
 
-fn found<'a>(place: &Option<Place>, line: &'a Value) -> Vec<&'a Value> {
-    place
+fn find_values<'a>(position: &Option<FieldPosition>, line: &'a Value) -> Vec<&'a Value> {
+    position
         .as_ref()
-        .map(|place| place.find(line))
+        .map(|position| position.find(line))
         .unwrap_or_default()
 }
 
-fn names(place: &Option<Place>, line: &Value) -> Vec<String> {
-    let texts = found(place, line).into_iter().map(in_words);
+fn names(position: &Option<FieldPosition>, line: &Value) -> Vec<String> {
+    let texts = find_values(position, line).into_iter().map(value_text);
     texts
         .map(|text| text[..text.floor_char_boundary(MAX_NAME)].to_owned())
         .collect()
@@ -275,18 +283,18 @@ fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
     let mut all = Vec::new();
     walk(line, path, &mut all);
     all.into_iter().any(|value| match value {
-        Value::Array(entries) => entries.iter().any(|entry| in_words(entry) == wanted),
-        value => in_words(value) == wanted,
+        Value::Array(entries) => entries.iter().any(|entry| value_text(entry) == wanted),
+        value => value_text(value) == wanted,
     })
 }
 
-fn in_words(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn whole(value: &Value) -> Option<u64> {
+fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         value
             .as_f64()
@@ -303,9 +311,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(place: &str, line: Value, expect: &[Value]) {
-        let place = Place::try_from(place.to_owned()).unwrap();
-        assert_eq!(place.find(&line), expect.iter().collect::<Vec<_>>());
+    fn check(position: &str, line: Value, expect: &[Value]) {
+        let position = FieldPosition::try_from(position.to_owned()).unwrap();
+        assert_eq!(position.find(&line), expect.iter().collect::<Vec<_>>());
     }
 
     #[test]
@@ -349,7 +357,7 @@ mod tests {
             &"a.".repeat(40),
         ] {
             assert!(
-                serde_json::from_value::<Place>(json!(text)).is_err(),
+                serde_json::from_value::<FieldPosition>(json!(text)).is_err(),
                 "{text:?}"
             );
         }

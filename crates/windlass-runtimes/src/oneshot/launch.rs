@@ -3,16 +3,18 @@
 
 use windlass_core::enclosure::Launch;
 
-use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION};
+use super::program::{
+    OneShotProgram, PROMPT, PROMPT_FILE, PROMPT_FILE_PLACEHOLDER, PromptBy, SESSION,
+};
 use crate::agent::AgentAttempt;
-use crate::filling::Values;
+use crate::placeholders::PlaceholderValues;
 
 /// The longest argument that Linux accepts, with space for text around the prompt.
 const MAX_ARGUMENT: usize = (128 << 10) - 4_096;
 
 /// Writes the files into the home. Returns the command with its environment, and the text for standard input.
 pub(super) fn launch(
-    program: &Program,
+    program: &OneShotProgram,
     attempt: &AgentAttempt<'_>,
     session: Option<&str>,
     say: &str,
@@ -22,23 +24,23 @@ pub(super) fn launch(
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(
-            "the prompt has {} bytes, but an argument at most {MAX_ARGUMENT}; pass it with `{PROMPT_AT}` or the standard \
+            "the prompt has {} bytes, but an argument at most {MAX_ARGUMENT}; pass it with `{PROMPT_FILE_PLACEHOLDER}` or the standard \
              input instead",
             say.len()
         ));
     }
     let words = [
         (PROMPT, say),
-        (PROMPT_AT, &file),
+        (PROMPT_FILE_PLACEHOLDER, &file),
         (SESSION, session.unwrap_or_default()),
     ];
-    let values = Values::new(attempt, &program.name, model, &words);
+    let values = PlaceholderValues::new(attempt, &program.name, model, &words);
     let resume = session.map(|_| &program.resume_args).into_iter().flatten();
     let mut argv = program.command.clone();
     for word in program.args.iter().chain(resume) {
         argv.push(values.word(word)?);
     }
-    let values = Values::new(attempt, &program.name, model, &[]);
+    let values = PlaceholderValues::new(attempt, &program.name, model, &[]);
     let env = values.prepare(attempt, &program.texts)?;
     if by == PromptBy::File {
         attempt.put_home(PROMPT_FILE, say)?;

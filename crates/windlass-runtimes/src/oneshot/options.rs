@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
-use super::program::{Output, Program};
-use crate::filling::{EVERY_CLIENT, StartTexts, owned};
+use super::program::{OneShotProgram, ProgramOutput};
+use crate::placeholders::{COMMON_CLIENT_ENV, LaunchTexts, owned};
 
-/// The options of one program. [`Program`] documents the placeholders.
+/// The options of one program. [`OneShotProgram`] documents the placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CliOptions {
@@ -22,7 +22,7 @@ pub struct CliOptions {
     pub env: BTreeMap<String, String>,
     pub model: Option<String>,
     /// The output format. Default: text.
-    pub output: Format,
+    pub output: CliOutputFormat,
     /// The positions of values in JSON lines.
     pub fields: Fields,
     /// Variables for the run's model endpoint. Default: those of all known clients.
@@ -34,7 +34,7 @@ pub struct CliOptions {
 /// The output format of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum CliOutputFormat {
     /// The answer as plain text.
     #[default]
     Text,
@@ -44,19 +44,19 @@ pub enum Format {
 
 impl CliOptions {
     /// The description of the program.
-    pub fn program(self) -> Result<Program, String> {
+    pub fn program(self) -> Result<OneShotProgram, String> {
         let output = match self.output {
-            Format::Text if self.fields != Fields::default() => {
+            CliOutputFormat::Text if self.fields != Fields::default() => {
                 return Err("`fields` needs JSON lines; set `output = \"jsonl\"`".to_owned());
             }
-            Format::Text => Output::Text,
-            Format::Jsonl if self.fields.text.is_none() && self.fields.delta.is_none() => {
+            CliOutputFormat::Text => ProgramOutput::Text,
+            CliOutputFormat::Jsonl if self.fields.text.is_none() && self.fields.delta.is_none() => {
                 return Err(
                     "JSON lines need `fields.text` or `fields.delta`, the position of the text"
                         .to_owned(),
                 );
             }
-            Format::Jsonl => Output::Lines(Box::new(self.fields)),
+            CliOutputFormat::Jsonl => ProgramOutput::Lines(Box::new(self.fields)),
         };
         let own = || {
             self.command
@@ -65,14 +65,14 @@ impl CliOptions {
                 .unwrap_or_default()
                 .to_owned()
         };
-        Ok(Program {
+        Ok(OneShotProgram {
             name: self.name.unwrap_or_else(own),
             command: self.command,
             args: self.args,
             resume_args: self.resume_args,
-            texts: StartTexts {
+            texts: LaunchTexts {
                 env: self.env,
-                point_at: self.point_at.unwrap_or_else(|| owned(EVERY_CLIENT)),
+                point_at: self.point_at.unwrap_or_else(|| owned(COMMON_CLIENT_ENV)),
                 home_files: self.home_files,
                 clear: Vec::new(),
             },

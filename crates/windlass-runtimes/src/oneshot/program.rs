@@ -2,13 +2,13 @@
 //! its model access. This module spawns nothing.
 
 use super::fields::Fields;
-use crate::filling::StartTexts;
+use crate::placeholders::LaunchTexts;
 
 /// The file with the prompt, in the program's home.
 pub(super) const PROMPT_FILE: &str = ".windlass/prompt.md";
 /// The placeholders for the prompt, for its file, and for the conversation to resume.
 pub(super) const PROMPT: &str = "{prompt}";
-pub(super) const PROMPT_AT: &str = "{prompt_file}";
+pub(super) const PROMPT_FILE_PLACEHOLDER: &str = "{prompt_file}";
 pub(super) const SESSION: &str = "{session}";
 
 /// One program.
@@ -17,7 +17,7 @@ pub(super) const SESSION: &str = "{session}";
 /// `{key}` (the model endpoint of the run), `{model}`, `{home}` (of the program), `{workspace}`; in arguments also
 /// `{prompt}`, `{prompt_file}` and, for resuming, `{session}`.
 #[derive(Debug, Clone, Default)]
-pub struct Program {
+pub struct OneShotProgram {
     /// The name in the log and on the screen.
     pub name: String,
     /// The program, after an interpreter if it needs one.
@@ -27,14 +27,14 @@ pub struct Program {
     /// Additional arguments that resume an earlier conversation. Without them, the program has no conversations.
     pub resume_args: Vec<String>,
     /// The environment and the files in the home.
-    pub texts: StartTexts,
+    pub texts: LaunchTexts,
     pub model: Option<String>,
-    pub output: Output,
+    pub output: ProgramOutput,
 }
 
 /// The output of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Output {
+pub enum ProgramOutput {
     /// The answer as plain text.
     #[default]
     Text,
@@ -52,10 +52,10 @@ pub(super) enum PromptBy {
     File,
 }
 
-impl Program {
+impl OneShotProgram {
     pub(super) fn prompt_by(&self) -> PromptBy {
         let has = |word: &str| self.args.iter().any(|arg| arg.contains(word));
-        match (has(PROMPT), has(PROMPT_AT)) {
+        match (has(PROMPT), has(PROMPT_FILE_PLACEHOLDER)) {
             (true, _) => PromptBy::Argument,
             (false, true) => PromptBy::File,
             (false, false) => PromptBy::Stdin,
@@ -86,7 +86,7 @@ impl Program {
             );
         }
         let names = |args: &[String], word: &str| args.iter().any(|arg| arg.contains(word));
-        if names(&self.args, PROMPT) && names(&self.args, PROMPT_AT) {
+        if names(&self.args, PROMPT) && names(&self.args, PROMPT_FILE_PLACEHOLDER) {
             return Err("`args` can contain `{prompt}` or `{prompt_file}`, not both".to_owned());
         }
         if !self.resume_args.is_empty() {
@@ -95,7 +95,7 @@ impl Program {
                     "`resume_args` does not name the conversation; it needs `{session}`".to_owned(),
                 );
             }
-            if !matches!(&self.output, Output::Lines(fields) if fields.session.is_some()) {
+            if !matches!(&self.output, ProgramOutput::Lines(fields) if fields.session.is_some()) {
                 return Err(
                     "`resume_args` needs the id of a conversation: set `output = \"jsonl\"` and `fields.session`"
                         .to_owned(),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::Effect;
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json::{self, clipped};
-use crate::likeness::{Likeness, like, unlike};
 
 /// The call of an action event. If the server could not parse the model's call, its raw arguments are used.
 pub(super) fn call(event: &Value) -> Option<ToolCall> {
@@ -16,8 +16,8 @@ pub(super) fn call(event: &Value) -> Option<ToolCall> {
         }
         Some(action) => action.clone(),
         None => {
-            let said = json::text(&event["tool_call"], "arguments");
-            serde_json::from_str(said).unwrap_or_else(|_| json!({ "arguments": said }))
+            let text = json::text(&event["tool_call"], "arguments");
+            serde_json::from_str(text).unwrap_or_else(|_| json!({ "arguments": text }))
         }
     };
     if let Some(args) = args.as_object_mut() {
@@ -36,27 +36,27 @@ pub(super) fn kind(of: &Value) -> &str {
 }
 
 /// The equivalent Windlass calls of a call. `cwd` is the directory of the terminal, if it is not the workspace.
-pub(super) fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness {
+pub(super) fn equivalent_calls(name: &str, args: &Value, cwd: Option<&str>) -> EquivalentCalls {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));
-        like("write_file", json!({ "path": path, "content": content }))
+        equivalent("write_file", json!({ "path": path, "content": content }))
     };
     let edit = |path: &str, old: &str, new: &str| {
         let (path, old, new) = (text(path), text(old), text(new));
-        like("edit_file", json!({ "path": path, "old": old, "new": new }))
+        equivalent("edit_file", json!({ "path": path, "old": old, "new": new }))
     };
     match name {
-        "terminal" if only_waits(args) => unlike(Effect::Read),
+        "terminal" if only_waits(args) => no_equivalent(Effect::Read),
         "terminal" => {
             let mut args = json!({ "command": text("command") });
             if let Some(cwd) = cwd {
                 args["workdir"] = json!(cwd);
             }
-            like("bash", args)
+            equivalent("bash", args)
         }
         "file_editor" | "planning_file_editor" => match text("command") {
-            "view" => like("read_file", json!({ "path": text("path") })),
+            "view" => equivalent("read_file", json!({ "path": text("path") })),
             "str_replace" => edit("path", "old_str", "new_str"),
             "create" => write("path", "file_text"),
             // The new content of the file is unknown, so that the judgement depends on the path.
@@ -64,13 +64,13 @@ pub(super) fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness 
         },
         "write_file" => write("file_path", "content"),
         "edit" => edit("file_path", "old_string", "new_string"),
-        "read_file" => like("read_file", json!({ "path": text("file_path") })),
-        "list_directory" => like("list_directory", json!({ "path": text("dir_path") })),
-        "glob" => like("find_files", searched(args)),
-        "grep" => like("grep", searched(args)),
+        "read_file" => equivalent("read_file", json!({ "path": text("file_path") })),
+        "list_directory" => equivalent("list_directory", json!({ "path": text("dir_path") })),
+        "glob" => equivalent("find_files", searched(args)),
+        "grep" => equivalent("grep", searched(args)),
         // These tools store a task list next to the conversation, or think.
-        "task_tracker" | "think" | "finish" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        "task_tracker" | "think" | "finish" => no_equivalent(Effect::Read),
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
@@ -98,16 +98,16 @@ pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
             ToolResult::failed(call, ErrorCategory::Exception, &clipped(error.to_owned()))
         }
         _ => {
-            let seen = event.get("observation").unwrap_or(&Value::Null);
-            let said = clipped(json::texts(seen, "content"));
-            let code = seen["exit_code"].as_i64().filter(|code| *code != 0);
-            if seen["is_error"] == true {
-                return ToolResult::failed(call, ErrorCategory::Exception, &said);
+            let observation = event.get("observation").unwrap_or(&Value::Null);
+            let text = clipped(json::texts(observation, "content"));
+            let code = observation["exit_code"].as_i64().filter(|code| *code != 0);
+            if observation["is_error"] == true {
+                return ToolResult::failed(call, ErrorCategory::Exception, &text);
             }
             let text = match code {
                 // The command still runs, or its exit code is unknown.
-                Some(-1) | None => said,
-                Some(code) => format!("exit code {code}\n{said}"),
+                Some(-1) | None => text,
+                Some(code) => format!("exit code {code}\n{text}"),
             };
             ToolResult::done(call, text)
         }
@@ -126,7 +126,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
-        let (like, effect) = likeness(name, &args, None);
+        let (like, effect) = equivalent_calls(name, &args, None);
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_directory_of_the_terminal_is_part_of_the_call() {
-        let (like, _) = likeness("terminal", &json!({"command": "ls"}), Some("/w/sub"));
+        let (like, _) = equivalent_calls("terminal", &json!({"command": "ls"}), Some("/w/sub"));
         assert_eq!(like[0].args, json!({"command": "ls", "workdir": "/w/sub"}));
     }
 

@@ -13,10 +13,10 @@ use crate::mcp_server::McpServer;
 /// The Python program that connects the pipes with the server.
 const BRIDGE: &str = include_str!("bridge.py");
 /// The directory of the server's data, and the path of the bridge, in the home.
-const PLACE: &str = ".openhands";
+const DATA_DIR: &str = ".openhands";
 const BRIDGE_FILE: &str = ".openhands/agent-server.py";
 /// Settings, instructions, hooks and programs with which an earlier attempt could influence the next one.
-const LEFT: &[&str] = &[
+const CLEARED_FILES: &[&str] = &[
     ".openhands/agent-server.py",
     ".openhands/settings.json",
     ".openhands/profiles",
@@ -42,7 +42,7 @@ pub(super) fn launch(
     options: &OpenHandsOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    attempt.clear_home(LEFT)?;
+    attempt.clear_home(CLEARED_FILES)?;
     attempt.put_home(BRIDGE_FILE, BRIDGE)?;
     // Without this setting, the terminal would print bracketed-paste sequences in every result.
     attempt.put_home(".inputrc", "set enable-bracketed-paste off\n")?;
@@ -65,7 +65,7 @@ fn at(home: &Path, path: &str) -> String {
 
 /// The server's settings: only conversations, all data in the home, and no other services.
 fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
-    let below = |path: &str| at(&home.join(PLACE), path);
+    let below = |path: &str| at(&home.join(DATA_DIR), path);
     let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"]
         .map(|name| (name, "0".to_owned()));
     // A home has one server at a time, and the previous one may have been killed without releasing its lease.
@@ -202,8 +202,15 @@ mod tests {
         };
         let llm = llm(&options, dialect, &access).unwrap_or_default();
         let of = |key: &str| llm[key].as_str().unwrap_or_default().to_owned();
-        let said = (of("model"), of("base_url"), of("api_mode"));
-        assert_eq!((said.0.as_str(), said.1.as_str(), said.2.as_str()), expect);
+        let settings = (of("model"), of("base_url"), of("api_mode"));
+        assert_eq!(
+            (
+                settings.0.as_str(),
+                settings.1.as_str(),
+                settings.2.as_str()
+            ),
+            expect
+        );
         assert_eq!(of("api_key"), "k");
     }
 

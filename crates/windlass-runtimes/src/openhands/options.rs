@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_effort, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
+use crate::option_checks::{check_args, check_effort, check_env, check_limit, check_program};
 
 /// The user's options for OpenHands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {

@@ -12,8 +12,8 @@ use windlass_core::shell::quoted;
 use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
-use super::{Service, Unserved, fits};
-use crate::acp::words::{clip, end_of, shell_line};
+use super::{Service, ServiceError, parse_params};
+use crate::acp::text::{clip, end_of, shell_line};
 use crate::rpc::RpcError;
 
 /// Terminals that may be open at the same time.
@@ -23,9 +23,9 @@ const MAX_KEPT: usize = 1 << 20;
 /// Bytes of output that are read at once.
 const PIECE: usize = 64 << 10;
 /// Interval at which a command is polled for its exit.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Variables that only identify the agent, and do not change what a command does.
-const INERT: &[&str] = &[
+const IDENTIFYING_VARIABLES: &[&str] = &[
     "AGENT",
     "AGENT_SESSION_ID",
     "CI",
@@ -39,17 +39,17 @@ const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
 
 /// The open terminals of an agent.
 #[derive(Default)]
-pub(super) struct Terminals(Mutex<State>);
+pub(super) struct Terminals(Mutex<TerminalsState>);
 
 #[derive(Default)]
-struct State {
+struct TerminalsState {
     made: u64,
-    open: HashMap<String, Terminal>,
+    open: HashMap<String, AgentTerminal>,
     /// Id and end of the output of the terminals that were released last.
     released: VecDeque<(String, String)>,
 }
 
-struct Terminal {
+struct AgentTerminal {
     job: JobId,
     kept: String,
     most: usize,
@@ -60,7 +60,7 @@ struct Terminal {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Which {
+struct TerminalRef {
     terminal_id: String,
 }
 
@@ -78,7 +78,7 @@ impl Terminals {
         let mut state = self.0.lock();
         state.made += 1;
         let id = format!("term_{}", state.made);
-        let terminal = Terminal {
+        let terminal = AgentTerminal {
             job,
             kept: String::new(),
             most: most.unwrap_or(MAX_KEPT).min(MAX_KEPT),
@@ -91,7 +91,11 @@ impl Terminals {
     }
 
     /// Reads the new output of a command. Returns its end, once it has ended and all output is read.
-    fn look(&self, processes: &dyn Processes, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
+    fn poll_output(
+        &self,
+        processes: &dyn Processes,
+        id: &str,
+    ) -> Result<Option<ProcessEnd>, RpcError> {
         let mut state = self.0.lock();
         let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
         // A command that writes faster than this loop reads is polled again later.
@@ -120,30 +124,30 @@ impl Terminals {
     }
 
     /// The end of a terminal's output, also after its release.
-    pub(super) fn said(&self, id: &str) -> Option<String> {
+    pub(super) fn output_end(&self, id: &str) -> Option<String> {
         let state = self.0.lock();
         let mut released = state.released.iter().rev();
         match released.find(|(known, _)| known == id) {
-            Some((_, said)) => Some(said.clone()),
+            Some((_, output_end)) => Some(output_end.clone()),
             None => Some(end_of(&state.open.get(id)?.kept, PIECE).to_owned()),
         }
     }
 
-    fn told(&self, id: &str) -> Result<Value, RpcError> {
+    fn output_json(&self, id: &str) -> Result<Value, RpcError> {
         let state = self.0.lock();
         let terminal = state.open.get(id).ok_or_else(|| no_terminal(id))?;
-        let mut told = json!({ "output": terminal.kept, "truncated": terminal.truncated });
+        let mut output_json = json!({ "output": terminal.kept, "truncated": terminal.truncated });
         if let Some(end) = terminal.end {
-            told["exitStatus"] = status(end);
+            output_json["exitStatus"] = status(end);
         }
-        Ok(told)
+        Ok(output_json)
     }
 }
 
 impl Service<'_> {
     /// Serves `terminal/create`.
-    pub(super) async fn create(self, params: Value) -> Result<Value, Unserved> {
-        let request: CreateTerminalRequest = fits(params)?;
+    pub(super) async fn create(self, params: Value) -> Result<Value, ServiceError> {
+        let request: CreateTerminalRequest = parse_params(params)?;
         let (line, exports, workdir) = self.command(&request)?;
         if self.services.terminals.0.lock().open.len() >= MAX_OPEN {
             let why = format!("{MAX_OPEN} terminals are open; release one first");
@@ -152,10 +156,11 @@ impl Service<'_> {
         let mut call = None;
         // The permission applies to the line alone. In another directory, or with other variables, the line may do
         // something else.
-        let inert = |variable: &EnvVariable| INERT.contains(&variable.name.as_str());
-        let as_shown = workdir.is_empty() && request.env.iter().all(inert);
+        let inert =
+            |variable: &EnvVariable| IDENTIFYING_VARIABLES.contains(&variable.name.as_str());
+        let unchanged = workdir.is_empty() && request.env.iter().all(inert);
         let whole = format!("{exports}{line}");
-        if !as_shown || !self.services.may_run(&line) {
+        if !unchanged || !self.services.may_run(&line) {
             let args = json!({ "command": whole, "workdir": workdir });
             let like = Like::new("bash", args.clone());
             let judged = self.judge("terminal/create", args, like, Effect::Execute);
@@ -175,33 +180,33 @@ impl Service<'_> {
             .map(|job| self.services.terminals.open(job, most))
             .map_err(|err| failed(err.0));
         if let Some(call) = call {
-            let how = opened.as_ref().map(|id| format!("started as {id}"));
-            self.report(&call, how).await?;
+            let outcome = opened.as_ref().map(|id| format!("started as {id}"));
+            self.report(&call, outcome).await?;
         }
         Ok(json!({ "terminalId": opened? }))
     }
 
     /// Serves `terminal/output`.
-    pub(super) fn output(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
-        self.look(&id)?;
-        Ok(self.services.terminals.told(&id)?)
+    pub(super) fn output(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
+        self.poll_output(&id)?;
+        Ok(self.services.terminals.output_json(&id)?)
     }
 
     /// Serves `terminal/wait_for_exit`.
-    pub(super) async fn wait(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
+    pub(super) async fn wait(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
         loop {
-            if let Some(end) = self.look(&id)? {
+            if let Some(end) = self.poll_output(&id)? {
                 return Ok(status(end));
             }
-            self.attempt.clock.sleep(LOOK_AGAIN).await;
+            self.attempt.clock.sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Serves `terminal/kill`. The output can still be read.
-    pub(super) async fn kill(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
+    pub(super) async fn kill(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
         let job = {
             let state = self.services.terminals.0.lock();
             let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
@@ -215,10 +220,10 @@ impl Service<'_> {
     }
 
     /// Serves `terminal/release`: stops the command and removes the terminal.
-    pub(super) async fn release(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
+    pub(super) async fn release(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
         // The log may still need the output. If it cannot be read, there is none.
-        let _ = self.look(&id);
+        let _ = self.poll_output(&id);
         let terminal = {
             let mut state = self.services.terminals.0.lock();
             let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
@@ -236,9 +241,9 @@ impl Service<'_> {
         Ok(json!({}))
     }
 
-    fn look(self, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
+    fn poll_output(self, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
         let processes = self.attempt.job.processes.as_ref();
-        self.services.terminals.look(processes, id)
+        self.services.terminals.poll_output(processes, id)
     }
 
     /// The command line, the `export` commands that precede it, and the directory.
@@ -258,7 +263,7 @@ impl Service<'_> {
         };
         let mut exports = String::new();
         for EnvVariable { name, value, .. } in request.env.iter().take(64) {
-            if !may_be_set(name) {
+            if !is_allowed_variable(name) {
                 let why = format!(
                     "the variable {} cannot be set for a terminal",
                     clip(name, 80)
@@ -276,9 +281,9 @@ impl Service<'_> {
 }
 
 /// Whether a name is a valid variable that does not change which program a line runs.
-fn may_be_set(name: &str) -> bool {
+fn is_allowed_variable(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let steers = [
+    let prefixes = [
         "LD_",
         "GIT_",
         "BASH",
@@ -303,7 +308,7 @@ fn may_be_set(name: &str) -> bool {
         && name.chars().all(plain)
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && !whole.contains(&name)
-        && !steers.iter().any(|start| name.starts_with(start))
+        && !prefixes.iter().any(|start| name.starts_with(start))
 }
 
 fn status(end: ProcessEnd) -> Value {
@@ -338,7 +343,7 @@ mod tests {
     #[test]
     fn variables_that_change_the_program_are_refused() {
         for name in ["AGENT_SESSION_ID", "CI", "_x", "NO_COLOR"] {
-            assert!(may_be_set(name), "{name}");
+            assert!(is_allowed_variable(name), "{name}");
         }
         for name in [
             "",
@@ -351,7 +356,7 @@ mod tests {
             "A;B",
             "PYTHONPATH",
         ] {
-            assert!(!may_be_set(name), "{name}");
+            assert!(!is_allowed_variable(name), "{name}");
         }
     }
 }

@@ -9,18 +9,20 @@ use windlass_core::message::{Message, Part, ToolCall};
 use windlass_core::outcome::RefusalCategory;
 use windlass_core::tool::REFUSE;
 
-use super::ended;
 use super::options::SidecarOptions;
-use crate::agent::{End, Reported};
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use super::turn_end;
+use crate::agent::{EndReason, ReportedUsage};
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
+};
 use crate::json::{self, text};
 
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
 /// Timeout for the first message. Some SDKs are slow to load.
-const READY: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Lines before the first message that are ignored.
-const MAX_NOISE: u64 = 10_000;
+const MAX_OTHER_LINES: u64 = 10_000;
 
 /// A sidecar, over all its turns.
 #[derive(Default)]
@@ -31,7 +33,7 @@ pub(super) struct SidecarDialogue {
     ready: bool,
     /// Turns that were started.
     turns: u64,
-    noise: u64,
+    other_lines: u64,
     /// The last message of the agent.
     text: String,
     cancelled: bool,
@@ -61,17 +63,17 @@ impl SidecarDialogue {
         format!("turn{}", self.turns)
     }
 
-    fn over(&mut self, end: End, out: &mut Outputs) {
-        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    fn end_turn(&mut self, end: EndReason, out: &mut OutputQueue) {
+        out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
     /// Handles a line before the sidecar is ready.
-    fn hello(&mut self, line: &Value, out: &mut Outputs) {
+    fn on_ready(&mut self, line: &Value, out: &mut OutputQueue) {
         if text(line, "type") != "ready" {
-            out.push(Output::Unknown);
-            self.noise += 1;
-            if self.noise > MAX_NOISE {
-                out.end(Ended::broken(
+            out.push(DialogueOutput::Unknown);
+            self.other_lines += 1;
+            if self.other_lines > MAX_OTHER_LINES {
+                out.end(TurnResult::broken(
                     "the sidecar prints other text instead of reporting that it is ready",
                 ));
             }
@@ -82,15 +84,15 @@ impl SidecarDialogue {
             let why = format!(
                 "the sidecar speaks version {version:?} of the protocol, but {PROTOCOL} is required"
             );
-            return out.end(Ended::broken(why));
+            return out.end(TurnResult::broken(why));
         }
         self.ready = true;
-        out.push(Output::Within(None));
-        out.push(Output::Began(None));
+        out.push(DialogueOutput::SetTimeout(None));
+        out.push(DialogueOutput::SessionStarted(None));
         out.send(self.start.take());
     }
 
-    fn line(&mut self, line: &Value, out: &mut Outputs) {
+    fn on_line(&mut self, line: &Value, out: &mut OutputQueue) {
         match text(line, "type") {
             "text_delta" => out.delta(DeltaOf::Text, text(line, "text")),
             "reasoning_delta" => out.delta(DeltaOf::Reasoning, text(line, "text")),
@@ -100,22 +102,22 @@ impl SidecarDialogue {
                 out.say(self.text.clone());
             }
             "tool_call" => tool_call(line, out),
-            "handoff" => out.push(Output::Note(Message::internal(format!(
+            "handoff" => out.push(DialogueOutput::Note(Message::internal(format!(
                 "The agent `{}` hands over to `{}`.",
                 plain(text(line, "from")),
                 plain(text(line, "to"))
             )))),
-            "usage" => out.push(Output::Spent(Reported {
-                usage: ended::usage(line),
+            "usage" => out.push(DialogueOutput::Spent(ReportedUsage {
+                usage: turn_end::usage(line),
                 cost_micros: None,
                 model: self.options.model.clone(),
             })),
             "done" if text(line, "id") == self.id() => {
                 let last = std::mem::take(&mut self.text);
-                let answer = ended::answer(line, last, &self.options, self.cancelled);
-                out.end(Ended::Answered(answer));
+                let answer = turn_end::answer(line, last, &self.options, self.cancelled);
+                out.end(TurnResult::Answered(answer));
             }
-            _ => out.push(Output::Unknown),
+            _ => out.push(DialogueOutput::Unknown),
         }
     }
 }
@@ -125,35 +127,37 @@ impl Dialogue for SidecarDialogue {
         "the sidecar"
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(_) if self.ready => out.send(self.start.take()),
-            Input::Prompt(_) => out.push(Output::Within(Some(READY))),
-            Input::Line(line) if self.ready => self.line(&line, out),
-            Input::Line(line) => self.hello(&line, out),
-            Input::Ran(ticket, result) => {
+            DialogueInput::Prompt(_) if self.ready => out.send(self.start.take()),
+            DialogueInput::Prompt(_) => out.push(DialogueOutput::SetTimeout(Some(READY_TIMEOUT))),
+            DialogueInput::Line(line) if self.ready => self.on_line(&line, out),
+            DialogueInput::Line(line) => self.on_ready(&line, out),
+            DialogueInput::ToolRan(ticket, result) => {
                 let failed = result.error.is_some();
-                out.send(settled(&ticket, &result.text, failed));
-                if let Some((category, why)) = declined(&ticket).filter(|_| !failed) {
-                    self.over(End::Declined(category, why), out);
+                out.send(tool_result(&ticket, &result.text, failed));
+                if let Some((category, why)) = refusal(&ticket).filter(|_| !failed) {
+                    self.end_turn(EndReason::Declined(category, why), out);
                 }
             }
-            Input::Withdrawn(ticket) => out.send(settled(&ticket, "the run was cancelled", true)),
-            Input::Interrupt => {
+            DialogueInput::Withdrawn(ticket) => {
+                out.send(tool_result(&ticket, "the run was cancelled", true))
+            }
+            DialogueInput::Interrupt => {
                 self.cancelled = true;
                 out.send(json!({ "type": "cancel" }));
             }
-            Input::Late(complaint) => {
-                let seconds = READY.as_secs();
+            DialogueInput::TimedOut(stderr) => {
+                let seconds = READY_TIMEOUT.as_secs();
                 let mut why = format!("the sidecar was not ready after {seconds} seconds");
-                if !complaint.is_empty() {
-                    why.push_str(&format!("; end of its standard error: {complaint}"));
+                if !stderr.is_empty() {
+                    why.push_str(&format!("; end of its standard error: {stderr}"));
                 }
-                out.end(Ended::broken(why));
+                out.end(TurnResult::broken(why));
             }
-            Input::Exited(how) => {
-                self.over(
-                    End::Broken(format!("the sidecar exited without an answer, {how}")),
+            DialogueInput::Exited(exit) => {
+                self.end_turn(
+                    EndReason::Broken(format!("the sidecar exited without an answer, {exit}")),
                     out,
                 );
             }
@@ -162,42 +166,42 @@ impl Dialogue for SidecarDialogue {
     }
 
     /// All calls are Windlass calls. The engine judges them when it runs them.
-    fn repeats_names(&self) -> bool {
+    fn reuses_call_ids(&self) -> bool {
         true
     }
 }
 
 /// Runs a call. The call that refuses the task ends the turn.
-fn tool_call(line: &Value, out: &mut Outputs) {
-    let theirs = text(line, "call_id");
-    if theirs.is_empty() {
-        return out.push(Output::Unknown);
+fn tool_call(line: &Value, out: &mut OutputQueue) {
+    let agent_id = text(line, "call_id");
+    if agent_id.is_empty() {
+        return out.push(DialogueOutput::Unknown);
     }
     let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let name = text(line, "name").to_owned();
     let malformed = json::some_text(line, "malformed");
-    let declines = if name == REFUSE {
+    let refusal_args = if name == REFUSE {
         args.clone()
     } else {
         Value::Null
     };
     let call = ToolCall {
-        id: theirs.into(),
+        id: agent_id.into(),
         name,
         args,
         malformed: malformed.map(str::to_owned),
     };
-    let ticket = Ticket::new(theirs, declines);
-    out.push(Output::Run { ticket, call });
+    let ticket = RequestTicket::new(agent_id, refusal_args);
+    out.push(DialogueOutput::Run { ticket, call });
 }
 
 /// Category and reason of a refused task, if the call was the tool for refusals.
-fn declined(ticket: &Ticket) -> Option<(RefusalCategory, String)> {
+fn refusal(ticket: &RequestTicket) -> Option<(RefusalCategory, String)> {
     let category = serde_json::from_value(ticket.data.get("category")?.clone()).ok()?;
     Some((category, ticket.data.get("reason")?.as_str()?.to_owned()))
 }
 
-fn settled(ticket: &Ticket, content: &str, is_error: bool) -> Value {
+fn tool_result(ticket: &RequestTicket, content: &str, is_error: bool) -> Value {
     json!({ "type": "tool_result", "call_id": ticket.id, "content": content, "is_error": is_error })
 }
 

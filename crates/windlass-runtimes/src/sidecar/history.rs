@@ -7,38 +7,38 @@ use windlass_core::message::{Message, Part, Role};
 use windlass_core::runtime::Job;
 
 /// Bytes of a conversation that are sent to a new process.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The note in place of the omitted beginning.
-const LEFT_OUT: &str = "[The beginning of this long conversation is omitted.]";
+const OMITTED_NOTE: &str = "[The beginning of this long conversation is omitted.]";
 
 /// The conversation without the prompt that is sent now.
 pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
     let history = job.outlet.history();
-    let said = match history.split_last() {
+    let entries = match history.split_last() {
         // After an answer to an ask, the iteration has sent its prompt already.
         Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,
         _ => history.as_slice(),
     };
-    of(said, MOST)
+    of(entries, MAX_BYTES)
 }
 
-fn of(said: &[Entry], most: usize) -> Vec<Value> {
-    let mut room = most;
+fn of(entries: &[Entry], most: usize) -> Vec<Value> {
+    let mut remaining = most;
     let fits = |entry: &&Entry| {
-        let left = room.checked_sub(entry.bytes());
-        room = left.unwrap_or(room);
+        let left = remaining.checked_sub(entry.bytes());
+        remaining = left.unwrap_or(remaining);
         left.is_some()
     };
-    let told = said.iter().rev().take_while(fits).count();
-    let (left_out, told) = said.split_at(said.len() - told);
+    let included = entries.iter().rev().take_while(fits).count();
+    let (omitted, included) = entries.split_at(entries.len() - included);
     // A result without its call would be invalid.
-    let told = &told[told
+    let included = &included[included
         .iter()
-        .take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool)
+        .take_while(|entry| !omitted.is_empty() && entry.role == Role::Tool)
         .count()..];
-    let note = (!left_out.is_empty()).then(|| json!({ "type": "user", "text": LEFT_OUT }));
+    let note = (!omitted.is_empty()).then(|| json!({ "type": "user", "text": OMITTED_NOTE }));
     note.into_iter()
-        .chain(told.iter().flat_map(|entry| message(entry)))
+        .chain(included.iter().flat_map(|entry| message(entry)))
         .collect()
 }
 
@@ -106,7 +106,7 @@ mod tests {
             error: None,
             artifact: None,
         };
-        let came = Message {
+        let answered = Message {
             role: Role::Tool,
             origin: Origin::Engine,
             parts: vec![Part::Result(result)],
@@ -114,7 +114,7 @@ mod tests {
         [
             Message::user("Do it."),
             asked,
-            came,
+            answered,
             Message::assistant("Done."),
         ]
         .map(Entry::new)
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn a_conversation_becomes_plain_items_and_a_long_one_loses_its_beginning() {
         let all = ["Do it.", "I look.", "c1", "c1", "Done."];
-        check(MOST, &all);
+        check(MAX_BYTES, &all);
         let sizes: Vec<usize> = conversation().iter().map(Entry::bytes).collect();
         let last = |n: usize| sizes[sizes.len() - n..].iter().sum::<usize>();
         check(last(4), &all);
-        check(last(3), &[LEFT_OUT, "I look.", "c1", "c1", "Done."]);
+        check(last(3), &[OMITTED_NOTE, "I look.", "c1", "c1", "Done."]);
         // A result is omitted together with its call.
-        check(last(2), &[LEFT_OUT, "Done."]);
-        check(0, &[LEFT_OUT]);
+        check(last(2), &[OMITTED_NOTE, "Done."]);
+        check(0, &[OMITTED_NOTE]);
     }
 }

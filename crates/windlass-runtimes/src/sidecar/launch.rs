@@ -11,7 +11,7 @@ use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
 
 /// The directory of the Python program, in the agent's home.
-const FOLDER: &str = ".windlass/sidecar";
+const PROGRAM_DIR: &str = ".windlass/sidecar";
 /// The files of the Python program.
 const PROGRAM: &[(&str, &str)] = &[
     ("__main__.py", include_str!("python/__main__.py")),
@@ -20,7 +20,7 @@ const PROGRAM: &[(&str, &str)] = &[
     ("google_adk.py", include_str!("python/google_adk.py")),
 ];
 /// Variables that disable the telemetry of the SDKs and their dependencies, and downloads at their start.
-const QUIET: &[(&str, &str)] = &[
+const TELEMETRY_OFF: &[(&str, &str)] = &[
     ("OPENAI_AGENTS_DISABLE_TRACING", "1"),
     ("OTEL_SDK_DISABLED", "true"),
     ("LITELLM_MODE", "PRODUCTION"),
@@ -36,11 +36,11 @@ pub(super) fn launch(
     options: &SidecarOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    attempt.clear_home(&[FOLDER])?;
+    attempt.clear_home(&[PROGRAM_DIR])?;
     for (name, text) in PROGRAM {
-        attempt.put_home(&format!("{FOLDER}/{name}"), text)?;
+        attempt.put_home(&format!("{PROGRAM_DIR}/{name}"), text)?;
     }
-    let folder = attempt.in_home(FOLDER);
+    let folder = attempt.in_home(PROGRAM_DIR);
     let mut argv = vec![options.program.clone()];
     // `-I` isolates Python: neither the repository nor a variable influences the imports.
     argv.extend([
@@ -49,7 +49,7 @@ pub(super) fn launch(
         folder,
         sdk.name().to_owned(),
     ]);
-    let quiet = QUIET
+    let quiet = TELEMETRY_OFF
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let env = options.env.clone().into_iter().chain(quiet).collect();
@@ -71,7 +71,7 @@ pub(super) fn start(
             sdk.name()
         ));
     };
-    let tools: Vec<&ToolSpec> = offered(attempt.job.toolbox).collect();
+    let tools: Vec<&ToolSpec> = offered_tools(attempt.job.toolbox).collect();
     let mut start = json!({
         "type": "start",
         "model": {
@@ -103,7 +103,7 @@ pub(super) fn start(
 }
 
 /// All tools of the built-in agent.
-fn offered(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
+fn offered_tools(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
     let ours = |spec: &&ToolSpec| matches!(spec.exposure, Exposure::Native | Exposure::Function);
     toolbox.tools().iter().map(|tool| tool.spec()).filter(ours)
 }
@@ -135,7 +135,7 @@ fn agents(
         .model
         .as_deref()
         .ok_or("the sidecar needs a model; name one with `-m`, or set `model`")?;
-    let words = attempt.standing_words();
+    let words = attempt.standing_instructions();
     let mut agents = vec![json!({
         "name": FIRST,
         "description": "Does the task, and hands over what others do better.",
@@ -144,22 +144,22 @@ fn agents(
         "reasons": is_reasoning_model(model),
         "tools": null,
     })];
-    for helper in &options.agents {
+    for subagent in &options.agents {
         let known = |name: &&String| tools.iter().any(|spec| spec.name == **name);
-        if let Some(missing) = helper.tools.iter().flatten().find(|name| !known(name)) {
+        if let Some(missing) = subagent.tools.iter().flatten().find(|name| !known(name)) {
             return Err(format!(
                 "`agents` gives `{}` the tool `{missing}`, which this run does not have",
-                helper.name
+                subagent.name
             ));
         }
-        let model = helper.model.as_deref().unwrap_or(model);
+        let model = subagent.model.as_deref().unwrap_or(model);
         agents.push(json!({
-            "name": helper.name,
-            "description": helper.description,
-            "instructions": format!("{}\n\n{words}", helper.instructions),
+            "name": subagent.name,
+            "description": subagent.description,
+            "instructions": format!("{}\n\n{words}", subagent.instructions),
             "model": model,
             "reasons": is_reasoning_model(model),
-            "tools": helper.tools,
+            "tools": subagent.tools,
         }));
     }
     Ok(Value::Array(agents))

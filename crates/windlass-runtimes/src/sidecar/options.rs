@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::launch::api;
 use crate::dialect::Dialect;
-use crate::given::{check_effort, check_env, check_limit, check_program};
+use crate::option_checks::{check_effort, check_env, check_limit, check_program};
 
 /// The maximum number of agents besides the first one.
-const MAX_HELPERS: usize = 16;
+const MAX_SUBAGENTS: usize = 16;
 /// The name of the first agent.
 pub(super) const FIRST: &str = "coder";
 
@@ -47,7 +47,7 @@ pub struct SidecarOptions {
     /// The maximum number of model calls for one prompt. Default: only the limits of the run apply.
     pub max_turns: Option<u32>,
     /// Agents to which the first one can hand over.
-    pub agents: Vec<Helper>,
+    pub agents: Vec<SubagentOptions>,
     /// The reasoning effort, as the model names it. Only for `openai-agents`.
     pub effort: Option<String>,
     /// Whether the model may request several calls at once. Only for `openai-agents`.
@@ -63,7 +63,7 @@ pub struct SidecarOptions {
 /// An agent to which the first one can hand over. It can hand back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Helper {
+pub struct SubagentOptions {
     /// Lower-case letters, digits and `_`.
     pub name: String,
     /// The purpose, by which other agents decide to hand over.
@@ -126,11 +126,11 @@ impl SidecarOptions {
     }
 
     fn check_agents(&self) -> Result<(), String> {
-        if self.agents.len() > MAX_HELPERS {
-            return Err(format!("`agents` contains more than {MAX_HELPERS}"));
+        if self.agents.len() > MAX_SUBAGENTS {
+            return Err(format!("`agents` contains more than {MAX_SUBAGENTS}"));
         }
-        for (at, helper) in self.agents.iter().enumerate() {
-            let name = &helper.name;
+        for (at, subagent) in self.agents.iter().enumerate() {
+            let name = &subagent.name;
             if !is_word(name) {
                 return Err(format!(
                     "`agents` contains the name `{}`; use lower-case letters, digits and `_`",
@@ -145,7 +145,7 @@ impl SidecarOptions {
             if self.agents[..at].iter().any(|other| other.name == *name) {
                 return Err(format!("`agents` contains the name `{name}` twice"));
             }
-            if helper.description.trim().is_empty() {
+            if subagent.description.trim().is_empty() {
                 return Err(format!(
                     "`agents`: `{name}` has no description, which other agents need to hand over"
                 ));
@@ -169,7 +169,7 @@ mod tests {
 
     use super::super::Sidecar;
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(sdk: Sdk, wire: Dialect, options: Value, expect: &str) {
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn unsupported_options_are_refused() {
         let (openai, adk) = (Sdk::OpenAiAgents, Sdk::GoogleAdk);
-        let helper =
+        let subagent =
             |name: &str| json!({"name": name, "description": "reviews", "instructions": "Review."});
         check(openai, Dialect::OpenAiResponses, json!({}), "");
         check(
@@ -201,7 +201,7 @@ mod tests {
         check(
             adk,
             Dialect::Gemini,
-            json!({"agents": [helper("reviewer")], "temperature": 0.2}),
+            json!({"agents": [subagent("reviewer")], "temperature": 0.2}),
             "",
         );
         check(
@@ -249,19 +249,19 @@ mod tests {
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("the reviewer")]}),
+            json!({"agents": [subagent("the reviewer")]}),
             "use lower-case letters",
         );
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("coder")]}),
+            json!({"agents": [subagent("coder")]}),
             "which is reserved",
         );
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("a"), helper("a")]}),
+            json!({"agents": [subagent("a"), subagent("a")]}),
             "the name `a` twice",
         );
         let silent = json!({"name": "a", "description": " ", "instructions": ""});
@@ -280,7 +280,7 @@ mod tests {
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": vec![helper("a"); 17]}),
+            json!({"agents": vec![subagent("a"); 17]}),
             "more than 16",
         );
     }

@@ -10,10 +10,10 @@ use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::agents::agent;
 use windlass_runtimes::dialect::Dialect;
 
-use crate::stage::{Agent, Stage};
+use crate::harness::{AcpHarness, ScriptedAgent};
 
 /// Sends the recorded messages of an agent, and checks the messages of the client.
-async fn replay(mut agent: Agent, recording: String, set_up: bool) {
+async fn replay(mut agent: ScriptedAgent, recording: String, set_up: bool) {
     let mut ids: HashMap<String, Value> = HashMap::new();
     let mut permissions: Vec<Value> = Vec::new();
     for line in recording.lines() {
@@ -29,21 +29,24 @@ async fn replay(mut agent: Agent, recording: String, set_up: bool) {
             agent.send(message).await;
             continue;
         }
-        let heard = agent.next().await.unwrap_or_default();
+        let received = agent.next().await.unwrap_or_default();
         if message.get("method").is_some() {
-            assert_eq!(heard["method"], message["method"], "{heard}");
+            assert_eq!(received["method"], message["method"], "{received}");
             if set_up
-                && !["initialize", "session/prompt"].contains(&heard["method"].as_str().unwrap())
+                && !["initialize", "session/prompt"].contains(&received["method"].as_str().unwrap())
             {
-                assert_eq!(heard["params"], message["params"]);
+                assert_eq!(received["params"], message["params"]);
             }
-            ids.insert(message["id"].to_string(), heard["id"].clone());
+            ids.insert(message["id"].to_string(), received["id"].clone());
             continue;
         }
-        assert_eq!(heard["id"], message["id"], "{heard}");
-        assert_eq!(heard["error"]["code"], message["error"]["code"], "{heard}");
+        assert_eq!(received["id"], message["id"], "{received}");
+        assert_eq!(
+            received["error"]["code"], message["error"]["code"],
+            "{received}"
+        );
         if permissions.contains(&message["id"]) {
-            assert_eq!(heard["result"], message["result"], "{heard}");
+            assert_eq!(received["result"], message["result"], "{received}");
         }
     }
     // An agent that stopped at a refused call is told to continue.
@@ -54,13 +57,13 @@ async fn replay(mut agent: Agent, recording: String, set_up: bool) {
 
 /// The expectation for one recording: the Windlass calls of the questions, the logged messages, and parts of the
 /// results.
-struct Expected<'a> {
+struct ExpectedReplay<'a> {
     likes: &'a [&'a str],
-    said: &'a [&'a str],
+    messages: &'a [&'a str],
     results: &'a [&'a str],
 }
 
-async fn check(recording: &'static str, auth_method: Option<&str>, expected: Expected<'_>) {
+async fn check(recording: &'static str, auth_method: Option<&str>, expected: ExpectedReplay<'_>) {
     let auth_method = auth_method.map(str::to_owned);
     let options = AcpOptions {
         name: Some("toy".into()),
@@ -68,12 +71,12 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         auth_method,
         ..AcpOptions::default()
     };
-    let stage = Stage {
+    let harness = AcpHarness {
         options,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let folder = stage
+    let folder = harness
         .folder
         .path()
         .canonicalize()
@@ -81,24 +84,24 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         .to_string_lossy()
         .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |agent| replay(agent, here.clone(), false))
         .await;
-    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
+    assert_eq!(stop, Stop::Done, "{:?}", record.messages());
     let plain = |text: String| text.replace(&folder, "/w");
-    let asked = notes.asked.lock();
+    let asked = record.asked.lock();
     let likes: Vec<String> = asked
         .iter()
         .flat_map(|call| &call.like)
         .map(|like| plain(format!("{} {}", like.tool, like.args)))
         .collect();
     assert_eq!(likes, expected.likes);
-    let said = notes
-        .said()
+    let messages = record
+        .messages()
         .into_iter()
-        .filter(|said| !said.starts_with("text:That call was refused"));
-    assert_eq!(said.map(plain).collect::<Vec<_>>(), expected.said);
-    let results = notes.results.lock();
+        .filter(|messages| !messages.starts_with("text:That call was refused"));
+    assert_eq!(messages.map(plain).collect::<Vec<_>>(), expected.messages);
+    let results = record.results.lock();
     let results: Vec<String> = results
         .iter()
         .map(|result| plain(result.text.clone()))
@@ -122,9 +125,9 @@ async fn opencode_writes_an_allowed_file_through_the_client() {
     let write = format!(
         r#"call:write {{"filePath":"/w/new.txt","content":"hello acp","filepath":"/w/new.txt","diff":"{diff}"}}"#
     );
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:bash {"cwd":"/w","command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
             &write,
             r#"call:bash {"cwd":"/w","command":"echo forbidden > f.txt"}"#,
@@ -141,9 +144,9 @@ async fn opencode_writes_an_allowed_file_through_the_client() {
 
 #[tokio::test(start_paused = true)]
 async fn goose_runs_an_allowed_command_through_the_client() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:shell {"command":"echo hi > out.txt && cat out.txt"}"#,
             r#"call:shell {"command":"echo forbidden > f.txt"}"#,
             DONE,
@@ -155,13 +158,13 @@ async fn goose_runs_an_allowed_command_through_the_client() {
 
 #[tokio::test(start_paused = true)]
 async fn qwen_offers_two_options_to_allow_once_and_sends_an_unknown_request() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[
             HI,
             r#"write_file {"path":"new.txt","content":"hello acp"}"#,
             FORBIDDEN,
         ],
-        said: &[
+        messages: &[
             r#"call:run_shell_command {"command":"echo hi > out.txt && cat out.txt","description":"run it","is_background":false}"#,
             r#"call:fs/write_text_file {"path":"new.txt","content":"hello acp"}"#,
             r#"call:write_file {"file_path":"/w/new.txt","content":"hello acp"}"#,
@@ -174,9 +177,9 @@ async fn qwen_offers_two_options_to_allow_once_and_sends_an_unknown_request() {
 
 #[tokio::test(start_paused = true)]
 async fn gemini_has_its_command_only_in_the_title() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:execute {"title":"echo hi > out.txt && cat out.txt"}"#,
             r#"call:edit {"title":"Writing to new.txt","paths":["/w/new.txt"],"changes":[{"path":"/w/new.txt","text":"hello acp"}]}"#,
             r#"call:execute {"title":"echo forbidden > f.txt"}"#,
@@ -194,9 +197,9 @@ async fn gemini_has_its_command_only_in_the_title() {
 
 #[tokio::test(start_paused = true)]
 async fn claude_agent_acp_writes_files_itself() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
             r#"call:Write {"file_path":"/w/new.txt","content":"hello acp"}"#,
             r#"call:Bash {"command":"echo forbidden > f.txt","description":"run it"}"#,
@@ -214,9 +217,9 @@ async fn claude_agent_acp_writes_files_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn codex_acp_runs_without_asking() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[],
-        said: &[
+        messages: &[
             "text:Warning: Model metadata for `fake-model` not found. Defaulting to fallback metadata; this can degrade performance and cause issues.\n\n",
             r#"call:exec_command {"command":"echo hi > out.txt && cat out.txt","cwd":"/w"}"#,
             DONE,
@@ -241,14 +244,14 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         model: Some("m-1".into()),
         ..AcpOptions::default()
     };
-    let stage = Stage {
+    let harness = AcpHarness {
         options,
         spec: agent(name).unwrap(),
         dialect,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let folder = stage
+    let folder = harness
         .folder
         .path()
         .canonicalize()
@@ -256,11 +259,11 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         .to_string_lossy()
         .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |agent| replay(agent, here.clone(), true))
         .await;
-    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
-    let asked = notes.asked.lock();
+    assert_eq!(stop, Stop::Done, "{:?}", record.messages());
+    let asked = record.asked.lock();
     let plain = |text: String| text.replace(&folder, "/w");
     let found: Vec<String> = asked
         .iter()
@@ -269,16 +272,16 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         .collect();
     assert_eq!(found, likes, "{name}");
     assert_eq!(
-        notes.said().last().map(String::as_str),
+        record.messages().last().map(String::as_str),
         Some("text:All done.")
     );
     assert_eq!(
-        notes.observed.lock().len(),
+        record.observed.lock().len(),
         0,
         "{name} did something without asking"
     );
     // The meter counted nothing in this test, which causes a warning.
-    let warned = notes
+    let warned = record
         .warnings()
         .into_iter()
         .filter(|warned| !warned.starts_with("usage_differs"));

@@ -8,8 +8,8 @@ use windlass_core::runtime::Stop;
 use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{ScriptStep, recording};
 
 const APPROVALS: &str = include_str!("../fixtures/claude-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/claude-interrupt.jsonl");
@@ -27,17 +27,17 @@ const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"
 "#;
 const DONE: &str = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"Done.","usage":{"input_tokens":5,"output_tokens":2}}}"#;
 
-async fn run(stage: &Stage) -> Stop {
+async fn run(harness: &AgentHarness) -> Stop {
     let adapter = ClaudeCode::new(ClaudeOptions {
         model: Some("m".into()),
         ..ClaudeOptions::default()
     })
     .unwrap();
-    let stop = stage.run(adapter, "SHELL:echo hi > out.txt").await;
-    let heard = stage.heard();
-    assert_eq!(heard.faults, Vec::<String>::new());
+    let stop = harness.run(adapter, "SHELL:echo hi > out.txt").await;
+    let received = harness.received();
+    assert_eq!(received.faults, Vec::<String>::new());
     // Each request gets exactly one response.
-    let mut answered: Vec<&str> = heard
+    let mut answered: Vec<&str> = received
         .lines
         .iter()
         .filter_map(|line| line["response"]["request_id"].as_str())
@@ -45,22 +45,22 @@ async fn run(stage: &Stage) -> Stop {
     let all = answered.len();
     answered.sort_unstable();
     answered.dedup();
-    assert_eq!(answered.len(), all, "{:?}", heard.lines);
+    assert_eq!(answered.len(), all, "{:?}", received.lines);
     stop
 }
 
 /// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
-fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
-    let mut stage = Stage::scripted(vec![(recording(text), exit)]);
-    change(&mut stage);
+fn check(text: &str, exit: i32, change: impl FnOnce(&mut AgentHarness), expect: (&str, &[&str])) {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), exit)]);
+    change(&mut harness);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(run(&stage));
+    let stop = runtime.block_on(run(&harness));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -136,7 +136,7 @@ fn a_cancel_interrupts_the_program() {
     check(
         INTERRUPT,
         1,
-        |stage| stage.cancel_at = Some("eight"),
+        |harness| harness.cancel_at = Some("eight"),
         (
             "Cancelled",
             &[
@@ -180,7 +180,7 @@ fn model_errors_and_own_limits_are_distinguished() {
     );
 }
 
-fn wants_answer(stage: &mut Stage) {
+fn wants_answer(harness: &mut AgentHarness) {
     let check = |value: &Value| {
         if value["answer"].is_i64() {
             Ok(())
@@ -188,7 +188,7 @@ fn wants_answer(stage: &mut Stage) {
             Err("no answer in it".to_owned())
         }
     };
-    stage.output = Some(WantedOutput {
+    harness.output = Some(WantedOutput {
         schema: json!({"type": "object"}),
         check: Arc::new(check),
     });
@@ -215,15 +215,15 @@ fn a_structured_answer_is_taken_from_its_field() {
 
 #[test]
 fn silence_and_a_crash_are_failures() {
-    let broken = |how: &str| {
+    let broken = |detail: &str| {
         format!(
-            "Failed {{ reason: Runtime, detail: \"Claude Code exited without an answer, {how}\" }}"
+            "Failed {{ reason: Runtime, detail: \"Claude Code exited without an answer, {detail}\" }}"
         )
     };
     check("", 0, |_| {}, (&broken("with exit code 0"), &[]));
     let crash = format!("{HELLO}{}", r#"{"dir":"2","msg":"panic: out of luck\n"}"#);
-    let how = broken("with exit code 139; end of its standard error: panic: out of luck");
-    check(&crash, 139, |_| {}, (&how, &["began claude-code:s1"]));
+    let detail = broken("with exit code 139; end of its standard error: panic: out of luck");
+    check(&crash, 139, |_| {}, (&detail, &["began claude-code:s1"]));
     let refused = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"error","request_id":"windlass-1","error":"what?"}}}"#;
     let why = "Failed { reason: Runtime, detail: \"Claude Code did not accept the Windlass hook, without which its calls \
@@ -233,7 +233,7 @@ fn silence_and_a_crash_are_failures() {
 
 #[test]
 fn other_lines_are_counted_and_unknown_requests_are_answered() {
-    let odd = r#"Loading…
+    let other_lines = r#"Loading…
 {"dir":"<","msg":{"type":"brand_new"}}
 {"dir":"<","msg":[1,2]}
 {"dir":"<","msg":{"type":"control_request","request_id":"q1","request":{"subtype":"launch_rocket"}}}
@@ -250,7 +250,12 @@ fn other_lines_are_counted_and_unknown_requests_are_answered() {
     let warned = "warned unread_lines: 1 lines of Claude Code could not be parsed and 3 were of an unknown kind; they were \
         ignored";
     let expect = ["began claude-code:s1", warned, "spent 5+0+0 in, 2 out by m"];
-    check(&format!("{HELLO}{odd}{DONE}"), 0, |_| {}, ("Done", &expect));
+    check(
+        &format!("{HELLO}{other_lines}{DONE}"),
+        0,
+        |_| {},
+        ("Done", &expect),
+    );
 }
 
 /// A question about a call through the hook.
@@ -313,15 +318,15 @@ fn a_cancel_answers_all_open_requests() {
         &decided("q3", "deny"),
         &DONE.replace("success", "error_during_execution"),
     ];
-    let mut stage = Stage::scripted(vec![(recording(&text.concat()), 1)]);
-    stage.cancel_at = Some("ran c2");
+    let mut harness = AgentHarness::scripted(vec![(recording(&text.concat()), 1)]);
+    harness.cancel_at = Some("ran c2");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(run(&stage));
+    let stop = runtime.block_on(run(&harness));
     assert_eq!(stop, Stop::Cancelled);
-    let lines = stage.lines();
+    let lines = harness.lines();
     for id in ["c1", "c2"] {
         let results = lines
             .iter()
@@ -338,11 +343,11 @@ fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
         .build()
         .unwrap();
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("began");
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("began");
+    let clock = harness.clock.clone();
     let stop = runtime.block_on(async {
-        let mut run = std::pin::pin!(run(&stage));
+        let mut run = std::pin::pin!(run(&harness));
         loop {
             tokio::select! {
                 biased;
@@ -362,22 +367,22 @@ fn a_lost_conversation_is_replaced_by_a_new_one_with_a_warning() {
         .build()
         .unwrap();
     let lost = "{\"dir\":\">\",\"msg\":{}}\n{\"dir\":\"2\",\"msg\":\"No conversation found with session ID: s0\\n\"}";
-    let told = HELLO.replace(
+    let retold_prompt = HELLO.replace(
         r#"{"type":"user"}"#,
         r#"{"type":"user","message":{"content":"…work without a user present…The task:…SHELL:echo…"}}"#,
     );
-    let mut stage = Stage::scripted(vec![
+    let mut harness = AgentHarness::scripted(vec![
         (recording(lost), 1),
-        (recording(&format!("{told}{DONE}")), 0),
+        (recording(&format!("{retold_prompt}{DONE}")), 0),
     ]);
-    stage.session = Some("claude-code:s0".into());
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    let lines = stage.lines();
+    harness.session = Some("claude-code:s0".into());
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
+    let lines = harness.lines();
     assert!(
         lines[0].starts_with("warned session_lost") && lines[1] == "began claude-code:s1",
         "{lines:#?}"
     );
-    let resumed: Vec<Option<String>> = stage
+    let resumed: Vec<Option<String>> = harness
         .launches
         .lock()
         .iter()
@@ -411,15 +416,15 @@ fn an_answer_is_repaired_in_the_same_conversation() {
     ];
     for plays in [same, ended] {
         let starts = plays.len();
-        let mut stage = Stage::scripted(plays);
-        wants_answer(&mut stage);
+        let mut harness = AgentHarness::scripted(plays);
+        wants_answer(&mut harness);
         assert_eq!(
-            runtime.block_on(run(&stage)),
+            runtime.block_on(run(&harness)),
             Stop::Answered {
                 output: json!({"answer": 1})
             }
         );
-        let launches = stage.launches.lock();
+        let launches = harness.launches.lock();
         assert_eq!(launches.len(), starts);
         if let Some(second) = launches.get(1) {
             assert_eq!(after(&second.argv, "--resume").as_deref(), Some("s1"));
@@ -433,8 +438,8 @@ fn options_become_arguments_and_variables() {
         .enable_all()
         .build()
         .unwrap();
-    let mut stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let options = json!({
         "program": "/opt/claude", "model": "opus", "fallback_models": ["a", "b"], "effort": "high",
         "thinking_tokens": 0, "allowed_tools": ["Bash", "Read"], "disallowed_tools": ["WebFetch"],
@@ -442,8 +447,8 @@ fn options_become_arguments_and_variables() {
         "append_system_prompt": "Be brief.", "max_turns": 9, "args": ["--add-dir", "/lib"], "env": {"FOO": "1"}
     });
     let adapter = ClaudeCode::new(serde_json::from_value(options).unwrap()).unwrap();
-    assert_eq!(runtime.block_on(stage.run(adapter, "x")), Stop::Done);
-    let launches = stage.launches.lock();
+    assert_eq!(runtime.block_on(harness.run(adapter, "x")), Stop::Done);
+    let launches = harness.launches.lock();
     let (argv, env) = (&launches[0].argv, &launches[0].env);
     assert_eq!(argv[0], "/opt/claude");
     for (option, word) in [
@@ -471,7 +476,7 @@ fn options_become_arguments_and_variables() {
     assert_eq!(set("CLAUDE_CONFIG_DIR"), Some("/home/agent/.claude"));
     assert_eq!(set("MAX_THINKING_TOKENS"), Some("0"));
     assert_eq!(set("FOO"), Some("1"));
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     let servers: Value = serde_json::from_slice(&put[0].1).unwrap();
     assert_eq!(servers["mcpServers"]["db"]["command"], "db-mcp");
     assert_eq!(servers["mcpServers"]["windlass"]["type"], "sdk");
@@ -515,16 +520,16 @@ fn calls_of_subagents_are_judged_and_their_text_is_progress() {
 #[test]
 fn a_flood_of_other_lines_is_ignored() {
     let mut steps = recording(HELLO);
-    steps.extend((0..20_000).map(|n| Step::Say(format!("noise {n}"))));
+    steps.extend((0..20_000).map(|n| ScriptStep::Write(format!("noise {n}"))));
     steps.extend(recording(DONE));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stage = Stage::scripted(vec![(steps, 0)]);
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
+    let harness = AgentHarness::scripted(vec![(steps, 0)]);
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
     assert!(
-        stage
+        harness
             .lines()
             .iter()
             .any(|line| line.contains("20000 lines of Claude Code"))
@@ -539,28 +544,28 @@ fn the_output_of_a_program_that_does_not_read_is_still_read() {
         .filter(|line| line.contains("\"<\""))
         .collect::<Vec<_>>()
         .join("\n");
-    let stage = Stage::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let adapter = ClaudeCode::new(ClaudeOptions::default()).unwrap();
     assert_eq!(
-        runtime.block_on(stage.run(adapter, &"x".repeat(100_000))),
+        runtime.block_on(harness.run(adapter, &"x".repeat(100_000))),
         Stop::Done
     );
-    assert_eq!(stage.heard().lines.len(), 2);
+    assert_eq!(harness.received().lines.len(), 2);
 }
 
 #[test]
 fn an_agent_with_its_own_login_gets_no_key() {
-    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    let launches = stage.launches.lock();
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
+    let launches = harness.launches.lock();
     let names: Vec<&str> = launches[0]
         .env
         .iter()

@@ -8,8 +8,8 @@ use windlass_core::runtime::Stop;
 use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 
+use crate::harness::{AgentHarness, NoRequests};
 use crate::script::recording;
-use crate::stage::{Quiet, Stage};
 
 const APPROVALS: &str = include_str!("../fixtures/codex-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/codex-interrupt.jsonl");
@@ -27,18 +27,18 @@ const HELLO: &str = r#"{"dir":">","msg":{"id":1,"method":"initialize"}}
 const DONE: &str = r#"{"dir":"<","msg":{"method":"turn/completed","params":{"threadId":"t1","turn":{"id":"u1","status":"completed","error":null}}}}
 "#;
 
-async fn run(stage: &Stage) -> Stop {
+async fn run(harness: &AgentHarness) -> Stop {
     let options = CodexOptions {
         model: Some("gpt-5.5".into()),
         ..CodexOptions::default()
     };
-    let stop = stage
+    let stop = harness
         .run(Codex::new(options).unwrap(), "SHELL:echo hi")
         .await;
-    let heard = stage.heard();
-    assert_eq!(heard.faults, Vec::<String>::new());
+    let received = harness.received();
+    assert_eq!(received.faults, Vec::<String>::new());
     // Each request gets exactly one response.
-    let answers = heard
+    let answers = received
         .lines
         .iter()
         .filter(|line| line.get("method").is_none());
@@ -46,26 +46,26 @@ async fn run(stage: &Stage) -> Stop {
     let all = answered.len();
     answered.sort_unstable();
     answered.dedup();
-    assert_eq!(answered.len(), all, "{:?}", heard.lines);
+    assert_eq!(answered.len(), all, "{:?}", received.lines);
     stop
 }
 
-fn block_on(stage: &Stage) -> Stop {
+fn block_on(harness: &AgentHarness) -> Stop {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap()
-        .block_on(run(stage))
+        .block_on(run(harness))
 }
 
 /// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
-fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
-    let mut stage = Stage::scripted(vec![(recording(text), exit)]);
-    change(&mut stage);
-    let stop = block_on(&stage);
+fn check(text: &str, exit: i32, change: impl FnOnce(&mut AgentHarness), expect: (&str, &[&str])) {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), exit)]);
+    change(&mut harness);
+    let stop = block_on(&harness);
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -122,7 +122,7 @@ fn a_cancel_interrupts_the_program() {
     check(
         INTERRUPT,
         0,
-        |stage| stage.cancel_at = Some("delta six"),
+        |harness| harness.cancel_at = Some("delta six"),
         ("Cancelled", &expect),
     );
 }
@@ -217,15 +217,15 @@ fn tools_of_mcp_servers_are_judged_and_other_questions_declined() {
         DONE,
     ]
     .concat();
-    let stage = Stage::scripted(vec![(recording(&text), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage
+    let harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let judged: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| line.starts_with("judged "))
         .collect();
     assert_eq!(judged, ["judged c1 as Execute ", "judged c2 as Execute "]);
-    assert!(stage.lines().iter().all(|line| !line.starts_with("ran ")));
+    assert!(harness.lines().iter().all(|line| !line.starts_with("ran ")));
 }
 
 #[test]
@@ -286,9 +286,9 @@ fn a_verdict_is_for_one_call_only() {
         DONE,
     ]
     .concat();
-    let stage = Stage::scripted(vec![(recording(&text), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage
+    let harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let judged: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| line.starts_with("judged "))
@@ -327,10 +327,10 @@ fn a_cancel_answers_all_open_requests() {
         &DONE.replace("completed\",\"error", "interrupted\",\"error"),
     ]
     .concat();
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("ran c2");
-    assert_eq!(block_on(&stage), Stop::Cancelled);
-    let lines = stage.lines();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("ran c2");
+    assert_eq!(block_on(&harness), Stop::Cancelled);
+    let lines = harness.lines();
     for id in ["c1", "c2"] {
         let results = lines
             .iter()
@@ -343,16 +343,16 @@ fn a_cancel_answers_all_open_requests() {
 #[test]
 fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("began");
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("began");
+    let clock = harness.clock.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let stop = runtime.block_on(async {
         let options = CodexOptions::default();
-        let mut run = std::pin::pin!(stage.run(Codex::new(options).unwrap(), "x"));
+        let mut run = std::pin::pin!(harness.run(Codex::new(options).unwrap(), "x"));
         loop {
             tokio::select! {
                 biased;
@@ -390,7 +390,7 @@ fn errors_silence_and_other_lines_are_distinguished() {
     );
     let refused = "Refused { category: Safety, detail: \"high demand\" }";
     check(&failed(json!("cyberPolicy")), 0, |_| {}, (refused, began));
-    let broken = |how: &str| format!("Failed {{ reason: Runtime, detail: \"{how}\" }}");
+    let broken = |detail: &str| format!("Failed {{ reason: Runtime, detail: \"{detail}\" }}");
     check(
         "",
         0,
@@ -408,7 +408,7 @@ fn errors_silence_and_other_lines_are_distinguished() {
         |_| {},
         (&broken("Codex refused `initialize`: too old (-1)"), &[]),
     );
-    let odd = [
+    let other_lines = [
         HELLO,
         "hello there\n",
         "{\"dir\":\"<\",\"msg\":{\"method\":\"brandNew/thing\"}}\n",
@@ -418,7 +418,7 @@ fn errors_silence_and_other_lines_are_distinguished() {
         DONE,
     ];
     check(
-        &odd.concat(),
+        &other_lines.concat(),
         0,
         |_| {},
         (
@@ -440,10 +440,10 @@ fn a_conversation_is_resumed_or_replaced_with_a_warning() {
         "\"method\":\"thread/resume\",\"params\":{\"threadId\":\"t0\"}",
     );
     let continued = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
-    let mut stage = Stage::scripted(vec![(recording(&continued), 0)]);
-    stage.session = Some("codex:t0".into());
-    assert_eq!(block_on(&stage), Stop::Done);
-    assert_eq!(stage.lines(), ["began codex:t0"]);
+    let mut harness = AgentHarness::scripted(vec![(recording(&continued), 0)]);
+    harness.session = Some("codex:t0".into());
+    assert_eq!(block_on(&harness), Stop::Done);
+    assert_eq!(harness.lines(), ["began codex:t0"]);
 
     let lost: String = resumed
         .lines()
@@ -454,15 +454,15 @@ fn a_conversation_is_resumed_or_replaced_with_a_warning() {
         "{lost}{}",
         r#"{"dir":"<","msg":{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id t0"}}}"#
     );
-    let anew = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…work without a user present…The task:…SHELL:echo…"}]}}"#;
-    let anew = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, anew);
-    let mut stage = Stage::scripted(vec![
+    let new_turn = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…work without a user present…The task:…SHELL:echo…"}]}}"#;
+    let new_turn = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, new_turn);
+    let mut harness = AgentHarness::scripted(vec![
         (recording(&lost), 0),
-        (recording(&format!("{anew}{DONE}")), 0),
+        (recording(&format!("{new_turn}{DONE}")), 0),
     ]);
-    stage.session = Some("codex:t0".into());
-    assert_eq!(block_on(&stage), Stop::Done);
-    let lines = stage.lines();
+    harness.session = Some("codex:t0".into());
+    assert_eq!(block_on(&harness), Stop::Done);
+    let lines = harness.lines();
     assert!(
         lines[0].starts_with("warned session_lost") && lines[1] == "began codex:t1",
         "{lines:#?}"
@@ -481,13 +481,14 @@ fn options_become_arguments_and_settings() {
             r#""method":"turn/start""#,
             &format!(r#""method":"turn/start","params":{{"threadId":"t1","effort":"high","outputSchema":{schema}}}"#),
         );
-    let said = item(
+    let answer = item(
         "completed",
         json!({"type": "agentMessage", "id": "m", "text": "{\"a\": 1}"}),
     );
-    let mut stage = Stage::scripted(vec![(recording(&format!("{text}{said}{DONE}")), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    stage.output = Some(WantedOutput {
+    let mut harness =
+        AgentHarness::scripted(vec![(recording(&format!("{text}{answer}{DONE}")), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    harness.output = Some(WantedOutput {
         schema,
         check: Arc::new(|_| Ok(())),
     });
@@ -501,15 +502,15 @@ fn options_become_arguments_and_settings() {
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(adapter, "x"));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(adapter, "x"));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     assert_eq!(
         stop,
         Stop::Answered {
             output: json!({"a": 1})
         }
     );
-    let launches = stage.launches.lock();
+    let launches = harness.launches.lock();
     assert_eq!(
         launches[0].argv,
         ["/opt/codex", "--enable", "x", "app-server"]
@@ -527,7 +528,7 @@ fn options_become_arguments_and_settings() {
             "WINDLASS_MODEL_KEY=placeholder"
         ]
     );
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     assert_eq!(put[0].0, ".codex/config.toml");
     let config = String::from_utf8(put[0].1.clone()).unwrap();
     assert!(
@@ -539,24 +540,24 @@ fn options_become_arguments_and_settings() {
 
 #[test]
 fn an_agent_with_its_own_login_gets_no_key() {
-    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let launches = stage.launches.lock();
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let launches = harness.launches.lock();
     let env: Vec<&str> = launches[0]
         .env
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(env, ["CODEX_HOME"]);
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     assert!(
         !String::from_utf8(put[0].1.clone())
             .unwrap()
             .contains("provider")
     );
     assert!(
-        stage
-            .heard()
+        harness
+            .received()
             .lines
             .iter()
             .all(|line| line["params"].get("modelProvider").is_none())
@@ -565,14 +566,14 @@ fn an_agent_with_its_own_login_gets_no_key() {
 
 #[test]
 fn a_refusing_and_an_unreachable_model_are_detected() {
-    let begun = item(
+    let incomplete = item(
         "started",
         json!({"type": "agentMessage", "id": "m", "text": ""}),
     );
     let why = "Refused { category: Safety, detail: \"the model started an answer without completing it, which indicates \
         a refusal\" }";
     check(
-        &format!("{HELLO}{begun}{DONE}"),
+        &format!("{HELLO}{incomplete}{DONE}"),
         0,
         |_| {},
         (why, &["began codex:t1"]),

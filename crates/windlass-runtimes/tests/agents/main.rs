@@ -3,9 +3,9 @@
 
 mod claude_code;
 mod codex;
+mod harness;
 mod oneshot;
 mod openhands;
 mod script;
 mod sidecar;
 mod sidecar_program;
-mod stage;

@@ -13,8 +13,8 @@ use windlass_runtimes::agent::Metering;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::options::CliOptions;
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{ScriptStep, recording};
 
 const OPENCODE: &str = include_str!("../fixtures/oneshot/opencode-run.jsonl");
 const OPENCODE_REJECTED: &str = include_str!("../fixtures/oneshot/opencode-run-rejected.jsonl");
@@ -56,29 +56,29 @@ fn codex() -> Value {
     })
 }
 
-fn play(text: &str) -> Vec<Step> {
+fn play(text: &str) -> Vec<ScriptStep> {
     // Lines in the other direction belong to another protocol.
     recording(text)
         .into_iter()
-        .filter(|step| !matches!(step, Step::Hear(_)))
+        .filter(|step| !matches!(step, ScriptStep::Expect(_)))
         .collect()
 }
 
-fn run(stage: &Stage, agent: OneShot) -> Stop {
+fn run(harness: &AgentHarness, agent: OneShot) -> Stop {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(stage.run(agent, "do it"))
+    runtime.block_on(harness.run(agent, "do it"))
 }
 
 /// Plays the output of a program and compares the logged lines, without deltas.
 #[track_caller]
 fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
-    let stage = Stage::scripted(vec![(play(text), exit)]);
-    let stop = run(&stage, agent(options));
+    let harness = AgentHarness::scripted(vec![(play(text), exit)]);
+    let stop = run(&harness, agent(options));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -107,7 +107,7 @@ fn the_output_of_opencode_run_is_parsed() {
             ],
         ),
     );
-    let rejected = Stage::scripted(vec![(play(OPENCODE_REJECTED), 0)]);
+    let rejected = AgentHarness::scripted(vec![(play(OPENCODE_REJECTED), 0)]);
     assert_eq!(run(&rejected, agent(lines(&opencode()))), Stop::Done);
     let reported = rejected
         .lines()
@@ -162,13 +162,13 @@ fn the_output_of_codex_exec_is_parsed() {
         ),
     );
     // Text after an error clears it.
-    let went_on = format!(
+    let recovered = format!(
         "{}\n{}",
         CODEX_FAIL.lines().take(3).collect::<Vec<_>>().join("\n"),
         CODEX
     );
-    let stage = Stage::scripted(vec![(play(&went_on), 0)]);
-    assert_eq!(run(&stage, agent(lines(&codex()))), Stop::Done);
+    let harness = AgentHarness::scripted(vec![(play(&recovered), 0)]);
+    assert_eq!(run(&harness, agent(lines(&codex()))), Stop::Done);
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn pieces_of_gemini_are_joined() {
     let mut all: Vec<&str> = text.lines().collect();
     let piece = r#"{"type":"message","role":"assistant","content":"The end.","delta":true}"#;
     all.insert(all.len() - 1, piece);
-    let stage = Stage::scripted(vec![(play(&all.join("\n")), 0)]);
-    assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
-    let lines = stage.lines();
+    let harness = AgentHarness::scripted(vec![(play(&all.join("\n")), 0)]);
+    assert_eq!(run(&harness, agent(lines(&fields))), Stop::Done);
+    let lines = harness.lines();
     assert_eq!(
         lines
             .iter()
@@ -213,9 +213,9 @@ fn lists_of_claude_are_traversed() {
         "output_tokens": "type=result:usage.output_tokens", "cost_usd": "type=result:total_cost_usd",
         "error": "is_error=true:result",
     });
-    let stage = Stage::scripted(vec![(play(CLAUDE), 0)]);
-    assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
-    let lines = stage.lines();
+    let harness = AgentHarness::scripted(vec![(play(CLAUDE), 0)]);
+    assert_eq!(run(&harness, agent(lines(&fields))), Stop::Done);
+    let lines = harness.lines();
     let has = |what: &str| {
         assert!(
             lines.iter().any(|line| line.contains(what)),
@@ -265,21 +265,24 @@ fn plain_text_is_the_answer_and_its_end_explains_a_failure() {
     check("", 0, json!({}), ("Done", &["began "]));
     let last = "the program ended with exit code 3; end of its output: first\ndone";
     check(words, 3, json!({}), (&failed(last), &["began "]));
-    let stage = Stage::scripted(vec![(vec![Step::Complain("no such model\n".into())], 1)]);
-    let stop = run(&stage, agent(json!({})));
+    let harness = AgentHarness::scripted(vec![(
+        vec![ScriptStep::WriteStderr("no such model\n".into())],
+        1,
+    )]);
+    let stop = run(&harness, agent(json!({})));
     let why = "the program ended with exit code 1; end of its standard error: no such model";
     assert_eq!(format!("{stop:?}"), failed(why));
 }
 
 /// A program that records its input and exits, or prints without an end.
-struct Told {
+struct InputRecorder {
     input: Arc<Mutex<String>>,
     endless: bool,
 }
 
-struct Ends(tokio::task::JoinHandle<()>);
+struct TaskHandle(tokio::task::JoinHandle<()>);
 
-impl Life for Ends {
+impl Life for TaskHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             let ended = (&mut self.0).await;
@@ -294,13 +297,13 @@ impl Life for Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for TaskHandle {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Told {
+impl InputRecorder {
     fn start(&self) -> Inmate {
         let (stdin, mut hears) = tokio::io::duplex(4_096);
         let (stdout, mut says) = tokio::io::duplex(1 << 20);
@@ -317,29 +320,29 @@ impl Told {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
-            life: Box::new(Ends(task)),
+            life: Box::new(TaskHandle(task)),
         }
     }
 }
 
-fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
+fn recording_harness(endless: bool) -> (AgentHarness, Arc<Mutex<String>>) {
     let input: Arc<Mutex<String>> = Arc::default();
-    let program = Told {
+    let program = InputRecorder {
         input: input.clone(),
         endless,
     };
-    let mut stage = Stage::new(Arc::default(), move |_: &Launch| program.start());
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    (stage, input)
+    let mut harness = AgentHarness::new(Arc::default(), move |_: &Launch| program.start());
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    (harness, input)
 }
 
 /// Checks the place of the prompt: its standard input, its arguments, and the files in its home.
 #[track_caller]
 fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
-    let (stage, input) = told(false);
-    assert_eq!(run(&stage, agent(options)), Stop::Done);
-    let launch = stage.launches.lock().pop().unwrap();
-    let put = stage.put.lock().clone();
+    let (harness, input) = recording_harness(false);
+    assert_eq!(run(&harness, agent(options)), Stop::Done);
+    let launch = harness.launches.lock().pop().unwrap();
+    let put = harness.put.lock().clone();
     let input = input.lock().clone();
     assert!(
         has(&input, &launch.argv, &put),
@@ -372,8 +375,9 @@ fn the_prompt_is_passed_in_one_way() {
     check_prompt(
         json!({ "args": ["-m", "{model}", "--say={prompt}"] }),
         |input, argv, put| {
-            let said = argv[3].starts_with("--say=You work without") && argv[3].ends_with(TASK);
-            input.is_empty() && said && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
+            let has_prompt =
+                argv[3].starts_with("--say=You work without") && argv[3].ends_with(TASK);
+            input.is_empty() && has_prompt && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
         },
     );
     let file = json!({ "args": ["{prompt_file}"], "home_files": { "conf": "key = {key}" } });
@@ -392,8 +396,8 @@ fn the_prompt_is_passed_in_one_way() {
 
 #[test]
 fn an_endless_output_is_stopped() {
-    let (stage, _) = told(true);
-    let stop = run(&stage, agent(json!({})));
+    let (harness, _) = recording_harness(true);
+    let stop = run(&harness, agent(json!({})));
     let why = "the program printed more than 64 MiB and was stopped";
     assert_eq!(
         format!("{stop:?}"),
@@ -404,13 +408,16 @@ fn an_endless_output_is_stopped() {
 #[test]
 fn a_cancel_ends_a_program() {
     for steps in [
-        vec![Step::Say("{\"say\":\"one\"}".into()), Step::Hang],
+        vec![
+            ScriptStep::Write("{\"say\":\"one\"}".into()),
+            ScriptStep::Hang,
+        ],
         play("{\"say\":\"one\"}"),
     ] {
-        let mut stage = Stage::scripted(vec![(steps, 0)]);
-        stage.cancel_at = Some("said one");
+        let mut harness = AgentHarness::scripted(vec![(steps, 0)]);
+        harness.cancel_at = Some("said one");
         assert_eq!(
-            run(&stage, agent(lines(&json!({ "text": "say" })))),
+            run(&harness, agent(lines(&json!({ "text": "say" })))),
             Stop::Cancelled
         );
     }
@@ -423,23 +430,23 @@ fn a_conversation_is_resumed_or_replaced_with_a_warning() {
         json!({ "output": "jsonl", "fields": fields, "args": ["{prompt}"], "resume_args": ["--resume", "{session}"] })
     };
     let done = || play("{\"id\":\"s2\",\"say\":\"done\"}");
-    let mut stage = Stage::scripted(vec![(done(), 0)]);
-    stage.session = Some("own:s1".into());
-    assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().pop().unwrap().argv;
+    let mut harness = AgentHarness::scripted(vec![(done(), 0)]);
+    harness.session = Some("own:s1".into());
+    assert_eq!(run(&harness, agent(options())), Stop::Done);
+    let argv = harness.launches.lock().pop().unwrap().argv;
     assert_eq!(argv, ["/bin/own", "do it", "--resume", "s1"]);
-    let mut stage = Stage::scripted(vec![
-        (vec![Step::Complain("no such session".into())], 1),
+    let mut harness = AgentHarness::scripted(vec![
+        (vec![ScriptStep::WriteStderr("no such session".into())], 1),
         (done(), 0),
     ]);
-    stage.session = Some("own:s1".into());
-    assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().pop().unwrap().argv;
+    harness.session = Some("own:s1".into());
+    assert_eq!(run(&harness, agent(options())), Stop::Done);
+    let argv = harness.launches.lock().pop().unwrap().argv;
     assert!(
         argv.len() == 2 && argv[1].starts_with("You work without"),
         "{argv:?}"
     );
-    let lines = stage.lines();
+    let lines = harness.lines();
     assert!(
         lines[0].starts_with("warned session_lost: own could not resume"),
         "{lines:#?}"

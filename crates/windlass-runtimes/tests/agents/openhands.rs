@@ -9,8 +9,8 @@ use windlass_runtimes::agent::Metering;
 use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 
+use crate::harness::{AgentHarness, NoRequests};
 use crate::script::recording;
-use crate::stage::{Quiet, Stage};
 
 const RECORDED: &str = include_str!("../fixtures/openhands.jsonl");
 const ID: &str = "3f9d6f54-7fe9-4c87-92ec-2cf46fc55827";
@@ -27,29 +27,29 @@ fn options() -> OpenHandsOptions {
 #[track_caller]
 fn check(
     text: &str,
-    change: impl FnOnce(&mut Stage, &mut OpenHandsOptions),
+    change: impl FnOnce(&mut AgentHarness, &mut OpenHandsOptions),
     expect: (&str, &[&str]),
-) -> Stage {
-    let mut stage = Stage::scripted(vec![(recording(text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+) -> AgentHarness {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let mut options = options();
-    change(&mut stage, &mut options);
+    change(&mut harness, &mut options);
     let agent = OpenHands::new(options, Dialect::OpenAiChat).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(agent, "SHELL:echo hi"));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(agent, "SHELL:echo hi"));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     let stop = format!("{stop:?}");
     assert!(stop.contains(expect.0), "{stop}");
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
         .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
-    stage
+    harness
 }
 
 fn line(dir: &str, msg: Value) -> String {
@@ -120,7 +120,7 @@ fn hello() -> String {
 
 #[test]
 fn actions_are_judged_and_logged() {
-    let stage = check(
+    let harness = check(
         RECORDED,
         |_, _| {},
         (
@@ -138,7 +138,7 @@ fn actions_are_judged_and_logged() {
             ],
         ),
     );
-    let launch = stage.launches.lock()[0].clone();
+    let launch = harness.launches.lock()[0].clone();
     assert_eq!(
         launch.argv,
         [
@@ -155,7 +155,7 @@ fn actions_are_judged_and_logged() {
     );
     // Without this variable, the server needs a directory in `/tmp`, which commands without namespaces cannot write.
     assert!(has("TMUX_TMPDIR"));
-    let put: Vec<String> = stage
+    let put: Vec<String> = harness
         .put
         .lock()
         .iter()
@@ -220,17 +220,17 @@ fn one_refusal_refuses_the_whole_step() {
 
 #[test]
 fn a_call_without_a_question_is_logged_and_the_directory_is_tracked() {
-    let seen = |id: &str, code: i64, dir: &str| {
-        let seen = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
+    let observation = |id: &str, code: i64, dir: &str| {
+        let observation = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
         event(
             "ObservationEvent",
-            json!({ "tool_name": "terminal", "tool_call_id": id, "observation": seen }),
+            json!({ "tool_name": "terminal", "tool_call_id": id, "observation": observation }),
         )
     };
     let text = [
         &hello(),
         &terminal("a", "r1", "cd sub"),
-        &seen("a", 2, "/elsewhere"),
+        &observation("a", 2, "/elsewhere"),
         &terminal("b", "r2", "ls"),
         &state("waiting_for_confirmation"),
         &post(4, "run", Value::Null),
@@ -264,7 +264,7 @@ fn a_call_without_a_question_is_logged_and_the_directory_is_tracked() {
 fn a_resumed_conversation_has_no_pending_actions() {
     let body = json!({ "id": "c1", "execution_status": "waiting_for_confirmation", "stats": {},
         "tags": { "windlass": "terminal file_editor task_tracker ec0fc97790d1c3fb" } });
-    let begun = |body: Value, status: u64| {
+    let looked_up = |body: Value, status: u64| {
         [
             line("<", json!({ "ready": true })),
             line(
@@ -276,7 +276,7 @@ fn a_resumed_conversation_has_no_pending_actions() {
         .concat()
     };
     let text = [
-        begun(body.clone(), 200),
+        looked_up(body.clone(), 200),
         post(
             2,
             "events/respond_to_confirmation",
@@ -301,8 +301,9 @@ fn a_resumed_conversation_has_no_pending_actions() {
         ),
         state("finished"),
     ];
-    let continued =
-        |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
+    let continued = |harness: &mut AgentHarness, _: &mut OpenHandsOptions| {
+        harness.session = Some("openhands:c1".into())
+    };
     check(&text.concat(), continued, ("Done", &["began openhands:c1"]));
 
     // A conversation that is gone, or has other tools or another directory, is not resumed.
@@ -310,8 +311,8 @@ fn a_resumed_conversation_has_no_pending_actions() {
     other["tags"]["windlass"] = json!("terminal");
     elsewhere["tags"]["windlass"] = json!("terminal file_editor task_tracker 08f44b07b5901a25");
     for (body, status) in [(Value::Null, 404), (other, 200), (elsewhere, 200)] {
-        let anew = [
-            begun(body, status),
+        let new_conversation = [
+            looked_up(body, status),
             line(
                 ">",
                 json!({ "id": 2, "method": "POST", "path": "/api/conversations" }),
@@ -331,7 +332,7 @@ fn a_resumed_conversation_has_no_pending_actions() {
         let lost = "warned session_lost: OpenHands no longer has the conversation that it was to resume, or that conversation \
                     has other tools or another directory; it starts a new one with a shortened copy of the log";
         check(
-            &anew.concat(),
+            &new_conversation.concat(),
             continued,
             ("Done", &["began openhands:c2", lost]),
         );
@@ -350,7 +351,7 @@ fn a_cancel_interrupts() {
     .concat();
     check(
         &text,
-        |stage, _| stage.cancel_at = Some("delta one"),
+        |harness, _| harness.cancel_at = Some("delta one"),
         ("Cancelled", &["began openhands:c1"]),
     );
 }
@@ -368,8 +369,8 @@ fn the_adapter_counts_steps_because_the_server_restarts_its_count() {
     ]
     .map(String::as_str)
     .concat();
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let agent = OpenHands::new(
         OpenHandsOptions {
             max_iterations: Some(1),
@@ -382,7 +383,7 @@ fn the_adapter_counts_steps_because_the_server_restarts_its_count() {
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(agent, "x"));
+    let stop = runtime.block_on(harness.run(agent, "x"));
     assert!(
         format!("{stop:?}").contains("the 1 steps of `max_iterations`"),
         "{stop:?}"
@@ -391,14 +392,14 @@ fn the_adapter_counts_steps_because_the_server_restarts_its_count() {
 
 #[track_caller]
 fn check_end(text: &[&str], expect: &str) {
-    let mut stage = Stage::scripted(vec![(recording(&text.concat()), 3)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&text.concat()), 3)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let agent = OpenHands::new(options(), Dialect::Gemini).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop: Stop = runtime.block_on(stage.run(agent, "x"));
+    let stop: Stop = runtime.block_on(harness.run(agent, "x"));
     assert!(format!("{stop:?}").contains(expect), "{stop:?}");
 }
 
@@ -488,16 +489,16 @@ fn a_message_that_never_ends_is_logged_in_pieces() {
         (think(&heavy).repeat(2), 2),
     ] {
         let text = [hello(), thoughts, state("finished")].concat();
-        let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-        stage.metering = Metering::Wire(Arc::new(Quiet));
+        let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+        harness.metering = Metering::Wire(Arc::new(NoRequests));
         let agent = OpenHands::new(options(), Dialect::OpenAiChat).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(stage.run(agent, "x"));
+        runtime.block_on(harness.run(agent, "x"));
         assert_eq!(
-            stage
+            harness
                 .lines()
                 .iter()
                 .filter(|line| line.starts_with("said "))
@@ -509,9 +510,9 @@ fn a_message_that_never_ends_is_logged_in_pieces() {
 
 #[test]
 fn a_server_that_never_starts_times_out() {
-    let mut stage = Stage::scripted(vec![(recording(&line("hang", Value::Null)), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(recording(&line("hang", Value::Null)), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let clock = harness.clock.clone();
     let agent = OpenHands::new(options(), Dialect::Anthropic).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -526,7 +527,7 @@ fn a_server_that_never_starts_times_out() {
             std::future::pending::<Stop>().await
         };
         tokio::select! {
-            stop = stage.run(agent, "x") => stop,
+            stop = harness.run(agent, "x") => stop,
             stop = advance => stop,
         }
     });

@@ -13,52 +13,56 @@ use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 /// One action of a program.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum ScriptStep {
     /// Writes a line to standard output.
-    Say(String),
+    Write(String),
     /// Waits for a line that contains this.
-    Hear(Value),
+    Expect(Value),
     /// Writes to standard error.
-    Complain(String),
+    WriteStderr(String),
     /// Does nothing until it is killed.
     Hang,
 }
 
 /// Parses a recording: `{"dir": "<" | ">", "msg": …}` per line; other lines are written unchanged.
-pub(crate) fn recording(text: &str) -> Vec<Step> {
+pub(crate) fn recording(text: &str) -> Vec<ScriptStep> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
         .map(|line| match serde_json::from_str::<Value>(line) {
-            Ok(value) if value["dir"] == "<" => Step::Say(value["msg"].to_string()),
-            Ok(value) if value["dir"] == ">" => Step::Hear(value["msg"].clone()),
+            Ok(value) if value["dir"] == "<" => ScriptStep::Write(value["msg"].to_string()),
+            Ok(value) if value["dir"] == ">" => ScriptStep::Expect(value["msg"].clone()),
             Ok(value) if value["dir"] == "2" => {
-                Step::Complain(value["msg"].as_str().unwrap().to_owned())
+                ScriptStep::WriteStderr(value["msg"].as_str().unwrap().to_owned())
             }
-            Ok(value) if value["dir"] == "hang" => Step::Hang,
-            _ => Step::Say(line.to_owned()),
+            Ok(value) if value["dir"] == "hang" => ScriptStep::Hang,
+            _ => ScriptStep::Write(line.to_owned()),
         })
         .collect()
 }
 
 /// The received lines, and their deviations from the recording.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedLines {
     pub(crate) lines: Vec<Value>,
     pub(crate) faults: Vec<String>,
 }
 
 /// Starts a program that plays these steps and exits with this code.
-pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inmate {
+pub(crate) fn play(
+    steps: Vec<ScriptStep>,
+    exit: i32,
+    received: Arc<Mutex<ReceivedLines>>,
+) -> Inmate {
     // The pipes are small, so that unread data blocks the writer.
     let (stdin, hears) = tokio::io::duplex(4_096);
     let (stdout, says) = tokio::io::duplex(4_096);
     let (stderr, complains) = tokio::io::duplex(4_096);
     let (over, end) = oneshot::channel();
     let task = tokio::spawn(async move {
-        run(steps, BufReader::new(hears), says, complains, heard).await;
+        run(steps, BufReader::new(hears), says, complains, received).await;
         let _ = over.send(ProcessEnd::Exited { code: exit });
     });
-    let life = Played {
+    let life = PlayedProgram {
         task,
         end: Some(end),
     };
@@ -71,39 +75,39 @@ pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inm
 }
 
 async fn run(
-    steps: Vec<Step>,
+    steps: Vec<ScriptStep>,
     mut hears: BufReader<DuplexStream>,
     mut says: DuplexStream,
     mut complains: DuplexStream,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<ReceivedLines>>,
 ) {
     for step in steps {
         match step {
-            Step::Say(line) => {
+            ScriptStep::Write(line) => {
                 let _ = says.write_all(format!("{line}\n").as_bytes()).await;
             }
-            Step::Complain(text) => {
+            ScriptStep::WriteStderr(text) => {
                 let _ = complains.write_all(text.as_bytes()).await;
             }
-            Step::Hear(wanted) => {
+            ScriptStep::Expect(wanted) => {
                 let mut line = String::new();
                 let n = hears.read_line(&mut line).await.unwrap_or_default();
                 let value: Value = serde_json::from_str(&line).unwrap_or_default();
-                let mut heard = heard.lock();
+                let mut received = received.lock();
                 if n == 0 {
-                    heard.faults.push(format!(
+                    received.faults.push(format!(
                         "nothing more was received, but this was expected: {wanted}"
                     ));
                     return;
                 }
                 if !holds(&value, &wanted) {
-                    heard
+                    received
                         .faults
                         .push(format!("received: {value}\nexpected: {wanted}"));
                 }
-                heard.lines.push(value);
+                received.lines.push(value);
             }
-            Step::Hang => std::future::pending().await,
+            ScriptStep::Hang => std::future::pending().await,
         }
     }
     drop((says, complains));
@@ -111,7 +115,7 @@ async fn run(
     let mut line = String::new();
     while hears.read_line(&mut line).await.is_ok_and(|n| n > 0) {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
-        heard.lock().lines.push(value);
+        received.lock().lines.push(value);
         line.clear();
     }
 }
@@ -136,12 +140,12 @@ fn holds(value: &Value, wanted: &Value) -> bool {
     }
 }
 
-struct Played {
+struct PlayedProgram {
     task: tokio::task::JoinHandle<()>,
     end: Option<oneshot::Receiver<ProcessEnd>>,
 }
 
-impl Life for Played {
+impl Life for PlayedProgram {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         let end = self.end.take();
         Box::pin(async move {
@@ -159,7 +163,7 @@ impl Life for Played {
     }
 }
 
-impl Drop for Played {
+impl Drop for PlayedProgram {
     fn drop(&mut self) {
         self.task.abort();
     }

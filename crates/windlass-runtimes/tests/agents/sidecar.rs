@@ -10,8 +10,8 @@ use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions};
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{ScriptStep, recording};
 
 /// The recordings of both SDKs with the same model script.
 macro_rules! recorded {
@@ -39,10 +39,10 @@ const READY: &str = r#"{"dir":"<","msg":{"type":"ready","protocol":1}}
 const DONE: &str = r#"{"dir":"<","msg":{"type":"done","id":"turn1","status":"completed","output":"Done."}}
 "#;
 
-fn stage(text: &str) -> Stage {
-    let mut stage = Stage::scripted(vec![(recording(text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    stage
+fn harness(text: &str) -> AgentHarness {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    harness
 }
 
 /// The model protocol of a recording.
@@ -54,27 +54,27 @@ fn wire(text: &str) -> Dialect {
     }
 }
 
-fn block_on(stage: &Stage, sdk: Sdk, wire: Dialect, given: Value) -> Stop {
+fn block_on(harness: &AgentHarness, sdk: Sdk, wire: Dialect, options: Value) -> Stop {
     let options = SidecarOptions {
         model: Some("m".into()),
-        ..serde_json::from_value(given).unwrap()
+        ..serde_json::from_value(options).unwrap()
     };
     let sidecar = Sidecar::new(sdk, wire, options).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(sidecar, "Do it."));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(sidecar, "Do it."));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     stop
 }
 
 /// Both SDKs must have the same result, without deltas.
 #[track_caller]
-fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
+fn check(recorded: [(Sdk, &str); 2], options: Value, expect: (&str, &[&str])) {
     for (sdk, text) in recorded {
-        let stage = stage(text);
-        let stop = block_on(&stage, sdk, wire(text), given.clone());
+        let harness = harness(text);
+        let stop = block_on(&harness, sdk, wire(text), options.clone());
         assert!(
             format!("{stop:?}").starts_with(expect.0),
             "{}: {stop:?}",
@@ -86,7 +86,7 @@ fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
                 .replace("kit_000", "")
                 .replace(sdk.name(), "SDK")
         };
-        let lines: Vec<String> = stage
+        let lines: Vec<String> = harness
             .lines()
             .into_iter()
             .filter(|line| !line.starts_with("delta "))
@@ -112,10 +112,10 @@ fn the_engine_runs_calls_and_the_next_turn_uses_the_same_process() {
     check(recorded!("work"), json!({}), ("Done", &lines));
     // The conversation is sent once, and the tools with every turn.
     let (sdk, text) = recorded!("work")[0];
-    let stage = stage(text);
-    block_on(&stage, sdk, wire(text), json!({}));
-    let heard = stage.heard();
-    let starts: Vec<&Value> = heard
+    let harness = harness(text);
+    block_on(&harness, sdk, wire(text), json!({}));
+    let received = harness.received();
+    let starts: Vec<&Value> = received
         .lines
         .iter()
         .filter(|line| line["type"] == "start")
@@ -134,28 +134,28 @@ fn the_engine_runs_calls_and_the_next_turn_uses_the_same_process() {
     assert_eq!(names, ["bash", "lookup"]);
     assert_eq!(starts[0]["model"]["base_url"], "http://127.0.0.1:8080/v1");
     assert_eq!(starts[0]["prompt"], "Do it.");
-    let told = starts[0]["agents"][0]["instructions"].as_str().unwrap();
-    assert!(told.contains("without a user present"), "{told}");
-    assert_eq!(stage.launches.lock().len(), 1);
+    let sent = starts[0]["agents"][0]["instructions"].as_str().unwrap();
+    assert!(sent.contains("without a user present"), "{sent}");
+    assert_eq!(harness.launches.lock().len(), 1);
 }
 
 #[test]
 fn a_handoff_is_logged() {
     let agents = json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
     for (sdk, text) in recorded!("handoff") {
-        let stage = stage(text);
-        let stop = block_on(&stage, sdk, wire(text), json!({"agents": agents}));
+        let harness = harness(text);
+        let stop = block_on(&harness, sdk, wire(text), json!({"agents": agents}));
         assert!(matches!(stop, Stop::Done), "{stop:?}");
-        let lines = stage.lines();
+        let lines = harness.lines();
         assert!(
             lines.contains(&"said The agent `coder` hands over to `reviewer`.".to_owned()),
             "{lines:#?}"
         );
         assert!(lines.contains(&"said Reviewed.".to_owned()), "{lines:#?}");
-        let heard = stage.heard();
-        let told = &heard.lines[0]["agents"][1];
+        let received = harness.received();
+        let sent = &received.lines[0]["agents"][1];
         assert_eq!(
-            (&told["name"], &told["model"], &told["tools"]),
+            (&sent["name"], &sent["model"], &sent["tools"]),
             (&json!("reviewer"), &json!("m"), &json!(["lookup"]))
         );
     }
@@ -184,8 +184,8 @@ fn a_limit_a_refusal_and_an_error_are_distinguished() {
         );
     }
     for one in recorded!("refused") {
-        let stage = stage(one.1);
-        let stop = block_on(&stage, one.0, wire(one.1), json!({}));
+        let harness = harness(one.1);
+        let stop = block_on(&harness, one.0, wire(one.1), json!({}));
         assert_eq!(
             format!("{stop:?}"),
             "Refused { category: Safety, detail: \"I cannot help with that.\" }"
@@ -201,27 +201,27 @@ fn a_limit_a_refusal_and_an_error_are_distinguished() {
 #[test]
 fn a_cancel_interrupts_the_program() {
     for (sdk, text) in recorded!("cancel") {
-        let mut stage = stage(text);
-        stage.cancel_at = Some("delta three");
-        let stop = block_on(&stage, sdk, wire(text), json!({}));
+        let mut harness = harness(text);
+        harness.cancel_at = Some("delta three");
+        let stop = block_on(&harness, sdk, wire(text), json!({}));
         assert!(matches!(stop, Stop::Cancelled), "{stop:?}");
-        assert_eq!(stage.heard().lines.last().unwrap()["type"], "cancel");
+        assert_eq!(harness.received().lines.last().unwrap()["type"], "cancel");
     }
 }
 
 /// Plays one turn with these lines.
 #[track_caller]
-fn plays(lines: &[Value], expect: (&str, &[&str])) {
+fn check_turn(lines: &[Value], expect: (&str, &[&str])) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let stage = stage(&[READY, &lines, DONE].concat());
+    let harness = harness(&[READY, &lines, DONE].concat());
     let stop = block_on(
-        &stage,
+        &harness,
         Sdk::OpenAiAgents,
         Dialect::OpenAiResponses,
         json!({}),
     );
     assert!(format!("{stop:?}").starts_with(expect.0), "{stop:?}");
-    assert_eq!(stage.lines(), expect.1, "{:#?}", stage.lines());
+    assert_eq!(harness.lines(), expect.1, "{:#?}", harness.lines());
 }
 
 fn says(msg: Value) -> Value {
@@ -238,7 +238,7 @@ fn hears(id: &str, content: &str) -> Value {
 
 #[test]
 fn several_calls_are_open_at_once_and_each_is_answered_once() {
-    plays(
+    check_turn(
         &[
             calls("a", "lookup", json!({"key": "k1"})),
             calls("b", "bash", json!({"command": "x"})),
@@ -266,7 +266,7 @@ fn several_calls_are_open_at_once_and_each_is_answered_once() {
 #[test]
 fn a_repeated_call_runs_once_and_has_a_result_at_the_end() {
     let call = calls("n", "lookup", json!({"key": "never"}));
-    plays(
+    check_turn(
         &[call.clone(), call],
         (
             "Done",
@@ -285,7 +285,7 @@ fn a_repeated_call_runs_once_and_has_a_result_at_the_end() {
 #[test]
 fn reasoning_is_logged_with_the_next_part() {
     let thought = |text: &str| says(json!({"type": "reasoning", "text": text}));
-    plays(
+    check_turn(
         &[
             says(json!({"type": "reasoning_delta", "text": "h"})),
             thought("hm"),
@@ -310,14 +310,14 @@ fn reasoning_is_logged_with_the_next_part() {
 #[test]
 fn a_refused_task_ends_the_turn() {
     let args = json!({"category": "policy", "reason": "The rules of this project forbid it."});
-    let said = format!("<a refuse {args}>");
-    plays(
+    let logged = format!("<a refuse {args}>");
+    check_turn(
         &[calls("a", "refuse", args.clone()), hears("a", "value-of-")],
         (
             "Refused { category: Policy, detail: \"The rules of this project forbid it.\" }",
             &[
                 "began ",
-                &format!("said {said}"),
+                &format!("said {logged}"),
                 &format!("ran a refuse {args}"),
             ],
         ),
@@ -325,10 +325,10 @@ fn a_refused_task_ends_the_turn() {
 }
 
 #[track_caller]
-fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
-    let mut stage = Stage::scripted(vec![(steps, exit)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let stop = block_on(&stage, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
+fn check_failure(steps: Vec<ScriptStep>, exit: i32, expect: &str) {
+    let mut harness = AgentHarness::scripted(vec![(steps, exit)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let stop = block_on(&harness, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
     let text = format!("{stop:?}");
     assert!(
         text.contains("reason: Runtime") && text.contains(expect),
@@ -338,30 +338,30 @@ fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
 
 #[test]
 fn a_program_that_is_no_sidecar_fails() {
-    breaks(
+    check_failure(
         Vec::new(),
         0,
         "the sidecar exited without an answer, with exit code 0",
     );
     let complaint = r#"{"dir":"2","msg":"ModuleNotFoundError: No module named 'google'"}"#;
-    breaks(
+    check_failure(
         recording(complaint),
         1,
         "with exit code 1; end of its standard error: ModuleNotFoundError",
     );
-    breaks(
+    check_failure(
         recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#),
         0,
         "speaks version Some(2)",
     );
-    breaks(
+    check_failure(
         recording(&"\"noise\"\n".repeat(10_001)),
         0,
         "prints other text instead",
     );
     let other =
         r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
-    breaks(
+    check_failure(
         recording(&format!("{READY}{other}")),
         0,
         "the sidecar exited without an answer",
@@ -371,9 +371,9 @@ fn a_program_that_is_no_sidecar_fails() {
 #[test]
 fn a_sidecar_that_is_never_ready_times_out() {
     let steps = recording("{\"dir\":\"2\",\"msg\":\"still importing\"}\n{\"dir\":\"hang\"}");
-    let mut stage = Stage::scripted(vec![(steps, 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(steps, 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let clock = harness.clock.clone();
     let options = SidecarOptions {
         model: Some("m".into()),
         ..SidecarOptions::default()
@@ -384,7 +384,7 @@ fn a_sidecar_that_is_never_ready_times_out() {
         .unwrap();
     let stop = runtime.block_on(async {
         let sidecar = Sidecar::new(Sdk::GoogleAdk, Dialect::Gemini, options).unwrap();
-        let mut run = std::pin::pin!(stage.run(sidecar, "Do it."));
+        let mut run = std::pin::pin!(harness.run(sidecar, "Do it."));
         loop {
             tokio::select! {
                 biased;
@@ -411,7 +411,7 @@ fn a_structured_answer_is_a_value_or_text() {
             Err("no".to_owned())
         }
     });
-    for (output, wire, told) in [
+    for (output, wire, sent) in [
         (
             json!({"answer": 42}),
             Dialect::OpenAiResponses,
@@ -425,26 +425,26 @@ fn a_structured_answer_is_a_value_or_text() {
     ] {
         let done =
             says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
-        let mut stage = stage(&format!("{READY}{done}"));
-        stage.output = Some(WantedOutput {
+        let mut harness = harness(&format!("{READY}{done}"));
+        harness.output = Some(WantedOutput {
             schema: schema.clone(),
             check: check.clone(),
         });
-        let stop = block_on(&stage, Sdk::OpenAiAgents, wire, json!({}));
+        let stop = block_on(&harness, Sdk::OpenAiAgents, wire, json!({}));
         assert!(
             matches!(&stop, Stop::Answered { output } if *output == json!({"answer": 42})),
             "{stop:?}"
         );
-        let heard = stage.heard();
+        let received = harness.received();
         assert_eq!(
-            heard.lines[0]
+            received.lines[0]
                 .get("output_schema")
                 .cloned()
                 .unwrap_or_default(),
-            told
+            sent
         );
         assert!(
-            heard.lines[0]["prompt"]
+            received.lines[0]["prompt"]
                 .as_str()
                 .unwrap()
                 .contains("JSON Schema")
@@ -455,9 +455,9 @@ fn a_structured_answer_is_a_value_or_text() {
 #[test]
 fn a_missing_tool_of_a_subagent_is_an_error() {
     let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
-    let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
+    let harness = harness(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
     let stop = block_on(
-        &stage,
+        &harness,
         Sdk::OpenAiAgents,
         Dialect::OpenAiChat,
         json!({"agents": agents}),

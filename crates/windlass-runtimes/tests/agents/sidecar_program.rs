@@ -25,13 +25,13 @@ class Conversation:
 def failed(error): return Done.error(type(error).__name__, str(error))
 "#;
 
-struct Sidecar {
+struct SidecarProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     _home: tempfile::TempDir,
 }
 
-impl Sidecar {
+impl SidecarProcess {
     fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sidecar/python");
@@ -84,7 +84,7 @@ impl Sidecar {
 
 #[test]
 fn the_program_follows_the_protocol() {
-    let mut sidecar = Sidecar::start();
+    let mut sidecar = SidecarProcess::start();
     sidecar.hear(
         json!({"type": "ready", "protocol": 1, "sdk": "openai-agents", "sdk_version": "1.2.3"}),
     );

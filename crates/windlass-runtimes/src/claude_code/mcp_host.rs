@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 use windlass_core::message::ToolResult;
 use windlass_core::tool::ToolSpec;
 
-use super::options::OURS;
+use super::options::MCP_SERVER_NAME;
 use crate::json;
-use crate::offered::is_offered;
+use crate::offered_tools::is_offered;
 
 /// The supported revisions of MCP, newest first.
 const REVISIONS: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The consequence of a message.
 #[derive(Debug, PartialEq)]
-pub(super) enum Asked {
+pub(super) enum McpAction {
     Answered(Value),
     /// A tool has to run; [`ran`] builds the response.
     Run {
@@ -27,13 +27,13 @@ pub(super) enum Asked {
 }
 
 /// Handles a message.
-pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
+pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> McpAction {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);
     let method = json::text(message, "method");
     // A notification has no id, but the control protocol around it needs a response.
     if message.get("id").is_none() {
-        return Asked::Answered(answer(0.into(), json!({})));
+        return McpAction::Answered(answer(0.into(), json!({})));
     }
     let result = match method {
         "initialize" => {
@@ -42,7 +42,7 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
                 .iter()
                 .find(|known| **known == wanted)
                 .unwrap_or(&REVISIONS[0]);
-            let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
+            let server = json!({ "name": MCP_SERVER_NAME, "version": env!("CARGO_PKG_VERSION") });
             let can = json!({ "tools": {} });
             json!({ "protocolVersion": revision, "capabilities": can, "serverInfo": server })
         }
@@ -54,20 +54,20 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
         "tools/call" => {
             let tool = json::text(params, "name");
             if !is_offered(tools, tool) {
-                return Asked::Answered(refused(id, -32602, "the tool does not exist"));
+                return McpAction::Answered(refused(id, -32602, "the tool does not exist"));
             }
             let args = params.get("arguments").cloned();
             let call = params["_meta"]["claudecode/toolUseId"].as_str();
-            return Asked::Run {
+            return McpAction::Run {
                 id,
                 tool: tool.to_owned(),
                 args: args.unwrap_or_else(|| json!({})),
                 call: call.map(str::to_owned),
             };
         }
-        _ => return Asked::Answered(refused(id, -32601, "method not found")),
+        _ => return McpAction::Answered(refused(id, -32601, "method not found")),
     };
-    Asked::Answered(answer(id, result))
+    McpAction::Answered(answer(id, result))
 }
 
 fn listed(spec: &ToolSpec) -> Value {

@@ -53,9 +53,9 @@ impl Clock for TestClock {
 
 /// The record of an attempt, in order.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct AttemptRecord {
     pub(crate) events: Mutex<Vec<EventKind>>,
-    pub(crate) shown: Mutex<Vec<EventKind>>,
+    pub(crate) displayed: Mutex<Vec<EventKind>>,
     pub(crate) asked: Mutex<Vec<ForeignCall>>,
     pub(crate) observed: Mutex<Vec<ToolCall>>,
     pub(crate) results: Mutex<Vec<ToolResult>>,
@@ -67,9 +67,9 @@ pub(crate) struct Notes {
     pub(crate) killed: Mutex<u32>,
 }
 
-impl Notes {
+impl AttemptRecord {
     /// The logged texts and calls: `text:…`, `call:name …`.
-    pub(crate) fn said(&self) -> Vec<String> {
+    pub(crate) fn messages(&self) -> Vec<String> {
         use windlass_core::message::Part;
         let mut all = Vec::new();
         for event in self.events.lock().iter() {
@@ -98,8 +98,8 @@ impl Notes {
     }
 }
 
-struct Desk {
-    notes: Arc<Notes>,
+struct FakeEngine {
+    record: Arc<AttemptRecord>,
     history: Arc<Vec<Entry>>,
     judge: Judge,
     tools: ToolSet,
@@ -109,15 +109,15 @@ struct Desk {
 /// The verdict about a call; `None` means that it is never decided.
 pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
-impl Outlet for Desk {
+impl Outlet for FakeEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.notes.events.lock().push(kind);
+        self.record.events.lock().push(kind);
         Box::pin(async { Ok(0) })
     }
     fn show(&self, kind: EventKind) {
-        let mut shown = self.notes.shown.lock();
-        if shown.len() < 100 {
-            shown.push(kind);
+        let mut displayed = self.record.displayed.lock();
+        if displayed.len() < 100 {
+            displayed.push(kind);
         }
     }
     fn watched(&self) -> bool {
@@ -138,7 +138,7 @@ impl Outlet for Desk {
     }
 }
 
-impl Toolbox for Desk {
+impl Toolbox for FakeEngine {
     fn tools(&self) -> &ToolSet {
         &self.tools
     }
@@ -147,7 +147,7 @@ impl Toolbox for Desk {
     }
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let verdict = (self.judge)(&call);
-        self.notes.asked.lock().push(call);
+        self.record.asked.lock().push(call);
         Box::pin(async move {
             match verdict {
                 Some(true) => Ok(Admitted::Yes {
@@ -163,7 +163,7 @@ impl Toolbox for Desk {
         })
     }
     fn observed(&self, foreign: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut observed = self.notes.observed.lock();
+        let mut observed = self.record.observed.lock();
         // A later report about a call replaces the earlier one.
         observed.retain(|known| known.id != foreign.call.id);
         observed.push(foreign.call);
@@ -171,12 +171,12 @@ impl Toolbox for Desk {
         Box::pin(async { Ok(()) })
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.results.lock().push(result);
+        self.record.results.lock().push(result);
         Box::pin(async { Ok(()) })
     }
 }
 
-impl Account for Desk {
+impl Account for FakeEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -203,7 +203,7 @@ impl Account for Desk {
         _: bool,
         _: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.notes.settled.lock().push(usage);
+        self.record.settled.lock().push(usage);
         Box::pin(async { Ok(()) })
     }
 }
@@ -234,19 +234,19 @@ impl Endpoint for NoTraffic {
 /// Starts programs: a script, or a real one.
 pub(crate) type Starter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
 
-struct Place {
+struct FakeEnclosure {
     home: PathBuf,
     port: Option<u16>,
-    notes: Arc<Notes>,
+    record: Arc<AttemptRecord>,
     starter: Starter,
 }
 
-impl Enclosure for Place {
+impl Enclosure for FakeEnclosure {
     fn home(&self) -> &Path {
         &self.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        self.notes
+        self.record
             .put
             .lock()
             .insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
@@ -266,7 +266,7 @@ impl Enclosure for Place {
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
         let inmate = (self.starter)(&launch);
-        self.notes.launched.lock().push(launch);
+        self.record.launched.lock().push(launch);
         Box::pin(async move { inmate })
     }
     fn take_refused(&self) -> Vec<String> {
@@ -275,13 +275,13 @@ impl Enclosure for Place {
 }
 
 /// Commands that print `ran: LINE` and exit at the third poll.
-struct Commands {
-    place: Arc<Place>,
-    notes: Arc<Notes>,
-    looked: Mutex<HashMap<String, u32>>,
+struct FakeCommands {
+    enclosure: Arc<FakeEnclosure>,
+    record: Arc<AttemptRecord>,
+    polls: Mutex<HashMap<String, u32>>,
 }
 
-impl Processes for Commands {
+impl Processes for FakeCommands {
     fn run<'a>(
         &'a self,
         _: Command,
@@ -290,15 +290,15 @@ impl Processes for Commands {
         Box::pin(async { Err(ProcessError("not here".into())) })
     }
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        let mut lines = self.notes.lines.lock();
+        let mut lines = self.record.lines.lock();
         lines.push(command.line);
         Ok(JobId((lines.len() - 1).to_string()))
     }
     fn poll(&self, job: &JobId, offset: u64, _: usize) -> Result<JobOutput, ProcessError> {
-        let line = self.notes.lines.lock()[job.0.parse::<usize>().unwrap()].clone();
+        let line = self.record.lines.lock()[job.0.parse::<usize>().unwrap()].clone();
         let text = format!("ran: {line}\n");
-        let mut looked = self.looked.lock();
-        let times = looked.entry(job.0.clone()).or_default();
+        let mut polls = self.polls.lock();
+        let times = polls.entry(job.0.clone()).or_default();
         *times += 1;
         let endless = line.contains("sleep");
         let end = (*times > 2 && !endless).then_some(ProcessEnd::Exited { code: 0 });
@@ -313,26 +313,26 @@ impl Processes for Commands {
         })
     }
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-        self.notes.stopped.lock().push(job.0.clone());
+        self.record.stopped.lock().push(job.0.clone());
         Box::pin(async { Ok(()) })
     }
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
-        let place: Arc<dyn Enclosure> = Arc::clone(&self.place) as _;
-        Box::pin(async move { Ok(place) })
+        let enclosure: Arc<dyn Enclosure> = Arc::clone(&self.enclosure) as _;
+        Box::pin(async move { Ok(enclosure) })
     }
 }
 
 /// The process handle of a script. Dropping it kills the script.
-pub(crate) struct ScriptLife {
+pub(crate) struct ScriptHandle {
     pub(crate) end: ProcessEnd,
     pub(crate) script: tokio::task::JoinHandle<()>,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) record: Arc<AttemptRecord>,
 }
 
-impl Life for ScriptLife {
+impl Life for ScriptHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async {
             let _ = (&mut self.script).await;
@@ -345,21 +345,21 @@ impl Life for ScriptLife {
     }
 }
 
-impl Drop for ScriptLife {
+impl Drop for ScriptHandle {
     fn drop(&mut self) {
-        *self.notes.killed.lock() += 1;
+        *self.record.killed.lock() += 1;
         self.script.abort();
     }
 }
 
 /// The agent's end of the pipes.
-pub(crate) struct Agent {
+pub(crate) struct ScriptedAgent {
     pub(crate) from: BufReader<DuplexStream>,
     pub(crate) to: DuplexStream,
     pub(crate) stderr: DuplexStream,
 }
 
-impl Agent {
+impl ScriptedAgent {
     /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
@@ -443,7 +443,7 @@ impl Agent {
 }
 
 /// The parameters of one attempt.
-pub(crate) struct Stage {
+pub(crate) struct AcpHarness {
     pub(crate) options: AcpOptions,
     pub(crate) spec: &'static AgentSpec,
     pub(crate) dialect: Dialect,
@@ -460,7 +460,7 @@ pub(crate) struct Stage {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Default for Stage {
+impl Default for AcpHarness {
     fn default() -> Self {
         Self {
             options: AcpOptions {
@@ -485,31 +485,31 @@ impl Default for Stage {
     }
 }
 
-impl Stage {
+impl AcpHarness {
     /// Runs a script as the agent, to the end of the attempt.
     pub(crate) async fn play<F>(
         self,
-        script: impl Fn(Agent) -> F + Send + Sync + 'static,
-    ) -> (Stop, Arc<Notes>)
+        script: impl Fn(ScriptedAgent) -> F + Send + Sync + 'static,
+    ) -> (Stop, Arc<AttemptRecord>)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let notes = Arc::new(Notes::default());
-        let (end, of) = (self.end, Arc::clone(&notes));
+        let record = Arc::new(AttemptRecord::default());
+        let (end, of) = (self.end, Arc::clone(&record));
         let starter: Starter = Arc::new(move |_| {
             let (stdin, from) = tokio::io::duplex(64 << 10);
             let (to, stdout) = tokio::io::duplex(64 << 10);
             let (theirs, stderr) = tokio::io::duplex(64 << 10);
-            let agent = Agent {
+            let agent = ScriptedAgent {
                 from: BufReader::new(from),
                 to,
                 stderr: theirs,
             };
             let script = tokio::spawn(script(agent));
-            let life = Box::new(ScriptLife {
+            let life = Box::new(ScriptHandle {
                 end,
                 script,
-                notes: Arc::clone(&of),
+                record: Arc::clone(&of),
             });
             Ok(Inmate {
                 stdin: Box::new(stdin),
@@ -518,29 +518,33 @@ impl Stage {
                 life,
             })
         });
-        self.run(notes, starter).await
+        self.run(record, starter).await
     }
 
-    pub(crate) async fn run(self, notes: Arc<Notes>, starter: Starter) -> (Stop, Arc<Notes>) {
+    pub(crate) async fn run(
+        self,
+        record: Arc<AttemptRecord>,
+        starter: Starter,
+    ) -> (Stop, Arc<AttemptRecord>) {
         for (path, text) in &self.files {
             std::fs::write(self.folder.path().join(path), text).unwrap();
         }
         let files: Arc<dyn Files> = Arc::new(Root::open(self.folder.path()).unwrap());
         let home = self.folder.path().join(".home");
-        let place = Arc::new(Place {
+        let enclosure = Arc::new(FakeEnclosure {
             home,
             port: self.port,
-            notes: Arc::clone(&notes),
+            record: Arc::clone(&record),
             starter,
         });
-        let processes: Arc<dyn Processes> = Arc::new(Commands {
-            place,
-            notes: Arc::clone(&notes),
-            looked: Mutex::default(),
+        let processes: Arc<dyn Processes> = Arc::new(FakeCommands {
+            enclosure,
+            record: Arc::clone(&record),
+            polls: Mutex::default(),
         });
         let prompt = Message::user(self.prompt.clone());
-        let desk = Desk {
-            notes: Arc::clone(&notes),
+        let engine = FakeEngine {
+            record: Arc::clone(&record),
             history: Arc::default(),
             judge: self.judge,
             tools: ToolSet::default(),
@@ -566,14 +570,14 @@ impl Stage {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.resume,
-            outlet: &desk,
-            toolbox: &desk,
-            account: &desk,
+            outlet: &engine,
+            toolbox: &engine,
+            account: &engine,
             files: &files,
             processes: &processes,
             cancel: self.cancel,
         };
         let stop = runtime.run(job).await.unwrap();
-        (stop, notes)
+        (stop, record)
     }
 }

@@ -13,13 +13,13 @@ const MAX_FILES: usize = 16;
 const MAX_DIFF: usize = 16 << 10;
 
 /// A file before a call.
-pub(super) struct Before {
+pub(super) struct FileBeforeCall {
     path: String,
     /// The content; `None` if the file did not exist.
     text: Option<String>,
 }
 
-impl Before {
+impl FileBeforeCall {
     /// Reads the files of a call.
     pub(super) fn of_all(files: &dyn Files, paths: &[String]) -> Vec<Self> {
         let paths = paths.iter().take(MAX_FILES).cloned();
@@ -86,18 +86,20 @@ mod tests {
     #[track_caller]
     fn check(before: Option<&str>, after: Option<&str>, expect: Option<(Change, u32, u32)>) {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("a.txt");
+        let path = dir.path().join("a.txt");
         let put = |text: Option<&str>| match text {
-            Some(text) => std::fs::write(&place, text).unwrap(),
-            None => drop(std::fs::remove_file(&place)),
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => drop(std::fs::remove_file(&path)),
         };
         put(before);
         let root = Root::open(dir.path()).unwrap();
-        let looked = Before::of_all(&root, &["a.txt".to_owned()]).pop().unwrap();
+        let file = FileBeforeCall::of_all(&root, &["a.txt".to_owned()])
+            .pop()
+            .unwrap();
         put(after);
-        let seen = looked.compare(&root).unwrap();
+        let comparison = file.compare(&root).unwrap();
         assert_eq!(
-            seen.change.map(|change| (
+            comparison.change.map(|change| (
                 change.change,
                 change.added.unwrap(),
                 change.removed.unwrap()

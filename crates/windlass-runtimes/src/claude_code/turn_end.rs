@@ -4,45 +4,45 @@
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use crate::agent::{Answer, End, Reported};
+use crate::agent::{AgentAnswer, EndReason, ReportedUsage};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_failed;
 
 /// Parses the last line. `cancelled` tells whether the engine interrupted the turn.
-pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
+pub(super) fn answer(line: &Value, cancelled: bool) -> AgentAnswer {
     let word = |key: &str| json::text(line, key);
     let text = word("result").to_owned();
     let failed = line["is_error"].as_bool().unwrap_or(true);
     let end = match (word("subtype"), word("terminal_reason")) {
-        _ if cancelled => End::Cancelled,
-        _ if word("stop_reason") == "refusal" => End::Refused(text.clone()),
-        ("success", _) if !failed => End::Done,
+        _ if cancelled => EndReason::Cancelled,
+        _ if word("stop_reason") == "refusal" => EndReason::Refused(text.clone()),
+        ("success", _) if !failed => EndReason::Done,
         (_, "api_error") => {
-            let said = Some(text.as_str()).filter(|text| !text.is_empty());
-            let said = said.unwrap_or("the model request failed").to_owned();
-            model_failed(&line["api_error_status"], said)
+            let message = Some(text.as_str()).filter(|text| !text.is_empty());
+            let message = message.unwrap_or("the model request failed").to_owned();
+            model_failed(&line["api_error_status"], message)
         }
         (_, "aborted_streaming" | "aborted_tools") => {
-            End::Broken("the agent stopped in the middle of the turn".to_owned())
+            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
         }
-        ("error_max_turns", _) => End::OwnLimit(errors(
+        ("error_max_turns", _) => EndReason::OwnLimit(errors(
             line,
             "the maximum number of model calls was reached",
         )),
         ("error_max_budget_usd", _) => {
-            End::OwnLimit(errors(line, "the spending limit of the agent was reached"))
+            EndReason::OwnLimit(errors(line, "the spending limit of the agent was reached"))
         }
         // The agent never produced an answer in the schema. The runtime checks the text and asks again.
-        ("error_max_structured_output_retries", _) => End::Done,
+        ("error_max_structured_output_retries", _) => EndReason::Done,
         (subtype, reason) => {
-            let said = if text.is_empty() {
+            let message = if text.is_empty() {
                 errors(line, "no message")
             } else {
                 text.clone()
             };
-            End::Broken(format!(
-                "the turn ended with `{subtype}` ({reason}): {said}"
+            EndReason::Broken(format!(
+                "the turn ended with `{subtype}` ({reason}): {message}"
             ))
         }
     };
@@ -50,14 +50,14 @@ pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
         .get("structured_output")
         .filter(|value| !value.is_null())
         .cloned();
-    Answer { text, output, end }
+    AgentAnswer { text, output, end }
 }
 
 /// The usage of the turn, as the line reports it.
-pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
-    let mut sum = Reported {
+pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<ReportedUsage> {
+    let mut sum = ReportedUsage {
         model: model.map(str::to_owned),
-        ..Reported::default()
+        ..ReportedUsage::default()
     };
     // This field has all models since the last result, including those of subagents. The plain `usage` only has the
     // main agent.

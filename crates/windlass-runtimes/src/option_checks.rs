@@ -36,7 +36,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, ours: &[&str]) -> Result
 }
 
 /// The program of the options, or the default.
-pub(crate) fn or_usual(program: String, usual: &str) -> String {
+pub(crate) fn or_default_program(program: String, usual: &str) -> String {
     if program.is_empty() {
         usual.to_owned()
     } else {

@@ -18,9 +18,9 @@ You were stopped while the user was asked about a call of yours. The user has an
 of the call. Continue with the task.";
 
 /// The first prompt of an attempt. A stateless agent has the contract and the conversation already.
-pub(super) async fn opening(
+pub(super) async fn first_prompt(
     attempt: &AgentAttempt<'_>,
-    by_the_log: bool,
+    stateless: bool,
 ) -> Result<String, RuntimeError> {
     let job = attempt.job;
     let picture = |part: &Part| matches!(part, Part::Image { .. });
@@ -31,7 +31,7 @@ pub(super) async fn opening(
         );
         attempt.warn("not_passed_on", text).await?;
     }
-    if !job.pending.is_empty() && by_the_log {
+    if !job.pending.is_empty() && stateless {
         // These are calls of Windlass tools. The engine runs them here, with the answers from the log.
         for call in &job.pending {
             attempt.call(call.clone()).await?;
@@ -39,7 +39,7 @@ pub(super) async fn opening(
         return Ok(ANSWERED.to_owned());
     }
     if !job.pending.is_empty() {
-        return going_on(attempt).await;
+        return resume_prompt(attempt).await;
     }
     let mut text = job.prompt.text();
     if let Some(wanted) = attempt.output {
@@ -49,8 +49,8 @@ pub(super) async fn opening(
             wanted.schema
         ));
     }
-    Ok(if attempt.resume.is_none() && !by_the_log {
-        told_anew(attempt, &text)
+    Ok(if attempt.resume.is_none() && !stateless {
+        full_prompt(attempt, &text)
     } else {
         text
     })
@@ -58,7 +58,7 @@ pub(super) async fn opening(
 
 /// The prompt for an agent that was stopped while the user was asked about its call. The toolbox answers the repeated
 /// call with the user's answer.
-async fn going_on(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
+async fn resume_prompt(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
     let mut text = String::from(
         "You were stopped while the user was asked about a call of yours; now the user has answered. Make the call again \
          if you still need it, then continue with the task:\n",
@@ -74,14 +74,14 @@ async fn going_on(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
         attempt.job.toolbox.reported(result, Vec::new()).await?;
     }
     if attempt.resume.is_none() {
-        text = told_anew(attempt, &format!("{}\n\n{text}", attempt.job.prompt.text()));
+        text = full_prompt(attempt, &format!("{}\n\n{text}", attempt.job.prompt.text()));
     }
     Ok(text)
 }
 
 /// The prompt for an agent that does not have the conversation, or has lost it.
 #[must_use]
-pub fn told_anew(attempt: &AgentAttempt<'_>, say: &str) -> String {
+pub fn full_prompt(attempt: &AgentAttempt<'_>, say: &str) -> String {
     let mut text = format!("{CONTRACT}\n\n");
     if !attempt.instructions.is_empty() {
         text.push_str(&format!("{}\n\n", attempt.instructions));
@@ -97,7 +97,7 @@ pub fn told_anew(attempt: &AgentAttempt<'_>, say: &str) -> String {
 }
 
 /// The user's last message.
-pub(super) fn last(outlet: &dyn Outlet) -> String {
+pub(super) fn last_user_message(outlet: &dyn Outlet) -> String {
     let history = outlet.history();
     let last = history.iter().rev().find(|entry| entry.role == Role::User);
     last.map(|entry| entry.text()).unwrap_or_default()
@@ -107,7 +107,7 @@ pub(super) fn last(outlet: &dyn Outlet) -> String {
 fn digest(outlet: &dyn Outlet) -> String {
     let history = outlet.history();
     let mut parts: Vec<String> = Vec::new();
-    let mut room = MAX_DIGEST;
+    let mut budget = MAX_DIGEST;
     for entry in history.iter().rev().skip(1) {
         let who = match entry.role {
             Role::User => "user",
@@ -119,10 +119,10 @@ fn digest(outlet: &dyn Outlet) -> String {
             continue;
         }
         let line = format!("[{who}] {}", clip(text.trim(), MAX_MESSAGE));
-        if line.len() > room {
+        if line.len() > budget {
             break;
         }
-        room -= line.len();
+        budget -= line.len();
         parts.push(line);
     }
     parts.reverse();

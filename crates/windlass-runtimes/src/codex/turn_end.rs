@@ -4,19 +4,21 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::End;
+use crate::agent::EndReason;
 use crate::json;
 use crate::status::{model_error, model_failed};
 
 /// The end of a turn. `error` is the last reported error, for a turn without one of its own.
-pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
+pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> EndReason {
     let status = json::text(turn, "status");
     match status {
-        _ if cancelled => End::Cancelled,
-        "completed" => End::Done,
-        "interrupted" => End::Broken("the agent stopped in the middle of the turn".to_owned()),
+        _ if cancelled => EndReason::Cancelled,
+        "completed" => EndReason::Done,
+        "interrupted" => {
+            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
         "failed" => failed(turn.get("error").filter(|error| !error.is_null()).or(error)),
-        other => End::Broken(format!(
+        other => EndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
@@ -24,9 +26,9 @@ pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
 }
 
 /// The end of a turn that failed with this error.
-pub(super) fn failed(error: Option<&Value>) -> End {
+pub(super) fn failed(error: Option<&Value>) -> EndReason {
     let Some(error) = error else {
-        return End::Broken("the turn failed without a reason".to_owned());
+        return EndReason::Broken("the turn failed without a reason".to_owned());
     };
     let message = json::some_text(error, "message")
         .unwrap_or("no reason given")
@@ -50,20 +52,20 @@ pub(super) fn failed(error: Option<&Value>) -> End {
         "modelNotFound" => ProviderErrorKind::ModelNotFound,
         "unauthorized" => ProviderErrorKind::Authentication,
         "badRequest" => ProviderErrorKind::InvalidRequest,
-        "cyberPolicy" | "misalignmentPolicyViolation" => return End::Refused(message),
-        "sessionBudgetExceeded" | "tooManyDenials" => return End::OwnLimit(message),
-        _ => return End::Broken(format!("the turn failed: {message}")),
+        "cyberPolicy" | "misalignmentPolicyViolation" => return EndReason::Refused(message),
+        "sessionBudgetExceeded" | "tooManyDenials" => return EndReason::OwnLimit(message),
+        _ => return EndReason::Broken(format!("the turn failed: {message}")),
     };
     model_error(provider, message)
 }
 
 /// The total usage of a conversation so far, so that only the difference is booked.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct CodexUsage {
     total: Option<Usage>,
 }
 
-impl Meter {
+impl CodexUsage {
     /// The difference to the last count of the whole conversation. `ours` tells whether the count belongs to the
     /// current turn; earlier usage is booked already.
     pub(super) fn more(&mut self, count: &Value, ours: bool) -> Option<Usage> {
@@ -92,7 +94,7 @@ mod tests {
     fn check(info: Value, expect: &str) {
         let turn = json!({"status": "failed", "error": {"message": "no", "codexErrorInfo": info}});
         let text = match end(&turn, None, false) {
-            End::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
+            EndReason::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
             other => format!("{other:?}"),
         };
         assert_eq!(text, expect);
@@ -123,12 +125,12 @@ mod tests {
                    "last": {"inputTokens": last, "cachedInputTokens": last / 2, "outputTokens": 1}})
         };
         let input = |usage: Option<Usage>| usage.map(|usage| usage.total_input());
-        let mut meter = Meter::default();
+        let mut meter = CodexUsage::default();
         // A resumed conversation: most of its usage is booked already.
         assert_eq!(input(meter.more(&count(1_000, 100), true)), Some(100));
         assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(300));
         assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(0));
-        let mut meter = Meter::default();
+        let mut meter = CodexUsage::default();
         assert_eq!(input(meter.more(&count(1_000, 100), false)), None);
         assert_eq!(input(meter.more(&count(1_050, 50), true)), Some(50));
     }

@@ -4,31 +4,33 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::{End, Reported};
+use crate::agent::{EndReason, ReportedUsage};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_error;
 
 /// The end of a turn by the state of the conversation; `None` while it runs, or waits for a decision. `error` is the
 /// last reported error.
-pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<End> {
+pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<EndReason> {
     Some(match status {
         "running" | "waiting_for_confirmation" => return None,
-        _ if cancelled => End::Cancelled,
-        "finished" => End::Done,
+        _ if cancelled => EndReason::Cancelled,
+        "finished" => EndReason::Done,
         "error" => failed(error),
-        "stuck" => End::OwnLimit("the agent detected that it repeats itself".to_owned()),
-        "paused" | "idle" => End::Broken("the agent stopped in the middle of the turn".to_owned()),
-        other => End::Broken(format!(
+        "stuck" => EndReason::OwnLimit("the agent detected that it repeats itself".to_owned()),
+        "paused" | "idle" => {
+            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
+        other => EndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     })
 }
 
-fn failed(error: Option<&Value>) -> End {
+fn failed(error: Option<&Value>) -> EndReason {
     let Some(error) = error else {
-        return End::Broken("the turn failed without a reason".to_owned());
+        return EndReason::Broken("the turn failed without a reason".to_owned());
     };
     let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
@@ -36,7 +38,7 @@ fn failed(error: Option<&Value>) -> End {
     let family = text(&error["classification"], "kind");
     let kind = match (code.as_str(), family.as_str()) {
         ("MaxIterationsReached" | "MaxBudgetReached", _) => {
-            return End::OwnLimit(clip(&detail).to_owned());
+            return EndReason::OwnLimit(clip(&detail).to_owned());
         }
         ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
         ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
@@ -50,7 +52,7 @@ fn failed(error: Option<&Value>) -> End {
             ProviderErrorKind::Unavailable { retry_after: None }
         }
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
-        _ => return End::Broken(format!("the turn failed with {code}: {}", clip(&detail))),
+        _ => return EndReason::Broken(format!("the turn failed with {code}: {}", clip(&detail))),
     };
     model_error(kind, message)
 }
@@ -61,14 +63,14 @@ fn clip(text: &str) -> &str {
 
 /// The total usage of a conversation so far, so that only the difference is reported.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct OpenHandsUsage {
     usage: Usage,
     cost_micros: u64,
 }
 
-impl Meter {
+impl OpenHandsUsage {
     /// The difference to the last count of the whole conversation.
-    pub(super) fn more(&mut self, stats: &Value) -> Option<Reported> {
+    pub(super) fn more(&mut self, stats: &Value) -> Option<ReportedUsage> {
         let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
         let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
         for metrics in all.values() {
@@ -77,7 +79,7 @@ impl Meter {
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
             model = model.or_else(|| json::some_text(metrics, "model_name").map(bare));
         }
-        let more = Reported {
+        let more = ReportedUsage {
             usage: usage.since(self.usage),
             cost_micros: cost_micros
                 .checked_sub(self.cost_micros)
@@ -115,7 +117,7 @@ mod tests {
         let end = end(status, error, false);
         let text = match end {
             None => "continues".to_owned(),
-            Some(End::Provider(err)) => format!("{:?}", err.kind),
+            Some(EndReason::Provider(err)) => format!("{:?}", err.kind),
             Some(end) => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
@@ -160,7 +162,7 @@ mod tests {
             json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}),
             "RateLimited",
         );
-        assert_eq!(end("error", None, true), Some(End::Cancelled));
+        assert_eq!(end("error", None, true), Some(EndReason::Cancelled));
     }
 
     #[test]
@@ -172,7 +174,7 @@ mod tests {
                 "condenser": {"model_name": "openai/m", "accumulated_cost": 0.0, "accumulated_token_usage": null},
             }})
         };
-        let mut meter = Meter::default();
+        let mut meter = OpenHandsUsage::default();
         let first = meter.more(&stats(1_200, 0.004_05)).unwrap_or_default();
         assert_eq!(
             first.usage,

@@ -1,21 +1,21 @@
 //! The plain text that a program printed: keeps the end, without terminal sequences.
 
 /// Bytes of an answer that are kept.
-const MOST: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 /// The end of the printed text.
 #[derive(Debug, Default)]
-pub(super) struct Printed {
+pub(super) struct PrintedText {
     kept: String,
     /// Bytes that were dropped.
     pub(super) dropped: usize,
 }
 
-impl Printed {
+impl PrintedText {
     pub(super) fn push(&mut self, line: &str) {
         self.kept.push_str(line);
         self.kept.push('\n');
-        if self.kept.len() > MOST * 2 {
+        if self.kept.len() > MAX_BYTES * 2 {
             self.cut();
         }
     }
@@ -29,7 +29,7 @@ impl Printed {
     fn cut(&mut self) {
         let over = self
             .kept
-            .ceil_char_boundary(self.kept.len().saturating_sub(MOST));
+            .ceil_char_boundary(self.kept.len().saturating_sub(MAX_BYTES));
         self.dropped = self.dropped.saturating_add(over);
         self.kept.drain(..over);
     }
@@ -80,17 +80,17 @@ mod tests {
 
     #[test]
     fn only_the_end_of_a_long_output_is_kept() {
-        let mut printed = Printed::default();
+        let mut printed = PrintedText::default();
         for n in 0..200_000 {
             printed.push(&format!("line {n} ä"));
         }
         assert!(
             printed.text().ends_with("line 199999 ä")
-                && printed.text().len() <= MOST
-                && printed.dropped > MOST
+                && printed.text().len() <= MAX_BYTES
+                && printed.dropped > MAX_BYTES
         );
-        assert!(printed.kept.capacity() <= MOST * 4);
-        let mut short = Printed::default();
+        assert!(printed.kept.capacity() <= MAX_BYTES * 4);
+        let mut short = PrintedText::default();
         short.push("  hi");
         assert_eq!(short.text(), "hi");
         assert_eq!(short.dropped, 0);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::agent::{AgentAttempt, ModelAccess};
 
 /// The variables of all common clients. An agent that needs others gets them through its options.
-pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
+pub(crate) const COMMON_CLIENT_ENV: &[(&str, &str)] = &[
     ("ANTHROPIC_BASE_URL", "{url}"),
     ("ANTHROPIC_API_KEY", "{key}"),
     ("OPENAI_BASE_URL", "{url}/v1"),
@@ -28,7 +28,7 @@ pub(crate) fn owned(pairs: &[(&str, &str)]) -> Texts {
 
 /// Environment and files for the start of a program.
 #[derive(Debug, Clone, Default)]
-pub struct StartTexts {
+pub struct LaunchTexts {
     pub env: Texts,
     /// Variables for the model endpoint; not set if the agent uses its own login.
     pub point_at: Texts,
@@ -38,7 +38,7 @@ pub struct StartTexts {
     pub clear: Vec<String>,
 }
 
-impl StartTexts {
+impl LaunchTexts {
     /// All texts that are used with or without a metered endpoint.
     pub(crate) fn used(&self, metered: bool) -> impl Iterator<Item = &String> {
         let pointing = self.point_at.values().filter(move |_| metered);
@@ -48,7 +48,7 @@ impl StartTexts {
 }
 
 /// Values for the placeholders in braces.
-pub(crate) struct Values<'a> {
+pub(crate) struct PlaceholderValues<'a> {
     /// The name of the agent, for error messages.
     pub(crate) of: &'a str,
     pub(crate) access: &'a ModelAccess,
@@ -59,7 +59,7 @@ pub(crate) struct Values<'a> {
     pub(crate) words: &'a [(&'a str, &'a str)],
 }
 
-impl<'a> Values<'a> {
+impl<'a> PlaceholderValues<'a> {
     pub(crate) fn new(
         attempt: &'a AgentAttempt<'_>,
         of: &'a str,
@@ -78,7 +78,7 @@ impl<'a> Values<'a> {
 
     /// Fills a word of the command. Unlike other texts, it cannot be omitted.
     pub(crate) fn word(&self, word: &str) -> Result<String, String> {
-        let filled = self.unless_unmetered("the command", word)?;
+        let filled = self.fill_or_omit("the command", word)?;
         filled.ok_or_else(|| {
             let of = self.of;
             format!("the command of {of} contains the model endpoint, but this run has none")
@@ -89,18 +89,18 @@ impl<'a> Values<'a> {
     pub(crate) fn prepare(
         &self,
         attempt: &AgentAttempt<'_>,
-        texts: &StartTexts,
+        texts: &LaunchTexts,
     ) -> Result<Vec<(String, String)>, String> {
         let mut env = Texts::new();
         let pointing = texts.point_at.iter().filter(|_| self.access.is_metered());
         for (name, text) in pointing.chain(&texts.env) {
-            if let Some(text) = self.unless_unmetered(name, text)? {
+            if let Some(text) = self.fill_or_omit(name, text)? {
                 env.insert(name.clone(), text);
             }
         }
         attempt.clear_home(&texts.clear)?;
         for (path, text) in &texts.home_files {
-            if let Some(text) = self.unless_unmetered(path, text)? {
+            if let Some(text) = self.fill_or_omit(path, text)? {
                 attempt.put_home(path, &text)?;
             }
         }
@@ -109,7 +109,7 @@ impl<'a> Values<'a> {
 
     /// Fills a text. `None` if the text needs a model endpoint and this run has none; any other missing value is an
     /// error.
-    fn unless_unmetered(&self, what: &str, text: &str) -> Result<Option<String>, String> {
+    fn fill_or_omit(&self, what: &str, text: &str) -> Result<Option<String>, String> {
         let filled = self.fill(text);
         if filled.is_none() && self.model.is_none() && text.contains("{model}") {
             let of = self.of;
@@ -166,7 +166,7 @@ mod tests {
 
     #[track_caller]
     fn check(access: &ModelAccess, text: &str, filled: Option<&str>) {
-        let values = Values {
+        let values = PlaceholderValues {
             of: "a",
             access,
             model: Some("m{url}"),

@@ -28,7 +28,7 @@ use windlass_meter::{Endpoint, Ledger, Trip};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
-use crate::script::{Heard, Step, play};
+use crate::script::{ReceivedLines, ScriptStep, play};
 
 /// Starts a program.
 type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
@@ -36,10 +36,10 @@ type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
 type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// The parameters and the record of one attempt.
-pub(crate) struct Stage {
+pub(crate) struct AgentHarness {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
-    pub(crate) heard: Arc<Mutex<Heard>>,
+    pub(crate) received: Arc<Mutex<ReceivedLines>>,
     pub(crate) put: Put,
     pub(crate) clock: ManualClock,
     pub(crate) cancel: CancellationToken,
@@ -56,13 +56,13 @@ pub(crate) struct Stage {
     start: Start,
 }
 
-impl Stage {
+impl AgentHarness {
     /// Programs that play these steps, one per start, with their exit codes.
-    pub(crate) fn scripted(plays: Vec<(Vec<Step>, i32)>) -> Self {
-        let heard: Arc<Mutex<Heard>> = Arc::default();
+    pub(crate) fn scripted(plays: Vec<(Vec<ScriptStep>, i32)>) -> Self {
+        let received: Arc<Mutex<ReceivedLines>> = Arc::default();
         let plays = Mutex::new(VecDeque::from(plays));
-        let listens = heard.clone();
-        Self::new(heard, move |_| {
+        let listens = received.clone();
+        Self::new(received, move |_| {
             let (steps, exit) = plays.lock().pop_front().unwrap_or_default();
             play(steps, exit, listens.clone())
         })
@@ -70,13 +70,13 @@ impl Stage {
 
     /// Programs that this function starts.
     pub(crate) fn new(
-        heard: Arc<Mutex<Heard>>,
+        received: Arc<Mutex<ReceivedLines>>,
         start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static,
     ) -> Self {
         Self {
             log: Arc::default(),
             launches: Arc::default(),
-            heard,
+            received,
             put: Arc::default(),
             clock: ManualClock::default(),
             cancel: CancellationToken::new(),
@@ -116,16 +116,16 @@ impl Stage {
             Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),
             None => memory_files().await,
         };
-        let place = Place {
+        let enclosure = RecordingEnclosure {
             home: self.home.clone(),
             put: self.put.clone(),
             launches: self.launches.clone(),
             start: self.start.clone(),
             endpoint: matches!(self.metering, Metering::Wire(_)).then_some(self.endpoint),
         };
-        let processes: Arc<dyn Processes> = Arc::new(Yard(Arc::new(place)));
+        let processes: Arc<dyn Processes> = Arc::new(NoCommands(Arc::new(enclosure)));
         let prompt = Message::user(prompt);
-        let desk = Desk {
+        let engine = RecordingEngine {
             log: self.log.clone(),
             history: Arc::new(vec![Entry::new(prompt.clone())]),
             tools: tools(),
@@ -137,9 +137,9 @@ impl Stage {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.session.clone(),
-            outlet: &desk,
-            toolbox: &desk,
-            account: &desk,
+            outlet: &engine,
+            toolbox: &engine,
+            account: &engine,
             files: &files,
             processes: &processes,
             cancel: self.cancel.clone(),
@@ -151,15 +151,15 @@ impl Stage {
         self.log.lock().clone()
     }
 
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock()
+    pub(crate) fn received(&self) -> MutexGuard<'_, ReceivedLines> {
+        self.received.lock()
     }
 }
 
 /// A model endpoint without any requests.
-pub(crate) struct Quiet;
+pub(crate) struct NoRequests;
 
-impl Endpoint for Quiet {
+impl Endpoint for NoRequests {
     fn key(&self) -> String {
         "placeholder".into()
     }
@@ -243,7 +243,7 @@ fn tools() -> ToolSet {
     ])
 }
 
-struct Place {
+struct RecordingEnclosure {
     home: PathBuf,
     put: Put,
     launches: Arc<Mutex<Vec<Launch>>>,
@@ -251,7 +251,7 @@ struct Place {
     endpoint: Option<u16>,
 }
 
-impl Enclosure for Place {
+impl Enclosure for RecordingEnclosure {
     fn home(&self) -> &Path {
         &self.home
     }
@@ -292,9 +292,9 @@ impl Enclosure for Place {
     }
 }
 
-struct Yard(Arc<Place>);
+struct NoCommands(Arc<RecordingEnclosure>);
 
-impl Processes for Yard {
+impl Processes for NoCommands {
     fn run<'a>(
         &'a self,
         _: Command,
@@ -321,7 +321,7 @@ impl Processes for Yard {
     }
 }
 
-struct Desk {
+struct RecordingEngine {
     log: Arc<Mutex<Vec<String>>>,
     history: Arc<Vec<Entry>>,
     tools: ToolSet,
@@ -329,7 +329,7 @@ struct Desk {
     cancel_at: Option<&'static str>,
 }
 
-impl Desk {
+impl RecordingEngine {
     fn note(&self, line: String) {
         if self.cancel_at.is_some_and(|word| line.contains(word)) {
             self.cancel.cancel();
@@ -338,7 +338,7 @@ impl Desk {
     }
 }
 
-fn in_words(kind: EventKind) -> String {
+fn event_line(kind: EventKind) -> String {
     match kind {
         EventKind::IterationStarted {
             foreign_session, ..
@@ -363,13 +363,13 @@ fn in_words(kind: EventKind) -> String {
     }
 }
 
-impl Outlet for Desk {
+impl Outlet for RecordingEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.note(in_words(kind));
+        self.note(event_line(kind));
         Box::pin(std::future::ready(Ok(1)))
     }
     fn show(&self, kind: EventKind) {
-        self.note(in_words(kind));
+        self.note(event_line(kind));
     }
     fn watched(&self) -> bool {
         true
@@ -385,7 +385,7 @@ impl Outlet for Desk {
     }
 }
 
-impl Toolbox for Desk {
+impl Toolbox for RecordingEngine {
     fn tools(&self) -> &ToolSet {
         &self.tools
     }
@@ -464,7 +464,7 @@ impl Toolbox for Desk {
     }
 }
 
-impl Account for Desk {
+impl Account for RecordingEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }

@@ -3,7 +3,7 @@
 
 use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 
-pub(crate) fn offered(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
+pub(crate) fn offered_tools(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
     let specs = toolbox.tools().iter().map(|tool| tool.spec());
     specs
         .filter(|spec| spec.exposure == Exposure::Function)

@@ -4,12 +4,12 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::options::SidecarOptions;
-use crate::agent::{Answer, End};
+use crate::agent::{AgentAnswer, EndReason};
 use crate::json;
 use crate::status::model_failed;
 
 /// Bytes of an error message.
-const SHOWN: usize = 2_000;
+const MAX_QUOTED: usize = 2_000;
 
 /// The answer in a `done` line. `last` is the last message, for a `done` line without output.
 pub(super) fn answer(
@@ -17,52 +17,52 @@ pub(super) fn answer(
     last: String,
     options: &SidecarOptions,
     cancelled: bool,
-) -> Answer {
+) -> AgentAnswer {
     let end = end(done, options, cancelled);
     let (text, output) = match done.get("output") {
         Some(Value::String(text)) => (text.clone(), None),
         Some(Value::Null) | None => (last, None),
         Some(value) => (last, Some(value.clone())),
     };
-    Answer { text, output, end }
+    AgentAnswer { text, output, end }
 }
 
-fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
+fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> EndReason {
     let status = json::text(done, "status");
     match status {
-        _ if cancelled => End::Cancelled,
-        "completed" => End::Done,
+        _ if cancelled => EndReason::Cancelled,
+        "completed" => EndReason::Done,
         "max_turns" => {
             let most = options.max_turns.map_or_else(
                 || "the maximum number of".to_owned(),
                 |turns| turns.to_string(),
             );
-            End::OwnLimit(format!(
+            EndReason::OwnLimit(format!(
                 "the turn made {most} model calls, the limit of `max_turns`; raise or remove the limit"
             ))
         }
         "refused" => {
             let words = json::some_text(done, "output").filter(|words| !words.is_empty());
             let words = words.unwrap_or("the agent's model refused the task without a reason");
-            End::Refused(words.to_owned())
+            EndReason::Refused(words.to_owned())
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
-        "cancelled" => End::Broken("the agent stopped in the middle of the turn".to_owned()),
-        other => End::Broken(format!(
+        "cancelled" => EndReason::Broken("the agent stopped in the middle of the turn".to_owned()),
+        other => EndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     }
 }
 
-fn failed(error: &Value) -> End {
+fn failed(error: &Value) -> EndReason {
     let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
     let message = text("message").unwrap_or("no reason given");
-    let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
+    let message = message[..message.floor_char_boundary(MAX_QUOTED)].to_owned();
     if error["model"] == true {
         return model_failed(&error["status"], message);
     }
-    End::Broken(format!(
+    EndReason::Broken(format!(
         "the turn failed with {}: {message}",
         text("kind").unwrap_or("an error")
     ))
@@ -88,16 +88,16 @@ mod tests {
             ..SidecarOptions::default()
         };
         let text = match answer(&done, "last".to_owned(), &options, false) {
-            Answer {
-                end: End::Provider(err),
+            AgentAnswer {
+                end: EndReason::Provider(err),
                 ..
             } => format!("{} {:?}", err.kind.word(), err.status),
-            Answer {
-                end: End::Done,
+            AgentAnswer {
+                end: EndReason::Done,
                 text,
                 output,
             } => format!("done {text} {output:?}"),
-            Answer { end, .. } => format!("{end:?}"),
+            AgentAnswer { end, .. } => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
     }

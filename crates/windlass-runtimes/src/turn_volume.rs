@@ -11,7 +11,7 @@ const MAX_PARTS: usize = 64;
 const MAX_WAITING: usize = 1 << 20;
 
 /// Bytes of a part.
-pub(crate) fn weigh(part: &Part) -> usize {
+pub(crate) fn part_size(part: &Part) -> usize {
     match part {
         Part::Text { text } | Part::Reasoning { text, .. } => text.len(),
         Part::Call(call) => call.id.0.len() + call.name.len() + call.args.to_string().len(),
@@ -21,25 +21,25 @@ pub(crate) fn weigh(part: &Part) -> usize {
 }
 
 /// Whether the collected parts must be logged now, because an agent may never complete a message.
-pub(crate) fn waits_no_more(parts: &[Part]) -> bool {
-    parts.len() >= MAX_PARTS || parts.iter().map(weigh).sum::<usize>() >= MAX_WAITING
+pub(crate) fn must_flush(parts: &[Part]) -> bool {
+    parts.len() >= MAX_PARTS || parts.iter().map(part_size).sum::<usize>() >= MAX_WAITING
 }
 
 /// Counts the messages of a turn and their bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct TurnVolume {
     pub(crate) messages: u64,
     bytes: usize,
 }
 
-impl Said {
+impl TurnVolume {
     pub(crate) fn add(&mut self, parts: &[Part]) {
         self.messages += 1;
-        self.bytes = self.bytes.saturating_add(parts.iter().map(weigh).sum());
+        self.bytes = self.bytes.saturating_add(parts.iter().map(part_size).sum());
     }
 
     /// The error text, once a limit is exceeded.
-    pub(crate) fn too_much(&self) -> Option<String> {
+    pub(crate) fn exceeded(&self) -> Option<String> {
         let over = self.messages > MAX_MESSAGES || self.bytes > MAX_BYTES;
         let mib = MAX_BYTES >> 20;
         over.then(|| {

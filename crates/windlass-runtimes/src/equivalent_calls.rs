@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use windlass_core::tool::{Effect, Like, canonical_name};
 
 /// Equivalent Windlass calls, and the worst effect of the call.
-pub(crate) type Likeness = (Vec<Like>, Effect);
+pub(crate) type EquivalentCalls = (Vec<Like>, Effect);
 
 /// Equivalent to a call of this Windlass tool.
-pub(crate) fn like(tool: &str, args: Value) -> Likeness {
+pub(crate) fn equivalent(tool: &str, args: Value) -> EquivalentCalls {
     (vec![Like::new(tool, args)], effect_of(tool))
 }
 
@@ -21,13 +21,13 @@ pub(crate) fn effect_of(tool: &str) -> Effect {
 }
 
 /// Maps a call of an unknown tool by the input fields that most agents name alike.
-pub(crate) fn likeness_by_input(name: &str, args: &Value) -> Likeness {
+pub(crate) fn equivalent_by_input(name: &str, args: &Value) -> EquivalentCalls {
     let text = |names: &[&str]| {
         let named = names.iter().find_map(|name| args.get(*name)?.as_str());
         named.map(str::to_owned)
     };
     if let Some(command) = text(&["command", "cmd", "script"]) {
-        return like("bash", json!({ "command": command }));
+        return equivalent("bash", json!({ "command": command }));
     }
     let path = text(&[
         "path",
@@ -38,18 +38,18 @@ pub(crate) fn likeness_by_input(name: &str, args: &Value) -> Likeness {
         "absolute_path",
     ]);
     let Some(path) = path else {
-        return unlike(Effect::Execute);
+        return no_equivalent(Effect::Execute);
     };
     match canonical_name(name) {
         tool @ ("read_file" | "list_directory" | "delete_file") => {
-            like(tool, json!({ "path": path }))
+            equivalent(tool, json!({ "path": path }))
         }
         // An unknown tool may write the file that it names.
-        _ => like("write_file", json!({ "path": path, "content": "" })),
+        _ => equivalent("write_file", json!({ "path": path, "content": "" })),
     }
 }
 
 /// Without an equivalent Windlass call, with this effect.
-pub(crate) fn unlike(effect: Effect) -> Likeness {
+pub(crate) fn no_equivalent(effect: Effect) -> EquivalentCalls {
     (Vec::new(), effect)
 }
