@@ -158,8 +158,7 @@ impl AcpCall {
             .as_ref()
             .and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str())
         {
-            let remaining = MAX_RESULT.saturating_sub(self.text.len());
-            self.text.push_str(&clip(&clean(data), remaining));
+            append(&mut self.text, &clean(data));
         }
     }
 
@@ -211,8 +210,7 @@ impl AcpCall {
         for piece in content {
             match piece {
                 ToolCallContent::Content(content) => {
-                    let remaining = MAX_RESULT.saturating_sub(text.len());
-                    text.push_str(&clip(&block_text(&content.content), remaining));
+                    append(&mut text, &block_text(&content.content));
                 }
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
@@ -515,6 +513,15 @@ fn output_text(output: &Value) -> String {
     clip(&text, MAX_RESULT).into_owned()
 }
 
+/// Appends to the text of a result, up to the limit. After the first cut nothing is appended, so that the note about the
+/// cut appears once and the text stays bounded.
+fn append(text: &mut String, more: &str) {
+    let remaining = MAX_RESULT.saturating_sub(text.len());
+    if remaining > 0 {
+        text.push_str(&clip(more, remaining));
+    }
+}
+
 /// Adds a path once, up to the limit.
 fn remember(paths: &mut Vec<String>, path: &str) {
     let known = paths.iter().any(|known| known == path);
@@ -535,6 +542,18 @@ mod tests {
         let (like, worst) = acp_call.equivalent_calls(Path::new("/w"));
         let names: Vec<&str> = like.iter().map(|like| like.tool.as_str()).collect();
         assert_eq!((names.as_slice(), worst), (wanted, effect));
+    }
+
+    #[test]
+    fn the_text_of_a_result_is_cut_once() {
+        let mut text = "x".repeat(MAX_RESULT - 2);
+        append(&mut text, "abc");
+        let cut = text.clone();
+        assert!(cut.ends_with("xab…[3 bytes in total]"), "{}", cut.len());
+        for _ in 0..3 {
+            append(&mut text, "more");
+        }
+        assert_eq!(text, cut);
     }
 
     #[test]
