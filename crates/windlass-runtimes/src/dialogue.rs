@@ -163,20 +163,20 @@ pub enum DialogueOutput {
     /// Have a call judged. Repeated questions get the first verdict. A call that differs from the announced one is
     /// refused, unless `may_differ` allows the first question to correct the arguments.
     Judge {
-        /// Returned with [`DialogueInput::Judged`].
+        /// The driver returns it with [`DialogueInput::Judged`].
         ticket: RequestTicket,
         call: ToolCall,
         may_differ: bool,
     },
     /// Run a Windlass tool. Read-only tools run in parallel, all others one by one.
     Run {
-        /// Returned with [`DialogueInput::ToolRan`].
+        /// The driver returns it with [`DialogueInput::ToolRan`].
         ticket: RequestTicket,
         call: ToolCall,
     },
     /// Serve a request for a file or a terminal. The gate judges it like a Windlass call, unless a grant covers it.
     Serve {
-        /// Returned with [`DialogueInput::Served`].
+        /// The driver returns it with [`DialogueInput::Served`].
         ticket: RequestTicket,
         /// A method of the Agent Client Protocol.
         method: String,

@@ -10,7 +10,6 @@ const PLATFORM: &str = "{platform}";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Install {
     BuiltIn,
-    /// An npm package.
     Npm {
         /// `{platform}` in the name stands for a word such as `linux-x64`.
         package: &'static str,

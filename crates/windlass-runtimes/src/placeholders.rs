@@ -17,7 +17,6 @@ pub(crate) const COMMON_CLIENT_ENV: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
-/// Texts by name.
 pub(crate) type Texts = BTreeMap<String, String>;
 
 /// Copies the texts of a profile.

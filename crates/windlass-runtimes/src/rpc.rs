@@ -64,7 +64,7 @@ pub(crate) enum RpcMessage {
         params: Value,
     },
     Response {
-        /// The number of the request; `None` if it cannot be a number of ours.
+        /// The number of the request; `None` if the id is not a number.
         id: Option<u64>,
         result: Result<Value, RpcError>,
     },

@@ -201,7 +201,7 @@ impl Service<'_> {
         self.attempt.reported_result(result).await
     }
 
-    /// Serves `fs/read_text_file`.
+    /// Serves the request `fs/read_text_file`.
     async fn read(self, params: Value) -> Result<Value, ServiceError> {
         let request: ReadTextFileRequest = parse_params(params)?;
         let path = self.inside(&request.path)?;
@@ -224,7 +224,7 @@ impl Service<'_> {
         Ok(json!({ "content": text? }))
     }
 
-    /// Serves `fs/write_text_file`.
+    /// Serves the request `fs/write_text_file`.
     async fn write(self, params: Value) -> Result<Value, ServiceError> {
         let request: WriteTextFileRequest = parse_params(params)?;
         let (bytes, text) = (request.content.len(), request.content);

@@ -68,7 +68,6 @@ impl AcpTranscript {
         self.last.clear();
     }
 
-    /// Handles one update.
     pub(super) fn take(&mut self, out: &mut OutputQueue, update: Value) {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
             out.push(DialogueOutput::Unknown);

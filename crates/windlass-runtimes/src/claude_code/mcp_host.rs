@@ -26,7 +26,7 @@ pub(super) enum McpAction {
     },
 }
 
-/// Handles a message.
+/// Handles a message of the agent to the MCP server.
 pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> McpAction {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);

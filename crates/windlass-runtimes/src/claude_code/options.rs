@@ -36,9 +36,7 @@ pub struct ClaudeOptions {
     pub append_system_prompt: Option<String>,
     /// The maximum number of model calls for one prompt.
     pub max_turns: Option<u32>,
-    /// Additional arguments.
     pub args: Vec<String>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
 }
 

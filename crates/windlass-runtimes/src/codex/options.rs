@@ -31,7 +31,6 @@ pub struct CodexOptions {
     pub config: BTreeMap<String, Value>,
     /// Additional arguments, before `app-server`.
     pub args: Vec<String>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
 }
 

@@ -104,9 +104,7 @@ const OWN_ENV: &[&str] = &[
 pub struct AiderOptions {
     /// The Python interpreter with the Aider package.
     pub python: String,
-    /// Additional arguments.
     pub args: Vec<String>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
     pub model: Option<String>,
     /// The format of the model's edits: `diff`, `whole`, `udiff`, `architect` …, or `auto` for Aider's choice. Aider

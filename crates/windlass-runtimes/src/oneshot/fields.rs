@@ -67,7 +67,6 @@ struct PositionChoice {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LineFacts {
     pub session: Option<String>,
-    /// Complete messages.
     pub texts: Vec<String>,
     /// Pieces of a message.
     pub deltas: Vec<String>,

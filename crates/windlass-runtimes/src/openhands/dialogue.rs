@@ -61,7 +61,6 @@ pub(super) struct OpenHandsSetup {
 /// The progress of the setup.
 #[derive(Default)]
 enum SetupPhase {
-    /// The server starts.
     #[default]
     Starting,
     /// The server looks up the conversation to resume.

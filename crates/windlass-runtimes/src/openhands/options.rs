@@ -25,7 +25,6 @@ pub struct OpenHandsOptions {
     pub mcp_servers: McpServers,
     /// Additional arguments of the server.
     pub args: Vec<String>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
 }
 

@@ -145,7 +145,7 @@ impl Terminals {
 }
 
 impl Service<'_> {
-    /// Serves `terminal/create`.
+    /// Serves the request `terminal/create`.
     pub(super) async fn create(self, params: Value) -> Result<Value, ServiceError> {
         let request: CreateTerminalRequest = parse_params(params)?;
         let (line, exports, workdir) = self.command(&request)?;
@@ -186,14 +186,14 @@ impl Service<'_> {
         Ok(json!({ "terminalId": opened? }))
     }
 
-    /// Serves `terminal/output`.
+    /// Serves the request `terminal/output`.
     pub(super) fn output(self, params: Value) -> Result<Value, ServiceError> {
         let TerminalRef { terminal_id: id } = parse_params(params)?;
         self.poll_output(&id)?;
         Ok(self.services.terminals.output_json(&id)?)
     }
 
-    /// Serves `terminal/wait_for_exit`.
+    /// Serves the request `terminal/wait_for_exit`.
     pub(super) async fn wait(self, params: Value) -> Result<Value, ServiceError> {
         let TerminalRef { terminal_id: id } = parse_params(params)?;
         loop {

@@ -52,11 +52,9 @@ pub struct SidecarOptions {
     pub effort: Option<String>,
     /// Whether the model may request several calls at once. Only for `openai-agents`.
     pub parallel_tool_calls: Option<bool>,
-    /// The sampling temperature.
     pub temperature: Option<f64>,
     /// The maximum number of tokens of one answer.
     pub max_output: Option<u64>,
-    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
 }
 

@@ -30,7 +30,6 @@ use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
 use crate::script::{ReceivedLines, ScriptStep, play};
 
-/// Starts a program.
 type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
 /// Files that were written into the home.
 type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -91,7 +90,6 @@ impl AgentHarness {
         }
     }
 
-    /// Runs one attempt.
     pub(crate) async fn run(&self, adapter: impl Adapter + 'static, prompt: &str) -> Stop {
         self.run_timed(adapter, prompt, Arc::new(self.clock.clone()))
             .await
