@@ -55,7 +55,7 @@ use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
-    SecretString, Setting, SetupError, Vendor, WireProvider,
+    SecretString, SetupError, Vendor, VendorSetting, WireProvider,
 };
 use windlass_transaction::isolated::{Shelf, Transactions};
 
@@ -447,7 +447,7 @@ pub fn aws_keys(vendor: &Vendor, environment: &Environment) -> Option<AwsKeys> {
 
 /// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
 fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
-    let value = |setting: &Setting| {
+    let value = |setting: &VendorSetting| {
         let configured =
             settings
                 .layers
