@@ -28,7 +28,7 @@ use self::options::AcpOptions;
 use self::profile::AcpProfile;
 use self::text::clean;
 use crate::agent::{
-    Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, ModelAccess, full_prompt,
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, ModelAccess, full_prompt,
 };
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
@@ -97,7 +97,7 @@ impl Acp {
             ));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
-        let words = words(profile, &options, dialect)?;
+        let words = placeholder_values(profile, &options, dialect)?;
         let name = options.name.clone().unwrap_or_else(|| match spec.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
@@ -126,7 +126,7 @@ impl Acp {
     }
 
     /// Placeholders in braces with their values.
-    fn words(&self) -> Vec<(&str, &str)> {
+    fn placeholders(&self) -> Vec<(&str, &str)> {
         let words = self.words.iter();
         words
             .map(|(word, value)| (word.as_str(), value.as_str()))
@@ -212,7 +212,7 @@ impl Adapter for Acp {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
@@ -230,7 +230,7 @@ fn with_overrides(profile: &[(&str, &str)], own: &Texts) -> Texts {
 }
 
 /// Values for the placeholders: those of the options first, then those of the profile.
-fn words(
+fn placeholder_values(
     profile: &AcpProfile,
     options: &AcpOptions,
     dialect: Dialect,
@@ -298,7 +298,7 @@ mod tests {
             ..AcpOptions::default()
         };
         let acp = Acp::new(&ANY_ACP, options, dialect)?;
-        let words = acp.words().into_iter();
+        let words = acp.placeholders().into_iter();
         let mut path = words.filter(|(word, _)| *word == "{path}");
         Ok(path
             .next()

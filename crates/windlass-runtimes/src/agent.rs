@@ -71,7 +71,7 @@ pub(crate) const CONVERSATION_FEATURES: [Feature; 5] = [
 ];
 
 /// The future of an answer.
-pub type Answering<'a> = BoxFuture<'a, Result<AgentAnswer, RuntimeError>>;
+pub type AnswerFuture<'a> = BoxFuture<'a, Result<AgentAnswer, RuntimeError>>;
 
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
@@ -98,7 +98,7 @@ pub trait Adapter: Send + Sync {
     ///
     /// When `attempt.cancel` is cancelled, the adapter tells the agent in its protocol and waits for [`CANCEL_GRACE`].
     /// All processes of the agent must be gone when this returns or is dropped.
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a>;
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a>;
 }
 
 /// The end of one turn of a conversation, as the agent reports it. The engine trusts nothing of it before it has
@@ -109,12 +109,12 @@ pub struct AgentAnswer {
     pub text: String,
     /// The structured answer, if the agent's protocol has a field for it.
     pub output: Option<Value>,
-    pub end: EndReason,
+    pub end: TurnEndReason,
 }
 
 /// The reason why a turn ended, as the agent reports it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum EndReason {
+pub enum TurnEndReason {
     /// The agent says that the task is done.
     Done,
     /// The model refused the task.
@@ -355,27 +355,27 @@ impl ForeignRuntime {
         };
         Some(match &answer.end {
             _ if attempt.cancel.is_cancelled() => Stop::Cancelled,
-            EndReason::Cancelled => Stop::Cancelled,
-            EndReason::Refused(detail) => refused(detail),
-            EndReason::Declined(category, detail) => Stop::Refused {
+            TurnEndReason::Cancelled => Stop::Cancelled,
+            TurnEndReason::Refused(detail) => refused(detail),
+            TurnEndReason::Declined(category, detail) => Stop::Refused {
                 category: *category,
                 detail: detail.clone(),
             },
-            EndReason::Provider(err) => Stop::Provider(err.clone()),
-            EndReason::OwnLimit(detail) => {
+            TurnEndReason::Provider(err) => Stop::Provider(err.clone()),
+            TurnEndReason::OwnLimit(detail) => {
                 let name = self.adapter.name();
                 let detail = format!("{name} stopped at a limit of its own: {detail}");
                 failed(FailReason::Runtime, detail)
             }
             // Some agents crash when their model refuses, because they expect text.
-            EndReason::Done | EndReason::Broken(_) if self.declined() => {
+            TurnEndReason::Done | TurnEndReason::Broken(_) if self.declined() => {
                 match end_of(answer.text.trim(), MAX_QUOTED) {
                     "" => refused("the agent's model refused the task"),
                     said => refused(said),
                 }
             }
-            EndReason::Broken(detail) => failed(FailReason::Runtime, detail),
-            EndReason::Done => return None,
+            TurnEndReason::Broken(detail) => failed(FailReason::Runtime, detail),
+            TurnEndReason::Done => return None,
         })
     }
 

@@ -14,7 +14,9 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES};
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
 use crate::driver::{Conversation, Started, run_turn, start};
 use crate::offered_tools::offered_tools;
 use crate::option_checks::or_default_program;
@@ -88,7 +90,7 @@ impl Adapter for ClaudeCode {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(run_turn(
             attempt,
             attempt.session(),

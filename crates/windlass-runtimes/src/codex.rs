@@ -11,7 +11,9 @@ mod turn_end;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES};
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
 use crate::driver::{Conversation, Started, run_turn, start};
 use crate::offered_tools::offered_tools;
 use crate::option_checks::or_default_program;
@@ -81,7 +83,7 @@ impl Adapter for Codex {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(run_turn(
             attempt,
             attempt.session(),

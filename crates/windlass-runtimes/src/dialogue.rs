@@ -12,7 +12,7 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use crate::agent::{AgentAnswer, EndReason, ReportedUsage};
+use crate::agent::{AgentAnswer, ReportedUsage, TurnEndReason};
 use crate::equivalent_calls::{EquivalentCalls, no_equivalent};
 use crate::services::{Grant, ServiceReply};
 
@@ -227,11 +227,11 @@ pub enum TurnResult {
 impl TurnResult {
     /// A turn that failed without an answer.
     pub(crate) fn broken(why: impl Into<String>) -> Self {
-        Self::with("", EndReason::Broken(why.into()))
+        Self::with("", TurnEndReason::Broken(why.into()))
     }
 
     /// A turn that ended with this last message.
-    pub(crate) fn with(text: impl Into<String>, end: EndReason) -> Self {
+    pub(crate) fn with(text: impl Into<String>, end: TurnEndReason) -> Self {
         let (text, output) = (text.into(), None);
         Self::Answered(AgentAnswer { text, output, end })
     }
@@ -242,10 +242,12 @@ impl TurnResult {
 pub struct OutputQueue(VecDeque<DialogueOutput>);
 
 impl OutputQueue {
+    /// Appends an output to the queue.
     pub fn push(&mut self, output: DialogueOutput) {
         self.0.push_back(output);
     }
 
+    /// Removes the oldest output from the queue.
     pub fn pop(&mut self) -> Option<DialogueOutput> {
         self.0.pop_front()
     }
@@ -322,7 +324,7 @@ pub(crate) mod testing {
                     }
                     let sent = player.sent.pop_front();
                     let sent = sent.unwrap_or_else(|| panic!("not sent: {}", line["msg"]));
-                    assert!(holds(&sent, &line["msg"]), "{sent}\n{}", line["msg"]);
+                    assert!(contains(&sent, &line["msg"]), "{sent}\n{}", line["msg"]);
                 }
                 _ => {}
             }
@@ -414,20 +416,20 @@ pub(crate) mod testing {
     ];
 
     /// Whether a value contains everything in another value, with the same constants.
-    fn holds(value: &Value, wanted: &Value) -> bool {
+    fn contains(value: &Value, wanted: &Value) -> bool {
         match (value, wanted) {
             (Value::Object(value), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
                 let constant = wanted.is_string() && CONSTANTS.contains(&key.as_str());
                 value
                     .get(key)
-                    .is_some_and(|value| value == wanted || !constant && holds(value, wanted))
+                    .is_some_and(|value| value == wanted || !constant && contains(value, wanted))
             }),
             (Value::Array(value), Value::Array(wanted)) => {
                 value.len() == wanted.len()
                     && value
                         .iter()
                         .zip(wanted)
-                        .all(|(value, wanted)| holds(value, wanted))
+                        .all(|(value, wanted)| contains(value, wanted))
             }
             (Value::String(_), Value::String(_)) => true,
             (value, wanted) => value == wanted,

@@ -9,7 +9,7 @@ use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
 use self::turn::TurnDriver;
-use crate::agent::{AgentAnswer, AgentAttempt, CANCEL_GRACE, EndReason, full_prompt};
+use crate::agent::{AgentAnswer, AgentAttempt, CANCEL_GRACE, TurnEndReason, full_prompt};
 use crate::dialogue::{Dialogue, TurnResult};
 use crate::peer::AgentPeer;
 use crate::services::ClientServices;
@@ -75,7 +75,7 @@ impl<D: Dialogue> Conversation<D> {
     /// it.
     async fn with_stderr(&mut self, mut ended: TurnResult) -> TurnResult {
         let TurnResult::Answered(AgentAnswer {
-            end: EndReason::Broken(why),
+            end: TurnEndReason::Broken(why),
             ..
         }) = &mut ended
         else {
@@ -133,7 +133,7 @@ pub(crate) async fn run_turn_and_keep<D: Dialogue + 'static>(
     };
     match running.turn(attempt, prompt.to_owned()).await? {
         TurnResult::Answered(answer) => {
-            if answer.end == EndReason::Done {
+            if answer.end == TurnEndReason::Done {
                 attempt.keep_running(running);
             }
             Ok(answer)
@@ -183,6 +183,6 @@ fn broken(why: String) -> AgentAnswer {
     AgentAnswer {
         text: String::new(),
         output: None,
-        end: EndReason::Broken(why),
+        end: TurnEndReason::Broken(why),
     }
 }

@@ -12,7 +12,7 @@ pub const MAX_LINE: usize = 16 << 20;
 const PIECE: usize = 64 << 10;
 
 /// Reads lines from a stream.
-pub struct LineReader<R> {
+pub struct AgentLineReader<R> {
     from: R,
     buffer: Vec<u8>,
     /// `start` is the first byte that was not returned, `searched` the first that was not searched for a line end.
@@ -24,7 +24,8 @@ pub struct LineReader<R> {
     pub not_json: u64,
 }
 
-impl<R: AsyncRead + Unpin> LineReader<R> {
+impl<R: AsyncRead + Unpin> AgentLineReader<R> {
+    /// Reads lines from this stream.
     pub fn new(from: R) -> Self {
         Self {
             from,
@@ -94,6 +95,7 @@ pub struct OutputTail {
 impl OutputTail {
     const MAX_BYTES: usize = 8 << 10;
 
+    /// Appends bytes, and drops the oldest ones above the limit.
     pub fn push(&mut self, bytes: &[u8]) {
         self.kept
             .extend(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
@@ -125,7 +127,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut lines = LineReader::new(text);
+            let mut lines = AgentLineReader::new(text);
             let mut searched = Vec::new();
             while let Some(line) = lines.line().await.unwrap() {
                 searched.extend(lines.value(&line).map(|value| value.to_string()));

@@ -19,7 +19,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features, Runtim
 
 use self::dialogue::OneShotDialogue;
 use self::program::{OneShotProgram, ProgramOutput};
-use crate::agent::{Adapter, AgentAnswer, AgentAttempt, Answering, full_prompt};
+use crate::agent::{Adapter, AgentAnswer, AgentAttempt, AnswerFuture, full_prompt};
 use crate::driver::{Conversation, Started, run_turn, start};
 
 /// The adapter for a program that handles one prompt and exits.
@@ -52,7 +52,7 @@ impl OneShot {
         Ok(Conversation::new(dialogue, program))
     }
 
-    async fn one(
+    async fn send_prompt(
         &self,
         attempt: &AgentAttempt<'_>,
         say: &str,
@@ -120,14 +120,14 @@ impl Adapter for OneShot {
         )
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
             // A program with conversations reports the id of its conversation first.
             let names = matches!(&self.program.output, ProgramOutput::Lines(fields) if fields.session.is_some());
             if !names {
                 attempt.log_start(None).await?;
             }
-            let answer = self.one(attempt, say).await?;
+            let answer = self.send_prompt(attempt, say).await?;
             attempt.log_start(None).await?;
             attempt.keep(PromptedBefore);
             Ok(answer)

@@ -14,7 +14,7 @@ use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
 use crate::agent::{
-    Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES, full_prompt,
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES, full_prompt,
 };
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, Started, run_turn_and_keep, start};
@@ -98,7 +98,7 @@ impl Adapter for OpenHands {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {

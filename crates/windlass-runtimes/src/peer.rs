@@ -14,7 +14,7 @@ use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::acp::text::end_of;
 use crate::dialogue::{DialogueInput, OutputFraming};
-use crate::lines::{LineReader, OutputTail};
+use crate::lines::{AgentLineReader, OutputTail};
 
 /// Bytes that may wait for a program that does not read.
 const MAX_WAITING: usize = 64 << 20;
@@ -31,13 +31,14 @@ pub struct AgentPeer {
     waiting: Vec<u8>,
     /// Stdin is closed after the waiting bytes.
     last: bool,
-    lines: LineReader<Box<dyn AsyncRead + Send + Unpin>>,
+    lines: AgentLineReader<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     tail: OutputTail,
     life: Box<dyn Life>,
 }
 
 impl AgentPeer {
+    /// Takes over the pipes and the handle of a spawned program.
     #[must_use]
     pub fn new(inmate: Inmate) -> Self {
         let Inmate {
@@ -50,7 +51,7 @@ impl AgentPeer {
             stdin: Some(stdin),
             waiting: Vec::new(),
             last: false,
-            lines: LineReader::new(stdout),
+            lines: AgentLineReader::new(stdout),
             stderr: Some(stderr),
             tail: OutputTail::default(),
             life,

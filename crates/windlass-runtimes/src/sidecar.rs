@@ -11,7 +11,9 @@ mod turn_end;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER_CAPABILITIES, CONVERSATION_FEATURES};
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
 use crate::dialect::Dialect;
 use crate::driver::{Conversation, Started, run_turn_and_keep, start};
 use crate::option_checks::or_default_program;
@@ -87,7 +89,7 @@ impl Adapter for Sidecar {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(
             async move { run_turn_and_keep(attempt, self.begin(attempt, say).await, say).await },
         )

@@ -3,13 +3,13 @@
 use serde_json::Value;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
-use crate::agent::EndReason;
+use crate::agent::TurnEndReason;
 
 /// The end of a turn whose model answered with this status; `null` if it did not answer.
-pub(crate) fn model_failed(status: &Value, message: String) -> EndReason {
+pub(crate) fn model_failed(status: &Value, message: String) -> TurnEndReason {
     let status = status.as_u64();
     let status = status.and_then(|status| u16::try_from(status).ok());
-    EndReason::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind: kind(status),
         message,
         status,
@@ -17,9 +17,9 @@ pub(crate) fn model_failed(status: &Value, message: String) -> EndReason {
 }
 
 /// The end of a turn whose model failed with this kind of error.
-pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> EndReason {
+pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> TurnEndReason {
     let status = None;
-    EndReason::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind,
         message,
         status,

@@ -111,7 +111,8 @@ impl AcpCall {
             ..
         } = fields;
         if let Some(name) = name.or_else(|| meta.as_ref().and_then(tool_name)) {
-            self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
+            self.name =
+                Some(as_tool_name(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
             // The first title of a call is often the name of the tool, and a description follows later. A file name is
@@ -123,7 +124,7 @@ impl AcpCall {
                     .any(|location| location.path.ends_with(&title))
             };
             if self.title.is_empty() && self.name.is_none() && !is_file() {
-                self.name = word(&title);
+                self.name = as_tool_name(&title);
             }
             self.title = clip(&clean(&title), MAX_TITLE).into_owned();
             self.whole_title = (title.len() <= MAX_KEPT).then_some(title);
@@ -473,7 +474,7 @@ fn tool_name(meta: &Meta) -> Option<String> {
 }
 
 /// The text, if it is a name and not a sentence.
-fn word(text: &str) -> Option<String> {
+fn as_tool_name(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/'))
         .then(|| text.to_owned())

@@ -26,7 +26,7 @@ use super::session::initialize_request;
 use super::text::{clean, clip};
 use super::transcript::AcpTranscript;
 use super::{permission, usage};
-use crate::agent::{EndReason, ReportedUsage};
+use crate::agent::{ReportedUsage, TurnEndReason};
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -152,7 +152,7 @@ impl AcpDialogue {
     }
 
     /// Ends the turn without an answer of the agent.
-    fn end_turn(&mut self, end: EndReason, out: &mut OutputQueue) {
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
         if !self.open {
             out.push(DialogueOutput::SessionStarted(None));
         }
@@ -353,18 +353,18 @@ impl Dialogue for AcpDialogue {
                     out.send(self.rpc.notification("session/cancel", &params));
                 }
                 if self.open_request != AcpRequest::Prompt {
-                    self.end_turn(EndReason::Cancelled, out);
+                    self.end_turn(TurnEndReason::Cancelled, out);
                 }
             }
             DialogueInput::TimedOut(_) => {
                 let (name, method) = (&self.setup.name, self.request_info.1);
                 let why = format!("{name} did not answer `{method}` in time");
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             DialogueInput::Exited(exit) => {
                 let (name, method) = (&self.setup.name, self.request_info.1);
                 let why = format!("{name} exited before it answered `{method}`, {exit}");
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }
@@ -439,15 +439,15 @@ fn cancelled_reply(permission: bool) -> ServiceReply {
 }
 
 /// The end of a turn, by the agent's stop reason.
-fn ended(answer: &Value, text: &str) -> EndReason {
+fn ended(answer: &Value, text: &str) -> TurnEndReason {
     let reason = serde_json::from_value::<StopReason>(answer["stopReason"].clone());
     match reason {
-        Ok(StopReason::EndTurn) => EndReason::Done,
+        Ok(StopReason::EndTurn) => TurnEndReason::Done,
         Ok(StopReason::MaxTokens) => {
-            EndReason::OwnLimit("the answer reached the token limit of its model".to_owned())
+            TurnEndReason::OwnLimit("the answer reached the token limit of its model".to_owned())
         }
         Ok(StopReason::MaxTurnRequests) => {
-            EndReason::OwnLimit("the turn reached the maximum number of model calls".to_owned())
+            TurnEndReason::OwnLimit("the turn reached the maximum number of model calls".to_owned())
         }
         Ok(StopReason::Refusal) => {
             let reason = if text.trim().is_empty() {
@@ -455,10 +455,10 @@ fn ended(answer: &Value, text: &str) -> EndReason {
             } else {
                 text.trim()
             };
-            EndReason::Refused(clip(reason, 2_000).into_owned())
+            TurnEndReason::Refused(clip(reason, 2_000).into_owned())
         }
-        Ok(StopReason::Cancelled) => EndReason::Cancelled,
-        _ => EndReason::Broken(format!(
+        Ok(StopReason::Cancelled) => TurnEndReason::Cancelled,
+        _ => TurnEndReason::Broken(format!(
             "the turn ended with an unknown stop reason: {}",
             clip(&answer["stopReason"].to_string(), 80)
         )),
@@ -466,7 +466,7 @@ fn ended(answer: &Value, text: &str) -> EndReason {
 }
 
 /// The end of a turn that failed: an error of the model if the message is clear about it, else of the agent.
-fn failed(name: &str, err: RpcError) -> EndReason {
+fn failed(name: &str, err: RpcError) -> TurnEndReason {
     let reported = clip(&clean(&err.in_words()), 2_000).into_owned();
     let message = format!("{name} reports: {reported}");
     let reported = reported.to_lowercase();
@@ -513,9 +513,9 @@ fn failed(name: &str, err: RpcError) -> EndReason {
             None,
         )
     } else {
-        return EndReason::Broken(format!("{message} ({})", err.code));
+        return TurnEndReason::Broken(format!("{message} ({})", err.code));
     };
-    EndReason::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind,
         message,
         status,

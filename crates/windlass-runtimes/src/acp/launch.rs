@@ -10,7 +10,7 @@ use crate::placeholders::PlaceholderValues;
 
 /// The command and environment of the agent. Writes the files into its home.
 pub(super) fn launch(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
-    let words = acp.words();
+    let words = acp.placeholders();
     let values = PlaceholderValues::new(attempt, &acp.name, acp.model.as_deref(), &words);
     let argv: Result<Vec<String>, String> = acp.argv.iter().map(|word| values.word(word)).collect();
     Ok(Launch::new(argv?, values.prepare(attempt, &acp.texts)?))
@@ -21,7 +21,7 @@ pub(super) fn session_meta(acp: &Acp, attempt: &AgentAttempt<'_>) -> Result<Opti
     let Some(text) = acp.session_meta() else {
         return Ok(None);
     };
-    let (name, words) = (&acp.name, acp.words());
+    let (name, words) = (&acp.name, acp.placeholders());
     let filled = PlaceholderValues::new(attempt, name, acp.model.as_deref(), &words).fill(text);
     let Some(text) = filled else {
         return Err(format!(

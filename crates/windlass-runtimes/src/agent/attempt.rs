@@ -17,7 +17,7 @@ use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
 use windlass_core::turn::Planned;
 
 use super::file_changes::FileBeforeCall;
-use super::{AgentAnswer, EndReason, ForeignRuntime, WantedOutput};
+use super::{AgentAnswer, ForeignRuntime, TurnEndReason, WantedOutput};
 use crate::contract::CONTRACT;
 use crate::equivalent_calls::effect_of;
 use crate::turn_volume::part_size;
@@ -202,7 +202,7 @@ impl<'a> AgentAttempt<'a> {
     pub(super) fn exited_at_once(&self, answer: &AgentAnswer) -> bool {
         let mut state = self.state.lock();
         let now = (state.output_bytes, state.worked);
-        let broken = matches!(answer.end, EndReason::Broken(_)) && !self.cancel.is_cancelled();
+        let broken = matches!(answer.end, TurnEndReason::Broken(_)) && !self.cancel.is_cancelled();
         broken && state.progress_at_keep.take() == Some(now)
     }
 

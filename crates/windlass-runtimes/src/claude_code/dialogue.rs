@@ -11,7 +11,7 @@ use super::mcp_host::{self, McpAction};
 use super::messages::{blocks, delta_of, hook_answer, permission_answer, result_text};
 use super::options::MCP_SERVER_NAME;
 use super::turn_end::{answer, reported};
-use crate::agent::{AgentAnswer, EndReason};
+use crate::agent::{AgentAnswer, TurnEndReason};
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -133,10 +133,10 @@ impl ClaudeDialogue {
             out.push(DialogueOutput::Spent(more));
         }
         let answer = answer(line, self.cancelled);
-        self.done = answer.end == EndReason::Done;
+        self.done = answer.end == TurnEndReason::Done;
         out.end(match &answer {
             AgentAnswer {
-                end: EndReason::Broken(exit),
+                end: TurnEndReason::Broken(exit),
                 ..
             } if self.is_session_lost(exit) => TurnResult::SessionLost,
             _ => TurnResult::Answered(answer),

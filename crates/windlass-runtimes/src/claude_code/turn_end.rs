@@ -4,7 +4,7 @@
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use crate::agent::{AgentAnswer, EndReason, ReportedUsage};
+use crate::agent::{AgentAnswer, ReportedUsage, TurnEndReason};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_failed;
@@ -15,33 +15,33 @@ pub(super) fn answer(line: &Value, cancelled: bool) -> AgentAnswer {
     let text = word("result").to_owned();
     let failed = line["is_error"].as_bool().unwrap_or(true);
     let end = match (word("subtype"), word("terminal_reason")) {
-        _ if cancelled => EndReason::Cancelled,
-        _ if word("stop_reason") == "refusal" => EndReason::Refused(text.clone()),
-        ("success", _) if !failed => EndReason::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        _ if word("stop_reason") == "refusal" => TurnEndReason::Refused(text.clone()),
+        ("success", _) if !failed => TurnEndReason::Done,
         (_, "api_error") => {
             let message = Some(text.as_str()).filter(|text| !text.is_empty());
             let message = message.unwrap_or("the model request failed").to_owned();
             model_failed(&line["api_error_status"], message)
         }
         (_, "aborted_streaming" | "aborted_tools") => {
-            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
         }
-        ("error_max_turns", _) => EndReason::OwnLimit(errors(
+        ("error_max_turns", _) => TurnEndReason::OwnLimit(errors(
             line,
             "the maximum number of model calls was reached",
         )),
         ("error_max_budget_usd", _) => {
-            EndReason::OwnLimit(errors(line, "the spending limit of the agent was reached"))
+            TurnEndReason::OwnLimit(errors(line, "the spending limit of the agent was reached"))
         }
         // The agent never produced an answer in the schema. The runtime checks the text and asks again.
-        ("error_max_structured_output_retries", _) => EndReason::Done,
+        ("error_max_structured_output_retries", _) => TurnEndReason::Done,
         (subtype, reason) => {
             let message = if text.is_empty() {
                 errors(line, "no message")
             } else {
                 text.clone()
             };
-            EndReason::Broken(format!(
+            TurnEndReason::Broken(format!(
                 "the turn ended with `{subtype}` ({reason}): {message}"
             ))
         }

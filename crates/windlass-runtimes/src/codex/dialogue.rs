@@ -11,7 +11,7 @@ use windlass_core::tool::{Admitted, ToolSpec};
 
 use super::items::{call, command, equivalent_calls, result};
 use super::turn_end::{CodexUsage, end, failed};
-use crate::agent::{EndReason, ReportedUsage};
+use crate::agent::{ReportedUsage, TurnEndReason};
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -82,8 +82,8 @@ impl CodexDialogue {
         out.send(self.rpc.answer(id, &Ok(result)));
     }
 
-    fn end_turn(&mut self, end: EndReason, out: &mut OutputQueue) {
-        self.done = end == EndReason::Done;
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
+        self.done = end == TurnEndReason::Done;
         out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
@@ -105,7 +105,7 @@ impl CodexDialogue {
             Err(_) if method == "turn/interrupt" => return,
             Err(RpcError { code, message, .. }) => {
                 let why = format!("Codex refused `{method}`: {message} ({code})");
-                return self.end_turn(EndReason::Broken(why), out);
+                return self.end_turn(TurnEndReason::Broken(why), out);
             }
         };
         let id = |of: &str| result.get(of)?.get("id")?.as_str().map(str::to_owned);
@@ -123,7 +123,7 @@ impl CodexDialogue {
             "thread/start" | "thread/resume" => {
                 let Some(thread) = id("thread") else {
                     let why = "Codex started a conversation without an id".to_owned();
-                    return self.end_turn(EndReason::Broken(why), out);
+                    return self.end_turn(TurnEndReason::Broken(why), out);
                 };
                 out.push(DialogueOutput::SessionStarted(Some(thread.clone())));
                 self.thread = Some(thread.clone());
@@ -222,7 +222,7 @@ impl CodexDialogue {
                 let turn = params.get("turn").unwrap_or(&Value::Null);
                 let end = match end(turn, self.error.as_ref(), self.cancelled) {
                     // A model that refuses is only visible as a message without content.
-                    EndReason::Done if self.incomplete_message.is_some() => EndReason::Refused(
+                    TurnEndReason::Done if self.incomplete_message.is_some() => TurnEndReason::Refused(
                         "the model started an answer without completing it, which indicates a refusal"
                             .to_owned(),
                     ),
@@ -473,7 +473,7 @@ impl Dialogue for CodexDialogue {
             }
             DialogueInput::Exited(exit) => {
                 let why = format!("Codex exited without an answer, {exit}");
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }

@@ -112,7 +112,7 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
 
 /// The line inside `/bin/bash -lc '…'`; any other line unchanged.
 pub(super) fn unwrap_shell(line: &str) -> String {
-    let Some(words) = words(line) else {
+    let Some(words) = split_words(line) else {
         return line.to_owned();
     };
     // A shell in the workspace could be any program, and is not unwrapped.
@@ -134,7 +134,7 @@ pub(super) fn unwrap_shell(line: &str) -> String {
 }
 
 /// Splits a line into words by the quoting rules of a shell. `None` if a quote is open, or if there are too many words.
-fn words(line: &str) -> Option<Vec<String>> {
+fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = line.chars();

@@ -4,21 +4,21 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::EndReason;
+use crate::agent::TurnEndReason;
 use crate::json;
 use crate::status::{model_error, model_failed};
 
 /// The end of a turn. `error` is the last reported error, for a turn without one of its own.
-pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> EndReason {
+pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> TurnEndReason {
     let status = json::text(turn, "status");
     match status {
-        _ if cancelled => EndReason::Cancelled,
-        "completed" => EndReason::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        "completed" => TurnEndReason::Done,
         "interrupted" => {
-            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
         }
         "failed" => failed(turn.get("error").filter(|error| !error.is_null()).or(error)),
-        other => EndReason::Broken(format!(
+        other => TurnEndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
@@ -26,9 +26,9 @@ pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> EndRe
 }
 
 /// The end of a turn that failed with this error.
-pub(super) fn failed(error: Option<&Value>) -> EndReason {
+pub(super) fn failed(error: Option<&Value>) -> TurnEndReason {
     let Some(error) = error else {
-        return EndReason::Broken("the turn failed without a reason".to_owned());
+        return TurnEndReason::Broken("the turn failed without a reason".to_owned());
     };
     let message = json::some_text(error, "message")
         .unwrap_or("no reason given")
@@ -52,9 +52,9 @@ pub(super) fn failed(error: Option<&Value>) -> EndReason {
         "modelNotFound" => ProviderErrorKind::ModelNotFound,
         "unauthorized" => ProviderErrorKind::Authentication,
         "badRequest" => ProviderErrorKind::InvalidRequest,
-        "cyberPolicy" | "misalignmentPolicyViolation" => return EndReason::Refused(message),
-        "sessionBudgetExceeded" | "tooManyDenials" => return EndReason::OwnLimit(message),
-        _ => return EndReason::Broken(format!("the turn failed: {message}")),
+        "cyberPolicy" | "misalignmentPolicyViolation" => return TurnEndReason::Refused(message),
+        "sessionBudgetExceeded" | "tooManyDenials" => return TurnEndReason::OwnLimit(message),
+        _ => return TurnEndReason::Broken(format!("the turn failed: {message}")),
     };
     model_error(provider, message)
 }
@@ -94,7 +94,7 @@ mod tests {
     fn check(info: Value, expect: &str) {
         let turn = json!({"status": "failed", "error": {"message": "no", "codexErrorInfo": info}});
         let text = match end(&turn, None, false) {
-            EndReason::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
+            TurnEndReason::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
             other => format!("{other:?}"),
         };
         assert_eq!(text, expect);

@@ -13,7 +13,7 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::runtime::RuntimeError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 
-use crate::agent::{AgentAnswer, AgentAttempt, CANCEL_GRACE, EndReason};
+use crate::agent::{AgentAnswer, AgentAttempt, CANCEL_GRACE, TurnEndReason};
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -129,7 +129,7 @@ impl<'t, 'v> TurnDriver<'t, 'v> {
                 () = elapsed(&mut self.timer) => {
                     self.timer = None;
                     if self.cancelled {
-                        return Ok(TurnResult::with("", EndReason::Cancelled));
+                        return Ok(TurnResult::with("", TurnEndReason::Cancelled));
                     }
                     let stderr = self.peer.stderr_tail();
                     self.input(DialogueInput::TimedOut(stderr));
@@ -137,7 +137,7 @@ impl<'t, 'v> TurnDriver<'t, 'v> {
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done?),
                 input = self.peer.next_input(framing, max_unsent, listen) => match input {
                     Some(input) => self.input(input),
-                    None if self.cancelled => return Ok(TurnResult::with("", EndReason::Cancelled)),
+                    None if self.cancelled => return Ok(TurnResult::with("", TurnEndReason::Cancelled)),
                     None => self.exited().await,
                 },
             }
@@ -506,12 +506,12 @@ impl<'t, 'v> TurnDriver<'t, 'v> {
             // Some agents report a refused call as a cancelled turn, although neither the user nor the engine cancelled
             // it.
             TurnResult::Answered(answer)
-                if answer.end == EndReason::Cancelled
+                if answer.end == TurnEndReason::Cancelled
                     && !self.attempt.cancel.is_cancelled()
                     && self.attempt.ended_at_refusal() =>
             {
                 TurnResult::Answered(AgentAnswer {
-                    end: EndReason::Done,
+                    end: TurnEndReason::Done,
                     ..answer
                 })
             }

@@ -9,10 +9,10 @@ use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use super::aider::{self, AiderNotes};
 use super::fields::{Fields, LineFacts};
-use super::printed_text::{PrintedText, plain};
+use super::printed_text::{PrintedText, without_sequences};
 use super::program::ProgramOutput;
 use crate::acp::text::end_of;
-use crate::agent::EndReason;
+use crate::agent::TurnEndReason;
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputFraming, OutputQueue, TurnResult,
 };
@@ -70,7 +70,7 @@ impl OneShotDialogue {
             return;
         }
         let ProgramOutput::Lines(fields) = &self.output else {
-            let line = plain(line);
+            let line = without_sequences(line);
             out.delta(DeltaOf::Text, &format!("{line}\n"));
             self.printed.push(&line);
             return;
@@ -85,7 +85,7 @@ impl OneShotDialogue {
                 if !line.trim_ascii().is_empty() {
                     out.push(DialogueOutput::Unknown);
                 }
-                self.printed.push(&plain(line));
+                self.printed.push(&without_sequences(line));
             }
         }
     }
@@ -173,22 +173,22 @@ impl OneShotDialogue {
             false => self.printed.text().to_owned(),
         };
         let end = match exit {
-            Err(err) => EndReason::Broken(err.0),
+            Err(err) => TurnEndReason::Broken(err.0),
             Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
-                (Some(error), _) => EndReason::Broken(format!(
+                (Some(error), _) => TurnEndReason::Broken(format!(
                     "the program reports: {}",
                     end_of(error.trim(), MAX_QUOTED)
                 )),
-                (None, Some(why)) => EndReason::Broken(why),
-                (None, None) => EndReason::Done,
+                (None, Some(why)) => TurnEndReason::Broken(why),
+                (None, None) => TurnEndReason::Done,
             },
-            Ok(end) => EndReason::Broken(format!(
+            Ok(end) => TurnEndReason::Broken(format!(
                 "the program ended with {}{}",
                 end.in_words(),
                 self.failure_detail(&stderr)
             )),
         };
-        if end == EndReason::Done && !lines && !text.is_empty() {
+        if end == TurnEndReason::Done && !lines && !text.is_empty() {
             self.spoke = true;
             out.say(text.clone());
         }
@@ -200,7 +200,8 @@ impl OneShotDialogue {
             out.push(DialogueOutput::Warn("too_much_said", text));
         }
         // A program that fails at once with a conversation to resume may have lost that conversation.
-        let at_once = matches!(end, EndReason::Broken(_)) && !self.spoke && text.trim().is_empty();
+        let at_once =
+            matches!(end, TurnEndReason::Broken(_)) && !self.spoke && text.trim().is_empty();
         out.end(match self.resumed && at_once {
             true => TurnResult::SessionLost,
             false => TurnResult::with(text, end),
@@ -243,7 +244,7 @@ impl Dialogue for OneShotDialogue {
                 out.push(DialogueOutput::Terminate);
             }
             DialogueInput::ProcessEnded(..) if self.cancelled => {
-                out.end(TurnResult::with("", EndReason::Cancelled))
+                out.end(TurnResult::with("", TurnEndReason::Cancelled))
             }
             DialogueInput::ProcessEnded(end, stderr) => {
                 self.ended = Some((end, stderr));

@@ -191,7 +191,7 @@ impl FieldPosition {
             if choice
                 .conditions
                 .iter()
-                .all(|(path, wanted)| holds(line, path, wanted))
+                .all(|(path, wanted)| matches_condition(line, path, wanted))
             {
                 walk(line, &choice.path, &mut all);
             }
@@ -278,7 +278,7 @@ fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
     }
 }
 
-fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
+fn matches_condition(line: &Value, path: &[String], wanted: &str) -> bool {
     let mut all = Vec::new();
     walk(line, path, &mut all);
     all.into_iter().any(|value| match value {

@@ -36,7 +36,7 @@ impl PrintedText {
 }
 
 /// A line without terminal sequences. Of a line that was overwritten, only the last version remains.
-pub(super) fn plain(line: &[u8]) -> String {
+pub(super) fn without_sequences(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches('\r');
     let text = text.rsplit('\r').next().unwrap_or_default();
@@ -66,7 +66,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &[u8], expect: &str) {
-        assert_eq!(plain(line), expect);
+        assert_eq!(without_sequences(line), expect);
     }
 
     #[test]

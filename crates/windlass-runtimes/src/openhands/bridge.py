@@ -30,7 +30,7 @@ os.dup2(2, 1)
 LOCK = threading.Lock()
 
 
-def say(value):
+def send_line(value):
     line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE:
         line = json.dumps({"id": value.get("id"), "status": 0, "error": "the message is longer than the limit of a line"}).encode() + b"\n"
@@ -40,14 +40,14 @@ def say(value):
             view = view[OUT.write(view):]
 
 
-def serve(port, words):
+def serve(port, arguments):
     """Runs the server, without its own changes to the workspace."""
     from openhands.agent_server import __main__ as server
     from openhands.agent_server.event_service import EventService
 
     # It would create a git repository in a directory without one.
     EventService._ensure_workspace_is_git_repo = staticmethod(lambda working_dir: None)
-    sys.argv = ["agent-server", "--host", HOST, "--port", port, *words]
+    sys.argv = ["agent-server", "--host", HOST, "--port", port, *arguments]
     server.main()
 
 
@@ -64,19 +64,19 @@ class Server:
         self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2, env=env, cwd=os.environ["HOME"])
 
     def ask(self, method, path, body, seconds=ANSWER_SECONDS):
-        way = http.client.HTTPConnection(HOST, self.port, timeout=seconds)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=seconds)
         try:
-            sent = None if body is None else json.dumps(body)
-            head = {"X-Session-API-Key": self.key, "Content-Type": "application/json"}
-            way.request(method, path, body=sent, headers=head)
-            answer = way.getresponse()
+            data = None if body is None else json.dumps(body)
+            headers = {"X-Session-API-Key": self.key, "Content-Type": "application/json"}
+            connection.request(method, path, body=data, headers=headers)
+            answer = connection.getresponse()
             text = answer.read(MAX_LINE)
             try:
                 return answer.status, json.loads(text) if text else None
             except ValueError:
                 return answer.status, text[:2000].decode("utf-8", "replace")
         finally:
-            way.close()
+            connection.close()
 
     def wait(self):
         """Waits until the server responds. Returns the reason if it never will."""
@@ -106,17 +106,17 @@ def follow(server, request):
 
     address = "ws://%s:%d/sockets/events/%s" % (HOST, server.port, request["follow"])
     try:
-        with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as way:
-            way.send(json.dumps({"type": "auth", "session_api_key": server.key}))
+        with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as connection:
+            connection.send(json.dumps({"type": "auth", "session_api_key": server.key}))
             # The first event is the current state. No later event is missed.
-            say({"event": json.loads(way.recv(timeout=ANSWER_SECONDS))})
-            say({"id": request["id"], "status": 200})
-            for text in way:
-                say({"event": json.loads(text)})
-        why = "the server closed the event stream"
+            send_line({"event": json.loads(connection.recv(timeout=ANSWER_SECONDS))})
+            send_line({"id": request["id"], "status": 200})
+            for text in connection:
+                send_line({"event": json.loads(text)})
+        reason = "the server closed the event stream"
     except Exception as err:
-        why = "%s: %s" % (type(err).__name__, err)
-    say({"id": request["id"], "status": 0, "error": why, "lost": True})
+        reason = "%s: %s" % (type(err).__name__, err)
+    send_line({"id": request["id"], "status": 0, "error": reason, "lost": True})
 
 
 def answer(server, request):
@@ -126,9 +126,9 @@ def answer(server, request):
         if not path.startswith("/api/"):
             raise ValueError("not a path of the server: %r" % path)
         status, body = server.ask(request["method"], path, request.get("body"))
-        say({"id": number, "status": status, "body": body})
+        send_line({"id": number, "status": status, "body": body})
     except Exception as err:
-        say({"id": number, "status": 0, "error": "%s: %s" % (type(err).__name__, err)})
+        send_line({"id": number, "status": 0, "error": "%s: %s" % (type(err).__name__, err)})
 
 
 def work(server, waiting):
@@ -138,12 +138,12 @@ def work(server, waiting):
 
 def main():
     server = Server()
-    why = server.wait()
-    if why is not None:
-        say({"failed": why})
+    reason = server.wait()
+    if reason is not None:
+        send_line({"failed": reason})
         server.end()
         return
-    say({"ready": True})
+    send_line({"ready": True})
     waiting = queue.Queue(MAX_WAITING)
     for _ in range(WORKERS):
         threading.Thread(target=work, args=(server, waiting), daemon=True).start()

@@ -13,7 +13,7 @@ use windlass_core::tool::Admitted;
 
 use super::calls::{call, cwd, equivalent_calls, kind, result};
 use super::turn_end::{OpenHandsUsage, end};
-use crate::agent::EndReason;
+use crate::agent::TurnEndReason;
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -129,7 +129,7 @@ impl OpenHandsDialogue {
         self.ask(what, request, out);
     }
 
-    fn end_turn(&mut self, end: EndReason, out: &mut OutputQueue) {
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
         out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
@@ -274,7 +274,7 @@ impl OpenHandsDialogue {
         } else if let Some(why) = json::some_text(&line, "failed") {
             let why = why.to_owned();
             match open {
-                true => self.end_turn(EndReason::Broken(why), out),
+                true => self.end_turn(TurnEndReason::Broken(why), out),
                 false => self.fail(why, out),
             }
         } else if let Some(event) = line.get_mut("event") {
@@ -300,25 +300,25 @@ impl OpenHandsDialogue {
         }
         if open && self.asked.len() > MAX_ASKED {
             let why = "OpenHands sends events but does not respond to requests".to_owned();
-            self.end_turn(EndReason::Broken(why), out);
+            self.end_turn(TurnEndReason::Broken(why), out);
         }
     }
 
     /// Handles a response during a turn.
     fn on_reply(&mut self, what: Option<&str>, reply: &ServerReply, out: &mut OutputQueue) {
         match what {
-            Some("interrupt") => self.end_turn(EndReason::Cancelled, out),
+            Some("interrupt") => self.end_turn(TurnEndReason::Cancelled, out),
             _ if self.cancelled => {}
             Some("events/respond_to_confirmation") if reply.is_success() => self.run(out),
             Some(_) if reply.is_success() => {}
             Some(what) => {
                 let why = reply.complaint(&format!("OpenHands refused `{what}`"));
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             // The request for the event stream was answered already. A second response means that the stream was lost.
             None if reply.status == 0 => {
                 let why = reply.complaint("the event stream of OpenHands was lost");
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             None => out.push(DialogueOutput::Unknown),
         }
@@ -346,7 +346,7 @@ impl OpenHandsDialogue {
             "ConversationStateUpdateEvent" => self.on_state(event, out),
             "ServerErrorEvent" => {
                 let why = format!("the server failed: {}", text(event, "detail"));
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             known if IGNORED_EVENTS.contains(&known) => {}
             _ => out.push(DialogueOutput::Unknown),
@@ -447,12 +447,12 @@ impl OpenHandsDialogue {
             return self.end_turn(end, out);
         }
         if self.cancelled {
-            return self.end_turn(EndReason::Cancelled, out);
+            return self.end_turn(TurnEndReason::Cancelled, out);
         }
         self.steps += 1;
         if let Some(most) = self.setup.max_iterations.filter(|most| self.steps > *most) {
             let why = format!("the {most} steps of `max_iterations` are used up");
-            return self.end_turn(EndReason::OwnLimit(why), out);
+            return self.end_turn(TurnEndReason::OwnLimit(why), out);
         }
         self.judging = std::mem::take(&mut self.pending).into();
         self.other_calls = self.judging.len().saturating_sub(1);
@@ -522,7 +522,7 @@ impl Dialogue for OpenHandsDialogue {
             }
             DialogueInput::Interrupt => {
                 out.push(DialogueOutput::SessionStarted(None));
-                self.end_turn(EndReason::Cancelled, out);
+                self.end_turn(TurnEndReason::Cancelled, out);
             }
             DialogueInput::TimedOut(_) => {
                 let (what, time) = match self.phase {
@@ -534,14 +534,14 @@ impl Dialogue for OpenHandsDialogue {
             }
             DialogueInput::Exited(exit) if open => {
                 let why = format!("the server exited without an answer, {exit}");
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             DialogueInput::Exited(exit) => {
                 let failed = self.failed.take();
                 let why = failed.unwrap_or_else(|| "it exited before it responded".to_owned());
                 let why = format!("the server of OpenHands is not usable: {why}; it exited {exit}");
                 out.push(DialogueOutput::SessionStarted(None));
-                self.end_turn(EndReason::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }

@@ -51,7 +51,7 @@ pub(super) fn launch(
     let mut argv = vec![
         options.python.clone(),
         "-I".to_owned(),
-        at(home, BRIDGE_FILE),
+        path_in(home, BRIDGE_FILE),
     ];
     argv.extend(options.args.iter().cloned());
     let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
@@ -59,13 +59,13 @@ pub(super) fn launch(
     Ok(Launch::new(argv, env))
 }
 
-fn at(home: &Path, path: &str) -> String {
+fn path_in(home: &Path, path: &str) -> String {
     home.join(path).to_string_lossy().into_owned()
 }
 
 /// The server's settings: only conversations, all data in the home, and no other services.
 fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
-    let below = |path: &str| at(&home.join(DATA_DIR), path);
+    let below = |path: &str| path_in(&home.join(DATA_DIR), path);
     let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"]
         .map(|name| (name, "0".to_owned()));
     // A home has one server at a time, and the previous one may have been killed without releasing its lease.

@@ -4,33 +4,33 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::{EndReason, ReportedUsage};
+use crate::agent::{ReportedUsage, TurnEndReason};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_error;
 
 /// The end of a turn by the state of the conversation; `None` while it runs, or waits for a decision. `error` is the
 /// last reported error.
-pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<EndReason> {
+pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<TurnEndReason> {
     Some(match status {
         "running" | "waiting_for_confirmation" => return None,
-        _ if cancelled => EndReason::Cancelled,
-        "finished" => EndReason::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        "finished" => TurnEndReason::Done,
         "error" => failed(error),
-        "stuck" => EndReason::OwnLimit("the agent detected that it repeats itself".to_owned()),
+        "stuck" => TurnEndReason::OwnLimit("the agent detected that it repeats itself".to_owned()),
         "paused" | "idle" => {
-            EndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
         }
-        other => EndReason::Broken(format!(
+        other => TurnEndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     })
 }
 
-fn failed(error: Option<&Value>) -> EndReason {
+fn failed(error: Option<&Value>) -> TurnEndReason {
     let Some(error) = error else {
-        return EndReason::Broken("the turn failed without a reason".to_owned());
+        return TurnEndReason::Broken("the turn failed without a reason".to_owned());
     };
     let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
@@ -38,7 +38,7 @@ fn failed(error: Option<&Value>) -> EndReason {
     let family = text(&error["classification"], "kind");
     let kind = match (code.as_str(), family.as_str()) {
         ("MaxIterationsReached" | "MaxBudgetReached", _) => {
-            return EndReason::OwnLimit(clip(&detail).to_owned());
+            return TurnEndReason::OwnLimit(clip(&detail).to_owned());
         }
         ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
         ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
@@ -52,7 +52,12 @@ fn failed(error: Option<&Value>) -> EndReason {
             ProviderErrorKind::Unavailable { retry_after: None }
         }
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
-        _ => return EndReason::Broken(format!("the turn failed with {code}: {}", clip(&detail))),
+        _ => {
+            return TurnEndReason::Broken(format!(
+                "the turn failed with {code}: {}",
+                clip(&detail)
+            ));
+        }
     };
     model_error(kind, message)
 }
@@ -77,7 +82,7 @@ impl OpenHandsUsage {
             usage.add(tokens(&metrics["accumulated_token_usage"]));
             let cost = metrics["accumulated_cost"].as_f64().unwrap_or_default();
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
-            model = model.or_else(|| json::some_text(metrics, "model_name").map(bare));
+            model = model.or_else(|| json::some_text(metrics, "model_name").map(without_vendor));
         }
         let more = ReportedUsage {
             usage: usage.since(self.usage),
@@ -92,7 +97,7 @@ impl OpenHandsUsage {
 }
 
 /// A model name without its vendor.
-fn bare(name: &str) -> String {
+fn without_vendor(name: &str) -> String {
     name.split_once('/')
         .map_or(name, |(_, bare)| bare)
         .to_owned()
@@ -117,7 +122,7 @@ mod tests {
         let end = end(status, error, false);
         let text = match end {
             None => "continues".to_owned(),
-            Some(EndReason::Provider(err)) => format!("{:?}", err.kind),
+            Some(TurnEndReason::Provider(err)) => format!("{:?}", err.kind),
             Some(end) => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
@@ -162,7 +167,7 @@ mod tests {
             json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}),
             "RateLimited",
         );
-        assert_eq!(end("error", None, true), Some(EndReason::Cancelled));
+        assert_eq!(end("error", None, true), Some(TurnEndReason::Cancelled));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use windlass_core::tool::REFUSE;
 
 use super::options::SidecarOptions;
 use super::turn_end;
-use crate::agent::{EndReason, ReportedUsage};
+use crate::agent::{ReportedUsage, TurnEndReason};
 use crate::dialogue::{
     Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
 };
@@ -63,7 +63,7 @@ impl SidecarDialogue {
         format!("turn{}", self.turns)
     }
 
-    fn end_turn(&mut self, end: EndReason, out: &mut OutputQueue) {
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
         out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
@@ -137,7 +137,7 @@ impl Dialogue for SidecarDialogue {
                 let failed = result.error.is_some();
                 out.send(tool_result(&ticket, &result.text, failed));
                 if let Some((category, why)) = refusal(&ticket).filter(|_| !failed) {
-                    self.end_turn(EndReason::Declined(category, why), out);
+                    self.end_turn(TurnEndReason::Declined(category, why), out);
                 }
             }
             DialogueInput::Withdrawn(ticket) => {
@@ -157,7 +157,7 @@ impl Dialogue for SidecarDialogue {
             }
             DialogueInput::Exited(exit) => {
                 self.end_turn(
-                    EndReason::Broken(format!("the sidecar exited without an answer, {exit}")),
+                    TurnEndReason::Broken(format!("the sidecar exited without an answer, {exit}")),
                     out,
                 );
             }

@@ -19,10 +19,10 @@ pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
         Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,
         _ => history.as_slice(),
     };
-    of(entries, MAX_BYTES)
+    items_of(entries, MAX_BYTES)
 }
 
-fn of(entries: &[Entry], most: usize) -> Vec<Value> {
+fn items_of(entries: &[Entry], most: usize) -> Vec<Value> {
     let mut remaining = most;
     let fits = |entry: &&Entry| {
         let left = remaining.checked_sub(entry.bytes());
@@ -123,7 +123,7 @@ mod tests {
 
     #[track_caller]
     fn check(most: usize, expect: &[&str]) {
-        let items = of(&conversation(), most);
+        let items = items_of(&conversation(), most);
         let kinds: Vec<String> = items
             .iter()
             .map(|item| {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::options::SidecarOptions;
-use crate::agent::{AgentAnswer, EndReason};
+use crate::agent::{AgentAnswer, TurnEndReason};
 use crate::json;
 use crate::status::model_failed;
 
@@ -27,42 +27,44 @@ pub(super) fn answer(
     AgentAnswer { text, output, end }
 }
 
-fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> EndReason {
+fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> TurnEndReason {
     let status = json::text(done, "status");
     match status {
-        _ if cancelled => EndReason::Cancelled,
-        "completed" => EndReason::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        "completed" => TurnEndReason::Done,
         "max_turns" => {
             let most = options.max_turns.map_or_else(
                 || "the maximum number of".to_owned(),
                 |turns| turns.to_string(),
             );
-            EndReason::OwnLimit(format!(
+            TurnEndReason::OwnLimit(format!(
                 "the turn made {most} model calls, the limit of `max_turns`; raise or remove the limit"
             ))
         }
         "refused" => {
             let words = json::some_text(done, "output").filter(|words| !words.is_empty());
             let words = words.unwrap_or("the agent's model refused the task without a reason");
-            EndReason::Refused(words.to_owned())
+            TurnEndReason::Refused(words.to_owned())
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
-        "cancelled" => EndReason::Broken("the agent stopped in the middle of the turn".to_owned()),
-        other => EndReason::Broken(format!(
+        "cancelled" => {
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
+        other => TurnEndReason::Broken(format!(
             "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     }
 }
 
-fn failed(error: &Value) -> EndReason {
+fn failed(error: &Value) -> TurnEndReason {
     let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
     let message = text("message").unwrap_or("no reason given");
     let message = message[..message.floor_char_boundary(MAX_QUOTED)].to_owned();
     if error["model"] == true {
         return model_failed(&error["status"], message);
     }
-    EndReason::Broken(format!(
+    TurnEndReason::Broken(format!(
         "the turn failed with {}: {message}",
         text("kind").unwrap_or("an error")
     ))
@@ -89,11 +91,11 @@ mod tests {
         };
         let text = match answer(&done, "last".to_owned(), &options, false) {
             AgentAnswer {
-                end: EndReason::Provider(err),
+                end: TurnEndReason::Provider(err),
                 ..
             } => format!("{} {:?}", err.kind.word(), err.status),
             AgentAnswer {
-                end: EndReason::Done,
+                end: TurnEndReason::Done,
                 text,
                 output,
             } => format!("done {text} {output:?}"),

@@ -101,13 +101,13 @@ impl AttemptRecord {
 struct FakeEngine {
     record: Arc<AttemptRecord>,
     history: Arc<Vec<Entry>>,
-    judge: Judge,
+    judge: TestVerdict,
     tools: ToolSet,
     steers: Mutex<VecDeque<()>>,
 }
 
 /// The verdict about a call; `None` means that it is never decided.
-pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
+pub(crate) type TestVerdict = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
 impl Outlet for FakeEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
@@ -232,13 +232,13 @@ impl Endpoint for NoTraffic {
 }
 
 /// Starts programs: a script, or a real one.
-pub(crate) type Starter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
+pub(crate) type FakeStarter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
 
 struct FakeEnclosure {
     home: PathBuf,
     port: Option<u16>,
     record: Arc<AttemptRecord>,
-    starter: Starter,
+    starter: FakeStarter,
 }
 
 impl Enclosure for FakeEnclosure {
@@ -448,7 +448,7 @@ pub(crate) struct AcpHarness {
     pub(crate) spec: &'static AgentSpec,
     pub(crate) dialect: Dialect,
     pub(crate) resume: Option<String>,
-    pub(crate) judge: Judge,
+    pub(crate) judge: TestVerdict,
     pub(crate) files: Vec<(&'static str, &'static str)>,
     pub(crate) cancel: CancellationToken,
     pub(crate) steers: usize,
@@ -496,7 +496,7 @@ impl AcpHarness {
     {
         let record = Arc::new(AttemptRecord::default());
         let (end, of) = (self.end, Arc::clone(&record));
-        let starter: Starter = Arc::new(move |_| {
+        let starter: FakeStarter = Arc::new(move |_| {
             let (stdin, from) = tokio::io::duplex(64 << 10);
             let (to, stdout) = tokio::io::duplex(64 << 10);
             let (theirs, stderr) = tokio::io::duplex(64 << 10);
@@ -524,7 +524,7 @@ impl AcpHarness {
     pub(crate) async fn run(
         self,
         record: Arc<AttemptRecord>,
-        starter: Starter,
+        starter: FakeStarter,
     ) -> (Stop, Arc<AttemptRecord>) {
         for (path, text) in &self.files {
             std::fs::write(self.folder.path().join(path), text).unwrap();

@@ -9,7 +9,7 @@ use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 
 use crate::harness::{AgentHarness, NoRequests};
-use crate::script::{ScriptStep, recording};
+use crate::script::{PeerStep, recording};
 
 const APPROVALS: &str = include_str!("../fixtures/claude-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/claude-interrupt.jsonl");
@@ -520,7 +520,7 @@ fn calls_of_subagents_are_judged_and_their_text_is_progress() {
 #[test]
 fn a_flood_of_other_lines_is_ignored() {
     let mut steps = recording(HELLO);
-    steps.extend((0..20_000).map(|n| ScriptStep::Write(format!("noise {n}"))));
+    steps.extend((0..20_000).map(|n| PeerStep::Write(format!("noise {n}"))));
     steps.extend(recording(DONE));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

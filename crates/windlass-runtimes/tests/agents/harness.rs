@@ -28,18 +28,18 @@ use windlass_meter::{Endpoint, Ledger, Trip};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
-use crate::script::{ReceivedLines, ScriptStep, play};
+use crate::script::{PeerStep, ReceivedLines, play};
 
-type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
+type ProgramStarter = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
 /// Files that were written into the home.
-type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+type HomeFiles = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// The parameters and the record of one attempt.
 pub(crate) struct AgentHarness {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
     pub(crate) received: Arc<Mutex<ReceivedLines>>,
-    pub(crate) put: Put,
+    pub(crate) put: HomeFiles,
     pub(crate) clock: ManualClock,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: Option<String>,
@@ -52,12 +52,12 @@ pub(crate) struct AgentHarness {
     pub(crate) root: Option<PathBuf>,
     /// The port of the model endpoint, if it is metered.
     pub(crate) endpoint: u16,
-    start: Start,
+    start: ProgramStarter,
 }
 
 impl AgentHarness {
     /// Programs that play these steps, one per start, with their exit codes.
-    pub(crate) fn scripted(plays: Vec<(Vec<ScriptStep>, i32)>) -> Self {
+    pub(crate) fn scripted(plays: Vec<(Vec<PeerStep>, i32)>) -> Self {
         let received: Arc<Mutex<ReceivedLines>> = Arc::default();
         let plays = Mutex::new(VecDeque::from(plays));
         let listens = received.clone();
@@ -243,9 +243,9 @@ fn tools() -> ToolSet {
 
 struct RecordingEnclosure {
     home: PathBuf,
-    put: Put,
+    put: HomeFiles,
     launches: Arc<Mutex<Vec<Launch>>>,
-    start: Start,
+    start: ProgramStarter,
     endpoint: Option<u16>,
 }
 

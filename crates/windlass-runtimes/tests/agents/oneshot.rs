@@ -14,7 +14,7 @@ use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::options::CliOptions;
 
 use crate::harness::{AgentHarness, NoRequests};
-use crate::script::{ScriptStep, recording};
+use crate::script::{PeerStep, recording};
 
 const OPENCODE: &str = include_str!("../fixtures/oneshot/opencode-run.jsonl");
 const OPENCODE_REJECTED: &str = include_str!("../fixtures/oneshot/opencode-run-rejected.jsonl");
@@ -56,11 +56,11 @@ fn codex() -> Value {
     })
 }
 
-fn play(text: &str) -> Vec<ScriptStep> {
+fn play(text: &str) -> Vec<PeerStep> {
     // Lines in the other direction belong to another protocol.
     recording(text)
         .into_iter()
-        .filter(|step| !matches!(step, ScriptStep::Expect(_)))
+        .filter(|step| !matches!(step, PeerStep::Expect(_)))
         .collect()
 }
 
@@ -266,7 +266,7 @@ fn plain_text_is_the_answer_and_its_end_explains_a_failure() {
     let last = "the program ended with exit code 3; end of its output: first\ndone";
     check(words, 3, json!({}), (&failed(last), &["began "]));
     let harness = AgentHarness::scripted(vec![(
-        vec![ScriptStep::WriteStderr("no such model\n".into())],
+        vec![PeerStep::WriteStderr("no such model\n".into())],
         1,
     )]);
     let stop = run(&harness, agent(json!({})));
@@ -408,10 +408,7 @@ fn an_endless_output_is_stopped() {
 #[test]
 fn a_cancel_ends_a_program() {
     for steps in [
-        vec![
-            ScriptStep::Write("{\"say\":\"one\"}".into()),
-            ScriptStep::Hang,
-        ],
+        vec![PeerStep::Write("{\"say\":\"one\"}".into()), PeerStep::Hang],
         play("{\"say\":\"one\"}"),
     ] {
         let mut harness = AgentHarness::scripted(vec![(steps, 0)]);
@@ -436,7 +433,7 @@ fn a_conversation_is_resumed_or_replaced_with_a_warning() {
     let argv = harness.launches.lock().pop().unwrap().argv;
     assert_eq!(argv, ["/bin/own", "do it", "--resume", "s1"]);
     let mut harness = AgentHarness::scripted(vec![
-        (vec![ScriptStep::WriteStderr("no such session".into())], 1),
+        (vec![PeerStep::WriteStderr("no such session".into())], 1),
         (done(), 0),
     ]);
     harness.session = Some("own:s1".into());

@@ -13,7 +13,7 @@ use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 /// One action of a program.
 #[derive(Debug, Clone)]
-pub(crate) enum ScriptStep {
+pub(crate) enum PeerStep {
     /// Writes a line to standard output.
     Write(String),
     /// Waits for a line that contains this.
@@ -25,17 +25,17 @@ pub(crate) enum ScriptStep {
 }
 
 /// Parses a recording: `{"dir": "<" | ">", "msg": …}` per line; other lines are written unchanged.
-pub(crate) fn recording(text: &str) -> Vec<ScriptStep> {
+pub(crate) fn recording(text: &str) -> Vec<PeerStep> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
         .map(|line| match serde_json::from_str::<Value>(line) {
-            Ok(value) if value["dir"] == "<" => ScriptStep::Write(value["msg"].to_string()),
-            Ok(value) if value["dir"] == ">" => ScriptStep::Expect(value["msg"].clone()),
+            Ok(value) if value["dir"] == "<" => PeerStep::Write(value["msg"].to_string()),
+            Ok(value) if value["dir"] == ">" => PeerStep::Expect(value["msg"].clone()),
             Ok(value) if value["dir"] == "2" => {
-                ScriptStep::WriteStderr(value["msg"].as_str().unwrap().to_owned())
+                PeerStep::WriteStderr(value["msg"].as_str().unwrap().to_owned())
             }
-            Ok(value) if value["dir"] == "hang" => ScriptStep::Hang,
-            _ => ScriptStep::Write(line.to_owned()),
+            Ok(value) if value["dir"] == "hang" => PeerStep::Hang,
+            _ => PeerStep::Write(line.to_owned()),
         })
         .collect()
 }
@@ -48,11 +48,7 @@ pub(crate) struct ReceivedLines {
 }
 
 /// Starts a program that plays these steps and exits with this code.
-pub(crate) fn play(
-    steps: Vec<ScriptStep>,
-    exit: i32,
-    received: Arc<Mutex<ReceivedLines>>,
-) -> Inmate {
+pub(crate) fn play(steps: Vec<PeerStep>, exit: i32, received: Arc<Mutex<ReceivedLines>>) -> Inmate {
     // The pipes are small, so that unread data blocks the writer.
     let (stdin, hears) = tokio::io::duplex(4_096);
     let (stdout, says) = tokio::io::duplex(4_096);
@@ -75,7 +71,7 @@ pub(crate) fn play(
 }
 
 async fn run(
-    steps: Vec<ScriptStep>,
+    steps: Vec<PeerStep>,
     mut hears: BufReader<DuplexStream>,
     mut says: DuplexStream,
     mut complains: DuplexStream,
@@ -83,13 +79,13 @@ async fn run(
 ) {
     for step in steps {
         match step {
-            ScriptStep::Write(line) => {
+            PeerStep::Write(line) => {
                 let _ = says.write_all(format!("{line}\n").as_bytes()).await;
             }
-            ScriptStep::WriteStderr(text) => {
+            PeerStep::WriteStderr(text) => {
                 let _ = complains.write_all(text.as_bytes()).await;
             }
-            ScriptStep::Expect(wanted) => {
+            PeerStep::Expect(wanted) => {
                 let mut line = String::new();
                 let n = hears.read_line(&mut line).await.unwrap_or_default();
                 let value: Value = serde_json::from_str(&line).unwrap_or_default();
@@ -107,7 +103,7 @@ async fn run(
                 }
                 received.lines.push(value);
             }
-            ScriptStep::Hang => std::future::pending().await,
+            PeerStep::Hang => std::future::pending().await,
         }
     }
     drop((says, complains));

@@ -11,7 +11,7 @@ use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions};
 
 use crate::harness::{AgentHarness, NoRequests};
-use crate::script::{ScriptStep, recording};
+use crate::script::{PeerStep, recording};
 
 /// The recordings of both SDKs with the same model script.
 macro_rules! recorded {
@@ -325,7 +325,7 @@ fn a_refused_task_ends_the_turn() {
 }
 
 #[track_caller]
-fn check_failure(steps: Vec<ScriptStep>, exit: i32, expect: &str) {
+fn check_failure(steps: Vec<PeerStep>, exit: i32, expect: &str) {
     let mut harness = AgentHarness::scripted(vec![(steps, exit)]);
     harness.metering = Metering::Wire(Arc::new(NoRequests));
     let stop = block_on(&harness, Sdk::GoogleAdk, Dialect::Gemini, json!({}));

@@ -17,7 +17,7 @@ use crate::acp::session::{
     find_id, list_available, login_methods, parse_settings, select_value, servers, setting_value,
 };
 use crate::acp::text::{clean, clip};
-use crate::agent::EndReason;
+use crate::agent::TurnEndReason;
 use crate::dialogue::{DialogueOutput, OutputQueue};
 use crate::services::ServiceReply;
 
@@ -28,7 +28,7 @@ impl AcpDialogue {
             return self.on_prompt_response(result, out);
         }
         if let Err(why) = self.advance(result, out) {
-            self.end_turn(EndReason::Broken(why), out);
+            self.end_turn(TurnEndReason::Broken(why), out);
         }
     }
 

@@ -50,7 +50,7 @@ async def serve(sdk: str) -> None:
             # A history starts a new conversation. Without one, the last conversation continues.
             if conversation is None or message.get("history") is not None:
                 conversation = module.Conversation(message.get("history") or [])
-            task = asyncio.create_task(play(module, conversation, message, host))
+            task = asyncio.create_task(run_turn(module, conversation, message, host))
         elif kind == "tool_result":
             host.settle(message)
         elif kind == "cancel" and task is not None:
@@ -62,7 +62,7 @@ async def serve(sdk: str) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def play(module: Any, conversation: Any, start: dict[str, Any], host: Host) -> None:
+async def run_turn(module: Any, conversation: Any, start: dict[str, Any], host: Host) -> None:
     """Runs one turn, with exactly one `done` at its end."""
     try:
         done = await conversation.turn(start, host)

@@ -62,26 +62,26 @@ class Conversation:
         session = await runner.session_service.create_session(app_name=APP, user_id=USER)
         for event in self._events:
             await runner.session_service.append_event(session, event)
-        telling = Telling(host)
+        forwarder = EventForwarder(host)
         config = RunConfig(streaming_mode=StreamingMode.SSE, max_llm_calls=start.get("max_turns") or 0)
         prompt = types.Content(role="user", parts=[types.Part(text=start["prompt"])])
         try:
             async for event in runner.run_async(
                 user_id=USER, session_id=session.id, new_message=prompt, run_config=config
             ):
-                telling.take(event)
+                forwarder.handle(event)
         except LlmCallsLimitExceededError:
             return Done("max_turns")
         finally:
-            host.emit("usage", **asdict(telling.usage))
-        if telling.end is not None:
-            return telling.end
+            host.emit("usage", **asdict(forwarder.usage))
+        if forwarder.end is not None:
+            return forwarder.end
         kept = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id=session.id)
         self._events = list(kept.events) if kept else []
-        return Done("completed", telling.text)
+        return Done("completed", forwarder.text)
 
 
-class Telling:
+class EventForwarder:
     """Forwards the events of the agents, and remembers how the turn ended."""
 
     def __init__(self, host: Host) -> None:
@@ -90,24 +90,24 @@ class Telling:
         self.end: Done | None = None
         self.usage = Usage()
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Handles one event of the runner."""
         parts = (event.content.parts if event.content else None) or []
-        said = "".join(part.text or "" for part in parts if not part.thought)
+        answer = "".join(part.text or "" for part in parts if not part.thought)
         thought = "".join(part.text or "" for part in parts if part.thought)
         if event.partial:
-            for kind, text in (("reasoning_delta", thought), ("text_delta", said)):
+            for kind, text in (("reasoning_delta", thought), ("text_delta", answer)):
                 if text:
                     self._host.emit(kind, text=text)
             return
         self._count(event)
-        for kind, text in (("reasoning", thought), ("message", said)):
+        for kind, text in (("reasoning", thought), ("message", answer)):
             if text:
                 self._host.emit(kind, text=text)
-        self.text = said or self.text
+        self.text = answer or self.text
         if event.actions and event.actions.transfer_to_agent:
             self._host.emit("handoff", **{"from": event.author, "to": event.actions.transfer_to_agent})
-        self.end = _ended(event, said)
+        self.end = _ended(event, answer)
 
     def _count(self, event: Event) -> None:
         counted = event.usage_metadata
@@ -132,11 +132,11 @@ def failed(error: Exception) -> Done:
     return Done.error(kind, str(error))
 
 
-def _ended(event: Event, said: str) -> Done | None:
+def _ended(event: Event, answer: str) -> Done | None:
     code = event.error_code and getattr(event.error_code, "name", str(event.error_code))
     if not code:
         return None
-    words = said or event.error_message or code
+    words = answer or event.error_message or code
     if code in DECLINED:
         return Done("refused", words)
     # The SDK reports an unparsable call to the model, which can correct it.

@@ -66,16 +66,16 @@ class Conversation:
         """Sends the prompt and follows the agents to the end of their answer."""
         agents = _agents(start, host)
         first = agents.get(self._agent or "") or next(iter(agents.values()))
-        said = [*self._items, {"role": "user", "content": start["prompt"]}]
+        messages = [*self._items, {"role": "user", "content": start["prompt"]}]
         result = Runner.run_streamed(
             first,
-            said,
+            messages,
             max_turns=start.get("max_turns"),
             run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
         )
         try:
             async for event in result.stream_events():
-                _tell(event, host)
+                _forward(event, host)
         except MaxTurnsExceeded:
             return Done("max_turns")
         except ModelRefusalError as error:
@@ -175,7 +175,7 @@ def _tool(tool: dict[str, Any], host: Host) -> FunctionTool:
     )
 
 
-def _tell(event: Any, host: Host) -> None:
+def _forward(event: Any, host: Host) -> None:
     if event.type == "raw_response_event":
         match event.data.type:
             case "response.output_text.delta":
