@@ -28,7 +28,7 @@ pub struct RecordedExchange {
     /// The id of the vendor.
     #[serde(default)]
     pub provider: String,
-    /// For example `anthropic.messages`.
+    /// A protocol, for example `anthropic.messages`.
     #[serde(default)]
     pub protocol: String,
     /// `sse`, `ndjson` or `aws-eventstream`.

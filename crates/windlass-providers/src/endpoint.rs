@@ -9,7 +9,7 @@ use crate::protocol::Protocol;
 
 /// The address of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct VendorEndpoint {
     /// Without a trailing slash and without `tail`.
     base: Url,
     /// Path and query of a request; `{model}` stands for the model's name.
@@ -29,7 +29,7 @@ pub enum EndpointError {
     MissingValue(String),
 }
 
-impl Endpoint {
+impl VendorEndpoint {
     /// Creates an endpoint with the usual path of a protocol. A query in the base is kept; a trailing slash is ignored.
     pub fn new(base: &str, protocol: Protocol) -> Result<Self, EndpointError> {
         Self::with_path(base, protocol.path(), &BTreeMap::new())
@@ -177,7 +177,7 @@ mod tests {
 
     #[track_caller]
     fn check(protocol: Protocol, base: &str, expect: &str) {
-        let url = match Endpoint::new(base, protocol) {
+        let url = match VendorEndpoint::new(base, protocol) {
             Ok(endpoint) => endpoint.url("m").to_string(),
             Err(err) => err.to_string(),
         };
@@ -219,7 +219,7 @@ mod tests {
         let values = values
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
-        let url = match Endpoint::with_path(base, path, &values) {
+        let url = match VendorEndpoint::with_path(base, path, &values) {
             Ok(endpoint) => endpoint.url(model).to_string(),
             Err(err) => err.to_string(),
         };
@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn own_paths_of_a_server_are_outside_the_version() {
-        let endpoint = Endpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
+        let endpoint =
+            VendorEndpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
         assert_eq!(
             endpoint.join("/props").as_str(),
             "http://localhost:8080/props"
@@ -305,7 +306,7 @@ mod tests {
             ("http://a.b", false),
         ] {
             assert_eq!(
-                Endpoint::new(base, Protocol::OpenAiChat)
+                VendorEndpoint::new(base, Protocol::OpenAiChat)
                     .unwrap()
                     .is_loopback(),
                 local,

@@ -62,7 +62,7 @@ impl Default for HttpOptions {
 #[error("{message}")]
 pub struct HttpError {
     pub kind: HttpErrorKind,
-    /// Includes the host.
+    /// Includes the name of the host.
     pub message: String,
 }
 
@@ -189,7 +189,7 @@ impl Http {
         })
     }
 
-    /// Records every exchange.
+    /// Records every exchange with this recorder.
     #[must_use]
     pub fn recording(self, recorder: Recorder) -> Self {
         Self {

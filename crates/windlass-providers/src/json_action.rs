@@ -43,7 +43,7 @@ pub struct JsonActions {
 }
 
 impl JsonActions {
-    /// Wraps a provider.
+    /// Wraps a provider, whose models need not support tool calls.
     #[must_use]
     pub fn new(inner: Arc<dyn Provider>) -> Self {
         Self {

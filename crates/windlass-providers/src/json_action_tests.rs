@@ -11,7 +11,7 @@ use windlass_core::reply::{Reply, ReplyFold};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
 use super::*;
-use crate::scripted::{ScriptFormat, ScriptedProvider};
+use crate::scripted::{ScriptFormat, ScriptedModelProvider};
 
 fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, end: EndReason) -> Reply {
     let (mut reader, mut batch) = (
@@ -295,7 +295,7 @@ fn tools() -> ToolSet {
 
 /// A model without native tool calls that records its requests.
 struct ModelWithoutTools {
-    script: ScriptedProvider,
+    script: ScriptedModelProvider,
     requests: Mutex<Vec<(String, Vec<Entry>, Sampling)>>,
 }
 
@@ -322,7 +322,7 @@ impl Provider for ModelWithoutTools {
 }
 
 fn model_without_tools(script: &str) -> Arc<ModelWithoutTools> {
-    let script = ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap();
+    let script = ScriptedModelProvider::parse("test", script, ScriptFormat::Toml).unwrap();
     Arc::new(ModelWithoutTools {
         script,
         requests: Mutex::default(),
@@ -484,7 +484,7 @@ async fn a_cut_stream_is_an_error_after_the_received_text() {
 async fn a_model_with_native_calls_gets_the_request_unchanged() {
     let script = "[[step]]\ntext = '{\"answer\": \"as it is\"}'\npieces = 1";
     let native = JsonActions::new(Arc::new(
-        ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap(),
+        ScriptedModelProvider::parse("test", script, ScriptFormat::Toml).unwrap(),
     ));
     let chunks = ask(&native, &[], &Sampling::default()).await;
     assert_eq!(

@@ -33,7 +33,7 @@ pub use cassette::{CassettePlayer, Recorder};
 pub use http::{Http, HttpOptions};
 pub use json_action::{JsonActions, with_tools};
 pub use provider::{ProviderOptions, RelayedRequest, SetupError, WireProvider};
-pub use scripted::{ModelScript, ScriptError, ScriptFormat, ScriptedProvider};
+pub use scripted::{ModelScript, ScriptError, ScriptFormat, ScriptedModelProvider};
 pub use secrecy::SecretString;
 pub use sigv4::AwsKeys;
 pub use vendors::{VENDORS, Vendor, VendorSetting, vendor};

@@ -26,7 +26,7 @@ use self::model_info::ProbedModel;
 pub use self::relay::RelayedRequest;
 use crate::auth::{Auth, BadKey};
 use crate::cassette::{self, ExchangeLabel};
-use crate::endpoint::{Endpoint, EndpointError};
+use crate::endpoint::{EndpointError, VendorEndpoint};
 use crate::errors;
 use crate::framing::{Framer, Framing};
 use crate::http::{Http, HttpBody, HttpError, HttpResponse};
@@ -99,7 +99,7 @@ pub enum SetupError {
 /// A provider that sends requests to a model server over HTTP.
 pub struct WireProvider {
     vendor: Vendor,
-    endpoint: Endpoint,
+    endpoint: VendorEndpoint,
     headers: HeaderMap,
     key: Option<SecretString>,
     /// The signing keys, the region and the service.
@@ -133,8 +133,8 @@ impl WireProvider {
             }
         }
         let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
-        let endpoint =
-            Endpoint::with_path(base, path, &values).map_err(|err| missing_value(&vendor, err))?;
+        let endpoint = VendorEndpoint::with_path(base, path, &values)
+            .map_err(|err| missing_value(&vendor, err))?;
         let key = options
             .key
             .filter(|key| !key.expose_secret().trim().is_empty());
@@ -193,7 +193,7 @@ impl WireProvider {
 
     /// Returns the address of requests.
     #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &VendorEndpoint {
         &self.endpoint
     }
 

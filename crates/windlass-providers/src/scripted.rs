@@ -22,12 +22,12 @@ pub use format::{ModelScript, ScriptError, ScriptFormat};
 
 /// Plays a script, one step per request. The step is chosen by the number of requests or by the conversation.
 #[derive(Debug)]
-pub struct ScriptedProvider {
+pub struct ScriptedModelProvider {
     script: ModelScript,
     next: AtomicUsize,
 }
 
-impl ScriptedProvider {
+impl ScriptedModelProvider {
     /// Creates a provider at the beginning of its script.
     #[must_use]
     pub fn new(script: ModelScript) -> Self {
@@ -49,7 +49,7 @@ impl ScriptedProvider {
     }
 }
 
-impl Provider for ScriptedProvider {
+impl Provider for ScriptedModelProvider {
     fn name(&self) -> &str {
         "scripted"
     }

@@ -11,7 +11,10 @@ use windlass_core::tool::ToolSet;
 
 use super::*;
 
-async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk, ProviderError>> {
+async fn ask(
+    provider: &ScriptedModelProvider,
+    history: &[Entry],
+) -> Vec<Result<Chunk, ProviderError>> {
     let (tools, options) = (ToolSet::default(), Sampling::default());
     let request = Request {
         model: "any",
@@ -24,8 +27,8 @@ async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk
     provider.stream(request).collect().await
 }
 
-fn toml(text: &str) -> ScriptedProvider {
-    ScriptedProvider::parse("test.toml", text, ScriptFormat::Toml).unwrap()
+fn toml(text: &str) -> ScriptedModelProvider {
+    ScriptedModelProvider::parse("test.toml", text, ScriptFormat::Toml).unwrap()
 }
 
 fn text_of(chunks: &[Result<Chunk, ProviderError>]) -> String {
@@ -89,7 +92,7 @@ async fn a_step_plays_reasoning_text_calls_usage_and_end_in_pieces() {
 #[tokio::test]
 async fn json_lines_are_parsed_like_toml() {
     let text = "{\"text\": \"a\", \"pieces\": 1}\n\n{\"refusal\": \"no\", \"repeat\": 2}\n";
-    let provider = ScriptedProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
+    let provider = ScriptedModelProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
     assert_eq!(
         ask(&provider, &[]).await,
         [Ok(Chunk::Text("a".into())), Ok(Chunk::End(EndReason::Done))]
@@ -301,7 +304,7 @@ async fn a_script_that_follows_the_history_repeats_its_final_answer() {
 
 #[track_caller]
 fn check_error(format: ScriptFormat, text: &str, expect: &str) {
-    let err = ScriptedProvider::parse("demo.script", text, format)
+    let err = ScriptedModelProvider::parse("demo.script", text, format)
         .unwrap_err()
         .to_string();
     assert_eq!(err, expect);

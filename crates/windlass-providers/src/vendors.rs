@@ -4,7 +4,7 @@ use crate::auth::Auth;
 use crate::probe::Probe;
 use crate::protocol::{MaxTokensField, Protocol, Quirks, ReasoningBack};
 
-/// A model service.
+/// A model service and its peculiarities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vendor {
     /// The part before the slash in `vendor/model`.
@@ -274,7 +274,7 @@ pub fn vendor(id: &str) -> Option<&'static Vendor> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::endpoint::Endpoint;
+    use crate::endpoint::VendorEndpoint;
 
     #[test]
     fn every_vendor_has_a_usable_address_and_a_name_of_its_own() {
@@ -290,7 +290,7 @@ mod tests {
                     .iter()
                     .map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
                 let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
-                let endpoint = Endpoint::with_path(base, path, &values.collect()).unwrap();
+                let endpoint = VendorEndpoint::with_path(base, path, &values.collect()).unwrap();
                 assert!(
                     !endpoint.url("m").as_str().contains(['{', '%']),
                     "{}",

@@ -54,7 +54,7 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
-    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
+    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedModelProvider,
     SecretString, SetupError, Vendor, VendorSetting, WireProvider,
 };
 use windlass_transaction::isolated::{Shelf, Transactions};
@@ -335,7 +335,7 @@ fn provider(
                 _ => ScriptFormat::Toml,
             };
             let name = path.display().to_string();
-            let scripted = ScriptedProvider::parse(&name, &text, format)
+            let scripted = ScriptedModelProvider::parse(&name, &text, format)
                 .map_err(|err| Error::usage(err.to_string()))?;
             Ok((
                 configured(settings, Arc::new(scripted)),
@@ -650,7 +650,7 @@ mod tests {
     use windlass_core::runtime::Runtime as _;
     use windlass_engine::{NativeOptions, NativeRuntime};
     use windlass_host::config::Layer;
-    use windlass_testing::{ManualClock, ScriptedProvider};
+    use windlass_testing::{ManualClock, ScriptedModelProvider};
 
     use super::*;
 
@@ -661,7 +661,7 @@ mod tests {
         let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";
         let file = Path::new("config.toml");
         settings.layers.add_text(Layer::User, file, text).unwrap();
-        let provider = configured(&settings, Arc::new(ScriptedProvider::new([])));
+        let provider = configured(&settings, Arc::new(ScriptedModelProvider::new([])));
         let runtime = |model: &str| {
             let options = NativeOptions {
                 model: model.to_owned(),

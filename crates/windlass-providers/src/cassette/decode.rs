@@ -25,7 +25,7 @@ pub struct DecodeOptions {
     pub crlf: bool,
 }
 
-/// A decoded answer.
+/// The result of decoding a recorded response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DecodedAnswer {
     /// The id of the recorded exchange.

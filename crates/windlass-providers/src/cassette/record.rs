@@ -58,9 +58,9 @@ pub(crate) struct ExchangeLabel {
 }
 
 /// Applies the caller's redactor and removes the key.
-struct KeyRedactor<'a>(&'a dyn Redactor, Option<&'a SecretString>);
+struct ExchangeRedactor<'a>(&'a dyn Redactor, Option<&'a SecretString>);
 
-impl Redactor for KeyRedactor<'_> {
+impl Redactor for ExchangeRedactor<'_> {
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = self.0.redact(text);
         let key = self
@@ -102,7 +102,10 @@ impl Recorder {
             streaming: ["event-stream", "eventstream", "ndjson"]
                 .iter()
                 .any(|word| content_type.contains(word)),
-            request: sent.recorded(&KeyRedactor(self.redactor.as_ref(), label.key.as_ref())),
+            request: sent.recorded(&ExchangeRedactor(
+                self.redactor.as_ref(),
+                label.key.as_ref(),
+            )),
             response: RecordedResponse {
                 status,
                 content_type: content_type.to_owned(),
@@ -193,7 +196,7 @@ impl Drop for Recording {
                 row.tags.push(tag.to_owned());
             }
         }
-        let redactor = KeyRedactor(self.recorder.redactor.as_ref(), self.key.as_ref());
+        let redactor = ExchangeRedactor(self.recorder.redactor.as_ref(), self.key.as_ref());
         match String::from_utf8(std::mem::take(&mut self.body)) {
             Ok(text) => row.response.body = Some(redactor.redact(&text).into_owned()),
             Err(err) => {

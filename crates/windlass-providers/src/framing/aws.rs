@@ -14,9 +14,9 @@ const OVERHEAD: usize = PRELUDE + 4;
 /// Decodes one AWS event stream.
 #[derive(Debug)]
 pub struct AwsDecoder {
-    /// In bytes.
+    /// The maximum size of a message, in bytes.
     max_message: usize,
-    /// In bytes.
+    /// The maximum size of its headers, in bytes.
     max_headers: usize,
     /// The start of an incomplete message.
     partial: Vec<u8>,

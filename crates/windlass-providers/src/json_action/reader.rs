@@ -32,7 +32,6 @@ pub(super) struct ActionReader {
 
 #[derive(Debug)]
 enum ReaderState {
-    /// Outside an object.
     Seeking,
     Inside(Scan),
     /// Inside the text of an answer.

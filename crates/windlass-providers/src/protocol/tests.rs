@@ -18,9 +18,9 @@ use super::*;
 #[path = "hosted_tests.rs"]
 mod hosted;
 
-struct FakeTool(ToolSpec);
+struct EncoderTool(ToolSpec);
 
-impl Tool for FakeTool {
+impl Tool for EncoderTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -44,7 +44,7 @@ impl Tool for FakeTool {
 pub(super) fn tools(names: &[&str]) -> ToolSet {
     let tool = |name: &&str| -> Arc<dyn Tool> {
         let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-        Arc::new(FakeTool(ToolSpec::new(
+        Arc::new(EncoderTool(ToolSpec::new(
             name,
             "does it",
             schema,

@@ -53,7 +53,7 @@ struct ScriptDocument {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FollowMode {
-    /// The conversation decides.
+    /// Continues after the last answer in the conversation.
     History,
 }
 
