@@ -46,7 +46,7 @@ fn check_prompt(program: &str, settings: &str) {
     assert_eq!(output.code, 0, "{}", output.err);
     let seen = place.read("seen.txt");
     assert!(
-        seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"),
+        seen.starts_with("You work without a user") && seen.ends_with("The task:\nwrite it down"),
         "{seen}"
     );
     assert!(output.out.contains("all is well"), "{}", output.out);

@@ -123,7 +123,7 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
                         .iter()
                         .any(|field| why.contains(&format!("no option `{field}`")));
                     assert!(
-                        unknown || why.contains("no MCP server"),
+                        unknown || why.contains("does not support MCP servers"),
                         "{}: {why}",
                         known.name
                     );
