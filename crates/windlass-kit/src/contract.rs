@@ -31,8 +31,8 @@ pub(crate) fn check(
     no_processes_left(scratch)
 }
 
-/// Checks that each run has exactly one terminal event, that no event of the run follows it, and that the sequence numbers
-/// have no gaps.
+/// Checks that each run has exactly one terminal event, that no event of the run follows it, and that the sequence
+/// numbers have no gaps.
 fn one_end(log: &[Value]) -> Result<(), String> {
     let started: Vec<&Value> = log
         .iter()
@@ -69,8 +69,8 @@ fn one_end(log: &[Value]) -> Result<(), String> {
     })
 }
 
-/// Checks that every requested or started call has a result, and that every result has a call. An agent may repeat a call
-/// with the same id, also after a denial.
+/// Checks that every requested or started call has a result, and that every result has a call. An agent may repeat a
+/// call with the same id, also after a denial.
 fn paired(log: &[Value]) -> Result<(), String> {
     let mut calls: BTreeMap<&str, String> = BTreeMap::new();
     for event in log {

@@ -1,5 +1,5 @@
-//! RuntimeFacts about runtimes: the model to use, unsupported scenarios and the reasons, and the way to start the agent without
-//! windlass. For most agents they follow from `windlass runtimes --json`; only exceptions have a row here.
+//! Facts about runtimes: the model to use, unsupported scenarios and the reasons, and the way to start the agent
+//! without windlass. For most agents they follow from `windlass runtimes --json`; only exceptions have a row here.
 
 use std::time::Duration;
 

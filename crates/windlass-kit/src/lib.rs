@@ -1,6 +1,6 @@
-//! The conformance kit. It runs a windlass binary as a user would, with a scripted model as the vendor and real or hostile
-//! agents as runtimes, and reports which of them keep the contract. It uses only the command line, the settings and the
-//! session log of windlass. It listens only on loopback addresses, and home directories are temporary.
+//! The conformance kit. It runs a windlass binary as a user would, with a scripted model as the vendor and real or
+//! hostile agents as runtimes, and reports which of them keep the contract. It uses only the command line, the settings
+//! and the session log of windlass. It listens only on loopback addresses, and home directories are temporary.
 //!
 //! The modules: [`windlass_scripted`] is the vendor, `scratch_dir` has the user's repository and home, `product` starts
 //! windlass, `contract` checks every run, `scenario` has the test scenarios, [`Matrix`] their results, and [`speed`]

@@ -231,8 +231,8 @@ fn run(args: KitArgs) -> Result<ExitCode> {
     })
 }
 
-/// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare. The first
-/// word of each line is read by `xtask bench`.
+/// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare. The
+/// first word of each line is read by `xtask bench`.
 fn speed(args: KitArgs) -> Result<ExitCode> {
     let (product, runtimes) = args.product()?;
     let speed = Speed {
@@ -298,8 +298,8 @@ fn print_result(result: &CellResult<'_>) {
     println!("{word:<4} {runtime} {scenario} ({took:.1} s){why}");
 }
 
-/// Plays a script until the process is killed, and prints the requests. With a log file, also writes each whole request as
-/// a line.
+/// Plays a script until the process is killed, and prints the requests. With a log file, also writes each whole request
+/// as a line.
 fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
     let script: Script =

@@ -1,5 +1,5 @@
-//! The results of each scenario with each runtime as a text table, and the table of attacks for the documentation, which
-//! has one column. Pure.
+//! The results of each scenario with each runtime as a text table, and the table of attacks for the documentation,
+//! which has one column. Pure.
 
 use crate::runtime::KitRuntime;
 use crate::scenario::Scenario;

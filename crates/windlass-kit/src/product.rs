@@ -1,5 +1,5 @@
-//! Starts windlass and reads its results. Only this module knows its flags, its settings, and the location and format of
-//! its log.
+//! Starts windlass and reads its results. Only this module knows its flags, its settings, and the location and format
+//! of its log.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

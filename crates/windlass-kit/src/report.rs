@@ -1,5 +1,5 @@
-//! The tables of the documentation: runtimes by scenario and runtimes by capability. The previous file is parsed, so that
-//! results that a run did not test are kept. Pure.
+//! The tables of the documentation: runtimes by scenario and runtimes by capability. The previous file is parsed, so
+//! that results that a run did not test are kept. Pure.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl KitReport {
         Self { rows }
     }
 
-    /// Replaces the tables between the markers of a file, or appends them with markers. Results that were not tested are
-    /// kept from the file.
+    /// Replaces the tables between the markers of a file, or appends them with markers. Results that were not tested
+    /// are kept from the file.
     #[must_use]
     pub fn into_file(&self, file: &str) -> String {
         let marks = file
@@ -75,7 +75,8 @@ impl KitReport {
         self
     }
 
-    /// Iterates over the claims whose scenario was run and did not prove them: the runtime, and the names of the claims.
+    /// Iterates over the claims whose scenario was run and did not prove them: the runtime, and the names of the
+    /// claims.
     pub fn unproven(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         self.rows.iter().filter_map(|(name, row)| {
             let unproven = |proof: &&ClaimProof| {

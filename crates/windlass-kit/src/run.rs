@@ -97,8 +97,8 @@ pub fn run(
     }))
 }
 
-/// Returns the named scenarios of a table, or all. A name of the other table is not an error, because both tables may run
-/// with the same names.
+/// Returns the named scenarios of a table, or all. A name of the other table is not an error, because both tables may
+/// run with the same names.
 fn chosen(table: &'static [Scenario], names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     let known = || {
         SCENARIOS

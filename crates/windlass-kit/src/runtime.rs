@@ -33,9 +33,9 @@ pub struct KitRuntime {
 }
 
 impl KitRuntime {
-    /// Finds a runtime by name. `model` replaces the default model of the runtime, and `listed` has the claims of windlass.
-    /// `fixture` is the kit's honest agent, `cli:fixture` the same as a one-shot program, and `hostile` the hostile agent;
-    /// all three are the program at `own`.
+    /// Finds a runtime by name. `model` replaces the default model of the runtime, and `listed` has the claims of
+    /// windlass. `fixture` is the kit's honest agent, `cli:fixture` the same as a one-shot program, and `hostile` the
+    /// hostile agent; all three are the program at `own`.
     ///
     /// # Errors
     /// If the runtime is unknown.

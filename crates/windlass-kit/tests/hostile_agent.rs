@@ -1,5 +1,5 @@
-//! Runs the hostile agent without a sandbox, in a temporary directory. Every attack must succeed here, so that an attack
-//! that fails in a scenario was really blocked.
+//! Runs the hostile agent without a sandbox, in a temporary directory. Every attack must succeed here, so that an
+//! attack that fails in a scenario was really blocked.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};

@@ -469,7 +469,8 @@ impl HttpBody {
         &self.host
     }
 
-    /// Reads at most `limit` bytes of the body and drops the rest. On an error it returns the bytes received until then.
+    /// Reads at most `limit` bytes of the body and drops the rest. On an error it returns the bytes received until
+    /// then.
     pub async fn read_up_to(mut self, limit: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < limit {

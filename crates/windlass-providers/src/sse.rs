@@ -19,8 +19,8 @@ pub struct SseDecoder {
     repeated: RepeatedPrefix,
 }
 
-/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its data
-/// ends at the end of the line. So the deltas of a long answer are decoded without splitting them into lines.
+/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its
+/// data ends at the end of the line. So the deltas of a long answer are decoded without splitting them into lines.
 #[derive(Debug, Default)]
 struct RepeatedPrefix {
     before: Vec<u8>,
@@ -161,8 +161,8 @@ impl SseDecoder {
 
     /// Ends the stream. Passes on an event without its closing blank line.
     ///
-    /// The specification drops such an event, but several servers omit the last blank line, and the decoder of the event
-    /// detects an incomplete document.
+    /// The specification drops such an event, but several servers omit the last blank line, and the decoder of the
+    /// event detects an incomplete document.
     pub fn finish<E: From<FramingError>>(
         &mut self,
         mut on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,

@@ -1,5 +1,5 @@
-//! TLS for the HTTP client: rustls with `ring`, the root certificates of the operating system, and an optional extra CA.
-//! The certificate store is read at the first handshake, so that runs against a local server do not pay for it.
+//! TLS for the HTTP client: rustls with `ring`, the root certificates of the operating system, and an optional extra
+//! CA. The certificate store is read at the first handshake, so that runs against a local server do not pay for it.
 //! This module reads no environment variables and installs nothing process-wide.
 
 use std::sync::{Arc, OnceLock};

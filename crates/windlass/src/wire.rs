@@ -650,7 +650,7 @@ mod tests {
     use windlass_core::runtime::Runtime as _;
     use windlass_engine::{NativeOptions, NativeRuntime};
     use windlass_host::config::Layer;
-    use windlass_testing::{ManualClock, ScriptedModelProvider};
+    use windlass_testing::{ManualClock, ScriptedProvider};
 
     use super::*;
 
@@ -661,7 +661,7 @@ mod tests {
         let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";
         let file = Path::new("config.toml");
         settings.layers.add_text(Layer::User, file, text).unwrap();
-        let provider = configured(&settings, Arc::new(ScriptedModelProvider::new([])));
+        let provider = configured(&settings, Arc::new(ScriptedProvider::new([])));
         let runtime = |model: &str| {
             let options = NativeOptions {
                 model: model.to_owned(),

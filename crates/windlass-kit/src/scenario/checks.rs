@@ -10,8 +10,8 @@ use crate::holds;
 use crate::product::RunRequest;
 use windlass_scripted::Move;
 
-/// A check that requires a file. The text of the finding is in its output but not in the command itself, so that a model
-/// that sees only the command is not taken for one that got the finding.
+/// A check that requires a file. The text of the finding is in its output but not in the command itself, so that a
+/// model that sees only the command is not taken for one that got the finding.
 const CHECK: &str = "test -f good.txt || { echo KIT-$((40+2))-MISSING; exit 1; }";
 const FINDING: &str = "KIT-42-MISSING";
 

@@ -70,7 +70,8 @@ pub(crate) fn budget(context: &ScenarioContext<'_>) -> ScenarioResult {
         holds(ran.of("kept").next().is_some(), || {
             "the copy was not kept".to_owned()
         })?;
-        // The third request may exceed the limit, because its exact cost is unknown in advance; a fourth must not be sent.
+        // The third request may exceed the limit, because its exact cost is unknown in advance; a fourth must not be
+        // sent.
         let answers = setup.server.answers();
         holds((2..=3).contains(&answers), || {
             format!("the vendor gave {answers} answers")

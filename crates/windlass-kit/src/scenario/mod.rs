@@ -1,5 +1,5 @@
-//! The scenarios. A scenario sets up a scratch directory and a script, runs the product, and checks the results from the
-//! outside.
+//! The scenarios. A scenario sets up a scratch directory and a script, runs the product, and checks the results from
+//! the outside.
 
 mod agents;
 mod answers;
@@ -478,8 +478,8 @@ pub(crate) fn shell(line: impl Into<String>) -> Move {
     Move::Shell(line.into())
 }
 
-/// Returns a command that first writes a marker file for [`commands_ran`]. Without the marker, an isolation scenario would
-/// also pass for an agent whose commands never started.
+/// Returns a command that first writes a marker file for [`commands_ran`]. Without the marker, an isolation scenario
+/// would also pass for an agent whose commands never started.
 pub(crate) fn marked_shell(line: impl AsRef<str>) -> Move {
     shell(format!("echo ran >> {MARK}; {}", line.as_ref()))
 }

@@ -49,7 +49,8 @@ pub(crate) fn mcp(context: &ScenarioContext<'_>) -> ScenarioResult {
     })
 }
 
-/// Checks that the call and its result are in the log, and that the gate decided about it if the agent asks before calls.
+/// Checks that the call and its result are in the log, and that the gate decided about it if the agent asks before
+/// calls.
 fn logged(ran: &FinishedRun) -> Result<(), String> {
     let named = |name: &str| name.ends_with(TOOL);
     let begun = ran

@@ -1,5 +1,5 @@
-//! Runs a real agent without windlass: the same program, settings and protocol, with a loop that allows every call. This is
-//! the baseline for the overhead of the envelope, so it does as little as possible.
+//! Runs a real agent without windlass: the same program, settings and protocol, with a loop that allows every call.
+//! This is the baseline for the overhead of the envelope, so it does as little as possible.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command};

@@ -1,6 +1,6 @@
 //! Measures the overhead of the envelope: runs a real agent with a hundred steps through windlass and without it,
-//! alternately, against the same scripted model. Also measures the time from an interrupt to the end of a run. It has no
-//! thresholds.
+//! alternately, against the same scripted model. Also measures the time from an interrupt to the end of a run. It has
+//! no thresholds.
 
 mod bare;
 mod one_shot;

@@ -1,5 +1,5 @@
-//! Runs a real agent as a user would without windlass: its own command for one prompt, with approvals off. The difference
-//! to a run through windlass is the overhead that a user experiences.
+//! Runs a real agent as a user would without windlass: its own command for one prompt, with approvals off. The
+//! difference to a run through windlass is the overhead that a user experiences.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Formats measurements as a Markdown table with minimum, median and ratios. The minimum is the best figure, because other
-//! load on the machine can only add time.
+//! Formats measurements as a Markdown table with minimum, median and ratios. The minimum is the best figure, because
+//! other load on the machine can only add time.
 
 use std::time::Duration;
 

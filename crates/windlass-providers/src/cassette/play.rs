@@ -1,6 +1,6 @@
 //! Answers requests from recorded exchanges, in order, instead of the network. By default a request must equal the
-//! recorded one; otherwise the error names the first difference. For foreign agents, [`CassettePlayer::loosely`] compares
-//! less. The player never opens a connection.
+//! recorded one; otherwise the error names the first difference. For foreign agents, [`CassettePlayer::loosely`]
+//! compares less. The player never opens a connection.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ impl CassettePlayer {
         })
     }
 
-    /// Returns a player for foreign agents. These put a session id, a directory and the time into every request, and send
-    /// several requests at once. So a request is answered by the first unplayed exchange with the same method, path and
-    /// model.
+    /// Returns a player for foreign agents. These put a session id, a directory and the time into every request, and
+    /// send several requests at once. So a request is answered by the first unplayed exchange with the same method,
+    /// path and model.
     #[must_use]
     pub fn loosely(self) -> Self {
         let played = vec![false; self.rows.len()];

@@ -201,7 +201,8 @@ impl Drop for Recording {
             Ok(text) => row.response.body = Some(redactor.redact(&text).into_owned()),
             Err(err) => {
                 let bytes = err.into_bytes();
-                // Binary framings carry checksums, which a redaction would break, so a body with a secret is not recorded.
+                // Binary framings carry checksums, which a redaction would break, so a body with a secret is not
+                // recorded.
                 let text = String::from_utf8_lossy(&bytes);
                 let clean = redactor.redact(&text) == text;
                 row.response.body_b64 = Some(if clean {

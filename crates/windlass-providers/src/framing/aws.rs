@@ -45,8 +45,8 @@ struct Headers<'a> {
 }
 
 impl AwsDecoder {
-    /// Reads the next bytes and passes each complete event to `on_event`, with its event type as the name and its payload
-    /// as the data. An exception message is an error.
+    /// Reads the next bytes and passes each complete event to `on_event`, with its event type as the name and its
+    /// payload as the data. An exception message is an error.
     ///
     /// After an error, every later push returns the same error.
     pub fn push<E: From<FramingError>>(

@@ -30,8 +30,9 @@ impl LineSplitter {
         }
     }
 
-    /// Removes the next line from `rest` and returns it without its terminator. Returns `None` if `rest` has no complete
-    /// line; the start of a line is kept for the next piece. After an error, every later call returns the same error.
+    /// Removes the next line from `rest` and returns it without its terminator. Returns `None` if `rest` has no
+    /// complete line; the start of a line is kept for the next piece. After an error, every later call returns the same
+    /// error.
     pub(crate) fn next<'a>(
         &mut self,
         rest: &mut &'a [u8],

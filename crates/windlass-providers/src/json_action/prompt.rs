@@ -115,7 +115,8 @@ struct TranslatedGroup {
 }
 
 impl Translation {
-    /// Translates the history. Groups that were translated before are reused, with the encodings that are cached in them.
+    /// Translates the history. Groups that were translated before are reused, with the encodings that are cached in
+    /// them.
     pub(super) fn update(&mut self, history: &[Entry]) -> Vec<Entry> {
         let mut at = 0;
         let mut rest = history;

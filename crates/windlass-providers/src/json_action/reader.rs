@@ -283,7 +283,8 @@ impl ActionReader {
         self.pass_on(self.passed_on + end, out);
     }
 
-    /// Passes on the prose before an object, without the code fence around the object; returns whether there is any prose.
+    /// Passes on the prose before an object, without the code fence around the object; returns whether there is any
+    /// prose.
     fn pass_on_before(&mut self, start: usize, out: &mut Batch) -> bool {
         let end = self.passed_on
             + without_fence(&self.text[self.passed_on..start])

@@ -24,8 +24,8 @@ impl Decoder {
         self.0.event(event, out)
     }
 
-    /// Handles the end of the stream, clean or not. Ends the answer if all necessary events have arrived; returns `false`
-    /// if the answer was cut off.
+    /// Handles the end of the stream, clean or not. Ends the answer if all necessary events have arrived; returns
+    /// `false` if the answer was cut off.
     pub fn finish(&mut self, out: &mut Batch) -> bool {
         if !self.ended() {
             self.0.finish(out);

@@ -17,8 +17,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Keeps the bytes around `text`, which must be a slice of `data`. A text that was copied during parsing is not inside
-    /// the document, so the frame stays empty.
+    /// Keeps the bytes around `text`, which must be a slice of `data`. A text that was copied during parsing is not
+    /// inside the document, so the frame stays empty.
     pub(super) fn learn(&mut self, data: &str, text: &str) {
         self.forget();
         let Some(at) = (text.as_ptr() as usize).checked_sub(data.as_ptr() as usize) else {

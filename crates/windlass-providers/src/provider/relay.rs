@@ -1,5 +1,5 @@
-//! Relays requests that a foreign agent has encoded in the vendor's protocol. The provider replaces only the address and
-//! the key. It does not parse the body and never retries.
+//! Relays requests that a foreign agent has encoded in the vendor's protocol. The provider replaces only the address
+//! and the key. It does not parse the body and never retries.
 
 use bytes::Bytes;
 use reqwest::Url;
@@ -85,8 +85,8 @@ impl WireProvider {
         self.hide_key(errors::from_status(status, headers, body, (self.now)()))
     }
 
-    /// Overwrites every key in a piece of an answer. Returns the number of bytes at its end that may be the beginning of a
-    /// key; the caller must hold them back until the next piece.
+    /// Overwrites every key in a piece of an answer. Returns the number of bytes at its end that may be the beginning
+    /// of a key; the caller must hold them back until the next piece.
     #[must_use]
     pub fn mask_keys(&self, piece: &mut [u8]) -> usize {
         let mut held_back = 0;

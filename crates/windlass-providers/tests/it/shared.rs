@@ -1,5 +1,6 @@
 //! Compares the decoders with the vendors' own libraries on real recorded streams. The recordings are not in the
-//! repository: the directory is `WINDLASS_STREAMS`, else `../shared/streams`. Without it the tests are listed as not run.
+//! repository: the directory is `WINDLASS_STREAMS`, else `../shared/streams`. Without it the tests are listed as not
+//! run.
 
 use std::collections::HashMap;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
-//! The connection to the ACP client: JSON-RPC over lines, written by hand. A thread reads the messages and puts requests
-//! and answers into queues; a cancel sets a flag.
+//! The connection to the ACP client: JSON-RPC over lines, written by hand. A thread reads the messages and puts
+//! requests and answers into queues; a cancel sets a flag.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;

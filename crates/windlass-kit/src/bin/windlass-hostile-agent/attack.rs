@@ -1,5 +1,5 @@
-//! The attacks, one for each mode. They do no damage even if they succeed: they write only to the given paths, read only
-//! planted secrets, and connect only to the kit's listeners.
+//! The attacks, one for each mode. They do no damage even if they succeed: they write only to the given paths, read
+//! only planted secrets, and connect only to the kit's listeners.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

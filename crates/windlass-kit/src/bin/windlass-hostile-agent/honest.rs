@@ -1,5 +1,5 @@
-//! The honest agent: a small loop over Anthropic's messages protocol with four tools, which asks before each call if the
-//! host can answer. With it the kit runs without foreign agents, by ACP and as a one-shot program.
+//! The honest agent: a small loop over Anthropic's messages protocol with four tools, which asks before each call if
+//! the host can answer. With it the kit runs without foreign agents, by ACP and as a one-shot program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! The kit's own agent. It speaks ACP over stdin and stdout; its first argument selects honest work or an attack. With
-//! `cli` it is a one-shot program that does honest work, and with `mcp` it is an MCP server. It is harmless even without a
-//! sandbox: it reads only secrets that the kit planted, writes only below the kit's directory, connects only to the kit's
-//! listeners, and runs no destructive command.
+//! `cli` it is a one-shot program that does honest work, and with `mcp` it is an MCP server. It is harmless even
+//! without a sandbox: it reads only secrets that the kit planted, writes only below the kit's directory, connects only
+//! to the kit's listeners, and runs no destructive command.
 
 mod acp_client;
 mod attack;

@@ -1,5 +1,5 @@
-//! An MCP server over stdin and stdout with one tool. The tool answers with the kit's random marker and its argument, so
-//! that the answer proves the call.
+//! An MCP server over stdin and stdout with one tool. The tool answers with the kit's random marker and its argument,
+//! so that the answer proves the call.
 
 use std::io::BufRead as _;
 
