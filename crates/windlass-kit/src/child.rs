@@ -1,5 +1,5 @@
-//! Runs the product as a child: output with a cap, a deadline, one signal at the right moment, how large it gets.
-//! It ends only what it started.
+//! Runs the product as a child process, with a limit on its output, a deadline, and an interrupt on a condition, and
+//! measures its memory. It kills only processes that it started.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -8,62 +8,62 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The most that is kept of one stream.
+/// The maximum size of the kept output of one stream, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(5);
-/// An interpreter, its script and one flag between them.
-const FIRST_WORDS: usize = 3;
+/// The arguments that may name the agent's program: an interpreter, one flag and a script.
+const PROGRAM_ARGS: usize = 3;
 
-/// How a child is watched.
-pub(crate) struct Watch<'a> {
+/// The deadline and the interrupt of a child process.
+pub(crate) struct WatchOptions<'a> {
     pub(crate) deadline: Duration,
-    /// Interrupt it, as a person would, once this says so.
+    /// Sends SIGINT, as a user would, once this returns true.
     pub(crate) interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
-/// What a child came to.
+/// The result of a child process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Child {
+pub(crate) struct ChildRun {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) took: Duration,
-    /// It was ended because its time was up.
+    /// The process was killed at the deadline.
     pub(crate) overdue: bool,
-    /// When it was interrupted, by both clocks.
+    /// The time of the interrupt, by both clocks.
     pub(crate) interrupted: Option<(Instant, SystemTime)>,
-    /// From the interrupt to its end.
+    /// The time from the interrupt to the exit.
     pub(crate) stopped_in: Option<Duration>,
-    /// The most memory it had, in bytes.
+    /// The peak resident memory, in bytes.
     pub(crate) memory: u64,
 }
 
-/// Runs it to its end, or to its deadline.
-pub(crate) fn run(command: Command, watch: &Watch<'_>) -> Result<Child, String> {
-    go(command, Stdio::null(), watch, |_, out| Ok(all_of(out)))
+/// Runs a command until it exits, or until the deadline.
+pub(crate) fn run(command: Command, watch: &WatchOptions<'_>) -> Result<ChildRun, String> {
+    run_with(command, Stdio::null(), watch, |_, out| Ok(all_of(out)))
 }
 
-/// The same, while somebody talks with it over its standard streams. Its input ends when the talk does.
+/// Runs a command while `talk` exchanges messages over its stdin and stdout. Its stdin closes when `talk` returns.
 pub(crate) fn talk(
     command: Command,
-    watch: &Watch<'_>,
+    watch: &WatchOptions<'_>,
     talk: impl FnOnce(ChildStdin, &mut ChildStdout) -> Result<(), String> + Send,
-) -> Result<Child, String> {
-    go(command, Stdio::piped(), watch, |input, out| {
+) -> Result<ChildRun, String> {
+    run_with(command, Stdio::piped(), watch, |input, out| {
         let (Some(input), Some(mut out)) = (input, out) else {
-            return Err("it has no streams".to_owned());
+            return Err("the process has no stdin and stdout".to_owned());
         };
         talk(input, &mut out)?;
         Ok(all_of(Some(out)))
     })
 }
 
-fn go(
+fn run_with(
     mut command: Command,
     input: Stdio,
-    watch: &Watch<'_>,
-    hear: impl FnOnce(Option<ChildStdin>, Option<ChildStdout>) -> Result<String, String> + Send,
-) -> Result<Child, String> {
+    watch: &WatchOptions<'_>,
+    exchange: impl FnOnce(Option<ChildStdin>, Option<ChildStdout>) -> Result<String, String> + Send,
+) -> Result<ChildRun, String> {
     command
         .stdin(input)
         .stdout(Stdio::piped())
@@ -77,42 +77,42 @@ fn go(
     let pid = child.id() as i32;
     let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
-        let out = scope.spawn(|| hear(input, out));
+        let out = scope.spawn(|| exchange(input, out));
         let err = scope.spawn(|| all_of(err));
-        let mut ran = Child::default();
+        let mut run = ChildRun::default();
         let status = loop {
-            ran.memory = ran.memory.max(peak_memory(pid));
+            run.memory = run.memory.max(peak_memory(pid));
             match child.try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) => {}
                 Err(_) => break None,
             }
-            if ran.interrupted.is_none() && watch.interrupt.is_some_and(|ready| ready()) {
+            if run.interrupted.is_none() && watch.interrupt.is_some_and(|ready| ready()) {
                 let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::INT));
-                ran.interrupted = Some((Instant::now(), SystemTime::now()));
+                run.interrupted = Some((Instant::now(), SystemTime::now()));
             }
-            if began.elapsed() > watch.deadline && !ran.overdue {
-                ran.overdue = true;
+            if began.elapsed() > watch.deadline && !run.overdue {
+                run.overdue = true;
                 let _ = Pid::from_raw(pid).map(|pid| kill_process_group(pid, Signal::KILL));
             }
             std::thread::sleep(TICK);
         };
-        ran.took = began.elapsed();
-        ran.stopped_in = ran.interrupted.map(|(at, _)| at.elapsed());
-        ran.code = status.and_then(|status| status.code()).unwrap_or(-1);
-        ran.err = err.join().unwrap_or_default();
-        ran.out = out
+        run.took = began.elapsed();
+        run.stopped_in = run.interrupted.map(|(at, _)| at.elapsed());
+        run.code = status.and_then(|status| status.code()).unwrap_or(-1);
+        run.err = err.join().unwrap_or_default();
+        run.out = out
             .join()
-            .unwrap_or_else(|_| Err("the talk broke off".to_owned()))
+            .unwrap_or_else(|_| Err("the exchange panicked".to_owned()))
             .map_err(|why| {
-                let said: String = ran.err.chars().take(800).collect();
-                format!("{program}: {why}; it said: {said}")
+                let stderr: String = run.err.chars().take(800).collect();
+                format!("{program}: {why}; stderr: {stderr}")
             })?;
-        Ok(ran)
+        Ok(run)
     })
 }
 
-/// What a pipe says, up to the cap; the rest is read and dropped, so that nobody blocks.
+/// Reads a pipe up to the limit. The rest is read and dropped, so that the writer does not block.
 fn all_of(pipe: Option<impl Read>) -> String {
     let mut all = Vec::new();
     if let Some(mut pipe) = pipe {
@@ -130,7 +130,8 @@ fn peak_memory(pid: i32) -> u64 {
         * 1024
 }
 
-/// Processes that name a text in their arguments, environment or folder, each with its arguments; not this one.
+/// Lists the processes that contain a text in their arguments, environment or working directory, each as its pid and
+/// arguments. Omits this process.
 pub(crate) fn processes_with(text: &str) -> Vec<String> {
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -141,10 +142,10 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
         let bytes = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let words = bytes("cmdline");
         let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-        let named = contains(&words, text)
+        let matches = contains(&words, text)
             || contains(&bytes("environ"), text)
             || contains(folder.to_string_lossy().as_bytes(), text);
-        named.then(|| {
+        matches.then(|| {
             format!(
                 "{pid} {}",
                 String::from_utf8_lossy(&words).replace('\0', " ").trim()
@@ -154,7 +155,7 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// The states of processes that name a text anywhere, by the letter of the kernel.
+/// Returns the kernel's state letter of each process that contains a text, as in [`processes_with`].
 pub(crate) fn states_of(text: &str) -> Vec<(u32, char)> {
     let state = |line: &String| {
         let pid: u32 = line.split(' ').next()?.parse().ok()?;
@@ -165,21 +166,26 @@ pub(crate) fn states_of(text: &str) -> Vec<(u32, char)> {
     processes_with(text).iter().filter_map(state).collect()
 }
 
-/// Ends the processes that name a text anywhere and whose first words hold a name: an agent, not who holds it.
-pub(crate) fn end_those_of(text: &str, name: &str) {
+/// Kills the processes that contain a text and whose first arguments contain a name: the agent, not its supervisor.
+pub(crate) fn kill_agent(text: &str, name: &str) {
     for line in processes_with(text) {
         let (pid, words) = line.split_once(' ').unwrap_or((&line, ""));
-        let is_it = words
+        let is_agent = words
             .split(' ')
-            .take(FIRST_WORDS)
+            .take(PROGRAM_ARGS)
             .any(|word| word.contains(name));
-        if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw).filter(|_| is_it) {
+        if let Some(pid) = pid
+            .parse()
+            .ok()
+            .and_then(Pid::from_raw)
+            .filter(|_| is_agent)
+        {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Whether bytes hold a text.
+/// Returns whether the bytes contain a text.
 pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes
         .windows(text.len())

@@ -1,94 +1,90 @@
-//! What windlass says a runtime can do, and which scenario shows it. A claim is not believed: it is shown by a scenario
-//! that passed, or it stands there as a claim. Pure.
+//! The capabilities that windlass claims for a runtime, and the scenarios that prove them. A claim without a scenario
+//! that passed is reported as only claimed. Pure.
 
 use serde_json::Value;
 
-use crate::matrix::Cell;
+use crate::matrix::MatrixCell;
 
-/// What windlass says of one runtime.
+/// The claims of windlass about one runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Its name.
     pub name: String,
-    /// The version of its program.
     pub version: Option<String>,
-    /// Capabilities and features, by their words.
+    /// The names of capabilities and features.
     pub words: Vec<String>,
-    /// Whether it is a part of windlass.
+    /// The runtime is a part of windlass.
     pub built_in: bool,
-    /// Vendors whose models it can be asked with, the first one by default.
+    /// The vendors that it supports; the first one is the default.
     pub vendors: Vec<String>,
-    /// Why it cannot work here.
+    /// The reason why it cannot run on this machine.
     pub missing: Option<String>,
 }
 
-/// A capability or feature, and the scenario that shows it; none where no scenario does.
-pub(crate) struct Shows {
+/// A capability or feature, and the scenario that proves it, if there is one.
+pub(crate) struct ClaimProof {
     pub(crate) word: &'static str,
     pub(crate) by: Option<&'static str>,
 }
 
-const fn shows(word: &'static str, by: &'static str) -> Shows {
-    Shows { word, by: Some(by) }
+const fn proven(word: &'static str, by: &'static str) -> ClaimProof {
+    ClaimProof { word, by: Some(by) }
 }
 
-const fn claim(word: &'static str) -> Shows {
-    Shows { word, by: None }
+const fn claim(word: &'static str) -> ClaimProof {
+    ClaimProof { word, by: None }
 }
 
-/// What a runtime can do.
-pub(crate) const CAPABILITIES: &[Shows] = &[
-    shows("text_completion", "answer"),
-    shows("streaming_text", "streaming"),
-    shows("structured_output", "structured-output"),
-    shows("native_tool_loop", "command"),
-    shows("function_tools", "host-tool"),
-    shows("mcp", "mcp"),
-    shows("filesystem_read", "read"),
-    shows("filesystem_edit", "plain-edit"),
-    shows("shell", "command"),
+/// The capabilities of runtimes, in the order of the table.
+pub(crate) const CAPABILITIES: &[ClaimProof] = &[
+    proven("text_completion", "answer"),
+    proven("streaming_text", "streaming"),
+    proven("structured_output", "structured-output"),
+    proven("native_tool_loop", "command"),
+    proven("function_tools", "host-tool"),
+    proven("mcp", "mcp"),
+    proven("filesystem_read", "read"),
+    proven("filesystem_edit", "plain-edit"),
+    proven("shell", "command"),
     claim("apply_patch"),
     claim("subagents"),
-    shows("sandbox", "write-outside"),
+    proven("sandbox", "write-outside"),
 ];
 
-/// How a runtime is held and steered.
-pub(crate) const FEATURES: &[Shows] = &[
-    shows("per_tool_approval", "denied-call"),
+/// The control features of runtimes, in the order of the table.
+pub(crate) const FEATURES: &[ClaimProof] = &[
+    proven("per_tool_approval", "denied-call"),
     claim("approval_can_rewrite_input"),
-    shows("host_tools", "host-tool"),
-    shows("resume", "resume"),
+    proven("host_tools", "host-tool"),
+    proven("resume", "resume"),
     claim("fork"),
-    shows("cancel", "cancel"),
+    proven("cancel", "cancel"),
     claim("steer_mid_turn"),
     claim("reports_tokens"),
     claim("reports_cost"),
     claim("own_sandbox"),
-    shows("model_switch", "answer"),
+    proven("model_switch", "answer"),
     claim("mode_switch"),
 ];
 
-/// What became of a claim.
+/// The status of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// Its scenario passed.
-    Yes,
-    /// No scenario shows it, or its scenario was not tried.
-    No,
-    /// Its scenario failed.
-    Fails,
+pub(crate) enum ClaimStatus {
+    Proven,
+    /// No scenario proves the claim, or its scenario was not run.
+    Unproven,
+    Failed,
 }
 
-/// What the cell of its scenario says about a claim.
-pub(crate) fn shown(cell: Option<&Cell>) -> Shown {
+/// Returns the status of a claim by the result of its scenario.
+pub(crate) fn status(cell: Option<&MatrixCell>) -> ClaimStatus {
     match cell {
-        Some(Cell::Pass) => Shown::Yes,
-        Some(Cell::Fail(_)) => Shown::Fails,
-        Some(Cell::NotApplicable(_)) | None => Shown::No,
+        Some(MatrixCell::Pass) => ClaimStatus::Proven,
+        Some(MatrixCell::Fail(_)) => ClaimStatus::Failed,
+        Some(MatrixCell::NotApplicable(_)) | None => ClaimStatus::Unproven,
     }
 }
 
-/// The lines of `windlass runtimes --json`.
+/// Parses the output of `windlass runtimes --json`.
 pub(crate) fn read(text: &str) -> Vec<Claims> {
     let lines = text
         .lines()
@@ -108,7 +104,7 @@ fn of(line: &Value) -> Claims {
         let list = line[name].as_array().into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    // Keys and models are the kit's matter; whether the program is there is the machine's.
+    // The kit provides keys and models, so only a missing program matters.
     let found = line["found"].as_bool().unwrap_or(!line["found"].is_null());
     Claims {
         name: word("name").unwrap_or_default(),
@@ -116,8 +112,7 @@ fn of(line: &Value) -> Claims {
         built_in: line["built_in"] == true,
         vendors: texts("vendors"),
         words: words.filter_map(Value::as_str).map(str::to_owned).collect(),
-        missing: (!found)
-            .then(|| word("why").unwrap_or_else(|| "it is not on this machine".to_owned())),
+        missing: (!found).then(|| word("why").unwrap_or_else(|| "it is not installed".to_owned())),
     }
 }
 
@@ -127,11 +122,11 @@ mod tests {
     use crate::scenario::SCENARIOS;
 
     #[test]
-    fn what_shows_a_claim_is_a_scenario() {
+    fn every_proof_of_a_claim_is_a_scenario() {
         let by = CAPABILITIES
             .iter()
             .chain(FEATURES)
-            .filter_map(|shows| shows.by);
+            .filter_map(|proof| proof.by);
         for name in by {
             assert!(
                 SCENARIOS.iter().any(|scenario| scenario.name == name),
@@ -141,15 +136,21 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_shown_by_what_passed_alone() {
-        assert_eq!(shown(Some(&Cell::Pass)), Shown::Yes);
-        assert_eq!(shown(Some(&Cell::Fail("why".into()))), Shown::Fails);
-        assert_eq!(shown(Some(&Cell::NotApplicable("no".into()))), Shown::No);
-        assert_eq!(shown(None), Shown::No);
+    fn only_a_scenario_that_passed_proves_a_claim() {
+        assert_eq!(status(Some(&MatrixCell::Pass)), ClaimStatus::Proven);
+        assert_eq!(
+            status(Some(&MatrixCell::Fail("why".into()))),
+            ClaimStatus::Failed
+        );
+        assert_eq!(
+            status(Some(&MatrixCell::NotApplicable("no".into()))),
+            ClaimStatus::Unproven
+        );
+        assert_eq!(status(None), ClaimStatus::Unproven);
     }
 
     #[test]
-    fn claims_are_read_from_lines() {
+    fn claims_are_parsed_from_lines() {
         let text = r#"{"name":"codex","found":true,"usable":false,"why":"no key","version":"1.2","capabilities":["shell"],"features":["resume"]}
 no json
 {"name":"aider","found":false,"why":"no Python 3.10 to 3.12","tested":"0.86.2","capabilities":[],"features":[]}

@@ -1,5 +1,5 @@
-//! What holds for every run, whatever the scenario: one end, one truth, the key nowhere but where it belongs, nobody
-//! left behind. Each check says in words what did not hold.
+//! Checks that apply to every run of every scenario: one terminal event, equal events in log and output, no leaked
+//! secrets, and no processes left behind. Each check returns a message about the violation.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,30 +8,31 @@ use serde_json::Value;
 
 use crate::child::processes_with;
 use crate::holds;
-use crate::place::{CREDENTIAL, KEY, Place};
-use crate::product::{Ran, events};
-use crate::runtime::Runtime;
+use crate::product::{FinishedRun, events};
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::{CREDENTIAL, KEY, ScratchDir};
 use windlass_scripted::Server;
 
-/// So long may the last process of a run take to be gone.
-const GONE: Duration = Duration::from_secs(2);
+/// The time in which all processes of a run must exit after its end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Holds a run against the contract.
+/// Checks a run against the contract.
 pub(crate) fn check(
-    ran: &Ran,
-    runtime: &Runtime,
-    place: &Place,
+    run: &FinishedRun,
+    runtime: &KitRuntime,
+    scratch: &ScratchDir,
     server: &Server,
 ) -> Result<(), String> {
-    one_end(&ran.log)?;
-    paired(&ran.log)?;
-    same_numbers(ran)?;
-    terms(ran, runtime)?;
-    keys(ran, place, server)?;
-    nobody_left(place)
+    one_end(&run.log)?;
+    paired(&run.log)?;
+    same_events(run)?;
+    terms(run, runtime)?;
+    keys(run, scratch, server)?;
+    no_processes_left(scratch)
 }
 
-/// Exactly one terminal event for each run, and nothing of the run after it.
+/// Checks that each run has exactly one terminal event, that no event of the run follows it, and that the sequence
+/// numbers have no gaps.
 fn one_end(log: &[Value]) -> Result<(), String> {
     let started: Vec<&Value> = log
         .iter()
@@ -53,7 +54,7 @@ fn one_end(log: &[Value]) -> Result<(), String> {
         let is_end = last.is_some_and(|event| event["kind"] == "run_finished");
         holds(is_end, || {
             format!(
-                "after the end of run {run} came {}",
+                "the event {} follows the end of run {run}",
                 last.unwrap_or(&Value::Null)["kind"]
             )
         })?;
@@ -64,12 +65,12 @@ fn one_end(log: &[Value]) -> Result<(), String> {
         .collect();
     let gapless = numbers.iter().zip(1..).all(|(seq, expect)| *seq == expect);
     holds(gapless, || {
-        format!("the numbers of the log are not without gaps: {numbers:?}")
+        format!("the sequence numbers of the log have gaps: {numbers:?}")
     })
 }
 
-/// Every call that was said or begun has its result, and no result comes from nowhere. An agent that does again, under
-/// the same id, what it did or was refused is told of again.
+/// Checks that every requested or started call has a result, and that every result has a call. An agent may repeat a
+/// call with the same id, also after a denial.
 fn paired(log: &[Value]) -> Result<(), String> {
     let mut calls: BTreeMap<&str, String> = BTreeMap::new();
     for event in log {
@@ -94,7 +95,7 @@ fn paired(log: &[Value]) -> Result<(), String> {
         let id = id.as_str().unwrap_or_default();
         let known = calls.contains_key(id);
         holds(known || mark == 'S', || {
-            format!("there is a result of `{id}`, which nobody called")
+            format!("there is a result of `{id}`, but no call")
         })?;
         calls.entry(id).or_default().push(mark);
     }
@@ -108,40 +109,40 @@ fn paired(log: &[Value]) -> Result<(), String> {
     };
     let odd = calls.iter().find(|(_, marks)| !fits(marks));
     holds(odd.is_none(), || {
-        format!("a call is not followed by its own result (begun S, ended F): {odd:?}")
+        format!("a call is not followed by its own result (started S, finished F): {odd:?}")
     })
 }
 
-/// What was shown is what is in the log.
-fn same_numbers(ran: &Ran) -> Result<(), String> {
-    let shown: Vec<Value> = events(&ran.child.out)
+/// Checks that the printed events equal those in the log.
+fn same_events(run: &FinishedRun) -> Result<(), String> {
+    let printed: Vec<Value> = events(&run.child.out)
         .into_iter()
         .filter(|event| event["seq"].is_u64())
         .collect();
-    holds(!shown.is_empty(), || "no events were shown".to_owned())?;
-    for event in &shown {
-        let logged = ran.log.iter().find(|known| known["seq"] == event["seq"]);
+    holds(!printed.is_empty(), || "no events were printed".to_owned())?;
+    for event in &printed {
+        let logged = run.log.iter().find(|known| known["seq"] == event["seq"]);
         holds(logged == Some(event), || {
-            format!("event {} is shown and logged differently", event["seq"])
+            format!("event {} differs between output and log", event["seq"])
         })?;
     }
     Ok(())
 }
 
-/// The run says its terms before it begins.
-fn terms(ran: &Ran, runtime: &Runtime) -> Result<(), String> {
-    let at = |kind: &str| ran.log.iter().position(|event| event["kind"] == kind);
+/// Checks that the terms of the run (sandbox tier, metering, gate) are logged before its first iteration.
+fn terms(run: &FinishedRun, runtime: &KitRuntime) -> Result<(), String> {
+    let at = |kind: &str| run.log.iter().position(|event| event["kind"] == kind);
     let Some(opened) = at("transaction_opened") else {
-        return Err("the run never said its terms".to_owned());
+        return Err("the terms of the run are not in the log".to_owned());
     };
     holds(
         at("iteration_started").is_none_or(|began| opened < began),
-        || "the terms came after the begin".to_owned(),
+        || "the terms are logged after the start of the run".to_owned(),
     )?;
-    let terms = &ran.log[opened]["data"];
+    let terms = &run.log[opened]["data"];
     holds(
         terms["tier"] == "namespaces" || terms["tier"] == "broker",
-        || format!("the kernel does not hold the run: {terms}"),
+        || format!("the kernel does not confine the run: {terms}"),
     )?;
     holds(terms["metering"] == "wire", || {
         format!("metering is {}", terms["metering"])
@@ -155,29 +156,29 @@ fn terms(ran: &Ran, runtime: &Runtime) -> Result<(), String> {
     holds(gates.contains(&gate), || format!("the gate is `{gate}`"))
 }
 
-/// The real key is in the head of requests to the vendor and nowhere else; credentials are nowhere.
-fn keys(ran: &Ran, place: &Place, server: &Server) -> Result<(), String> {
+/// Checks that the real key is only in the headers of requests to the vendor, and that credentials appear nowhere.
+fn keys(run: &FinishedRun, scratch: &ScratchDir, server: &Server) -> Result<(), String> {
     for secret in [KEY, CREDENTIAL] {
         for folder in ["data", "cache", "state"] {
-            let found = place.files_with(folder, secret);
+            let found = scratch.files_with(folder, secret);
             holds(found.is_empty(), || {
-                format!("`{secret}` stands in {}", found.join(", "))
+                format!("`{secret}` is in {}", found.join(", "))
             })?;
         }
-        let tree = place.tree();
+        let tree = scratch.tree();
         let found = tree
             .iter()
             .find(|(name, bytes)| *name != ".env" && crate::child::contains(bytes, secret));
         holds(found.is_none(), || {
             format!("`{secret}` landed in {:?}", found.map(|(name, _)| name))
         })?;
-        let said = ran.child.out.contains(secret) || ran.child.err.contains(secret);
-        holds(!said, || format!("`{secret}` was printed"))?;
+        let printed = run.child.out.contains(secret) || run.child.err.contains(secret);
+        holds(!printed, || format!("`{secret}` was printed"))?;
     }
     for seen in server.seen() {
         holds(seen.key.as_deref() == Some(KEY), || {
             format!(
-                "{} {} came to the vendor with the key {:?}",
+                "{} {} was sent to the vendor with the key {:?}",
                 seen.method, seen.path, seen.key
             )
         })?;
@@ -190,16 +191,16 @@ fn keys(ran: &Ran, place: &Place, server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-fn nobody_left(place: &Place) -> Result<(), String> {
+fn no_processes_left(scratch: &ScratchDir) -> Result<(), String> {
     let began = Instant::now();
     loop {
-        let left = processes_with(&place.mark());
+        let left = processes_with(&scratch.mark());
         if left.is_empty() {
             return Ok(());
         }
-        if began.elapsed() > GONE {
+        if began.elapsed() > EXIT_TIMEOUT {
             return Err(format!(
-                "still running {GONE:?} after the end: {}",
+                "still running {EXIT_TIMEOUT:?} after the end: {}",
                 left.join("; ")
             ));
         }
@@ -207,10 +208,10 @@ fn nobody_left(place: &Place) -> Result<(), String> {
     }
 }
 
-/// The totals are what the vendor billed: every answer it gave, no more and no fewer.
-pub(crate) fn billed(ran: &Ran, server: &Server) -> Result<(), String> {
+/// Checks that the totals equal the bill of the vendor for all its answers.
+pub(crate) fn billed(run: &FinishedRun, server: &Server) -> Result<(), String> {
     let (answers, usage) = (server.answers() as u64, server.usage());
-    let totals = &ran.end()["totals"];
+    let totals = &run.end()["totals"];
     let expect = [
         ("input", usage.fresh),
         ("cache_read", usage.cached),
@@ -220,7 +221,7 @@ pub(crate) fn billed(ran: &Ran, server: &Server) -> Result<(), String> {
         let (found, expect) = (totals["usage"][name].as_u64(), each * answers);
         holds(found == Some(expect), || {
             format!(
-                "the vendor billed {answers} answers with {expect} {name} tokens, and the totals say {totals}"
+                "the vendor billed {answers} answers with {expect} {name} tokens, but the totals are {totals}"
             )
         })?;
     }
@@ -229,17 +230,17 @@ pub(crate) fn billed(ran: &Ran, server: &Server) -> Result<(), String> {
     })?;
     holds(
         totals["cost_micros"].as_u64().is_some_and(|cost| cost > 0),
-        || format!("nothing was priced: {totals}"),
+        || format!("the totals have no cost: {totals}"),
     )
 }
 
-/// The tree is as it was.
-pub(crate) fn untouched(place: &Place) -> Result<(), String> {
-    let names: Vec<String> = place.tree().into_keys().collect();
+/// Checks that the repository is unchanged.
+pub(crate) fn untouched(scratch: &ScratchDir) -> Result<(), String> {
+    let names: Vec<String> = scratch.tree().into_keys().collect();
     holds(names == [".env", ".gitignore", "a.txt", "gone.txt"], || {
-        format!("the tree has {names:?}")
+        format!("the repository contains {names:?}")
     })?;
-    let same = place
+    let same = scratch
         .tree()
         .get("a.txt")
         .is_some_and(|bytes| bytes == b"one\ntwo\nthree\n");
@@ -256,14 +257,14 @@ mod tests {
     fn check(kinds: &[(&str, &str)], says: &str) {
         let event = |(at, (kind, run)): (usize, &(&str, &str))| json!({ "seq": at + 1, "kind": kind, "run": run });
         let log: Vec<Value> = kinds.iter().enumerate().map(event).collect();
-        let said = one_end(&log).err().unwrap_or_default();
+        let error = one_end(&log).err().unwrap_or_default();
         assert!(
             if says.is_empty() {
-                said.is_empty()
+                error.is_empty()
             } else {
-                said.contains(says)
+                error.contains(says)
             },
-            "{says}: {said}"
+            "{says}: {error}"
         );
     }
 
@@ -305,12 +306,12 @@ mod tests {
                 ("run_finished", "r1"),
                 ("spent", "r1"),
             ],
-            "after the end of run",
+            "follows the end of run",
         );
     }
 
     #[test]
-    fn a_gap_in_the_numbers_is_seen() {
+    fn a_gap_in_the_sequence_numbers_is_an_error() {
         let log = [
             json!({ "seq": 1, "kind": "run_started", "run": "r" }),
             json!({ "seq": 3, "kind": "run_finished", "run": "r" }),
@@ -350,20 +351,20 @@ mod tests {
         check_paired(&["a"], &["a"], &[], r#"("a", "S")"#);
         check_paired(&["a"], &[], &[], r#"("a", "")"#);
         check_paired(&["a"], &["a"], &["a", "a"], r#"("a", "SFF")"#);
-        check_paired(&["a"], &[], &["a", "b"], "nobody called");
+        check_paired(&["a"], &[], &["a", "b"], "but no call");
     }
 
     #[test]
-    fn a_process_of_the_place_is_found_until_it_is_gone() {
-        let place = Place::new().unwrap_or_else(|why| panic!("{why}"));
+    fn a_process_is_found_until_it_exits() {
+        let scratch = ScratchDir::new().unwrap_or_else(|why| panic!("{why}"));
         let mut command = std::process::Command::new("sleep");
-        command.arg("60").current_dir(place.work());
+        command.arg("60").current_dir(scratch.work());
         let Ok(mut child) = command.spawn() else {
             panic!("sleep cannot be started")
         };
-        let left = nobody_left(&place);
+        let left = no_processes_left(&scratch);
         let _ = child.kill().and_then(|()| child.wait());
         assert!(left.is_err_and(|why| why.contains("sleep 60")));
-        assert_eq!(nobody_left(&place), Ok(()));
+        assert_eq!(no_processes_left(&scratch), Ok(()));
     }
 }

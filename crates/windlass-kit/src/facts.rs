@@ -1,93 +1,89 @@
-//! What the kit knows of runtimes: which model each is asked with, what it is not tried with and why, how it is started
-//! without windlass. For most agents all of that follows from `windlass runtimes --json`; a row here is for one that differs.
+//! Facts about runtimes: the model to use, unsupported scenarios and the reasons, and the way to start the agent
+//! without windlass. For most agents they follow from `windlass runtimes --json`; only exceptions have a row here.
 
 use std::time::Duration;
 
 use crate::claims::Claims;
 
-/// Something a scenario needs of a runtime.
+/// A requirement of a scenario that a runtime may not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// It answers in words.
-    Words,
-    /// It changes files.
-    Changes,
-    /// It removes files.
-    Deletes,
-    /// Its model has tools.
+pub(crate) enum ScenarioNeed {
+    /// The runtime answers with text.
+    TextAnswer,
+    ChangesFiles,
+    DeletesFiles,
+    /// The model has tools.
     Tools,
-    /// Its model can run commands.
+    /// The model can run commands.
     Commands,
-    /// It uses MCP servers that it is given.
+    /// The runtime connects to configured MCP servers.
     Mcp,
-    /// It asks before a call.
+    /// The runtime asks before a call.
     Approval,
-    /// It asks its model more than once in a run.
+    /// The runtime makes more than one model request per run.
     Steps,
-    /// It goes on with an earlier conversation.
-    Memory,
-    /// It is a program that can die, or be replaced.
+    /// The runtime can resume an earlier conversation.
+    Resume,
+    /// The runtime is a separate program, which can crash or be replaced.
     Program,
-    /// Its program takes more than one prompt.
-    Stays,
+    /// One process of the runtime handles several prompts.
+    LongRunning,
 }
 
-/// How the model's work comes out of a runtime.
+/// The form in which a runtime's model produces changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Works {
-    /// By calls of tools.
-    Calls,
-    /// By edits in the text of an answer, which the program applies.
-    Text,
-    /// By a patch, which the engine applies.
+pub(crate) enum WorkForm {
+    ToolCalls,
+    /// Edits in the text of an answer, which the program applies.
+    TextEdits,
+    /// A patch, which the engine applies.
     Patch,
-    /// It is words alone.
-    Words,
+    /// Only text, without changes.
+    TextOnly,
 }
 
-/// How a runtime is made to die in the middle.
+/// The way to crash a runtime during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// A command of the model ends its parent, which is the agent.
+    /// A command of the model kills its parent process, which is the agent.
     ByCommand,
-    /// The kit ends the process whose first words hold this: commands are not the agent's children.
+    /// The kit kills the process with this name in its first arguments, because commands are not children of the agent.
     Named(&'static str),
 }
 
-/// How a program is run without windlass around it, where the kit knows how.
+/// The protocol for running an agent without windlass, if the kit implements one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bare {
-    No,
+pub(crate) enum BareProtocol {
+    None,
     ClaudeCode,
     Codex,
     Acp,
 }
 
-/// Needs, and why a runtime does not meet them.
-pub(crate) type Lacks = &'static [(&'static [Need], &'static str)];
+/// Needs that a runtime does not meet, and the reason.
+pub(crate) type Lacks = &'static [(&'static [ScenarioNeed], &'static str)];
 
-/// One runtime.
+/// The facts about one runtime.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts {
-    /// As `--runtime` takes it; empty where there is no row.
+pub(crate) struct RuntimeFacts {
+    /// The value for `--runtime`; empty for runtimes without a row.
     pub(crate) name: &'static str,
-    /// The model it is asked to use; none where it is left its own.
+    /// `None` leaves the choice to the agent.
     pub(crate) model: Option<&'static str>,
-    /// A program of others runs; the engine only holds it.
     pub(crate) foreign: bool,
-    pub(crate) works: Works,
-    /// Its calls are in the log.
-    pub(crate) tells_calls: bool,
-    /// What it is not tried with: limits of the program itself.
+    pub(crate) works: WorkForm,
+    /// The calls of the runtime are in the log.
+    pub(crate) logs_calls: bool,
+    /// Limits of the program itself.
     pub(crate) lacks: Lacks,
-    /// Its own tools remove no file as it is held, so that its model has to use a command.
+    /// The agent has no tool to remove a file in this setup, so its model must use a command.
     pub(crate) removes_by_command: bool,
-    /// Its program is a script of a Python, which is started in its place.
+    /// The program is a Python script; the kit replaces its interpreter.
     pub(crate) python: bool,
-    /// Time it may take to be ready to work.
+    /// The maximum startup time.
     pub(crate) start: Duration,
     pub(crate) crash: Crash,
-    pub(crate) bare: Bare,
+    pub(crate) bare: BareProtocol,
 }
 
 const ANTHROPIC: Option<&str> = Some("anthropic/claude-sonnet-5-5");
@@ -95,175 +91,198 @@ const OPENAI: Option<&str> = Some("openai/gpt-5.5");
 const OPENAI_CHAT: Option<&str> = Some("openai-chat/gpt-5.5");
 const GEMINI: Option<&str> = Some("gemini/gemini-2.5-pro");
 
-/// The engine's own loop.
-const NATIVE: Facts = Facts {
+/// The built-in agent, on which the other rows are based.
+const NATIVE: RuntimeFacts = RuntimeFacts {
     name: "native",
     model: ANTHROPIC,
     foreign: false,
-    works: Works::Calls,
-    tells_calls: true,
+    works: WorkForm::ToolCalls,
+    logs_calls: true,
     lacks: &[
-        (&[Need::Program], "the engine itself is the agent"),
-        (&[Need::Mcp], "MCP servers of its own are not there yet"),
+        (&[ScenarioNeed::Program], "the engine itself is the agent"),
+        (
+            &[ScenarioNeed::Mcp],
+            "the built-in agent does not support MCP servers yet",
+        ),
     ],
     removes_by_command: false,
     python: false,
     start: Duration::ZERO,
     crash: Crash::ByCommand,
-    bare: Bare::No,
+    bare: BareProtocol::None,
 };
 
-/// A program that can do everything; others differ from it.
-const AGENT: Facts = Facts {
+/// A foreign agent without limits; the others are based on it.
+const AGENT: RuntimeFacts = RuntimeFacts {
     foreign: true,
     lacks: &[],
     ..NATIVE
 };
 
-/// Why a program that is started for one prompt has no calls to judge.
-const ONE_SHOT: &str = "a one-shot program has no way to ask before a call; the sandbox holds it";
+/// The reason why one-shot programs have no approvals.
+const ONE_SHOT: &str = "a one-shot program cannot ask before a call; the sandbox confines it";
 
-/// Programs that are started for each prompt.
-const RESTARTS: (&[Need], &str) = (&[Need::Stays], "its program is started for each prompt");
+/// The limit of programs that are started for each prompt.
+const RESTARTS: (&[ScenarioNeed], &str) = (
+    &[ScenarioNeed::LongRunning],
+    "its program is started for each prompt",
+);
 
-/// Why a program that is started for one prompt is given no servers.
-const OWN_SERVERS: &str = "a one-shot program is given no MCP servers; it may have its own";
+/// The reason why one-shot programs get no MCP servers.
+const OWN_SERVERS: &str =
+    "a one-shot program gets no MCP servers from windlass; it may have its own";
 
-/// An agent of an SDK has the tools that it is built with.
+/// The limit of agents of an SDK.
 const NO_SERVERS: Lacks = &[(
-    &[Need::Mcp],
-    "an SDK's agent gets its tools from us alone, and no MCP servers",
+    &[ScenarioNeed::Mcp],
+    "an agent of an SDK gets its tools only from windlass, and no MCP servers",
 )];
 
-/// Any agent that speaks ACP, by its command or of the settings. Not every one lets its model be chosen.
-pub(crate) const ANY_ACP: Facts = Facts {
+/// An ACP agent that is named by its command or in the settings. Not every such agent has a choice of models.
+pub(crate) const ANY_ACP: RuntimeFacts = RuntimeFacts {
     name: "acp",
     model: None,
-    bare: Bare::Acp,
+    bare: BareProtocol::Acp,
     ..AGENT
 };
 
-/// The kit's own.
-pub(crate) const FIXTURE: Facts = Facts {
-    lacks: &[(&[Need::Mcp], "the kit's own agent uses no MCP servers")],
+/// The honest agent of the kit.
+pub(crate) const FIXTURE: RuntimeFacts = RuntimeFacts {
+    lacks: &[(
+        &[ScenarioNeed::Mcp],
+        "the kit's own agent uses no MCP servers",
+    )],
     ..ANY_ACP
 };
 
-/// Any program of the settings that does one prompt, tells of its calls and goes on with a conversation.
-pub(crate) const CLI_THAT_TELLS: Facts = Facts {
+/// A one-shot program in the settings that reports its calls and can resume a conversation.
+pub(crate) const CLI_WITH_CALLS: RuntimeFacts = RuntimeFacts {
     name: "cli",
     model: None,
     lacks: &[
-        (&[Need::Approval], ONE_SHOT),
-        (&[Need::Mcp], OWN_SERVERS),
+        (&[ScenarioNeed::Approval], ONE_SHOT),
+        (&[ScenarioNeed::Mcp], OWN_SERVERS),
         RESTARTS,
     ],
     ..AGENT
 };
 
-/// One that only prints its answer.
-pub(crate) const ANY_CLI: Facts = Facts {
+/// A one-shot program in the settings that only prints its answer.
+pub(crate) const ANY_CLI: RuntimeFacts = RuntimeFacts {
     lacks: &[
-        (&[Need::Approval], ONE_SHOT),
-        (&[Need::Mcp], OWN_SERVERS),
-        (&[Need::Memory], "it begins anew with each prompt"),
+        (&[ScenarioNeed::Approval], ONE_SHOT),
+        (&[ScenarioNeed::Mcp], OWN_SERVERS),
+        (
+            &[ScenarioNeed::Resume],
+            "it starts a new conversation for each prompt",
+        ),
         RESTARTS,
     ],
-    tells_calls: false,
-    ..CLI_THAT_TELLS
+    logs_calls: false,
+    ..CLI_WITH_CALLS
 };
 
-/// Those of which the kit has to know more than windlass says, in the order of the table.
-pub(crate) const FACTS: &[Facts] = &[
+/// The runtimes with facts beyond the claims of windlass, in the order of the table.
+pub(crate) const FACTS: &[RuntimeFacts] = &[
     NATIVE,
-    Facts {
+    RuntimeFacts {
         name: "patch",
-        works: Works::Patch,
+        works: WorkForm::Patch,
         lacks: &[
-            (&[Need::Words], "its answer is a patch"),
+            (&[ScenarioNeed::TextAnswer], "its answer is a patch"),
             (
                 &[
-                    Need::Tools,
-                    Need::Commands,
-                    Need::Approval,
-                    Need::Memory,
-                    Need::Mcp,
+                    ScenarioNeed::Tools,
+                    ScenarioNeed::Commands,
+                    ScenarioNeed::Approval,
+                    ScenarioNeed::Resume,
+                    ScenarioNeed::Mcp,
                 ],
                 "it gives the model no tools",
             ),
-            (&[Need::Steps], "it asks its model once"),
-            (&[Need::Program], "the engine itself is the agent"),
+            (&[ScenarioNeed::Steps], "it makes one model request"),
+            (&[ScenarioNeed::Program], "the engine itself is the agent"),
         ],
         ..NATIVE
     },
-    Facts {
+    RuntimeFacts {
         name: "completion",
-        works: Works::Words,
+        works: WorkForm::TextOnly,
         lacks: &[
-            (&[Need::Changes, Need::Deletes], "it changes no files"),
+            (
+                &[ScenarioNeed::ChangesFiles, ScenarioNeed::DeletesFiles],
+                "it changes no files",
+            ),
             (
                 &[
-                    Need::Tools,
-                    Need::Commands,
-                    Need::Approval,
-                    Need::Memory,
-                    Need::Mcp,
+                    ScenarioNeed::Tools,
+                    ScenarioNeed::Commands,
+                    ScenarioNeed::Approval,
+                    ScenarioNeed::Resume,
+                    ScenarioNeed::Mcp,
                 ],
                 "it gives the model no tools",
             ),
-            (&[Need::Steps], "it asks its model once"),
-            (&[Need::Program], "the engine itself is the agent"),
+            (&[ScenarioNeed::Steps], "it makes one model request"),
+            (&[ScenarioNeed::Program], "the engine itself is the agent"),
         ],
         ..NATIVE
     },
-    Facts {
+    RuntimeFacts {
         name: "claude-code",
-        bare: Bare::ClaudeCode,
+        bare: BareProtocol::ClaudeCode,
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "codex",
         model: OPENAI,
-        bare: Bare::Codex,
+        bare: BareProtocol::Codex,
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "opencode",
-        bare: Bare::Acp,
+        bare: BareProtocol::Acp,
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "codex-acp",
         model: OPENAI,
         removes_by_command: true,
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "openhands",
-        // Cold, its server takes minutes on a small machine.
+        // Its server takes minutes for a cold start on a small machine.
         start: Duration::from_secs(180),
         crash: Crash::Named("agent-server"),
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "aider",
-        works: Works::Text,
-        tells_calls: false,
+        works: WorkForm::TextEdits,
+        logs_calls: false,
         lacks: &[
             (
-                &[Need::Deletes],
-                "Aider's forms of an edit have no word for removing a file",
+                &[ScenarioNeed::DeletesFiles],
+                "Aider's edit formats cannot remove a file",
             ),
             (
-                &[Need::Tools, Need::Commands, Need::Mcp],
+                &[
+                    ScenarioNeed::Tools,
+                    ScenarioNeed::Commands,
+                    ScenarioNeed::Mcp,
+                ],
                 "Aider gives its model no tools",
             ),
             (
-                &[Need::Approval],
+                &[ScenarioNeed::Approval],
                 "Aider runs no tools, so there is no call to deny",
             ),
-            (&[Need::Steps], "Aider asks its model once"),
-            (&[Need::Memory], "Aider begins anew with each prompt"),
+            (&[ScenarioNeed::Steps], "Aider makes one model request"),
+            (
+                &[ScenarioNeed::Resume],
+                "Aider starts a new conversation for each prompt",
+            ),
             RESTARTS,
         ],
         python: true,
@@ -271,7 +290,7 @@ pub(crate) const FACTS: &[Facts] = &[
         crash: Crash::Named("aider"),
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "openai-agents",
         model: OPENAI,
         lacks: NO_SERVERS,
@@ -279,7 +298,7 @@ pub(crate) const FACTS: &[Facts] = &[
         crash: Crash::Named("python"),
         ..AGENT
     },
-    Facts {
+    RuntimeFacts {
         name: "google-adk",
         model: GEMINI,
         lacks: NO_SERVERS,
@@ -289,19 +308,19 @@ pub(crate) const FACTS: &[Facts] = &[
     },
 ];
 
-/// An agent that connects to no MCP server, and one that does not ask either.
+// Limits of agents without rows, by their claims.
 const NO_MCP: Lacks = &[(
-    &[Need::Mcp],
-    "it connects to no MCP server that it is given",
+    &[ScenarioNeed::Mcp],
+    "it does not connect to the MCP servers that windlass passes on",
 )];
 const NEVER_ASKS: Lacks = &[(
-    &[Need::Approval],
-    "it does not ask before a call; the sandbox holds it",
+    &[ScenarioNeed::Approval],
+    "it does not ask before a call; the sandbox confines it",
 )];
 const NO_MCP_NEVER_ASKS: Lacks = &[NO_MCP[0], NEVER_ASKS[0]];
 
-impl Facts {
-    /// The kit's own row for a runtime, or what follows from what windlass says of it.
+impl RuntimeFacts {
+    /// Returns the row of a runtime, or facts that follow from its claims.
     pub(crate) fn of(claims: &Claims) -> Self {
         if let Some(facts) = FACTS.iter().find(|facts| facts.name == claims.name) {
             return *facts;
@@ -334,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_limit_has_words() {
+    fn names_are_unique_and_every_limit_has_a_reason() {
         for (at, facts) in FACTS.iter().enumerate() {
             assert!(
                 FACTS[..at].iter().all(|other| other.name != facts.name),
@@ -354,7 +373,7 @@ mod tests {
                     || facts
                         .lacks
                         .iter()
-                        .any(|(needs, _)| needs.contains(&Need::Program))
+                        .any(|(needs, _)| needs.contains(&ScenarioNeed::Program))
             );
         }
     }

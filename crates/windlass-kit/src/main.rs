@@ -1,4 +1,4 @@
-//! The program of the kit. Printing is its job.
+//! The command line of the kit.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::Write as _;
@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::speed::{self, Floor, Speed};
-use windlass_kit::{ATTACKS, Cell, Claims, Options, Product, Report, Runtime, SCENARIOS, Told};
+use windlass_kit::{
+    ATTACKS, CellResult, Claims, KitReport, KitRuntime, MatrixCell, Product, SCENARIOS,
+    TestSelection,
+};
 use windlass_scripted::{Script, Seen, Server};
 
 const USAGE: &str = "\
@@ -18,20 +21,20 @@ usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL
        windlass-kit list
        windlass-kit serve SCRIPT.json PORT [LOG.jsonl]
 
-  --runtime       a name that windlass knows, acp:COMMAND, a name of --settings, all (every program of others that has a
-                  name), fixture or cli:fixture (the kit's own honest agent, by ACP and as a one-shot program) or hostile
-                  (the agent that tries everything); may be given more than once
-  --model         what the runtimes named after it are to use
-  --settings      a file of TOML with a table [runtimes.NAME], for agents of your own and others, before --runtime NAME
-  --installed     the folder that `windlass runtimes install` put agents into
-  --if-installed  a runtime that cannot work on this machine is not tried, and that is no failure
-  --scenario      only this one; may be given more than once
-  --jobs          so many at a time; 2
-  --markdown      also write the tables into this file, between their marks; what was not tried stays as it is there
-  --verbose       show the log of what failed
-  --steps         commands in a run whose time is taken; 100
-  --times         how often it is taken, through windlass and bare in turn; 5
-  --one-shot      bare is the agent's own command for one prompt, with approvals off (claude-code, codex, goose)";
+    --runtime       Test this runtime: a name that windlass knows, acp:COMMAND, a name in --settings, all (every foreign agent
+                    with a name), fixture or cli:fixture (the kit's honest agent, by ACP or as a one-shot program), or
+                    hostile (the agent that attacks); may be repeated
+    --model         Use this model for the runtimes named after it
+    --settings      Read a TOML file with a table [runtimes.NAME], for your own agents; scratch it before --runtime NAME
+    --installed     Use the agents that `windlass runtimes install` installed into this directory
+    --if-installed  Skip runtimes that cannot run on this machine, without a failure
+    --scenario      Run only this scenario; may be repeated
+    --jobs          Run this many scenarios at a time [default: 2]
+    --markdown      Also write the tables into this file, between their markers; results that were not tested are kept
+    --verbose       Print the log of failures
+    --steps         Measure runs with this many commands [default: 100]
+    --times         Measure this many pairs of runs, through windlass and bare [default: 5]
+    --one-shot      Compare with the agent's own command for one prompt, with approvals off (claude-code, codex, goose)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,8 +52,8 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         .split_first()
         .map(|(first, rest)| (first.as_str(), rest))
     {
-        Some(("run", rest)) => run(Typed::read(rest)?),
-        Some(("speed", rest)) => speed(Typed::read(rest)?),
+        Some(("run", rest)) => run(KitArgs::read(rest)?),
+        Some(("speed", rest)) => speed(KitArgs::read(rest)?),
         Some(("list", [])) => {
             for scenario in SCENARIOS.iter().chain(ATTACKS) {
                 println!("{:<24} {}", scenario.name, scenario.about);
@@ -67,11 +70,11 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// What was typed behind `run` or `speed`.
+/// The arguments of `run` or `speed`.
 #[derive(Default)]
-struct Typed {
+struct KitArgs {
     windlass: Option<PathBuf>,
-    runtimes: Vec<Named>,
+    runtimes: Vec<RuntimeArg>,
     scenarios: Vec<String>,
     installed: Option<PathBuf>,
     if_installed: bool,
@@ -83,22 +86,22 @@ struct Typed {
     times: Option<usize>,
 }
 
-/// A runtime as it was typed, with what was typed before it.
-struct Named {
+/// A `--runtime` argument, with the `--model` and `--settings` before it.
+struct RuntimeArg {
     name: String,
     model: Option<String>,
     settings: String,
 }
 
-impl Typed {
+impl KitArgs {
     fn read(args: &[String]) -> Result<Self> {
-        let (mut typed, mut args, mut model, mut settings) =
+        let (mut parsed, mut args, mut model, mut settings) =
             (Self::default(), args.iter(), None, String::new());
         while let Some(flag) = args.next() {
             let switch = match flag.as_str() {
-                "--verbose" => Some(&mut typed.verbose),
-                "--one-shot" => Some(&mut typed.one_shot),
-                "--if-installed" => Some(&mut typed.if_installed),
+                "--verbose" => Some(&mut parsed.verbose),
+                "--one-shot" => Some(&mut parsed.one_shot),
+                "--if-installed" => Some(&mut parsed.if_installed),
                 _ => None,
             };
             if let Some(switch) = switch {
@@ -107,10 +110,10 @@ impl Typed {
             }
             let value = args
                 .next()
-                .with_context(|| format!("{flag} wants a value\n{USAGE}"))?;
+                .with_context(|| format!("{flag} needs a value\n{USAGE}"))?;
             match flag.as_str() {
-                "--windlass" => typed.windlass = Some(value.into()),
-                "--runtime" => typed.runtimes.push(Named {
+                "--windlass" => parsed.windlass = Some(value.into()),
+                "--runtime" => parsed.runtimes.push(RuntimeArg {
                     name: value.clone(),
                     model: model.map(str::to_owned),
                     settings: settings.clone(),
@@ -119,28 +122,28 @@ impl Typed {
                     settings = std::fs::read_to_string(value)
                         .with_context(|| format!("cannot read {value}"))?;
                 }
-                "--installed" => typed.installed = Some(value.into()),
+                "--installed" => parsed.installed = Some(value.into()),
                 "--model" => model = Some(value.as_str()),
-                "--scenario" => typed.scenarios.push(value.clone()),
-                "--jobs" => typed.jobs = Some(value.parse().context("--jobs wants a number")?),
-                "--steps" => typed.steps = Some(value.parse().context("--steps wants a number")?),
-                "--times" => typed.times = Some(value.parse().context("--times wants a number")?),
-                "--markdown" => typed.markdown = Some(value.into()),
-                other => bail!("there is no flag `{other}`\n{USAGE}"),
+                "--scenario" => parsed.scenarios.push(value.clone()),
+                "--jobs" => parsed.jobs = Some(value.parse().context("--jobs needs a number")?),
+                "--steps" => parsed.steps = Some(value.parse().context("--steps needs a number")?),
+                "--times" => parsed.times = Some(value.parse().context("--times needs a number")?),
+                "--markdown" => parsed.markdown = Some(value.into()),
+                other => bail!("unknown flag `{other}`\n{USAGE}"),
             }
         }
-        Ok(typed)
+        Ok(parsed)
     }
 }
 
-impl Typed {
-    /// The product that is tried, once it is clear that there is something to try.
-    fn product(&self) -> Result<(Product, Vec<Runtime>)> {
+impl KitArgs {
+    /// Returns the product and the runtimes under test.
+    fn product(&self) -> Result<(Product, Vec<KitRuntime>)> {
         let windlass = self.windlass.as_ref();
-        let windlass =
-            windlass.with_context(|| format!("--windlass says which binary is tried\n{USAGE}"))?;
+        let windlass = windlass
+            .with_context(|| format!("name the binary under test with --windlass\n{USAGE}"))?;
         if self.runtimes.is_empty() {
-            bail!("--runtime says with what it is tried\n{USAGE}");
+            bail!("name at least one runtime with --runtime\n{USAGE}");
         }
         let product = Product::open(windlass).map_err(|err| anyhow!(err))?;
         let product = match &self.installed {
@@ -151,7 +154,7 @@ impl Typed {
         let mut runtimes = Vec::new();
         for named in &self.runtimes {
             match named.name.as_str() {
-                "all" => runtimes.extend(Runtime::programs(&listed)),
+                "all" => runtimes.extend(KitRuntime::programs(&listed)),
                 _ => runtimes.push(named.find(&listed)?),
             }
         }
@@ -159,57 +162,58 @@ impl Typed {
     }
 }
 
-impl Named {
-    /// A runtime of the settings, or one that windlass or the kit knows.
-    fn find(&self, listed: &[Claims]) -> Result<Runtime> {
+impl RuntimeArg {
+    /// Finds the runtime in the settings, in windlass or in the kit.
+    fn find(&self, listed: &[Claims]) -> Result<KitRuntime> {
         let (name, model) = (self.name.as_str(), self.model.as_deref());
-        match Runtime::of_settings(name, model, &self.settings, listed) {
+        match KitRuntime::of_settings(name, model, &self.settings, listed) {
             Some(runtime) => Ok(runtime),
-            None => Runtime::new(name, model, &own()?, listed).map_err(|err| anyhow!(err)),
+            None => KitRuntime::new(name, model, &own()?, listed).map_err(|err| anyhow!(err)),
         }
     }
 }
 
-fn run(typed: Typed) -> Result<ExitCode> {
-    let (product, runtimes) = typed.product()?;
+fn run(args: KitArgs) -> Result<ExitCode> {
+    let (product, runtimes) = args.product()?;
     let claims = product.claims(&runtimes).map_err(|err| anyhow!(err))?;
     let missing = |claims: &Claims| Some((claims.name.clone(), claims.missing.clone()?));
     let missing: Vec<_> = claims
         .iter()
-        .filter(|_| typed.if_installed)
+        .filter(|_| args.if_installed)
         .filter_map(missing)
         .collect();
-    let (hostile, others): (Vec<_>, Vec<_>) = runtimes.into_iter().partition(Runtime::is_hostile);
+    let (hostile, others): (Vec<_>, Vec<_>) =
+        runtimes.into_iter().partition(KitRuntime::is_hostile);
     let mut failures = 0;
     for (attacks, runtimes) in [(false, others), (true, hostile)] {
         if runtimes.is_empty() {
             continue;
         }
-        let options = Options {
+        let options = TestSelection {
             product: product.clone(),
             runtimes,
-            scenarios: typed.scenarios.clone(),
+            scenarios: args.scenarios.clone(),
             attacks,
-            jobs: typed.jobs.unwrap_or(2),
+            jobs: args.jobs.unwrap_or(2),
             hostile: own()?,
             missing: missing.clone(),
         };
-        let matrix = windlass_kit::run(&options, &tell).map_err(|err| anyhow!(err))?;
+        let matrix = windlass_kit::run(&options, &print_result).map_err(|err| anyhow!(err))?;
         println!("\n{}", matrix.text());
         for (runtime, scenario, why) in matrix.failures() {
-            let shown = if typed.verbose {
+            let message = if args.verbose {
                 why
             } else {
                 why.lines().next().unwrap_or_default()
             };
-            println!("FAIL {runtime} {scenario}: {shown}");
+            println!("FAIL {runtime} {scenario}: {message}");
             failures += 1;
         }
-        let report = Report::new(&matrix, &claims);
-        for (runtime, words) in report.unshown() {
-            println!("claimed and not shown: {runtime} {}", words.join(", "));
+        let report = KitReport::new(&matrix, &claims);
+        for (runtime, words) in report.unproven() {
+            println!("claimed and not proven: {runtime} {}", words.join(", "));
         }
-        if let Some(file) = &typed.markdown {
+        if let Some(file) = &args.markdown {
             let before = std::fs::read_to_string(file).unwrap_or_default();
             let text = if attacks {
                 matrix.into_file(&before)
@@ -227,14 +231,15 @@ fn run(typed: Typed) -> Result<ExitCode> {
     })
 }
 
-/// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare.
-fn speed(typed: Typed) -> Result<ExitCode> {
-    let (product, runtimes) = typed.product()?;
+/// Measures each runtime. The lines before the table are for programs: milliseconds through windlass and bare. The
+/// first word of each line is read by `xtask bench`.
+fn speed(args: KitArgs) -> Result<ExitCode> {
+    let (product, runtimes) = args.product()?;
     let speed = Speed {
         product,
-        steps: typed.steps.unwrap_or(100).clamp(1, 1000),
-        times: typed.times.unwrap_or(5).clamp(1, 1000),
-        floor: if typed.one_shot {
+        steps: args.steps.unwrap_or(100).clamp(1, 1000),
+        times: args.times.unwrap_or(5).clamp(1, 1000),
+        floor: if args.one_shot {
             Floor::OneShot
         } else {
             Floor::Protocol
@@ -270,40 +275,41 @@ fn speed(typed: Typed) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The kit's own agent, which is built beside this program.
+/// Returns the path of the kit's own agent, which is next to this program.
 fn own() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("this program does not know where it is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     Ok(program.with_file_name("windlass-hostile-agent"))
 }
 
-fn tell(told: &Told<'_>) {
-    let (word, why) = match told.cell {
-        Cell::Pass => ("pass", String::new()),
-        Cell::Fail(why) => (
+fn print_result(result: &CellResult<'_>) {
+    let (word, why) = match result.cell {
+        MatrixCell::Pass => ("pass", String::new()),
+        MatrixCell::Fail(why) => (
             "FAIL",
             format!(": {}", why.lines().next().unwrap_or_default()),
         ),
-        Cell::NotApplicable(why) => ("-", format!(": {why}")),
+        MatrixCell::NotApplicable(why) => ("-", format!(": {why}")),
     };
     let (runtime, scenario, took) = (
-        told.runtime.short(),
-        told.scenario.name,
-        told.took.as_secs_f64(),
+        result.runtime.short(),
+        result.scenario.name,
+        result.took.as_secs_f64(),
     );
     println!("{word:<4} {runtime} {scenario} ({took:.1} s){why}");
 }
 
-/// Plays a script until it is ended, and says what it is asked; with a log, all of it, one request a line.
+/// Plays a script until the process is killed, and prints the requests. With a log file, also writes each whole request
+/// as a line.
 fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
     let script: Script =
-        serde_json::from_str(&text).with_context(|| format!("{file} is no script"))?;
-    let server = Server::start_on(script, port.parse().context("the port is no number")?)
+        serde_json::from_str(&text).with_context(|| format!("{file} is not a valid script"))?;
+    let server = Server::start_on(script, port.parse().context("the port is not a number")?)
         .context("cannot listen")?;
     println!("{}", server.url);
-    let mut shown = 0;
+    let mut printed = 0;
     loop {
-        for seen in server.seen().iter().skip(shown) {
+        for seen in server.seen().iter().skip(printed) {
             let key = seen.key.as_deref().unwrap_or("no key");
             let tools = seen.tools.join(" ");
             println!(
@@ -316,13 +322,13 @@ fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
             if let Some(log) = log {
                 append(log, seen)?;
             }
-            shown += 1;
+            printed += 1;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }
 
-/// One request, as a line of JSON at the end of a file.
+/// Appends a request to a file, as a line of JSON.
 fn append(log: &Path, seen: &Seen) -> Result<()> {
     let body: serde_json::Value =
         serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());

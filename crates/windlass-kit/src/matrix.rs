@@ -1,37 +1,35 @@
-//! What came of each scenario with each runtime, as a table for people; and the table of attacks for the documentation,
+//! The results of each scenario with each runtime as a text table, and the table of attacks for the documentation,
 //! which has one column. Pure.
 
-use crate::runtime::Runtime;
+use crate::runtime::KitRuntime;
 use crate::scenario::Scenario;
 
-/// What came of one scenario with one runtime.
+/// The result of one scenario with one runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cell {
-    /// Everything held.
+pub enum MatrixCell {
     Pass,
-    /// Something did not: the first line says what, further ones how it was seen.
+    /// The first line is the violation, further lines are details.
     Fail(String),
-    /// This runtime cannot be asked for it.
+    /// The reason why the scenario does not apply to the runtime.
     NotApplicable(String),
 }
 
-/// The whole table.
+/// The table of all results.
 #[derive(Debug, Clone, Default)]
 pub struct Matrix {
-    /// What the table is called between whose marks a file takes it.
+    /// The name of the table in the markers of a file.
     pub name: &'static str,
-    /// The columns.
     pub runtimes: Vec<String>,
-    /// A row for each scenario: its name, what must hold, a cell for each runtime.
-    pub rows: Vec<(String, String, Vec<Cell>)>,
+    /// For each scenario its name, its description, and a cell for each runtime.
+    pub rows: Vec<(String, String, Vec<MatrixCell>)>,
 }
 
 impl Matrix {
-    /// An empty table of these runtimes and scenarios, filled by `cell`.
+    /// Creates the table; `cell` returns the result for a column and row.
     pub(crate) fn new(
-        runtimes: &[Runtime],
+        runtimes: &[KitRuntime],
         scenarios: &[&Scenario],
-        cell: impl Fn(usize, usize) -> Cell,
+        cell: impl Fn(usize, usize) -> MatrixCell,
     ) -> Self {
         let row = |(row, scenario): (usize, &&Scenario)| {
             let cells = (0..runtimes.len())
@@ -40,32 +38,34 @@ impl Matrix {
             (scenario.name.to_owned(), scenario.about.to_owned(), cells)
         };
         let rows = scenarios.iter().enumerate().map(row).collect();
-        let name = if runtimes.iter().any(Runtime::is_hostile) {
+        let name = if runtimes.iter().any(KitRuntime::is_hostile) {
             "attacks"
         } else {
             "matrix"
         };
         Self {
             name,
-            runtimes: runtimes.iter().map(Runtime::short).collect(),
+            runtimes: runtimes.iter().map(KitRuntime::short).collect(),
             rows,
         }
     }
 
-    /// Everything that failed: the runtime, the scenario, and why.
+    /// Iterates over the failures: runtime, scenario and message.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.rows.iter().flat_map(move |(scenario, _, cells)| {
             cells
                 .iter()
                 .zip(&self.runtimes)
                 .filter_map(move |(cell, runtime)| match cell {
-                    Cell::Fail(why) => Some((runtime.as_str(), scenario.as_str(), why.as_str())),
+                    MatrixCell::Fail(why) => {
+                        Some((runtime.as_str(), scenario.as_str(), why.as_str()))
+                    }
                     _ => None,
                 })
         })
     }
 
-    /// A table of plain text.
+    /// Formats the table as plain text.
     #[must_use]
     pub fn text(&self) -> String {
         let wide = self
@@ -90,7 +90,7 @@ impl Matrix {
         text
     }
 
-    /// A table of Markdown.
+    /// Formats the table as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = format!(
@@ -108,7 +108,7 @@ impl Matrix {
         text
     }
 
-    /// A file with the table between its marks; without marks they come at its end.
+    /// Replaces the table between the markers of a file, or appends it with markers.
     #[must_use]
     pub fn into_file(&self, file: &str) -> String {
         let begin = format!("<!-- {}: made by the kit, do not edit -->", self.name);
@@ -124,11 +124,11 @@ impl Matrix {
     }
 }
 
-fn word(cell: &Cell) -> &'static str {
+fn word(cell: &MatrixCell) -> &'static str {
     match cell {
-        Cell::Pass => "pass",
-        Cell::Fail(_) => "FAIL",
-        Cell::NotApplicable(_) => "-",
+        MatrixCell::Pass => "pass",
+        MatrixCell::Fail(_) => "FAIL",
+        MatrixCell::NotApplicable(_) => "-",
     }
 }
 
@@ -137,17 +137,17 @@ mod tests {
     use super::*;
 
     fn matrix() -> Matrix {
-        let no = || Cell::NotApplicable("no tools".into());
+        let no = || MatrixCell::NotApplicable("no tools".into());
         let rows = vec![
             (
                 "edit".to_owned(),
                 "it lands".to_owned(),
-                vec![Cell::Pass, no()],
+                vec![MatrixCell::Pass, no()],
             ),
             (
                 "crash".to_owned(),
                 "it fails".to_owned(),
-                vec![Cell::Fail("why\nmore".into()), no()],
+                vec![MatrixCell::Fail("why\nmore".into()), no()],
             ),
         ];
         Matrix {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_keeps_what_is_around_the_marks() {
+    fn the_file_keeps_the_text_around_the_markers() {
         let once = matrix().into_file("# Runtimes\n\n");
         assert!(once.contains("| edit | it lands | pass | - |"), "{once}");
         let more = format!("{once}after\n");

@@ -1,4 +1,5 @@
-//! The one place that knows how windlass is spoken to: flags, settings, where the log is and how its events read.
+//! Starts windlass and reads its results. Only this module knows its flags, its settings, and the location and format
+//! of its log.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,55 +7,54 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::child::{self, Child, Watch};
+use crate::child::{self, ChildRun, WatchOptions};
 use crate::claims::{self, Claims};
-use crate::place::{KEY, Place};
-use crate::runtime::Runtime;
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::{KEY, ScratchDir};
 use windlass_scripted::Server;
 
-/// Time for one run that nothing holds up.
+/// The time limit of one run.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The vendors that all agents can be asked with, and the path of each on the scripted one.
+/// The vendors of all agents, and the path of each on the scripted server.
 const VENDORS: &[(&str, &str)] = &[
     ("anthropic", ""),
     ("openai", "/v1"),
     ("openai-chat", "/v1"),
     ("gemini", "/v1beta"),
 ];
-/// The words of every prompt; a scripted model needs none, but a history is known by them.
+/// The prompt of every run. The scripted model does not read it, but scenarios recognize a history by it.
 pub(crate) const PROMPT: &str = "Do the work of the kit in this repository.";
 
-/// The product that is driven.
+/// The windlass binary under test.
 #[derive(Debug, Clone)]
 pub struct Product {
     binary: PathBuf,
-    /// Whether it takes `--runtime`.
+    /// The binary has the flag `--runtime`.
     runtimes: bool,
-    /// Where agents are that were installed for it alone.
+    /// The directory of agents that were installed for windlass.
     installed: Option<PathBuf>,
 }
 
-/// How a run is asked for.
+/// The flags and settings of a run.
 #[derive(Default)]
-pub(crate) struct Ask<'a> {
-    /// Further flags.
+pub(crate) struct RunRequest<'a> {
     pub(crate) flags: Vec<String>,
     /// Top-level settings, as lines of TOML.
     pub(crate) settings: String,
-    /// Settings of the runtime's own, as lines of TOML.
+    /// Settings in the table of the runtime, as lines of TOML.
     pub(crate) options: String,
     /// Tables of settings, as TOML.
     pub(crate) tables: String,
-    /// This program in the place of the agent's.
+    /// Replaces the agent's program.
     pub(crate) program: Option<String>,
-    /// Another prompt.
+    /// Replaces the default [`PROMPT`].
     pub(crate) prompt: Option<&'a str>,
-    /// Interrupt it once this says so.
+    /// Sends an interrupt once this returns true.
     pub(crate) interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
-impl Ask<'_> {
-    /// A run with these flags.
+impl RunRequest<'_> {
+    /// Creates a request with these flags.
     pub(crate) fn flags(flags: &[&str]) -> Self {
         Self {
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
@@ -63,46 +63,46 @@ impl Ask<'_> {
     }
 }
 
-/// A run as it went.
-pub(crate) struct Ran {
-    pub(crate) child: Child,
-    /// The log of the session, up to its end.
+/// The output and the log of a run.
+pub(crate) struct FinishedRun {
+    pub(crate) child: ChildRun,
+    /// All events of the session.
     pub(crate) log: Vec<Value>,
     pub(crate) session: String,
 }
 
 impl Product {
-    /// Asks the binary what it can do.
+    /// Checks that the binary works.
     ///
     /// # Errors
-    /// Where it does not start.
+    /// If it does not start.
     pub fn open(binary: &Path) -> Result<Self, String> {
         let binary = binary
             .canonicalize()
             .map_err(|err| format!("{}: {err}", binary.display()))?;
         let mut command = Command::new(&binary);
         command.args(["run", "--help"]);
-        let said = child::run(
+        let output = child::run(
             command,
-            &Watch {
+            &WatchOptions {
                 deadline: Duration::from_secs(20),
                 interrupt: None,
             },
         )?;
-        crate::holds(said.code == 0, || {
-            format!("{} does not work: {}", binary.display(), said.err)
+        crate::holds(output.code == 0, || {
+            format!("{} does not work: {}", binary.display(), output.err)
         })?;
         Ok(Self {
             binary,
-            runtimes: said.out.contains("--runtime"),
+            runtimes: output.out.contains("--runtime"),
             installed: None,
         })
     }
 
-    /// The same with agents that `windlass runtimes install` made: a folder of each one's name below this one.
+    /// Adds agents that `windlass runtimes install` installed, each in a subdirectory with its name.
     ///
     /// # Errors
-    /// Where there is no such folder.
+    /// If the directory does not exist.
     pub fn with_installed(mut self, folder: &Path) -> Result<Self, String> {
         self.installed = Some(
             folder
@@ -112,25 +112,25 @@ impl Product {
         Ok(self)
     }
 
-    /// Every runtime that it knows by name, without settings.
+    /// Lists the runtimes that windlass knows without settings.
     ///
     /// # Errors
-    /// Where it does not list them.
+    /// If windlass fails.
     pub fn listed(&self) -> Result<Vec<Claims>, String> {
         self.list("")
     }
 
-    /// What it says of these runtimes, each under its short name.
+    /// Returns the claims about these runtimes, under their short names.
     ///
     /// # Errors
-    /// Where it does not say it.
-    pub fn claims(&self, runtimes: &[Runtime]) -> Result<Vec<Claims>, String> {
+    /// If windlass fails.
+    pub fn claims(&self, runtimes: &[KitRuntime]) -> Result<Vec<Claims>, String> {
         let tables: Vec<String> = runtimes
             .iter()
             .map(|runtime| table(runtime, None, ""))
             .collect();
         let all = self.list(&tables.concat())?;
-        let of = |runtime: &Runtime| {
+        let of = |runtime: &KitRuntime| {
             let known = all.iter().find(|claims| claims.name == runtime.name)?;
             Some(Claims {
                 name: runtime.short(),
@@ -140,44 +140,44 @@ impl Product {
         Ok(runtimes.iter().filter_map(of).collect())
     }
 
-    /// The rows of `windlass runtimes --json` under these settings.
+    /// Runs `windlass runtimes --json` with these settings.
     fn list(&self, settings: &str) -> Result<Vec<Claims>, String> {
-        let place = Place::new()?;
-        self.settle(&place, settings)?;
-        let mut command = self.command(&place);
+        let scratch = ScratchDir::new()?;
+        self.write_settings(&scratch, settings)?;
+        let mut command = self.command(&scratch);
         command.args(["runtimes", "--json"]);
-        let said = child::run(
+        let output = child::run(
             command,
-            &Watch {
+            &WatchOptions {
                 deadline: DEADLINE,
                 interrupt: None,
             },
         )?;
-        crate::holds(said.code == 0, || {
-            format!("`windlass runtimes` failed: {}", last_lines(&said))
+        crate::holds(output.code == 0, || {
+            format!("`windlass runtimes` failed: {}", last_lines(&output))
         })?;
-        Ok(claims::read(&said.out))
+        Ok(claims::read(&output.out))
     }
 
-    /// Writes the settings, and puts the installed agents where they are looked for.
-    fn settle(&self, place: &Place, settings: &str) -> Result<(), String> {
-        place.write("config/windlass/config.toml", settings)?;
+    /// Writes the settings, and links the installed agents.
+    fn write_settings(&self, scratch: &ScratchDir, settings: &str) -> Result<(), String> {
+        scratch.write("config/windlass/config.toml", settings)?;
         match &self.installed {
-            Some(folder) => place.link(folder, "data/windlass/runtimes"),
+            Some(folder) => scratch.link(folder, "data/windlass/runtimes"),
             None => Ok(()),
         }
     }
 
-    /// Runs a prompt as a person would, with their key in the environment and the vendor's address in the settings.
+    /// Runs a prompt as a user would, with a key in the environment and the vendor's address in the settings.
     pub(crate) fn run(
         &self,
-        runtime: &Runtime,
-        place: &Place,
+        runtime: &KitRuntime,
+        scratch: &ScratchDir,
         server: &Server,
-        ask: &Ask<'_>,
-    ) -> Result<Ran, String> {
-        self.configure(runtime, place, server, ask)?;
-        let mut command = self.command(place);
+        ask: &RunRequest<'_>,
+    ) -> Result<FinishedRun, String> {
+        self.configure(runtime, scratch, server, ask)?;
+        let mut command = self.command(scratch);
         command.args(["run", "-o", "stream-json"]);
         command.args(runtime.model.iter().flat_map(|model| ["-m", model]));
         let name = match &ask.program {
@@ -187,31 +187,34 @@ impl Product {
         if self.runtimes {
             command.args(["--runtime", &name]);
         } else if name != "native" {
-            return Err("this windlass has no `--runtime`".to_owned());
+            return Err("this windlass has no flag `--runtime`".to_owned());
         }
         command.args(&ask.flags).arg(ask.prompt.unwrap_or(PROMPT));
         let deadline = DEADLINE + runtime.facts.start;
         let child = child::run(
             command,
-            &Watch {
+            &WatchOptions {
                 deadline,
                 interrupt: ask.interrupt,
             },
         )?;
         crate::holds(!child.overdue, || {
-            format!("it was not done after {deadline:?}: {}", last_lines(&child))
+            format!(
+                "it did not finish within {deadline:?}: {}",
+                last_lines(&child)
+            )
         })?;
-        let (session, log) = newest_log(place);
-        Ok(Ran {
+        let (session, log) = newest_log(scratch);
+        Ok(FinishedRun {
             child,
             log,
             session,
         })
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, scratch: &ScratchDir) -> Command {
         let mut command = Command::new(&self.binary);
-        command.current_dir(place.work()).env_clear();
+        command.current_dir(scratch.work()).env_clear();
         command.env(
             "PATH",
             std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
@@ -223,7 +226,7 @@ impl Product {
             ("XDG_CACHE_HOME", "cache"),
             ("XDG_STATE_HOME", "state"),
         ] {
-            command.env(name, place.at(path));
+            command.env(name, scratch.at(path));
         }
         for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
             command.env(name, KEY);
@@ -234,10 +237,10 @@ impl Product {
 
     fn configure(
         &self,
-        runtime: &Runtime,
-        place: &Place,
+        runtime: &KitRuntime,
+        scratch: &ScratchDir,
         server: &Server,
-        ask: &Ask<'_>,
+        ask: &RunRequest<'_>,
     ) -> Result<(), String> {
         let mut text = ask.settings.clone();
         for (vendor, path) in VENDORS {
@@ -248,24 +251,24 @@ impl Product {
         }
         text.push_str(&table(runtime, ask.program.as_deref(), &ask.options));
         text.push_str(&ask.tables);
-        self.settle(place, &text)
+        self.write_settings(scratch, &text)
     }
 }
 
-impl Ran {
-    /// Events of one kind.
+impl FinishedRun {
+    /// Iterates over the events of one kind.
     pub(crate) fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.log.iter().filter(move |event| event["kind"] == kind)
     }
 
-    /// The summary of the last terminal event; null where there is none.
+    /// Returns the data of the last terminal event, or null.
     pub(crate) fn end(&self) -> &Value {
         self.of("run_finished")
             .last()
             .map_or(&Value::Null, |event| &event["data"])
     }
 
-    /// How it ended, such as `failed runtime`.
+    /// Returns the outcome, for example `failed runtime`.
     pub(crate) fn outcome(&self) -> String {
         let outcome = &self.end()["outcome"];
         let word = |name: &str| outcome[name].as_str();
@@ -277,20 +280,20 @@ impl Ran {
             .join(" ")
     }
 
-    /// From the interrupt to the terminal event.
+    /// Returns the time from the interrupt to the terminal event.
     pub(crate) fn cancelled_in(&self) -> Result<Duration, String> {
         let end = self.of("run_finished").last().unwrap_or(&Value::Null);
         let at = end["at"].as_str().unwrap_or_default();
-        let told = self
+        let interrupted = self
             .child
             .interrupted
             .map(|(_, at)| at)
             .ok_or("it ended before it was interrupted")?;
-        since(told, at).ok_or_else(|| format!("`{at}` is no time"))
+        since(interrupted, at).ok_or_else(|| format!("`{at}` is not a time"))
     }
 
-    /// A few words for a failure: the code, the outcome, and the last lines that were said.
-    pub(crate) fn shown(&self) -> String {
+    /// Summarizes the run for a failure message: exit code, outcome, and the last lines of stderr.
+    pub(crate) fn summary(&self) -> String {
         format!(
             "exit code {}, outcome `{}`; {}",
             self.child.code,
@@ -299,8 +302,8 @@ impl Ran {
         )
     }
 
-    /// The events themselves, in short, for whoever has to find out why.
-    pub(crate) fn kinds(&self) -> String {
+    /// Returns abbreviated events for debugging.
+    pub(crate) fn short_log(&self) -> String {
         let line = |event: &Value| {
             let mut event = event.clone();
             let fields = event
@@ -320,8 +323,8 @@ impl Ran {
     }
 }
 
-/// The settings of a runtime: its own, with another program in its place where one is to be, and further ones.
-fn table(runtime: &Runtime, program: Option<&str>, options: &str) -> String {
+/// Returns the settings table of a runtime, optionally with another program and further options.
+fn table(runtime: &KitRuntime, program: Option<&str>, options: &str) -> String {
     let program = program.filter(|_| !runtime.is_by_command());
     if runtime.settings.is_empty() && program.is_none() && options.is_empty() {
         return String::new();
@@ -333,7 +336,7 @@ fn table(runtime: &Runtime, program: Option<&str>, options: &str) -> String {
         .chain(command)
         .chain(options.lines().map(str::to_owned))
         .collect();
-    // Those that are named by their command share a table.
+    // Runtimes that are named by their command share a table.
     let name = if runtime.is_by_command() {
         "acp"
     } else {
@@ -342,19 +345,19 @@ fn table(runtime: &Runtime, program: Option<&str>, options: &str) -> String {
     format!("[runtimes.{name}]\n{}\n", lines.join("\n"))
 }
 
-fn last_lines(child: &Child) -> String {
+fn last_lines(child: &ChildRun) -> String {
     let lines: Vec<&str> = child
         .err
         .lines()
         .filter(|line| !line.trim().is_empty())
         .collect();
     let text = lines[lines.len().saturating_sub(6)..].join(" | ");
-    format!("said: {}", text.chars().take(800).collect::<String>())
+    format!("stderr: {}", text.chars().take(800).collect::<String>())
 }
 
-/// The log of the newest session, with the session's name.
-fn newest_log(place: &Place) -> (String, Vec<Value>) {
-    let entries = std::fs::read_dir(place.at("data/windlass/sessions"))
+/// Reads the log of the newest session. Returns the session's id and the events.
+fn newest_log(scratch: &ScratchDir) -> (String, Vec<Value>) {
+    let entries = std::fs::read_dir(scratch.at("data/windlass/sessions"))
         .into_iter()
         .flatten()
         .flatten();
@@ -374,7 +377,7 @@ fn newest_log(place: &Place) -> (String, Vec<Value>) {
     (name, events(&String::from_utf8_lossy(&bytes)))
 }
 
-/// Events of a text, one a line; other lines are none.
+/// Parses events, one per line; ignores other lines.
 pub(crate) fn events(text: &str) -> Vec<Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -382,7 +385,7 @@ pub(crate) fn events(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// From a moment to a time of the log of the same day; by seconds of the day, which is all that is needed.
+/// Returns the time from `from` to a timestamp of the log, less than a day later.
 fn since(from: SystemTime, at: &str) -> Option<Duration> {
     let (_, time) = at.trim_end_matches('Z').split_once('T')?;
     let mut parts = time.split(':').map(str::parse::<f64>);
@@ -397,7 +400,7 @@ fn since(from: SystemTime, at: &str) -> Option<Duration> {
         .ok()?
         .as_secs_f64()
         % 86400.0;
-    // Over midnight the day begins anew.
+    // The timestamp may be after midnight.
     Some(Duration::from_secs_f64((at - from).rem_euclid(86400.0)).min(Duration::from_secs(43200)))
 }
 
@@ -406,24 +409,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_takes_the_place_of_the_one_in_the_settings() {
+    fn a_program_replaces_the_one_in_the_settings() {
         let text = "[runtimes.mine]\nkind = \"cli\"\ncommand = \"a\"\n";
         let runtime =
-            Runtime::of_settings("mine", None, text, &[]).unwrap_or_else(|| panic!("no table"));
+            KitRuntime::of_settings("mine", None, text, &[]).unwrap_or_else(|| panic!("no table"));
         assert_eq!(table(&runtime, None, ""), text);
         assert_eq!(
             table(&runtime, Some("b"), ""),
             text.replace("\"a\"", "\"b\"")
         );
         assert_eq!(table(&runtime, None, "c = 1\n"), format!("{text}c = 1\n"));
-        let named = Runtime::new("acp:mine", None, Path::new("/own"), &[])
+        let named = KitRuntime::new("acp:mine", None, Path::new("/own"), &[])
             .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(table(&named, None, "c = 1\n"), "[runtimes.acp]\nc = 1\n");
         assert_eq!(table(&named, Some("b"), ""), "");
     }
 
     #[test]
-    fn time_is_counted_over_midnight() {
+    fn the_time_may_pass_midnight() {
         let from = SystemTime::UNIX_EPOCH + Duration::from_millis(86_399_500);
         assert_eq!(
             since(from, "1970-01-02T00:00:00.250Z"),

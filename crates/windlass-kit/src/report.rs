@@ -1,40 +1,40 @@
-//! The tables of the documentation: runtime by scenario and runtime by capability. What a run did not try stays as it was
-//! written before, so the file itself is read back. Pure.
+//! The tables of the documentation: runtimes by scenario and runtimes by capability. The previous file is parsed, so
+//! that results that a run did not test are kept. Pure.
 
 use std::collections::BTreeMap;
 
-use crate::claims::{CAPABILITIES, Claims, FEATURES, Shown, Shows, shown};
+use crate::claims::{CAPABILITIES, ClaimProof, ClaimStatus, Claims, FEATURES, status};
 use crate::facts::FACTS;
-use crate::matrix::{Cell, Matrix};
+use crate::matrix::{Matrix, MatrixCell};
 use crate::scenario::{SCENARIOS, Scenario, Theme};
 
 const BEGIN: &str = "<!-- matrix: made by the kit, do not edit -->";
 const END: &str = "<!-- /matrix -->";
-/// The first words of the two kinds of tables.
-const TRIED: &str = "runtime";
-const CLAIMED: &str = "claims of";
+/// The first header cells of the two kinds of tables.
+const RESULTS_HEAD: &str = "runtime";
+const CLAIMS_HEAD: &str = "claims of";
 
-/// Everything that is known of one runtime.
+/// The results and claims of one runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Row {
+struct RuntimeRow {
     version: String,
-    /// By scenario.
-    cells: BTreeMap<String, Cell>,
-    /// Capabilities and features that it is said to have.
+    /// The results by scenario.
+    cells: BTreeMap<String, MatrixCell>,
+    /// The names of claimed capabilities and features.
     claims: Vec<String>,
 }
 
-/// All runtimes, by name.
+/// The results and claims of all runtimes, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    rows: BTreeMap<String, Row>,
+pub struct KitReport {
+    rows: BTreeMap<String, RuntimeRow>,
 }
 
-impl Report {
-    /// What a run came to, with what windlass says of the runtimes.
+impl KitReport {
+    /// Combines the results of a run with the claims of windlass.
     #[must_use]
     pub fn new(matrix: &Matrix, claims: &[Claims]) -> Self {
-        let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+        let mut rows: BTreeMap<String, RuntimeRow> = BTreeMap::new();
         for (at, runtime) in matrix.runtimes.iter().enumerate() {
             let row = rows.entry(runtime.clone()).or_default();
             for (scenario, _, cells) in &matrix.rows {
@@ -49,8 +49,8 @@ impl Report {
         Self { rows }
     }
 
-    /// A file with these tables between its marks, where what was not tried is as it was before; without marks they
-    /// come at its end.
+    /// Replaces the tables between the markers of a file, or appends them with markers. Results that were not tested
+    /// are kept from the file.
     #[must_use]
     pub fn into_file(&self, file: &str) -> String {
         let marks = file
@@ -64,7 +64,7 @@ impl Report {
         }
     }
 
-    /// Both; what is newer counts.
+    /// Merges a newer report, which takes precedence.
     fn with(mut self, newer: &Self) -> Self {
         for (name, new) in &newer.rows {
             let row = self.rows.entry(name.clone()).or_default();
@@ -75,35 +75,36 @@ impl Report {
         self
     }
 
-    /// Claims that no passed scenario shows: the runtime, and their words.
-    pub fn unshown(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    /// Iterates over the claims whose scenario was run and did not prove them: the runtime, and the names of the
+    /// claims.
+    pub fn unproven(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         self.rows.iter().filter_map(|(name, row)| {
-            let unshown = |shows: &&Shows| {
-                let claimed = row.claims.iter().any(|word| word == shows.word);
+            let unproven = |proof: &&ClaimProof| {
+                let claimed = row.claims.iter().any(|word| word == proof.word);
                 claimed
-                    && shows.by.is_some_and(|by| row.cells.contains_key(by))
-                    && row.shown(shows) == Shown::No
+                    && proof.by.is_some_and(|by| row.cells.contains_key(by))
+                    && row.status(proof) == ClaimStatus::Unproven
             };
             let words: Vec<&str> = CAPABILITIES
                 .iter()
                 .chain(FEATURES)
-                .filter(unshown)
-                .map(|shows| shows.word)
+                .filter(unproven)
+                .map(|proof| proof.word)
                 .collect();
             (!words.is_empty()).then_some((name.as_str(), words))
         })
     }
 
-    /// Runtimes in the order of the kit's own table, others behind them.
-    fn ordered(&self) -> Vec<(&String, &Row)> {
-        let place = |name: &str| {
+    /// Returns the runtimes in the order of the kit's table, followed by the others.
+    fn ordered(&self) -> Vec<(&String, &RuntimeRow)> {
+        let scratch = |name: &str| {
             FACTS
                 .iter()
                 .position(|facts| facts.name == name)
                 .unwrap_or(FACTS.len())
         };
         let mut rows: Vec<_> = self.rows.iter().collect();
-        rows.sort_by_key(|(name, _)| (place(name), name.as_str()));
+        rows.sort_by_key(|(name, _)| (scratch(name), name.as_str()));
         rows
     }
 
@@ -121,14 +122,14 @@ impl Report {
             }
             let names: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
             text.push_str(&format!(
-                "\n| {TRIED} | version | {} |\n",
+                "\n| {RESULTS_HEAD} | version | {} |\n",
                 names.join(" | ")
             ));
             text.push_str(&format!("|---|---|{}\n", ":-:|".repeat(names.len())));
             for (name, row) in self.ordered() {
                 let cells: Vec<String> = names
                     .iter()
-                    .map(|name| tried(row.cells.get(*name), &mut reasons))
+                    .map(|name| format_cell(row.cells.get(*name), &mut reasons))
                     .collect();
                 text.push_str(&format!(
                     "| `{name}` | {} | {} |\n",
@@ -139,34 +140,34 @@ impl Report {
             text.push('\n');
         }
         if !reasons.is_empty() {
-            text.push_str("Not tried (—), because:\n\n");
+            text.push_str("Reasons for scenarios that do not apply (—):\n\n");
         }
         for (at, reason) in reasons.iter().enumerate() {
             text.push_str(&format!("{}. {reason}\n", at + 1));
         }
         for (title, all) in [
-            ("What each can do", CAPABILITIES),
-            ("How each is held and steered", FEATURES),
+            ("Capabilities", CAPABILITIES),
+            ("Control features", FEATURES),
         ] {
             text.push_str(&format!("\n### {title}\n\n{}", self.claimed(all)));
         }
         text
     }
 
-    /// What is claimed, and what the scenarios showed of it. Only what somebody claims has a column.
-    fn claimed(&self, all: &[Shows]) -> String {
-        let anybody = |shows: &&Shows| {
+    /// Formats the claims and their status. Claims that no runtime makes have no column.
+    fn claimed(&self, all: &[ClaimProof]) -> String {
+        let is_claimed = |proof: &&ClaimProof| {
             self.rows
                 .values()
-                .any(|row| row.claims.iter().any(|word| word == shows.word))
+                .any(|row| row.claims.iter().any(|word| word == proof.word))
         };
-        let all: Vec<&Shows> = all.iter().filter(anybody).collect();
+        let all: Vec<&ClaimProof> = all.iter().filter(is_claimed).collect();
         let heads: Vec<String> = all
             .iter()
-            .map(|shows| shows.word.replace('_', " "))
+            .map(|proof| proof.word.replace('_', " "))
             .collect();
         let mut text = format!(
-            "| {CLAIMED} | {} |\n|---|{}\n",
+            "| {CLAIMS_HEAD} | {} |\n|---|{}\n",
             heads.join(" | "),
             ":-:|".repeat(all.len())
         );
@@ -175,37 +176,38 @@ impl Report {
             .into_iter()
             .filter(|(_, row)| !row.claims.is_empty())
         {
-            let cell = |shows: &&Shows| match row.claims.iter().any(|word| word == shows.word) {
-                true => match row.shown(shows) {
-                    Shown::Yes => "✓",
-                    Shown::No => "claimed",
-                    Shown::Fails => "FAIL",
+            let cell = |proof: &&ClaimProof| match row.claims.iter().any(|word| word == proof.word)
+            {
+                true => match row.status(proof) {
+                    ClaimStatus::Proven => "✓",
+                    ClaimStatus::Unproven => "claimed",
+                    ClaimStatus::Failed => "FAIL",
                 },
                 false => "",
             };
             let cells: Vec<&str> = all.iter().map(cell).collect();
             text.push_str(&format!("| `{name}` | {} |\n", cells.join(" | ")));
         }
-        let by = |shows: &&Shows| {
-            shows
+        let by = |proof: &&ClaimProof| {
+            proof
                 .by
-                .map(|by| format!("{} by **{by}**", shows.word.replace('_', " ")))
+                .map(|by| format!("{} by **{by}**", proof.word.replace('_', " ")))
         };
         let by: Vec<String> = all.iter().filter_map(by).collect();
         text.push_str(&format!(
-            "\n✓ is shown by a scenario that passed: {}. The rest is claimed.\n",
+            "\n✓ is proven by a scenario that passed: {}. The rest is only claimed.\n",
             by.join(", ")
         ));
         text
     }
 
-    /// The tables of a file, as far as they can be read.
+    /// Parses the tables of a file; ignores other lines.
     fn read(text: &str) -> Self {
         let reasons: Vec<&str> = text
             .lines()
             .filter_map(|line| numbered(line).map(|(_, reason)| reason))
             .collect();
-        let (mut rows, mut heads): (BTreeMap<String, Row>, Vec<&str>) =
+        let (mut rows, mut heads): (BTreeMap<String, RuntimeRow>, Vec<&str>) =
             (BTreeMap::new(), Vec::new());
         for line in text.lines() {
             let Some(line) = line
@@ -218,7 +220,7 @@ impl Report {
             let Some((first, rest)) = fields.split_first() else {
                 continue;
             };
-            if [TRIED, CLAIMED].contains(first) {
+            if [RESULTS_HEAD, CLAIMS_HEAD].contains(first) {
                 heads = fields;
                 continue;
             }
@@ -228,11 +230,13 @@ impl Report {
             let row = rows.entry(first.trim_matches('`').to_owned()).or_default();
             for (head, field) in heads.iter().zip(rest) {
                 match (*kind, *head) {
-                    (CLAIMED, head) if !field.is_empty() => row.claims.push(head.replace(' ', "_")),
-                    (TRIED, "version") => row.version = (*field).to_owned(),
-                    (TRIED, head) => row
+                    (CLAIMS_HEAD, head) if !field.is_empty() => {
+                        row.claims.push(head.replace(' ', "_"))
+                    }
+                    (RESULTS_HEAD, "version") => row.version = (*field).to_owned(),
+                    (RESULTS_HEAD, head) => row
                         .cells
-                        .extend(was(field, &reasons).map(|cell| (head.to_owned(), cell))),
+                        .extend(parse_cell(field, &reasons).map(|cell| (head.to_owned(), cell))),
                     _ => {}
                 }
             }
@@ -241,18 +245,18 @@ impl Report {
     }
 }
 
-impl Row {
-    fn shown(&self, shows: &Shows) -> Shown {
-        shown(shows.by.and_then(|by| self.cells.get(by)))
+impl RuntimeRow {
+    fn status(&self, proof: &ClaimProof) -> ClaimStatus {
+        status(proof.by.and_then(|by| self.cells.get(by)))
     }
 }
 
-/// A cell in a table; what was not tried has the number of its reason.
-fn tried<'a>(cell: Option<&'a Cell>, reasons: &mut Vec<&'a str>) -> String {
+/// Formats a cell of a table; a scenario that does not apply has the number of its reason.
+fn format_cell<'a>(cell: Option<&'a MatrixCell>, reasons: &mut Vec<&'a str>) -> String {
     match cell {
-        Some(Cell::Pass) => "✓".to_owned(),
-        Some(Cell::Fail(_)) => "FAIL".to_owned(),
-        Some(Cell::NotApplicable(why)) => {
+        Some(MatrixCell::Pass) => "✓".to_owned(),
+        Some(MatrixCell::Fail(_)) => "FAIL".to_owned(),
+        Some(MatrixCell::NotApplicable(why)) => {
             let known = reasons.iter().position(|reason| *reason == why.as_str());
             let at = known.unwrap_or_else(|| {
                 reasons.push(why);
@@ -264,20 +268,20 @@ fn tried<'a>(cell: Option<&'a Cell>, reasons: &mut Vec<&'a str>) -> String {
     }
 }
 
-/// The cell that a field was made from; none where it is empty.
-fn was(field: &str, reasons: &[&str]) -> Option<Cell> {
+/// Parses a cell of a table; returns `None` if it is empty.
+fn parse_cell(field: &str, reasons: &[&str]) -> Option<MatrixCell> {
     match field {
-        "✓" => Some(Cell::Pass),
-        "FAIL" => Some(Cell::Fail("it failed in an earlier run".to_owned())),
+        "✓" => Some(MatrixCell::Pass),
+        "FAIL" => Some(MatrixCell::Fail("it failed in an earlier run".to_owned())),
         field => {
             let number: usize = field.strip_prefix("— ")?.parse().ok()?;
             let reason = reasons.get(number.checked_sub(1)?)?;
-            Some(Cell::NotApplicable((*reason).to_owned()))
+            Some(MatrixCell::NotApplicable((*reason).to_owned()))
         }
     }
 }
 
-/// A line of a numbered list.
+/// Parses a line of a numbered list.
 fn numbered(line: &str) -> Option<(usize, &str)> {
     let (number, rest) = line.split_once(". ")?;
     Some((number.parse().ok()?, rest))
@@ -287,13 +291,13 @@ fn numbered(line: &str) -> Option<(usize, &str)> {
 mod tests {
     use super::*;
 
-    fn no(why: &str) -> Cell {
-        Cell::NotApplicable(why.to_owned())
+    fn no(why: &str) -> MatrixCell {
+        MatrixCell::NotApplicable(why.to_owned())
     }
 
-    /// A run of these runtimes with one cell each for two scenarios.
-    fn run(cells: &[(&str, Cell, Cell)], claims: &[(&str, &[&str])]) -> Report {
-        let row = |name: &str, cells: Vec<Cell>| (name.to_owned(), String::new(), cells);
+    /// Returns the report of a run with these runtimes and two scenarios.
+    fn run(cells: &[(&str, MatrixCell, MatrixCell)], claims: &[(&str, &[&str])]) -> KitReport {
+        let row = |name: &str, cells: Vec<MatrixCell>| (name.to_owned(), String::new(), cells);
         let matrix = Matrix {
             name: "matrix",
             runtimes: cells.iter().map(|(name, ..)| (*name).to_owned()).collect(),
@@ -315,7 +319,7 @@ mod tests {
             missing: None,
             ..Claims::default()
         });
-        Report::new(&matrix, &claims.collect::<Vec<_>>())
+        KitReport::new(&matrix, &claims.collect::<Vec<_>>())
     }
 
     #[track_caller]
@@ -327,11 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_runtimes_and_reasons_stand_below() {
+    fn rows_are_runtimes_and_reasons_follow_the_tables() {
         let report = run(
             &[
                 ("patch", no("no tools"), no("no memory")),
-                ("native", Cell::Pass, Cell::Fail("why".into())),
+                ("native", MatrixCell::Pass, MatrixCell::Fail("why".into())),
             ],
             &[("native", &["shell", "resume", "fork"])],
         );
@@ -352,31 +356,31 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_again_is_the_same() {
+    fn writing_a_file_again_changes_nothing() {
         let report = run(
             &[
-                ("native", Cell::Pass, no("because 1. it is so")),
-                ("acp:fixture", no("no tools"), Cell::Pass),
+                ("native", MatrixCell::Pass, no("because 1. it is so")),
+                ("acp:fixture", no("no tools"), MatrixCell::Pass),
             ],
             &[("native", &["shell", "streaming_text"])],
         );
         let once = format!("{}after\n", report.into_file("# Runtimes\n\n"));
         assert_eq!(report.into_file(&once), once);
-        assert_eq!(Report::default().into_file(&once), once);
+        assert_eq!(KitReport::default().into_file(&once), once);
     }
 
     #[test]
-    fn a_partial_run_changes_its_own_cells_alone() {
+    fn a_partial_run_changes_only_its_own_cells() {
         let before = run(
             &[
-                ("native", Cell::Pass, Cell::Pass),
-                ("codex", no("no tools"), Cell::Pass),
+                ("native", MatrixCell::Pass, MatrixCell::Pass),
+                ("codex", no("no tools"), MatrixCell::Pass),
             ],
             &[],
         );
         let file = before.into_file("");
         let newer = run(
-            &[("codex", Cell::Pass, no("no memory"))],
+            &[("codex", MatrixCell::Pass, no("no memory"))],
             &[("codex", &["shell"])],
         )
         .into_file(&file);
@@ -393,13 +397,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_whose_scenario_did_not_pass_is_named() {
+    fn a_claim_whose_scenario_did_not_pass_is_unproven() {
         let report = run(
-            &[("codex", no("no tools"), Cell::Pass)],
+            &[("codex", no("no tools"), MatrixCell::Pass)],
             &[("codex", &["shell", "resume", "fork"])],
         );
         assert_eq!(
-            report.unshown().collect::<Vec<_>>(),
+            report.unproven().collect::<Vec<_>>(),
             [("codex", vec!["shell"])]
         );
     }

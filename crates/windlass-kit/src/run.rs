@@ -1,4 +1,4 @@
-//! Goes through all runtimes and scenarios, a few at a time, and fills the table.
+//! Runs all scenarios with all runtimes, several at a time, and collects the results.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -6,46 +6,43 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::locked;
-use crate::matrix::{Cell, Matrix};
+use crate::matrix::{Matrix, MatrixCell};
 use crate::product::Product;
-use crate::runtime::Runtime;
-use crate::scenario::{ATTACKS, SCENARIOS, Scenario, Stage};
+use crate::runtime::KitRuntime;
+use crate::scenario::{ATTACKS, SCENARIOS, Scenario, ScenarioContext};
 
-/// What to try.
-pub struct Options {
-    /// The product.
+/// The selection of tests.
+pub struct TestSelection {
     pub product: Product,
-    /// With these runtimes.
-    pub runtimes: Vec<Runtime>,
-    /// Only these scenarios; all where it is empty.
+    pub runtimes: Vec<KitRuntime>,
+    /// The names of scenarios; all if it is empty.
     pub scenarios: Vec<String>,
-    /// What the hostile agent tries, in the place of what every runtime must pass.
+    /// Runs the attacks of the hostile agent instead of the scenarios.
     pub attacks: bool,
-    /// So many at a time.
+    /// The number of scenarios that run at a time.
     pub jobs: usize,
-    /// The hostile agent.
+    /// The path of the hostile agent.
     pub hostile: PathBuf,
-    /// Runtimes that cannot work on this machine, by their short names, and why: they are not tried.
+    /// Runtimes that cannot run on this machine, by their short names, and the reasons. They are skipped.
     pub missing: Vec<(String, String)>,
 }
 
-/// One cell, as soon as it is known.
-pub struct Told<'a> {
-    /// With whom.
-    pub runtime: &'a Runtime,
-    /// What.
+/// The result of one scenario with one runtime, reported as soon as it is known.
+pub struct CellResult<'a> {
+    pub runtime: &'a KitRuntime,
     pub scenario: &'a Scenario,
-    /// How it went.
-    pub cell: &'a Cell,
-    /// How long it took.
+    pub cell: &'a MatrixCell,
     pub took: Duration,
 }
 
-/// Tries everything and tells of each.
+/// Runs everything and passes each result to `report`.
 ///
 /// # Errors
-/// Where a scenario is named that there is not.
-pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matrix, String> {
+/// If a scenario is unknown.
+pub fn run(
+    options: &TestSelection,
+    report: &(dyn Fn(&CellResult<'_>) + Sync),
+) -> Result<Matrix, String> {
     let scenarios = chosen(
         if options.attacks { ATTACKS } else { SCENARIOS },
         &options.scenarios,
@@ -53,14 +50,14 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
     let all: Vec<(usize, usize)> = (0..scenarios.len())
         .flat_map(|row| (0..options.runtimes.len()).map(move |column| (column, row)))
         .collect();
-    let cells: Mutex<Vec<((usize, usize), Cell)>> = Mutex::default();
+    let cells: Mutex<Vec<((usize, usize), MatrixCell)>> = Mutex::default();
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.clamp(1, 16) {
             scope.spawn(|| {
                 while let Some(&(column, row)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (runtime, scenario) = (&options.runtimes[column], scenarios[row]);
-                    let stage = Stage {
+                    let context = ScenarioContext {
                         product: &options.product,
                         runtime,
                         hostile: &options.hostile,
@@ -71,12 +68,12 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
                         .iter()
                         .find(|(name, _)| *name == runtime.short());
                     let cell = match missing {
-                        Some((_, why)) => {
-                            Cell::NotApplicable(format!("not on the machine of this run: {why}"))
-                        }
-                        None => scenario.judge(&stage),
+                        Some((_, why)) => MatrixCell::NotApplicable(format!(
+                            "not installed on the machine of this run: {why}"
+                        )),
+                        None => scenario.run(&context),
                     };
-                    tell(&Told {
+                    report(&CellResult {
                         runtime,
                         scenario,
                         cell: &cell,
@@ -94,13 +91,14 @@ pub fn run(options: &Options, tell: &(dyn Fn(&Told<'_>) + Sync)) -> Result<Matri
             .find(|(at, _)| *at == (column, row))
             .map(|(_, cell)| cell.clone())
     };
-    let lost = || Cell::Fail("the scenario panicked".to_owned());
+    let lost = || MatrixCell::Fail("the scenario panicked".to_owned());
     Ok(Matrix::new(&options.runtimes, &scenarios, |column, row| {
         cell(column, row).unwrap_or_else(lost)
     }))
 }
 
-/// Those of a table that are named, or all of it. A name of the other table is no mistake: its turn is another.
+/// Returns the named scenarios of a table, or all. A name of the other table is not an error, because both tables may
+/// run with the same names.
 fn chosen(table: &'static [Scenario], names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     let known = || {
         SCENARIOS
@@ -113,7 +111,7 @@ fn chosen(table: &'static [Scenario], names: &[String]) -> Result<Vec<&'static S
         .find(|name| !known().any(|known| known == name.as_str()))
     {
         return Err(format!(
-            "there is no scenario `{name}`; there are: {}",
+            "unknown scenario `{name}`; known are: {}",
             known().collect::<Vec<_>>().join(", ")
         ));
     }

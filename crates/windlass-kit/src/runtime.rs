@@ -1,5 +1,5 @@
-//! A runtime that is certified: how it is named on the command line, what the kit knows of it, and the settings that make
-//! it known to windlass where it has no name there.
+//! A runtime under test: its name on the command line, the facts about it, and its settings if windlass does not know
+//! the name.
 
 use std::fmt;
 use std::path::Path;
@@ -7,37 +7,38 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::claims::Claims;
-use crate::facts::{ANY_ACP, ANY_CLI, CLI_THAT_TELLS, FIXTURE, Facts, Need, Works};
+use crate::facts::{
+    ANY_ACP, ANY_CLI, CLI_WITH_CALLS, FIXTURE, RuntimeFacts, ScenarioNeed, WorkForm,
+};
 
-/// The kit's own one-shot program, as it is named in the settings, and where things stand in its lines.
+/// The name of the kit's one-shot program in the settings, and the fields of its output.
 const CLI_FIXTURE: &str = "kit-fixture";
 const CLI_FIELDS: &str = "kind = \"cli\"\nargs = [\"cli\"]\nresume_args = [\"session={session}\"]\noutput = \"jsonl\"\n\
     fields.session = \"type=session:id\"\nfields.text = \"type=text:text\"\nfields.tool = \"type=call:name\"\n\
     fields.tool_id = \"type=call:id\"\nfields.tool_input = \"type=call:input\"\nfields.result = \"type=result:text\"\n\
     fields.result_id = \"type=result:id\"\n";
 
-/// A runtime, as `--runtime` takes it.
+/// A runtime under test.
 #[derive(Debug, Clone)]
-pub struct Runtime {
-    /// Its name for windlass, such as `claude-code` or `acp:my-agent --acp`.
+pub struct KitRuntime {
+    /// The value for `--runtime`, such as `claude-code` or `acp:my-agent --acp`.
     pub name: String,
-    /// The model it is asked to use, as `vendor/model`; none where the agent is left its own.
+    /// The model as `vendor/model`; `None` leaves the choice to the agent.
     pub model: Option<String>,
-    /// What the kit knows of it.
-    pub(crate) facts: Facts,
-    /// Settings of the table `runtimes.NAME`, as lines of TOML; none where it needs no settings.
+    pub(crate) facts: RuntimeFacts,
+    /// The lines of the table `runtimes.NAME`; empty if the runtime needs no settings.
     pub(crate) settings: String,
-    /// A short name for a table.
     short: String,
     hostile: bool,
 }
 
-impl Runtime {
-    /// Reads a name; `listed` is what windlass says of the runtimes that it knows; `model` is in the place of the one that fits the runtime best. `fixture` is the kit's own honest
-    /// agent, `cli:fixture` the same as a one-shot program, and `hostile` its other one: all are the program at `own`.
+impl KitRuntime {
+    /// Finds a runtime by name. `model` replaces the default model of the runtime, and `listed` has the claims of
+    /// windlass. `fixture` is the kit's honest agent, `cli:fixture` the same as a one-shot program, and `hostile` the
+    /// hostile agent; all three are the program at `own`.
     ///
     /// # Errors
-    /// Where there is no such runtime.
+    /// If the runtime is unknown.
     pub fn new(
         name: &str,
         model: Option<&str>,
@@ -49,9 +50,9 @@ impl Runtime {
         let (name, facts, short) = match name {
             "fixture" | "acp:fixture" => (fixture, FIXTURE, "acp:fixture".to_owned()),
             "hostile" => (fixture, FIXTURE, name.to_owned()),
-            "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_THAT_TELLS, name.to_owned()),
+            "cli:fixture" => (CLI_FIXTURE.to_owned(), CLI_WITH_CALLS, name.to_owned()),
             _ => match (known, name.strip_prefix("acp:")) {
-                (Some(claims), _) => (name.to_owned(), Facts::of(claims), name.to_owned()),
+                (Some(claims), _) => (name.to_owned(), RuntimeFacts::of(claims), name.to_owned()),
                 (None, Some(command)) => (
                     name.to_owned(),
                     ANY_ACP,
@@ -61,8 +62,8 @@ impl Runtime {
                     let names: Vec<&str> =
                         listed.iter().map(|claims| claims.name.as_str()).collect();
                     return Err(format!(
-                        "there is no runtime `{name}`; there are: {}, acp:COMMAND, fixture, cli:fixture, hostile; an \
-                         agent of your own settings is told by --settings FILE before it",
+                        "unknown runtime `{name}`; known are: {}, acp:COMMAND, fixture, cli:fixture, hostile; for an \
+                                                 agent in your own settings, pass --settings FILE before it",
                         names.join(", ")
                     ));
                 }
@@ -84,10 +85,10 @@ impl Runtime {
         })
     }
 
-    /// Every program of others that has a name.
+    /// Returns all foreign agents that windlass knows.
     pub fn programs(listed: &[Claims]) -> impl Iterator<Item = Self> {
         let of = |claims: &Claims| {
-            let facts = Facts::of(claims);
+            let facts = RuntimeFacts::of(claims);
             Self {
                 name: claims.name.clone(),
                 model: facts.model.map(str::to_owned),
@@ -100,8 +101,7 @@ impl Runtime {
         listed.iter().filter(|claims| !claims.built_in).map(of)
     }
 
-    /// An agent that a person's own settings describe or change, in a table of its name; none where they have no such
-    /// table.
+    /// Finds an agent that the user's settings define or change; returns `None` if they have no table with its name.
     #[must_use]
     pub fn of_settings(
         name: &str,
@@ -118,15 +118,15 @@ impl Runtime {
             .take_while(|line| !line.trim_start().starts_with('['))
             .collect();
         let one_shot = |line: &&str| line.split_whitespace().collect::<String>() == "kind=\"cli\"";
-        let says = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
+        let has_key = |key: &str| lines.iter().any(|line| line.trim_start().starts_with(key));
         let known = listed.iter().find(|claims| claims.name == name);
         let facts = match (
             known,
             lines.iter().any(one_shot),
-            says("resume_args") && says("fields.tool"),
+            has_key("resume_args") && has_key("fields.tool"),
         ) {
-            (Some(claims), ..) => Facts::of(claims),
-            (None, true, true) => CLI_THAT_TELLS,
+            (Some(claims), ..) => RuntimeFacts::of(claims),
+            (None, true, true) => CLI_WITH_CALLS,
             (None, true, false) => ANY_CLI,
             (None, false, _) => ANY_ACP,
         };
@@ -142,24 +142,24 @@ impl Runtime {
         })
     }
 
-    /// A program of others runs; the engine only holds it.
+    /// Returns whether this is a foreign agent.
     pub(crate) fn is_foreign(&self) -> bool {
         self.facts.foreign
     }
 
-    /// It is named by its command, not by a name that windlass knows.
+    /// Returns whether the runtime is named by its command.
     pub(crate) fn is_by_command(&self) -> bool {
         self.name.starts_with("acp:")
     }
 
-    /// It is there to be contained, not to work.
+    /// Returns whether this is the hostile agent.
     #[must_use]
     pub fn is_hostile(&self) -> bool {
         self.hostile
     }
 
-    /// Why it does not meet a need; none where it does.
-    pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
+    /// Returns the reason why the runtime does not meet a need, or `None` if it does.
+    pub(crate) fn lacks(&self, need: ScenarioNeed) -> Option<&'static str> {
         self.facts
             .lacks
             .iter()
@@ -167,29 +167,29 @@ impl Runtime {
             .map(|(_, why)| *why)
     }
 
-    pub(crate) fn has(&self, need: Need) -> bool {
+    pub(crate) fn has(&self, need: ScenarioNeed) -> bool {
         self.lacks(need).is_none()
     }
 
-    /// The model gets tools and works in steps.
+    /// Returns whether the model works with tool calls.
     pub(crate) fn has_tools(&self) -> bool {
-        self.facts.works == Works::Calls
+        self.facts.works == WorkForm::ToolCalls
     }
 
-    /// A short name for a table.
+    /// Returns the short name for tables.
     #[must_use]
     pub fn short(&self) -> String {
         self.short.clone()
     }
 }
 
-/// The program of a command line, without its folder.
+/// Returns the program of a command line, without its directory.
 fn program_of(command: &str) -> &str {
     let program = command.split_whitespace().next().unwrap_or(command);
     program.rsplit('/').next().unwrap_or(program)
 }
 
-impl fmt::Display for Runtime {
+impl fmt::Display for KitRuntime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name)
     }
@@ -199,7 +199,7 @@ impl fmt::Display for Runtime {
 mod tests {
     use super::*;
 
-    /// What windlass says of a few runtimes.
+    /// Example claims of windlass.
     fn listed() -> Vec<Claims> {
         let row = |name: &str, vendor: &str, words: &[&str]| Claims {
             name: name.to_owned(),
@@ -218,7 +218,7 @@ mod tests {
 
     #[track_caller]
     fn check(typed: &str, name: &str, short: &str, model: Option<&str>) {
-        let runtime = Runtime::new(typed, None, Path::new("/kit/own"), &listed())
+        let runtime = KitRuntime::new(typed, None, Path::new("/kit/own"), &listed())
             .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
             (runtime.name.as_str(), runtime.short().as_str()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_what_is_run() {
+    fn a_name_selects_the_runtime() {
         check("codex", "codex", "codex", Some("openai/gpt-5.5"));
         check(
             "a-new-one",
@@ -240,23 +240,24 @@ mod tests {
         check("hostile", "acp:/kit/own honest", "hostile", None);
         check("cli:fixture", "kit-fixture", "cli:fixture", None);
         check("acp:/opt/my agent", "acp:/opt/my agent", "acp:my", None);
-        let unknown = Runtime::new("codx", None, Path::new("/kit/own"), &listed());
+        let unknown = KitRuntime::new("codx", None, Path::new("/kit/own"), &listed());
         assert!(unknown.is_err_and(|why| why.contains("codex, opencode, gemini-cli")));
     }
 
     #[test]
-    fn an_agent_of_the_settings_is_read_from_its_table() {
+    fn an_agent_in_the_settings_is_found() {
         let settings = "[a]\nb = 1\n[runtimes.mine]\nkind = \"cli\"\ncommand = \"x\"\n\n[runtimes.other]\nkind = \"acp\"\n";
-        let mine = Runtime::of_settings("mine", None, settings, &listed());
-        assert!(mine.is_some_and(
-            |mine| !mine.has(Need::Approval) && mine.settings.contains("command = \"x\"")
-        ));
+        let mine = KitRuntime::of_settings("mine", None, settings, &listed());
         assert!(
-            Runtime::of_settings("other", None, settings, &listed())
-                .is_some_and(|other| other.has(Need::Approval))
+            mine.is_some_and(|mine| !mine.has(ScenarioNeed::Approval)
+                && mine.settings.contains("command = \"x\""))
         );
-        assert!(Runtime::of_settings("codex", None, settings, &listed()).is_none());
-        let codex = Runtime::of_settings(
+        assert!(
+            KitRuntime::of_settings("other", None, settings, &listed())
+                .is_some_and(|other| other.has(ScenarioNeed::Approval))
+        );
+        assert!(KitRuntime::of_settings("codex", None, settings, &listed()).is_none());
+        let codex = KitRuntime::of_settings(
             "codex",
             None,
             "[runtimes.codex]\ncommand = \"x\"\n",
@@ -267,19 +268,21 @@ mod tests {
 
     #[test]
     fn a_limit_has_its_reason() {
-        let aider = Runtime::new("aider", None, Path::new("/kit/own"), &listed())
+        let aider = KitRuntime::new("aider", None, Path::new("/kit/own"), &listed())
             .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
-            aider.lacks(Need::Approval),
+            aider.lacks(ScenarioNeed::Approval),
             Some("Aider runs no tools, so there is no call to deny")
         );
-        let takes_servers = |name| {
-            Runtime::new(name, None, Path::new("/kit/own"), &listed())
-                .is_ok_and(|it| it.has(Need::Mcp))
+        let accepts_servers = |name| {
+            KitRuntime::new(name, None, Path::new("/kit/own"), &listed())
+                .is_ok_and(|it| it.has(ScenarioNeed::Mcp))
         };
         assert!(
-            takes_servers("acp:mine") && !takes_servers("fixture") && !takes_servers("gemini-cli")
+            accepts_servers("acp:mine")
+                && !accepts_servers("fixture")
+                && !accepts_servers("gemini-cli")
         );
-        assert!(aider.has(Need::Changes) && !aider.has_tools());
+        assert!(aider.has(ScenarioNeed::ChangesFiles) && !aider.has_tools());
     }
 }

@@ -1,14 +1,13 @@
-//! The bare run that the envelope is measured against, with the kit's own agent: all steps happen, and what does not
-//! come to its end is no figure.
+//! Tests of the baseline measurement with the kit's own agent: all steps happen, and an incomplete run is an error.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 use windlass_kit::speed::{self, Floor};
-use windlass_kit::{Claims, Runtime};
+use windlass_kit::{Claims, KitRuntime};
 
-fn runtime(name: &str) -> Runtime {
-    Runtime::new(
+fn runtime(name: &str) -> KitRuntime {
+    KitRuntime::new(
         name,
         None,
         Path::new(env!("CARGO_BIN_EXE_windlass-hostile-agent")),
@@ -24,7 +23,7 @@ fn runtime(name: &str) -> Runtime {
 #[test]
 fn every_step_of_a_bare_agent_happens() {
     let sample = speed::bare(&runtime("fixture"), 5, Floor::Protocol).unwrap();
-    assert_eq!(sample.asked, 6);
+    assert_eq!(sample.requests, 6);
     assert!(
         !sample.steps.is_zero() && sample.whole > sample.steps,
         "{sample:?}"
@@ -32,16 +31,16 @@ fn every_step_of_a_bare_agent_happens() {
 }
 
 #[test]
-fn an_agent_that_does_not_work_is_no_figure() {
+fn an_agent_that_does_not_work_is_an_error() {
     assert!(speed::bare(&runtime("acp:true"), 1, Floor::Protocol).is_err());
     assert!(
         speed::bare(&runtime("native"), 1, Floor::Protocol)
             .unwrap_err()
-            .contains("no bare form")
+            .contains("no bare protocol")
     );
     assert!(
         speed::bare(&runtime("fixture"), 1, Floor::OneShot)
             .unwrap_err()
-            .contains("no command")
+            .contains("no one-shot command")
     );
 }

@@ -9,7 +9,7 @@ use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_core::settlement::CallEnd;
 use windlass_providers::http::HttpResponse;
 use windlass_providers::protocol::Protocol;
-use windlass_providers::{Parcel, WireProvider};
+use windlass_providers::{RelayedRequest, WireProvider};
 
 use super::billing::{BillingQueue, MeteredCall};
 use super::dialect::{AgentDialect, RequestFault};
@@ -38,7 +38,7 @@ type AnswerSender = oneshot::Sender<(VendorAnswer, bool)>;
 
 impl<'a> ForwardedCall<'a> {
     /// Sends the request, passes the answer on to the agent, and reads it to its end.
-    pub(super) async fn run(mut self, parcel: Parcel, answer_tx: AnswerSender) {
+    pub(super) async fn run(mut self, parcel: RelayedRequest, answer_tx: AnswerSender) {
         // From here on the call may cost something, even if the agent hangs up.
         self.call.billed = true;
         match self.upstream.relay(parcel).await {

@@ -21,7 +21,7 @@ use windlass_core::settlement::CallRecord;
 use windlass_providers::http::HttpResponse;
 use windlass_providers::models::model_rows;
 use windlass_providers::protocol::Protocol;
-use windlass_providers::{Parcel, WireProvider};
+use windlass_providers::{RelayedRequest, WireProvider};
 
 use super::Meter;
 use super::billing::MeteredCall;
@@ -374,7 +374,7 @@ impl<'a> RequestHandler<'a> {
                 return json(format!(r#"{{"input_tokens":{tokens}}}"#).into_bytes());
             }
         };
-        let parcel = Parcel {
+        let parcel = RelayedRequest {
             url,
             headers: vendor_headers(headers),
             body: Some(body.clone()),
@@ -401,7 +401,7 @@ impl<'a> RequestHandler<'a> {
             .filter(|_| same && vendor.protocol != Protocol::OllamaChat)
         {
             let tail = of.map_or_else(|| list.to_owned(), |model| format!("{list}/{model}"));
-            let parcel = Parcel {
+            let parcel = RelayedRequest {
                 url: upstream.endpoint().join(&tail),
                 headers: vendor_headers(headers),
                 body: None,
@@ -421,7 +421,7 @@ impl<'a> RequestHandler<'a> {
         &self,
         upstream: &WireProvider,
         dialect: AgentDialect,
-        parcel: Parcel,
+        parcel: RelayedRequest,
     ) -> VendorAnswer {
         match upstream.relay(parcel).await {
             Ok(HttpResponse {
@@ -465,7 +465,7 @@ fn parcel(
     ask: &mut ModelRequest<'_>,
     headers: &HeaderMap,
     body: &Bytes,
-) -> Parcel {
+) -> RelayedRequest {
     let mut told = vendor_headers(headers);
     let features: Vec<_> = headers
         .get_all("anthropic-beta")
@@ -506,7 +506,7 @@ fn parcel(
         told.remove("anthropic-beta");
     }
     let body = ask.body().map_or_else(|| body.clone(), Bytes::from);
-    Parcel {
+    RelayedRequest {
         url,
         headers: told,
         body: Some(body),

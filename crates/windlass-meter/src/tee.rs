@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind};
 use windlass_core::settlement::CallEnd;
 use windlass_providers::WireProvider;
-use windlass_providers::framing::{Event, Framer, Framing};
+use windlass_providers::framing::{FramedEvent, Framer, Framing};
 use windlass_providers::http::HttpBody;
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks, bedrock};
 
@@ -293,7 +293,7 @@ impl SseWriter {
     /// Unwraps the event from its frame, reads it and writes it as a server-sent event.
     fn take(
         &mut self,
-        event: &Event<'_>,
+        event: &FramedEvent<'_>,
         decoder: &mut Decoder,
         batch: &mut Batch,
     ) -> Result<(), ProviderError> {
@@ -308,7 +308,7 @@ impl SseWriter {
         let text = String::from_utf8_lossy(&self.event);
         let kind =
             serde_json::from_str::<EventType<'_>>(&text).map_or("message".into(), |kind| kind.kind);
-        let inner = Event {
+        let inner = FramedEvent {
             name: "message".into(),
             data: text.as_ref().into(),
         };
@@ -360,7 +360,7 @@ pub(super) fn read_whole(
         one => std::slice::from_ref(one),
     };
     for part in parts {
-        let event = Event {
+        let event = FramedEvent {
             name: "message".into(),
             data: dialect.as_event(&part.to_string()).into(),
         };

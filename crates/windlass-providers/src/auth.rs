@@ -1,24 +1,23 @@
-//! How a key travels: which header, and in what form. The key itself arrives as a value and leaves only as a header
-//! that is marked sensitive.
+//! Puts a vendor's key into the right header. The header is marked sensitive, so that debug output omits its value.
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-/// Where a vendor wants its key.
+/// The header in which a vendor expects its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
-    /// `Authorization: Bearer …`.
+    /// Sends `Authorization: Bearer KEY`.
     Bearer,
-    /// A header of the vendor's own.
+    /// Sends the key as the value of this header.
     Header(&'static str),
-    /// A signature of each request for this service of AWS; a key that is given travels as a bearer token instead.
+    /// Signs each request for this AWS service. If a key is given, it is sent as a bearer token instead.
     SigV4(&'static str),
 }
 
-/// A key that cannot be sent.
+/// The key cannot be a header value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the key holds characters that cannot be sent in a header; copy it again, without line ends or quotes"
+    "the key contains characters that cannot be sent in a header; copy it again, without line breaks or quotes"
 )]
 pub struct BadKey;
 
@@ -53,10 +52,10 @@ mod tests {
             .unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-1");
         assert_eq!(headers["x-api-key"], "sk-2");
-        let shown = format!("{headers:?}");
+        let debug = format!("{headers:?}");
         assert!(
-            !shown.contains("sk-1") && !shown.contains("sk-2"),
-            "{shown}"
+            !debug.contains("sk-1") && !debug.contains("sk-2"),
+            "{debug}"
         );
         assert_eq!(
             Auth::Bearer.apply(&mut headers, &"a\nb".to_owned().into()),

@@ -1,6 +1,6 @@
-//! Recorded exchanges with model servers: one JSON row each, made as they happen and played back in order.
-//! Rows go out through a closure and come in as text; no file is opened here. No header but the content type is ever
-//! in a row, and known secrets are taken out of addresses and bodies when the row is made.
+//! Cassettes: recorded exchanges with model servers, one JSON line each, recorded live and played back in order.
+//! This module opens no files: the recorder passes lines to a closure, and the player parses text. An exchange is
+//! recorded without headers, except the content type, and known secrets are removed from its address and bodies.
 
 mod decode;
 mod play;
@@ -11,102 +11,92 @@ use base64::{Engine, alphabet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-pub use decode::{DecodeOptions, Decoded, DecodedCall, DecodedError, decode};
-pub use play::Player;
+pub use decode::{DecodeOptions, DecodedAnswer, DecodedCall, DecodedError, decode};
+pub use play::CassettePlayer;
 pub use record::Recorder;
-pub(crate) use record::{Asked, Label, Recording};
+pub(crate) use record::{ExchangeLabel, Recording, SentRequest};
 
 use crate::framing::Framing;
 use crate::protocol::Protocol;
 
-/// One exchange.
+/// One recorded request and its response; one line of a cassette.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
-    /// Tells rows of one cassette apart.
+pub struct RecordedExchange {
+    /// Unique within one cassette.
     #[serde(deserialize_with = "as_text")]
     pub id: String,
-    /// The vendor's id.
+    /// The id of the vendor.
     #[serde(default)]
     pub provider: String,
-    /// For example `anthropic.messages`.
+    /// A protocol, for example `anthropic.messages`.
     #[serde(default)]
     pub protocol: String,
     /// `sse`, `ndjson` or `aws-eventstream`.
     #[serde(default)]
     pub framing: String,
-    /// The answer came as a stream.
     #[serde(default)]
     pub streaming: bool,
-    /// What was asked.
     #[serde(default)]
-    pub request: RowRequest,
-    /// What was answered.
-    pub response: RowResponse,
-    /// Words about it: `error`, `cut`, `truncated`.
+    pub request: RecordedRequest,
+    pub response: RecordedResponse,
+    /// `error` (an error status), `cut` (the stream broke off), `truncated` (the body was too long to record) or
+    /// `withheld` (a binary body contained a secret).
     #[serde(default)]
     pub tags: Vec<String>,
 }
 
-/// What was asked.
+/// The request of a recorded exchange.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RowRequest {
-    /// For example `POST`.
+pub struct RecordedRequest {
     pub method: String,
     /// Path and query, without host and keys.
     pub path: String,
-    /// The body as text.
     #[serde(deserialize_with = "as_text")]
     pub body: String,
 }
 
-/// What was answered.
+/// The response of a recorded exchange.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RowResponse {
-    /// The HTTP status.
+pub struct RecordedResponse {
     pub status: u16,
-    /// The `content-type` header.
     #[serde(deserialize_with = "as_text")]
     pub content_type: String,
-    /// The body, when it is text.
+    /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The body in base64, when it is not.
+    /// The body in base64, if it is binary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_b64: Option<String>,
 }
 
-/// A row that cannot be used.
+/// Reports a cassette that cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CassetteError {
-    /// A line is not a row.
     #[error("line {line} of the cassette is not a recorded exchange: {why}")]
     Line {
-        /// Which, from 1.
+        /// Counted from 1.
         line: usize,
-        /// What the parser says.
         why: String,
     },
-    /// There is nothing in it.
-    #[error("the cassette holds no exchange")]
+    #[error("the cassette contains no exchange")]
     Empty,
-    /// A body is not base64.
-    #[error("the body of `{0}` is not base64")]
+    #[error("the body of the recorded exchange `{0}` is not valid base64")]
     Base64(String),
 }
 
-impl Row {
-    /// Reads one line.
+impl RecordedExchange {
+    /// Parses one line of a cassette.
     pub fn parse(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line)
     }
 
-    /// The bytes of the answer.
+    /// Returns the bytes of the response body.
     pub fn body(&self) -> Result<Vec<u8>, CassetteError> {
         match (&self.response.body, &self.response.body_b64) {
-            // A binary body cannot be text, so text in its place is base64; some recorders write it there.
-            (Some(text), _) if self.framing != framing_word(Framing::AwsEventStream) => {
+            // A body in a binary framing cannot be text. Some recorders write its base64 form into `body`.
+            (Some(text), _) if self.framing != framing_name(Framing::AwsEventStream) => {
                 Ok(text.clone().into_bytes())
             }
             (Some(coded), _) | (None, Some(coded)) => {
@@ -116,17 +106,17 @@ impl Row {
         }
     }
 
-    /// How it was spoken; `None` when we do not speak that.
+    /// Returns the protocol of the exchange, or `None` if this crate does not implement it.
     #[must_use]
     pub fn protocol(&self) -> Option<Protocol> {
         PROTOCOLS
             .iter()
-            .find(|(word, _)| *word == self.protocol)
+            .find(|(name, _)| *name == self.protocol)
             .map(|(_, protocol)| *protocol)
     }
 }
 
-/// What rows call our protocols.
+/// The names of the protocols in a cassette.
 const PROTOCOLS: &[(&str, Protocol)] = &[
     ("anthropic.messages", Protocol::AnthropicMessages),
     ("openai.chat", Protocol::OpenAiChat),
@@ -135,20 +125,20 @@ const PROTOCOLS: &[(&str, Protocol)] = &[
     ("ollama.chat", Protocol::OllamaChat),
     ("bedrock.converse", Protocol::BedrockConverse),
     ("bedrock.anthropic", Protocol::BedrockAnthropic),
-    // The answers are those of the first row; only the requests differ.
+    // The responses have the format of `AnthropicMessages`; only the requests differ.
     ("anthropic.messages", Protocol::VertexAnthropic),
 ];
 
-/// What rows call a protocol.
-pub(crate) fn protocol_word(protocol: Protocol) -> &'static str {
+/// Returns the name of a protocol in a cassette.
+pub(crate) fn protocol_name(protocol: Protocol) -> &'static str {
     PROTOCOLS
         .iter()
         .find(|(_, known)| *known == protocol)
-        .map_or("unknown", |(word, _)| word)
+        .map_or("unknown", |(name, _)| name)
 }
 
-/// What rows call a framing.
-pub(crate) fn framing_word(framing: Framing) -> &'static str {
+/// Returns the name of a framing in a cassette.
+pub(crate) fn framing_name(framing: Framing) -> &'static str {
     match framing {
         Framing::Sse => "sse",
         Framing::JsonLines => "ndjson",
@@ -156,7 +146,7 @@ pub(crate) fn framing_word(framing: Framing) -> &'static str {
     }
 }
 
-/// Text as it is, nothing for null, and anything else as JSON.
+/// Deserializes a string as it is, null as an empty string, and any other value as its JSON text.
 fn as_text<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(de)? {
         Value::String(text) => text,
@@ -165,7 +155,7 @@ fn as_text<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
     })
 }
 
-/// Whoever wrote a row may have left the padding out.
+/// Accepts base64 without padding, because other recorders omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()

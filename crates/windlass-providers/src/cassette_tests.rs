@@ -1,4 +1,4 @@
-//! Cassettes: what is taken down, what never is, and how strictly it is played.
+//! Tests that cassettes record no secrets, and that playback compares requests strictly.
 #![allow(clippy::unwrap_used)]
 
 use parking_lot::Mutex;
@@ -23,9 +23,9 @@ use crate::{Http, HttpOptions};
 const ANSWER: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\n\
                       data: [DONE]\n\n";
 
-struct Hides(&'static str);
+struct HideWord(&'static str);
 
-impl Redactor for Hides {
+impl Redactor for HideWord {
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if text.contains(self.0) {
             text.replace(self.0, "[redacted]").into()
@@ -35,10 +35,10 @@ impl Redactor for Hides {
     }
 }
 
-type Lines = Arc<Mutex<Vec<String>>>;
+type RecordedLines = Arc<Mutex<Vec<String>>>;
 
-fn recorder(redactor: impl Redactor + 'static) -> (Recorder, Lines) {
-    let lines = Lines::default();
+fn recorder(redactor: impl Redactor + 'static) -> (Recorder, RecordedLines) {
+    let lines = RecordedLines::default();
     let sink = lines.clone();
     (
         Recorder::new(Arc::new(redactor), move |line| sink.lock().push(line)),
@@ -78,7 +78,7 @@ async fn ask(provider: &WireProvider, text: &str) -> Vec<Result<Chunk, ProviderE
 }
 
 #[tokio::test]
-async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
+async fn an_exchange_is_recorded_without_keys_and_plays_back() {
     let server = Server::start(|number, _| match number {
         0 => vec![whole(
             429,
@@ -88,7 +88,7 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
         _ => event_stream(&[ANSWER]),
     })
     .unwrap();
-    let (recorder, lines) = recorder(Hides("hunter22"));
+    let (recorder, lines) = recorder(HideWord("hunter22"));
     let live = provider(
         http().recording(recorder),
         &format!("{}/v1?key=sk-secret-1234&v=2", server.url),
@@ -110,7 +110,7 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
             "{line}"
         );
     }
-    let row = Row::parse(&lines[1]).unwrap();
+    let row = RecordedExchange::parse(&lines[1]).unwrap();
     assert_eq!(
         (
             row.provider.as_str(),
@@ -125,9 +125,9 @@ async fn an_exchange_is_taken_down_without_keys_and_plays_back() {
         (200, Some(ANSWER))
     );
     assert!(row.tags.is_empty() && row.streaming);
-    assert_eq!(Row::parse(&lines[0]).unwrap().tags, ["error"]);
+    assert_eq!(RecordedExchange::parse(&lines[0]).unwrap().tags, ["error"]);
 
-    let player = Player::parse(&lines.join("\n"), Arc::new(Hides("hunter22"))).unwrap();
+    let player = CassettePlayer::parse(&lines.join("\n"), Arc::new(HideWord("hunter22"))).unwrap();
     let played = provider(
         http().playing(player.clone()),
         "http://elsewhere.invalid/v1?key=other&v=2",
@@ -158,7 +158,7 @@ async fn a_request_that_was_not_recorded_names_the_first_difference() {
     let text = lines.lock().join("\n");
     let play = |url: &str| {
         provider(
-            http().playing(Player::parse(&text, Arc::new(NoSecrets)).unwrap()),
+            http().playing(CassettePlayer::parse(&text, Arc::new(NoSecrets)).unwrap()),
             url,
         )
     };
@@ -169,7 +169,7 @@ async fn a_request_that_was_not_recorded_names_the_first_difference() {
         .unwrap_err();
     assert!(
         err.message
-            .contains("`/messages/0/content`: recorded \"one\", asked \"two\""),
+            .contains("`/messages/0/content`: recorded \"one\", sent \"two\""),
         "{err}"
     );
     let err = ask(&play("http://x.invalid/v2"), "one")
@@ -179,13 +179,13 @@ async fn a_request_that_was_not_recorded_names_the_first_difference() {
         .unwrap_err();
     assert!(
         err.message
-            .contains("another path: recorded /v1/chat/completions, asked /v2/chat"),
+            .contains("another path: recorded /v1/chat/completions, sent /v2/chat"),
         "{err}"
     );
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
+async fn a_cut_stream_is_recorded_up_to_the_cut() {
     let server = Server::saying(vec![
         stream_head(),
         crate::loopback::chunk(&ANSWER[..40]),
@@ -194,7 +194,7 @@ async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
     .unwrap();
     let (recorder, lines) = recorder(NoSecrets);
     ask(&provider(http().recording(recorder), &server.url), "one").await;
-    let row = Row::parse(&lines.lock()[0]).unwrap();
+    let row = RecordedExchange::parse(&lines.lock()[0]).unwrap();
     assert_eq!(
         (row.tags, row.response.body.as_deref()),
         (vec!["cut".to_owned()], Some(&ANSWER[..40]))
@@ -202,7 +202,7 @@ async fn a_cut_stream_is_taken_down_as_far_as_it_came() {
 }
 
 #[test]
-fn differences_are_found_where_they_are() {
+fn the_first_difference_is_found() {
     let check = |was: &str, is: &str, expect: Option<&str>| {
         let found = play::first_difference(was, is).map(|(place, _, _)| place);
         assert_eq!(found.as_deref(), expect, "{was} {is}");
@@ -221,7 +221,7 @@ fn differences_are_found_where_they_are() {
 #[test]
 fn mistakes_in_a_cassette_are_named() {
     let check = |text: &str, expect: &str| {
-        let err = Player::parse(text, Arc::new(NoSecrets))
+        let err = CassettePlayer::parse(text, Arc::new(NoSecrets))
             .unwrap_err()
             .to_string();
         assert!(err.contains(expect), "{err}");
@@ -233,37 +233,37 @@ fn mistakes_in_a_cassette_are_named() {
     );
     check(
         "{\"id\":\"a\",\"response\":{\"body_b64\":\"%%\"}}",
-        "`a` is not base64",
+        "`a` is not valid base64",
     );
 }
 
 #[test]
-fn every_vendor_speaks_a_protocol_that_rows_have_a_word_for() {
+fn every_protocol_of_a_vendor_has_a_name_in_cassettes() {
     for vendor in VENDORS {
-        assert_ne!(protocol_word(vendor.protocol), "unknown", "{}", vendor.id);
+        assert_ne!(protocol_name(vendor.protocol), "unknown", "{}", vendor.id);
     }
 }
 
-fn row(protocol: &str, status: u16, body: &str) -> Row {
-    let response = RowResponse {
+fn row(protocol: &str, status: u16, body: &str) -> RecordedExchange {
+    let response = RecordedResponse {
         status,
         body: Some(body.to_owned()),
-        ..RowResponse::default()
+        ..RecordedResponse::default()
     };
-    Row {
+    RecordedExchange {
         id: "r".into(),
         provider: String::new(),
         protocol: protocol.into(),
         framing: "sse".into(),
         streaming: true,
-        request: RowRequest::default(),
+        request: RecordedRequest::default(),
         response,
         tags: Vec::new(),
     }
 }
 
 #[test]
-fn a_row_is_read_the_same_in_every_disguise() {
+fn an_answer_decodes_the_same_with_every_option() {
     let whole = decode(&row("openai.chat", 200, ANSWER), &DecodeOptions::default());
     assert_eq!(
         (whole.text.as_str(), whole.stop.clone(), whole.error.clone()),
@@ -280,7 +280,7 @@ fn a_row_is_read_the_same_in_every_disguise() {
 }
 
 #[test]
-fn a_binary_body_is_base64_wherever_it_stands() {
+fn a_binary_body_is_base64_in_either_field() {
     let mut binary = row("bedrock.converse", 200, "AAEC");
     binary.framing = "aws-eventstream".into();
     assert_eq!(binary.body(), Ok(vec![0, 1, 2]));
@@ -289,8 +289,8 @@ fn a_binary_body_is_base64_wherever_it_stands() {
 }
 
 #[test]
-fn what_cannot_be_read_says_so_and_keeps_the_text() {
-    let check = |row: &Row, text: &str, kind: &str, says: &str| {
+fn an_unreadable_answer_is_an_error_and_keeps_its_text() {
+    let check = |row: &RecordedExchange, text: &str, kind: &str, says: &str| {
         let decoded = decode(row, &DecodeOptions::default());
         let error = decoded.error.unwrap();
         assert_eq!(
@@ -314,7 +314,7 @@ fn what_cannot_be_read_says_so_and_keeps_the_text() {
         &row("cohere.chat", 200, ""),
         "",
         "invalid_request",
-        "`cohere.chat` is not one we speak",
+        "`cohere.chat` is unknown",
     );
     check(
         &row("openai.chat", 401, "{\"error\":{\"message\":\"bad key\"}}"),
@@ -342,13 +342,13 @@ fn what_cannot_be_read_says_so_and_keeps_the_text() {
 
 proptest::proptest! {
     #[test]
-    fn base64_goes_there_and_back(bytes: Vec<u8>) {
+    fn base64_round_trips(bytes: Vec<u8>) {
         proptest::prop_assert_eq!(base64(&to_base64(&bytes)), Some(bytes));
     }
 
     #[test]
-    fn no_line_breaks_it(line in "[\\PC{}\":,\\[\\]]{0,60}") {
-        if let Ok(row) = Row::parse(&line) {
+    fn no_line_makes_the_decoder_panic(line in "[\\PC{}\":,\\[\\]]{0,60}") {
+        if let Ok(row) = RecordedExchange::parse(&line) {
             let _ = decode(&row, &DecodeOptions::default());
         }
     }

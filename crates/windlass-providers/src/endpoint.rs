@@ -1,5 +1,5 @@
-//! Where requests go: a base address and the path that is added to it, both with places for values such as the
-//! model's name. It connects to nothing.
+//! The address of a model server: a base URL and the path of a request, both with placeholders for values such as the
+//! model's name. This module opens no connection.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,34 @@ use crate::protocol::Protocol;
 
 /// The address of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Without a trailing slash and without what `tail` adds.
+pub struct VendorEndpoint {
+    /// Without a trailing slash and without `tail`.
     base: Url,
     /// Path and query of a request; `{model}` stands for the model's name.
     tail: String,
 }
 
-/// A base address that cannot be used.
+/// Reports a base address that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It is no address at all.
-    #[error("`{0}` is not an address like https://host/path")]
+    #[error("`{0}` is not an address of the form https://host/path")]
     NotAnAddress(String),
-    /// It is not HTTP.
     #[error("the base URL must begin with http:// or https://, not `{0}:`")]
     Scheme(String),
-    /// It holds a name and a password.
-    #[error("the base URL must not hold a user name or password; give the key separately")]
+    #[error("the base URL must not contain a user name or password; set the key separately")]
     Credentials,
-    /// A value it needs was not given.
     #[error("the address needs a value for `{0}`")]
     MissingValue(String),
 }
 
-impl Endpoint {
-    /// The place where a protocol's requests go. A query in the base stays; a trailing slash does not matter.
+impl VendorEndpoint {
+    /// Creates an endpoint with the usual path of a protocol. A query in the base is kept; a trailing slash is ignored.
     pub fn new(base: &str, protocol: Protocol) -> Result<Self, EndpointError> {
         Self::with_path(base, protocol.path(), &BTreeMap::new())
     }
 
-    /// The same with another path. `{name}` in base and path is replaced by the value of that name; `{model}` stays
-    /// until a request names its model.
+    /// Creates an endpoint with another path. `{name}` in base and path is replaced by the value of that name, except
+    /// `{model}`, which is replaced for each request.
     pub fn with_path(
         base: &str,
         path: &str,
@@ -49,8 +45,8 @@ impl Endpoint {
         let base = fill(base.trim(), values)?;
         let tail = fill(path, values)?;
         let mut url = Url::parse(&base).map_err(|_| {
-            let shown: String = base.chars().filter(|c| !c.is_control()).take(100).collect();
-            EndpointError::NotAnAddress(shown)
+            let printable: String = base.chars().filter(|c| !c.is_control()).take(100).collect();
+            EndpointError::NotAnAddress(printable)
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(EndpointError::Scheme(url.scheme().to_owned()));
@@ -59,7 +55,7 @@ impl Endpoint {
             return Err(EndpointError::Credentials);
         }
         let path = url.path().trim_end_matches('/');
-        // Some give the whole address of the requests.
+        // Users may pass the full address of the requests.
         let path = path
             .strip_suffix(tail.split('?').next().unwrap_or_default())
             .unwrap_or(path)
@@ -69,14 +65,14 @@ impl Endpoint {
         Ok(Self { base: url, tail })
     }
 
-    /// Where a request for this model goes.
+    /// Returns the URL of a request for this model.
     #[must_use]
     pub fn url(&self, model: &str) -> Url {
         self.join(&self.tail.replace("{model}", &escape(model)))
     }
 
-    /// Another path of the same server. A first segment that the base already ends with, such as a version, is not
-    /// said twice.
+    /// Returns the URL of another path of the same server. If the base ends with the first segment of the path, such as
+    /// a version, the segment is not repeated.
     #[must_use]
     pub fn join(&self, tail: &str) -> Url {
         let (path, query) = tail
@@ -88,7 +84,7 @@ impl Endpoint {
             .strip_suffix(first)
             .filter(|rest| !first.is_empty() && rest.ends_with('/'))
             .unwrap_or(base);
-        // A local server's own paths stand beside the version that its compatible ones are under.
+        // Local servers serve the compatible API under a version, and their own API at the root.
         let base = if first == "api" || first == "props" {
             base.strip_suffix("/v1").unwrap_or(base)
         } else {
@@ -105,13 +101,13 @@ impl Endpoint {
         url
     }
 
-    /// The base address.
+    /// Returns the base address, without the path of a request.
     #[must_use]
     pub fn base(&self) -> &Url {
         &self.base
     }
 
-    /// It is on this machine.
+    /// Returns whether the server runs on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let host = self
@@ -126,7 +122,7 @@ impl Endpoint {
     }
 }
 
-/// Puts the values into the places for them.
+/// Replaces the placeholders of a template by the escaped values.
 fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String, EndpointError> {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
@@ -150,18 +146,18 @@ fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String, End
     Ok(out)
 }
 
-/// The text as one segment of a path.
+/// Escapes a text so that it is exactly one segment of a path.
 fn escape(text: &str) -> String {
     let out = percent_escaped(text, b"@");
-    // A segment of dots alone would climb.
+    // URL parsers also resolve `%2E` and `%2E%2E` as relative segments, so the percent sign is escaped as well.
     if matches!(out.as_str(), "." | "..") {
-        out.replace('.', "%2E%2E")
+        out.replace('.', "%252E")
     } else {
         out
     }
 }
 
-/// Percent-escapes all but the unreserved characters and these.
+/// Percent-escapes all bytes except the unreserved characters and those in `kept`.
 pub(crate) fn percent_escaped(text: &str, kept: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -181,11 +177,11 @@ mod tests {
 
     #[track_caller]
     fn check(protocol: Protocol, base: &str, expect: &str) {
-        let shown = match Endpoint::new(base, protocol) {
+        let url = match VendorEndpoint::new(base, protocol) {
             Ok(endpoint) => endpoint.url("m").to_string(),
             Err(err) => err.to_string(),
         };
-        assert!(shown.contains(expect), "{shown}");
+        assert!(url.contains(expect), "{url}");
     }
 
     #[test]
@@ -209,7 +205,7 @@ mod tests {
             "https://a.invalid/v1/chat/completions?api-version=1",
         );
         check(C, "file:///etc/passwd", "not `file:`");
-        check(C, "https://me:pw@a.invalid", "must not hold");
+        check(C, "https://me:pw@a.invalid", "must not contain");
         check(C, "no address", "`no address` is not an address");
     }
 
@@ -223,11 +219,11 @@ mod tests {
         let values = values
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
-        let shown = match Endpoint::with_path(base, path, &values) {
+        let url = match VendorEndpoint::with_path(base, path, &values) {
             Ok(endpoint) => endpoint.url(model).to_string(),
             Err(err) => err.to_string(),
         };
-        assert_eq!(shown, expect);
+        assert_eq!(url, expect);
     }
 
     #[test]
@@ -249,7 +245,13 @@ mod tests {
             "https://a.invalid",
             path,
             "..",
-            "https://a.invalid/model/%2E%2E%2E%2E/invoke",
+            "https://a.invalid/model/%252E%252E/invoke",
+        );
+        check_path(
+            "https://a.invalid",
+            path,
+            ".",
+            "https://a.invalid/model/%252E/invoke",
         );
         let path = "/deployments/{model}/chat?api-version={version}";
         check_path(
@@ -259,10 +261,10 @@ mod tests {
             "https://a.invalid/deployments/gpt/chat?k=v&api-version=2024-10-21",
         );
         check_path(
-            "https://{nobody}.invalid",
+            "https://{missing}.invalid",
             path,
             "m",
-            "the address needs a value for `nobody`",
+            "the address needs a value for `missing`",
         );
         check_path(
             "https://{blank}.invalid",
@@ -274,8 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_of_a_server_stand_beside_the_version() {
-        let endpoint = Endpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
+    fn own_paths_of_a_server_are_outside_the_version() {
+        let endpoint =
+            VendorEndpoint::new("http://localhost:8080/v1/", Protocol::OpenAiChat).unwrap();
         assert_eq!(
             endpoint.join("/props").as_str(),
             "http://localhost:8080/props"
@@ -303,7 +306,7 @@ mod tests {
             ("http://a.b", false),
         ] {
             assert_eq!(
-                Endpoint::new(base, Protocol::OpenAiChat)
+                VendorEndpoint::new(base, Protocol::OpenAiChat)
                     .unwrap()
                     .is_loopback(),
                 local,

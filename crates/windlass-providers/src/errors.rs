@@ -1,5 +1,6 @@
-//! What an upstream's failure means: its status, its words and its headers become one kind of error.
-//! Pure; time is an argument. No message holds a key, a control character or more than a few hundred characters.
+//! Maps failures of an upstream to provider errors, by HTTP status, error body and headers.
+//! Pure; the current time is an argument. No message contains a key, a control character or more than a few hundred
+//! characters.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,13 +11,13 @@ use windlass_core::provider::{LONGEST_WAIT, ProviderError, ProviderErrorKind};
 use crate::framing::FramingError;
 use crate::http::{HttpError, HttpErrorKind};
 
-/// How much of an unexpected answer is quoted.
+/// Bytes of an unexpected answer that an error message quotes.
 const QUOTE: usize = 200;
-const LONGEST_MESSAGE: usize = 600;
-/// Later than this is never.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+const MAX_MESSAGE: usize = 600;
+/// The upper bound of a wait that an upstream asks for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// The connection failed in a way that may not happen again.
+/// The connection failed after the request was sent, and a retry may succeed.
 const INTERRUPTED: ProviderErrorKind = ProviderErrorKind::Network {
     transient: true,
     sent: true,
@@ -57,44 +58,44 @@ impl From<FramingError> for ProviderError {
     }
 }
 
-/// The stream ended before the answer did.
+/// The stream ended before the answer was complete.
 pub(crate) fn cut(host: &str) -> ProviderError {
     let message = format!("the stream of `{host}` ended before the answer did");
     error(INTERRUPTED, message, None)
 }
 
-/// A request that is larger than the window of the model, and was not sent.
+/// The request is larger than the model's context window and was not sent.
 pub(crate) fn does_not_fit(vendor: &str, model: &str, needed: u64, window: u64) -> ProviderError {
     let message = format!(
-        "the request takes about {needed} tokens and `{model}` has a window of {window}; it was not sent, because the \
-         server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the model can \
-         hold more"
+        "the request takes about {needed} tokens and `{model}` has a context window of {window}; it was not sent, because \
+                 the server would drop its beginning. Shorten it, or set `providers.{vendor}.context_window` if the window is \
+                 larger"
     );
     error(ProviderErrorKind::ContextLength, message, None)
 }
 
-/// A vendor without a list of models, or with one that cannot be read.
+/// The vendor offers no list of models, or the list cannot be parsed.
 pub(crate) fn no_list(vendor: &str) -> ProviderError {
-    let message = format!("`{vendor}` does not say which models it has");
+    let message = format!("`{vendor}` offers no readable list of its models");
     error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
-/// A question that took too long.
+/// A request for a list of models or a description of one took too long.
 pub(crate) fn no_answer(url: &reqwest::Url, limit: Duration) -> ProviderError {
     let host = url.host_str().unwrap_or("the server");
     let message = format!(
-        "`{host}` did not say what it serves within {} s",
+        "`{host}` did not describe its models within {} s",
         limit.as_secs()
     );
     error(INTERRUPTED, message, None)
 }
 
-/// Keys that make no header.
+/// The key cannot be a header value.
 pub(crate) fn unusable_key(err: &crate::auth::BadKey) -> ProviderError {
     error(ProviderErrorKind::Authentication, err.to_string(), None)
 }
 
-/// An answer that should have been an event stream and is not.
+/// The answer should be an event stream and is something else.
 pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> ProviderError {
     let message = if body.is_empty() {
         "the upstream answered with an empty body".to_owned()
@@ -107,7 +108,7 @@ pub(crate) fn not_a_stream(status: u16, content_type: &str, body: &[u8]) -> Prov
     error(ProviderErrorKind::InvalidResponse, message, Some(status))
 }
 
-/// A body that ended before its first event was whole: cut, if it began as an event stream does.
+/// The body ended before its first event was complete. If it begins like an event stream, it was cut off.
 pub(crate) fn no_event(host: &str, start: &[u8]) -> ProviderError {
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     let field =
@@ -121,7 +122,7 @@ pub(crate) fn no_event(host: &str, start: &[u8]) -> ProviderError {
     in_body(start).unwrap_or_else(|| not_a_stream(200, "no events", start))
 }
 
-/// An event that is not JSON of the protocol.
+/// The upstream sent an event that does not parse as JSON of the protocol.
 pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError {
     let message = format!(
         "the upstream sent an event that is not of its protocol ({err}): {}",
@@ -130,7 +131,7 @@ pub(crate) fn not_an_event(data: &str, err: &serde_json::Error) -> ProviderError
     error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
-/// An answer with an error status.
+/// Maps an answer with an error status.
 pub(crate) fn from_status(
     status: u16,
     headers: &HeaderMap,
@@ -138,10 +139,10 @@ pub(crate) fn from_status(
     now: SystemTime,
 ) -> ProviderError {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    // One vendor answers with a list of one.
+    // Gemini answers with a list of one element.
     let parsed = parsed.as_ref().map(|value| value.get(0).unwrap_or(value));
     let error_object = parsed.map(|value| value.get("error").unwrap_or(value));
-    let found = error_object.map(find_words).unwrap_or_default();
+    let found = error_object.map(ErrorFields::find).unwrap_or_default();
     let wait = retry_after(headers, now).or_else(|| retry_delay(error_object?));
     let mut kind = kind_of_status(status, &found, wait);
     if matches!(kind, ProviderErrorKind::InvalidRequest) {
@@ -154,26 +155,26 @@ pub(crate) fn from_status(
     };
     let message = match wait {
         Some(wait) if wait > LONGEST_WAIT => {
-            format!("{message}; it asks to come back in {}", words_for(wait))
+            format!("{message}; the upstream asks to wait {}", rough_time(wait))
         }
         _ => message,
     };
     error(kind, message, Some(status))
 }
 
-/// A long time in words.
-fn words_for(time: Duration) -> String {
+/// Formats a long time roughly, with one unit.
+fn rough_time(time: Duration) -> String {
     match time.as_secs() {
-        seconds if time >= FAR => format!("more than {} days", seconds / 86_400),
+        seconds if time >= MAX_RETRY_AFTER => format!("more than {} days", seconds / 86_400),
         seconds if seconds >= 2 * 86_400 => format!("{} days", seconds / 86_400),
         seconds if seconds >= 2 * 3_600 => format!("{} hours", seconds / 3_600),
         seconds => format!("{} minutes", seconds / 60),
     }
 }
 
-/// An error object inside a stream that began well.
+/// Maps an error object inside a stream that began with a success status.
 pub(crate) fn from_error_value(value: &Value) -> ProviderError {
-    let found = find_words(value);
+    let found = ErrorFields::find(value);
     let message = found
         .message
         .clone()
@@ -195,7 +196,7 @@ pub(crate) fn from_error_value(value: &Value) -> ProviderError {
     )
 }
 
-/// The error in a body that is one document, or a list of them, instead of an event stream.
+/// Returns the error in a body that is a JSON document, or a list of documents, instead of an event stream.
 pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let all = body
@@ -206,7 +207,7 @@ pub(crate) fn in_body(body: &[u8]) -> Option<ProviderError> {
         .map(from_error_value)
 }
 
-/// An answer that its own server calls unusable. It may turn out better when it is asked for again.
+/// The server itself reports that the model's answer is unusable. A retry may give a better answer.
 pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
     let colon = if message.is_empty() { "" } else { ": " };
     let message =
@@ -214,14 +215,14 @@ pub(crate) fn bad_answer(reason: &str, message: &str) -> ProviderError {
     error(ProviderErrorKind::InvalidResponse, message, None)
 }
 
-/// An error named by type and code inside a stream.
+/// Maps an error inside a stream by its type and code.
 pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError {
-    let found = Words {
+    let found = ErrorFields {
         kind: Some(kind.to_owned()),
         code: Some(code.to_owned()),
         message: Some(message.to_owned()),
     };
-    // One of them writes these names in two ways.
+    // AWS writes these names both as `throttlingException` and as `ThrottlingException`.
     let name = kind.strip_suffix("Exception").map(str::to_ascii_lowercase);
     let by_name = match name
         .as_deref()
@@ -258,39 +259,45 @@ pub(crate) fn in_stream(kind: &str, code: &str, message: &str) -> ProviderError 
     error(refine(by_name, &found), message, None)
 }
 
-/// What an error object says, wherever the vendor puts it.
+/// The fields of an error object, from any of the places where vendors put them.
 #[derive(Debug, Default)]
-struct Words {
+struct ErrorFields {
     kind: Option<String>,
     code: Option<String>,
     message: Option<String>,
 }
 
-fn find_words(value: &Value) -> Words {
-    let text = |name: &str| match value.get(name)? {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    let message = value
-        .as_str()
-        .map(str::to_owned)
-        .or_else(|| text("message"))
-        .or_else(|| text("detail"));
-    // A gateway's message is often empty of content; what its upstream said stands beside it.
-    let raw = value.pointer("/metadata/raw").and_then(Value::as_str);
-    let message = match (message, raw) {
-        (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
-        (message, _) => message,
-    };
-    Words {
-        kind: text("type"),
-        code: text("code"),
-        message,
+impl ErrorFields {
+    fn find(value: &Value) -> Self {
+        let text = |name: &str| match value.get(name)? {
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let message = value
+            .as_str()
+            .map(str::to_owned)
+            .or_else(|| text("message"))
+            .or_else(|| text("detail"));
+        // The message of a gateway is often generic; the message of its upstream is in the metadata.
+        let raw = value.pointer("/metadata/raw").and_then(Value::as_str);
+        let message = match (message, raw) {
+            (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
+            (message, _) => message,
+        };
+        Self {
+            kind: text("type"),
+            code: text("code"),
+            message,
+        }
     }
 }
 
-fn kind_of_status(status: u16, found: &Words, retry_after: Option<Duration>) -> ProviderErrorKind {
+fn kind_of_status(
+    status: u16,
+    found: &ErrorFields,
+    retry_after: Option<Duration>,
+) -> ProviderErrorKind {
     match status {
         401..=403 => ProviderErrorKind::Authentication,
         404 => {
@@ -312,15 +319,15 @@ fn kind_of_status(status: u16, found: &Words, retry_after: Option<Duration>) -> 
     }
 }
 
-/// Vendors report most things as a bad request; the words tell the ones apart that somebody can act on.
-fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
+/// Finds a more specific kind by the code and the message, because vendors report most errors as a bad request.
+fn refine(kind: ProviderErrorKind, found: &ErrorFields) -> ProviderErrorKind {
     let code = found.code.as_deref().unwrap_or_default();
     let message = found
         .message
         .as_deref()
         .unwrap_or_default()
         .to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
     match code {
         "context_length_exceeded" | "exceed_context_size_error" => {
             return ProviderErrorKind::ContextLength;
@@ -333,11 +340,11 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
         }
         _ => {}
     }
-    let may_be_better = matches!(
+    let unspecific = matches!(
         kind,
         ProviderErrorKind::InvalidRequest | ProviderErrorKind::Unavailable { .. }
     );
-    if may_be_better
+    if unspecific
         && says(&[
             "exceeds the maximum number of tokens",
             "prompt is too long",
@@ -370,8 +377,8 @@ fn refine(kind: ProviderErrorKind, found: &Words) -> ProviderErrorKind {
     kind
 }
 
-/// When to come back: milliseconds, seconds or a date; never negative. A wait too long to begin is kept as it is, up
-/// to a bound, because the person is told.
+/// Returns the wait that the headers ask for, as milliseconds, seconds or a date. A wait longer than the engine would
+/// wait is kept up to [`MAX_RETRY_AFTER`], because the error message states it.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| {
         headers
@@ -384,15 +391,17 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
     let text = text(RETRY_AFTER.as_str())?;
     seconds(text, 1.0).or_else(|| {
-        // Servers that compute the day of the week wrongly still mean the date.
+        // A wrong day of the week is ignored.
         const DATE: jiff::fmt::rfc2822::DateTimeParser =
             jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
         let date = SystemTime::from(DATE.parse_timestamp(text).ok()?);
-        date.duration_since(now).ok().map(|wait| wait.min(FAR))
+        date.duration_since(now)
+            .ok()
+            .map(|wait| wait.min(MAX_RETRY_AFTER))
     })
 }
 
-/// When to come back, where a vendor says so inside the error: `{"retryDelay": "28s"}` among its details.
+/// Returns the wait that an error object asks for: `{"retryDelay": "28s"}` among its details.
 fn retry_delay(value: &Value) -> Option<Duration> {
     let details = value.get("details")?.as_array()?;
     let text = details
@@ -401,28 +410,32 @@ fn retry_delay(value: &Value) -> Option<Duration> {
     seconds(text.strip_suffix('s')?, 1.0)
 }
 
-/// A number of `unit` seconds as a time that can be waited.
+/// Parses a non-negative number of `unit` seconds.
 fn seconds(text: &str, unit: f64) -> Option<Duration> {
     let seconds = text.parse::<f64>().ok()? * unit;
     (seconds.is_finite() && seconds >= 0.0)
-        .then(|| Duration::from_secs_f64(seconds.min(FAR.as_secs_f64())))
+        .then(|| Duration::from_secs_f64(seconds.min(MAX_RETRY_AFTER.as_secs_f64())))
 }
 
 fn error(kind: ProviderErrorKind, message: String, status: Option<u16>) -> ProviderError {
     ProviderError {
         kind,
-        message: tidy(&message, LONGEST_MESSAGE),
+        message: tidy(&message, MAX_MESSAGE),
         status,
     }
 }
 
-/// The beginning of an answer, fit to be shown.
+/// Returns the beginning of an answer as printable text.
 fn quote(body: &[u8]) -> String {
     let start = String::from_utf8_lossy(&body[..body.len().min(QUOTE)]);
-    tidy(&start, QUOTE)
+    let mut text = tidy(&start, QUOTE);
+    if body.len() > QUOTE && !text.ends_with('…') {
+        text.push('…');
+    }
+    text
 }
 
-/// One line without control characters, cut at a length.
+/// Returns the text as one line without control characters, truncated to about `most` bytes.
 fn tidy(text: &str, most: usize) -> String {
     let mut tidy = String::with_capacity(text.len().min(most));
     let mut blank = false;
@@ -442,10 +455,24 @@ fn tidy(text: &str, most: usize) -> String {
     tidy
 }
 
-/// Takes a key out of a message, in case the upstream repeats it.
+/// Removes a key from a message, in case the upstream repeats it, including the part of a key at which the message was
+/// truncated.
 pub(crate) fn hide(mut err: ProviderError, secret: &str) -> ProviderError {
-    if secret.len() >= 4 && err.message.contains(secret) {
+    const SHORTEST: usize = 4;
+    if secret.len() < SHORTEST {
+        return err;
+    }
+    if err.message.contains(secret) {
         err.message = err.message.replace(secret, "***");
+    }
+    if let Some(text) = err.message.strip_suffix('…') {
+        let part = (SHORTEST..secret.len())
+            .rev()
+            .filter_map(|len| secret.get(..len))
+            .find(|part| text.ends_with(part));
+        if let Some(part) = part {
+            err.message = format!("{}***…", &text[..text.len() - part.len()]);
+        }
     }
     err
 }
@@ -467,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_and_words_become_kinds() {
+    fn the_status_and_the_message_decide_the_kind() {
         use ProviderErrorKind as K;
         check(
             401,
@@ -548,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_an_error_says_so_alone_or_in_a_list() {
+    fn an_error_body_is_found_alone_or_in_a_list() {
         let kind = |body: &str| in_body(body.as_bytes()).map(|err| err.kind.word());
         assert_eq!(
             kind(r#"{"error":{"code":503,"message":"x"}}"#),
@@ -563,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_inside_a_stream_are_as_the_matching_status() {
+    fn errors_inside_a_stream_have_the_kind_of_the_matching_status() {
         use ProviderErrorKind as K;
         assert_eq!(
             in_stream("overloaded_error", "", "x").kind,
@@ -621,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_first_event_is_a_cut_and_a_page_is_not() {
+    fn an_incomplete_first_event_was_cut_off_and_a_page_was_not() {
         let kind = |start: &str| no_event("h", start.as_bytes()).kind;
         for start in [
             "data: {\"a\"",
@@ -649,18 +676,21 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_too_long_to_begin_is_told() {
-        let says = |value: &str| {
+    fn a_wait_that_is_too_long_is_in_the_message() {
+        let message = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, value.parse().unwrap());
             from_status(429, &headers, b"{\"error\":\"slow\"}", now()).message
         };
-        assert_eq!(says("300"), "slow");
-        assert_eq!(says("5400"), "slow; it asks to come back in 90 minutes");
-        assert_eq!(says("90000"), "slow; it asks to come back in 25 hours");
+        assert_eq!(message("300"), "slow");
         assert_eq!(
-            says("Fri, 31 Dec 2999 23:59:59 GMT"),
-            "slow; it asks to come back in more than 365 days"
+            message("5400"),
+            "slow; the upstream asks to wait 90 minutes"
+        );
+        assert_eq!(message("90000"), "slow; the upstream asks to wait 25 hours");
+        assert_eq!(
+            message("Fri, 31 Dec 2999 23:59:59 GMT"),
+            "slow; the upstream asks to wait more than 365 days"
         );
     }
 
@@ -680,5 +710,18 @@ mod tests {
             now(),
         );
         assert_eq!(hide(err, "sk-12345").message, "wrong key ***");
+
+        let key = "sk-0123456789";
+        for body in [
+            format!("{}{key}", "x".repeat(QUOTE - 8)),
+            format!(
+                r#"{{"error":{{"message":"{}{key}"}}}}"#,
+                "x".repeat(MAX_MESSAGE - 8)
+            ),
+        ] {
+            let err = from_status(401, &HeaderMap::new(), body.as_bytes(), now());
+            let message = hide(err, key).message;
+            assert!(message.ends_with("x***…"), "{message}");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! From bytes to events, whatever a protocol wraps them in: server-sent events, one JSON document a line, or AWS
-//! event-stream messages. In whatever pieces the network delivers, the events are the same; each byte is looked at a
-//! bounded number of times, and everything has a limit. It opens no socket and knows no vendor.
+//! Splits a body into events, in one of three framings: server-sent events, one JSON document per line, or AWS
+//! event-stream messages. The events do not depend on the pieces in which the network delivers the bytes. Each byte is
+//! examined a bounded number of times, and every length has a limit. This module opens no socket and knows no vendor.
 
 mod aws;
 mod lines;
@@ -13,22 +13,21 @@ pub(crate) use lines::LineSplitter;
 
 use crate::sse::SseDecoder;
 
-/// The most that one line, event or message may take.
-pub(crate) const MOST: usize = 16 << 20;
+/// The maximum size of a line, event or message, in bytes.
+pub(crate) const MAX_SIZE: usize = 16 << 20;
 
-/// How events are told apart in a body.
+/// The format that separates the events of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Server-sent events.
     Sse,
-    /// One JSON document a line.
+    /// One JSON document per line.
     JsonLines,
     /// Binary messages with headers and checksums.
     AwsEventStream,
 }
 
 impl Framing {
-    /// The media type to ask for.
+    /// Returns the media type for the `Accept` header.
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
@@ -39,55 +38,47 @@ impl Framing {
     }
 }
 
-/// One event. It lives as long as the call that hands it over.
+/// One event of a body. It borrows from the bytes that the framer is reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event<'a> {
-    /// Its name; `message` when the stream gave none.
+pub struct FramedEvent<'a> {
+    /// `message` if the stream gives no name.
     pub name: Cow<'a, str>,
-    /// What it says; invalid UTF-8 is replaced.
+    /// Invalid UTF-8 is replaced.
     pub data: Cow<'a, str>,
 }
 
-/// Why a stream cannot be read on.
+/// The reason why a stream cannot be read further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
-    /// A line passed its limit.
     #[error("a line of the event stream is longer than {0} bytes")]
     LineTooLong(usize),
-    /// An event passed its limit.
     #[error("an event of the stream is larger than {0} bytes")]
     EventTooLarge(usize),
-    /// A message was changed on its way, or these are no messages at all.
     #[error(
-        "a checksum of the event stream is wrong; the answer was damaged on its way or is no event stream"
+        "a checksum of the event stream is wrong; the answer was damaged in transit or is no event stream"
     )]
     Checksum,
-    /// A message contradicts itself.
     #[error("a message of the event stream is malformed: {0}")]
     Malformed(&'static str),
-    /// The upstream reports a failure in the place of an event.
+    /// The upstream reports a failure instead of an event.
     #[error("{message} ({name})")]
     Exception {
-        /// The upstream's word for it.
+        /// The upstream's name for the failure, for example `throttlingException`.
         name: String,
-        /// What it says.
         message: String,
     },
 }
 
-/// Reads one body.
+/// Splits one body into events.
 #[derive(Debug)]
 pub enum Framer {
-    /// See [`SseDecoder`].
     Sse(SseDecoder),
-    /// See [`LineDecoder`].
     JsonLines(LineDecoder),
-    /// See [`AwsDecoder`].
     AwsEventStream(AwsDecoder),
 }
 
 impl Framer {
-    /// A framer with the usual limits.
+    /// Creates a framer with the default limits.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         match framing {
@@ -97,13 +88,13 @@ impl Framer {
         }
     }
 
-    /// Reads the next bytes and hands each finished event to `on_event`.
+    /// Reads the next bytes and passes each complete event to `on_event`.
     ///
-    /// An error ends the stream for good: later pushes return it again.
+    /// After an error, every later push returns the same error.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
-        on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
             Self::Sse(decoder) => decoder.push(bytes, on_event),
@@ -112,21 +103,21 @@ impl Framer {
         }
     }
 
-    /// The stream is over. Hands over a last event whose end mark never came, where the framing lets one tell.
+    /// Ends the stream. Passes on a last event without a terminator, if the framing can recognize one.
     pub fn finish<E: From<FramingError>>(
         &mut self,
-        on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
             Self::Sse(decoder) => decoder.finish(on_event),
             Self::JsonLines(decoder) => decoder.finish(on_event),
-            // A message without its checksum is no message.
+            // A message without its checksum is incomplete.
             Self::AwsEventStream(_) => Ok(()),
         }
     }
 }
 
-/// The bytes as text. Valid text, nearly all there is, goes through the fast check and stays borrowed.
+/// Returns the bytes as text. Valid UTF-8, which is nearly everything, takes the fast check and stays borrowed.
 pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -142,14 +133,14 @@ pub(crate) mod tests {
 
     pub(crate) use super::aws::tests::message;
 
-    type Seen = Vec<(String, String)>;
+    type NamesAndData = Vec<(String, String)>;
 
-    /// What came out of a body given in pieces of this size.
-    fn read(framing: Framing, body: &[u8], size: usize) -> (Seen, Option<FramingError>) {
+    /// Returns the events and the error of a body that is pushed in pieces of this size.
+    fn read(framing: Framing, body: &[u8], size: usize) -> (NamesAndData, Option<FramingError>) {
         let mut framer = Framer::new(framing);
-        let mut seen = Seen::new();
-        let mut take = |event: Event<'_>| {
-            seen.push((event.name.into_owned(), event.data.into_owned()));
+        let mut events = NamesAndData::new();
+        let mut take = |event: FramedEvent<'_>| {
+            events.push((event.name.into_owned(), event.data.into_owned()));
             Ok::<(), FramingError>(())
         };
         for piece in body.chunks(size.max(1)) {
@@ -159,11 +150,11 @@ pub(crate) mod tests {
                     Err(error.clone()),
                     "an error stays"
                 );
-                return (seen, Some(error));
+                return (events, Some(error));
             }
         }
         let error = framer.finish(&mut take).err();
-        (seen, error)
+        (events, error)
     }
 
     proptest! {

@@ -1,6 +1,7 @@
-//! The one HTTP stack: HTTP/1.1 with a keep-alive pool, system roots, explicit proxies, and a bound on everything.
-//! It follows at most three redirects and never to another host (but for a download, which has no key), decodes gzip up
-//! to a total, and gives up when no byte arrives for the idle time. It never retries, reads no environment and knows no protocol.
+//! The HTTP client of the workspace: HTTP/1.1 with a keep-alive pool, the system's root certificates and explicit
+//! proxies. Redirects, sizes and times are limited: it follows at most three redirects, and to another host only for a
+//! download, which carries no key; it decodes gzip up to a maximum size, and it fails when no byte arrives for the idle
+//! timeout. It never retries, reads no environment variables and knows no model protocol.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -15,29 +16,29 @@ pub use reqwest::{Url, header};
 use tokio::time::{Instant, Sleep};
 
 use self::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
-use crate::cassette::{Asked, Label, Player, Recorder, Recording};
+use crate::cassette::{CassettePlayer, ExchangeLabel, Recorder, Recording, SentRequest};
 use crate::tls;
 
 const MAX_REDIRECTS: usize = 3;
 
-/// How to reach the network. All values come from the caller.
+/// Settings of the HTTP client.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// A PEM file's bytes with further root certificates.
+    /// Additional root certificates, as the content of a PEM file.
     pub extra_ca_pem: Option<Vec<u8>>,
-    /// What `HTTPS_PROXY` says, for `https` addresses.
+    /// The value of `HTTPS_PROXY`.
     pub https_proxy: Option<String>,
-    /// What `HTTP_PROXY` says, for `http` addresses.
+    /// The value of `HTTP_PROXY`.
     pub http_proxy: Option<String>,
-    /// What `NO_PROXY` says. Loopback never goes through a proxy.
+    /// The value of `NO_PROXY`. Requests to the loopback interface never use a proxy.
     pub no_proxy: Option<String>,
-    /// Longest time to a connection, TLS included.
+    /// Includes the TLS handshake.
     pub connect_timeout: Duration,
-    /// Longest time without a byte, before the answer's head or inside its body.
+    /// The longest time without a byte, before the response headers or inside the body.
     pub idle_timeout: Duration,
-    /// Longest time for the whole of one answer, counted from its head.
+    /// The longest time for a whole body, counted from the response headers.
     pub total_timeout: Duration,
-    /// Most bytes of one body, counted after decompression.
+    /// In bytes, after decompression.
     pub max_body: u64,
 }
 
@@ -56,46 +57,37 @@ impl Default for HttpOptions {
     }
 }
 
-/// Why an exchange failed.
+/// Reports a failed request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HttpError {
-    /// What to match on.
     pub kind: HttpErrorKind,
-    /// For a person: what happened, with the host.
+    /// Includes the name of the host.
     pub message: String,
 }
 
-/// Kinds of failures.
+/// The kind of an [`HttpError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpErrorKind {
-    /// The options cannot be used.
     Setup,
-    /// The name has no address.
     Dns,
-    /// Nobody listens.
     Refused,
-    /// No connection in time.
     ConnectTimeout,
-    /// The certificate or the handshake is bad.
+    /// The certificate is not trusted, or the handshake failed.
     Tls,
-    /// The proxy did not let us through.
     Proxy,
-    /// No byte for the idle time.
+    /// No byte arrived for [`HttpOptions::idle_timeout`].
     Idle,
-    /// The answer went on for too long.
+    /// The body took longer than [`HttpOptions::total_timeout`].
     TooSlow,
-    /// The connection could not be made.
     Connect,
-    /// The connection broke.
     Broken,
-    /// The bytes are not HTTP, or not the promised encoding.
+    /// The bytes are not valid HTTP or not in the announced encoding.
     Malformed,
-    /// The body passed [`HttpOptions::max_body`].
+    /// The body is larger than [`HttpOptions::max_body`].
     TooLarge,
-    /// A redirect we do not follow.
     Redirect,
-    /// The cassette that is played holds another exchange.
+    /// The request differs from the exchange in the cassette.
     Cassette,
 }
 
@@ -108,32 +100,29 @@ impl HttpErrorKind {
     }
 }
 
-/// The options cannot be used.
-fn unusable(why: impl std::fmt::Display) -> HttpError {
-    HttpErrorKind::Setup.error(format!("cannot set up HTTP: {why}"))
+fn setup_error(why: impl std::fmt::Display) -> HttpError {
+    HttpErrorKind::Setup.error(format!("cannot set up the HTTP client: {why}"))
 }
 
-fn silent(host: &str, limit: Duration) -> HttpError {
+fn idle_error(host: &str, limit: Duration) -> HttpError {
     let seconds = limit.as_secs();
-    HttpErrorKind::Idle.error(format!("no byte from `{host}` for {seconds} s"))
+    HttpErrorKind::Idle.error(format!("`{host}` sent no data for {seconds} s"))
 }
 
 fn malformed(host: &str, detail: &str) -> HttpError {
-    HttpErrorKind::Malformed.error(format!("`{host}` did not answer in proper HTTP: {detail}"))
+    HttpErrorKind::Malformed.error(format!("`{host}` sent an invalid HTTP response: {detail}"))
 }
 
-fn no_way_through(host: &str, detail: &str) -> HttpError {
-    HttpErrorKind::Proxy.error(format!(
-        "the proxy did not connect us to `{host}`: {detail}"
-    ))
+fn proxy_error(host: &str, detail: &str) -> HttpError {
+    HttpErrorKind::Proxy.error(format!("the proxy did not connect to `{host}`: {detail}"))
 }
 
-fn redirected(host: &str, detail: &str) -> HttpError {
+fn redirect_error(host: &str, detail: &str) -> HttpError {
     let message = format!("`{host}` redirects {detail}; set the base URL to the final address");
     HttpErrorKind::Redirect.error(message)
 }
 
-/// The client. Cheap to clone; clones share the connection pool.
+/// The HTTP client. Cheap to clone; clones share the connection pool.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: reqwest::Client,
@@ -141,44 +130,41 @@ pub struct Http {
     idle_timeout: Duration,
     total_timeout: Duration,
     max_body: u64,
-    tape: Tape,
+    cassette: CassetteMode,
 }
 
-/// Which redirects are followed.
+/// The hosts to which redirects are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Follow {
+enum RedirectPolicy {
     SameHost,
     AnyHost,
 }
 
-/// What stands beside the network, or in its place.
+/// Whether exchanges are recorded, or played instead of using the network.
 #[derive(Debug, Clone)]
-enum Tape {
+enum CassetteMode {
     None,
-    Record(Recorder, Label),
-    Play(Player),
+    Record(Recorder, ExchangeLabel),
+    Play(CassettePlayer),
 }
 
-/// The head of an answer, with its body still to be read.
+/// The status and headers of a response, with a body that is read later.
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// The status.
     pub status: u16,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body.
     pub body: HttpBody,
 }
 
 impl Http {
-    /// Builds the client. Reads no certificate store and opens no connection.
+    /// Creates the client. Reads no certificate store and opens no connection.
     pub fn new(options: &HttpOptions) -> Result<Self, HttpError> {
         let roots = match &options.extra_ca_pem {
             Some(pem) => tls::parse_roots(pem)
-                .map_err(|why| unusable(format!("the extra CA file: {why}")))?,
+                .map_err(|why| setup_error(format!("the extra CA file: {why}")))?,
             None => Vec::new(),
         };
-        let config = tls::client_config(roots).map_err(unusable)?;
+        let config = tls::client_config(roots).map_err(setup_error)?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
             .http1_only()
@@ -188,70 +174,70 @@ impl Http {
             .retry(reqwest::retry::never())
             .referer(false)
             .user_agent(concat!("windlass/", env!("CARGO_PKG_VERSION")))
-            .no_proxy(); // nothing from the environment; what was given follows
+            .no_proxy(); // ignore the environment; the configured proxies follow
         for proxy in proxies(options)? {
             builder = builder.proxy(proxy);
         }
-        let client = builder.build().map_err(|err| unusable(chain(&err)))?;
+        let client = builder.build().map_err(|err| setup_error(chain(&err)))?;
         Ok(Self {
             client,
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
             total_timeout: options.total_timeout,
             max_body: options.max_body,
-            tape: Tape::None,
+            cassette: CassetteMode::None,
         })
     }
 
-    /// Takes down every exchange.
+    /// Records every exchange with this recorder.
     #[must_use]
     pub fn recording(self, recorder: Recorder) -> Self {
         Self {
-            tape: Tape::Record(recorder, Label::default()),
+            cassette: CassetteMode::Record(recorder, ExchangeLabel::default()),
             ..self
         }
     }
 
-    /// Plays what was taken down and connects to nothing.
+    /// Answers every request from a cassette and opens no connection.
     #[must_use]
-    pub fn playing(self, player: Player) -> Self {
+    pub fn playing(self, player: CassettePlayer) -> Self {
         Self {
-            tape: Tape::Play(player),
+            cassette: CassetteMode::Play(player),
             ..self
         }
     }
 
-    /// Says whom this client asks, for what is taken down.
-    pub(crate) fn labelled(mut self, whom: Label) -> Self {
-        if let Tape::Record(_, label) = &mut self.tape {
-            *label = whom;
+    /// Sets the label of recorded exchanges.
+    pub(crate) fn labelled(mut self, new: ExchangeLabel) -> Self {
+        if let CassetteMode::Record(_, label) = &mut self.cassette {
+            *label = new;
         }
         self
     }
 
-    /// Sends a body, or asks for an address without one, and waits for the head of the answer.
+    /// Sends a `POST` with a body, or a `GET` without one, and waits for the response headers.
     pub async fn send(
         &self,
         url: &Url,
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.send_following(Follow::SameHost, url, headers, body)
+        self.send_following(RedirectPolicy::SameHost, url, headers, body)
             .await
     }
 
-    /// Asks for a public file as it is stored. It carries no key, so that redirects to other hosts are followed; from
-    /// `https` to nothing else.
+    /// Requests a public file, without content encoding. The request carries no key, so redirects to other hosts are
+    /// followed, but not from `https` to `http`.
     pub async fn download(&self, url: &Url) -> Result<HttpResponse, HttpError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        self.send_following(Follow::AnyHost, url, headers, None)
+        self.send_following(RedirectPolicy::AnyHost, url, headers, None)
             .await
     }
 
     async fn send_following(
         &self,
-        follow: Follow,
+        policy: RedirectPolicy,
         url: &Url,
         headers: HeaderMap,
         body: Option<Bytes>,
@@ -261,13 +247,13 @@ impl Http {
             None => Method::GET,
         };
         let body = body.unwrap_or_default();
-        let asked = Asked {
+        let sent = SentRequest {
             method: &method,
             url,
             body: &body,
         };
-        if let Tape::Play(player) = &self.tape {
-            return self.played(player, &asked);
+        if let CassetteMode::Play(player) = &self.cassette {
+            return self.played(player, &sent);
         }
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
@@ -280,35 +266,35 @@ impl Http {
             let response = match tokio::time::timeout(self.idle_timeout, request.send()).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(err)) => return Err(self.classify(&err, &host)),
-                Err(_) => return Err(silent(&host, self.idle_timeout)),
+                Err(_) => return Err(idle_error(&host, self.idle_timeout)),
             };
             if !response.status().is_redirection() {
-                return Ok(self.response(response, host, &asked));
+                return Ok(self.response(response, host, &sent));
             }
-            url = next_hop(follow, &url, &response)?;
+            url = next_hop(policy, &url, &response)?;
         }
         let detail = format!("more than {MAX_REDIRECTS} times");
-        Err(redirected(&host_of(&url), &detail))
+        Err(redirect_error(&host_of(&url), &detail))
     }
 
     fn response(
         &self,
         mut response: reqwest::Response,
         host: String,
-        asked: &Asked<'_>,
+        sent: &SentRequest<'_>,
     ) -> HttpResponse {
         let (status, headers) = (
             response.status().as_u16(),
             std::mem::take(response.headers_mut()),
         );
-        let recording = match &self.tape {
-            Tape::Record(recorder, label) => {
+        let recording = match &self.cassette {
+            CassetteMode::Record(recorder, label) => {
                 let content_type = headers
                     .get(CONTENT_TYPE)
                     .and_then(|value| value.to_str().ok());
-                Some(recorder.start(label, asked, status, content_type.unwrap_or_default()))
+                Some(recorder.start(label, sent, status, content_type.unwrap_or_default()))
             }
-            Tape::None | Tape::Play(_) => None,
+            CassetteMode::None | CassetteMode::Play(_) => None,
         };
         let (http, peer) = (self.clone(), host.clone());
         let stream = response
@@ -321,9 +307,13 @@ impl Http {
         }
     }
 
-    fn played(&self, player: &Player, asked: &Asked<'_>) -> Result<HttpResponse, HttpError> {
+    fn played(
+        &self,
+        player: &CassettePlayer,
+        sent: &SentRequest<'_>,
+    ) -> Result<HttpResponse, HttpError> {
         let answer = player
-            .answer(asked)
+            .answer(sent)
             .map_err(|why| HttpErrorKind::Cassette.error(why))?;
         let mut headers = HeaderMap::new();
         if let Ok(content_type) = HeaderValue::from_str(&answer.content_type) {
@@ -352,26 +342,26 @@ impl Http {
         }
     }
 
-    /// Names what went wrong. The libraries below give few types, so their words decide where a type is missing.
+    /// Maps an error of the HTTP library. Where the library has no type for a failure, its message decides.
     fn classify(&self, err: &reqwest::Error, host: &str) -> HttpError {
         let mut source: Option<&(dyn StdError + 'static)> = Some(err);
         let detail = chain(err);
         while let Some(cause) = source {
-            if let Some(named) = classify_io(innermost(cause), host, &detail) {
-                return named;
+            if let Some(classified) = classify_io(innermost(cause), host, &detail) {
+                return classified;
             }
-            let words = cause.to_string();
-            if words.contains("dns error") {
+            let text = cause.to_string();
+            if text.contains("dns error") {
                 let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
                 return HttpErrorKind::Dns.error(format!(
                     "cannot find the address of `{name}` (DNS); check the name and the network"
                 ));
             }
-            if words.contains("tunnel error")
-                || words.contains("proxy authentication")
-                || words.contains("socks")
+            if text.contains("tunnel error")
+                || text.contains("proxy authentication")
+                || text.contains("socks")
             {
-                return no_way_through(host, &words);
+                return proxy_error(host, &text);
             }
             source = cause.source();
         }
@@ -394,14 +384,14 @@ impl Http {
 
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, HttpError>> + Send>>;
 
-/// The body of an answer, piece by piece.
+/// The body of a response, read in pieces.
 pub struct HttpBody {
     stream: Pieces,
     http: Http,
     host: String,
     read: u64,
     deadline: Instant,
-    /// Runs only while nothing is there to be read.
+    /// The idle timer; it runs only while no bytes are available.
     idle: Option<Pin<Box<Sleep>>>,
     done: bool,
     recording: Option<Recording>,
@@ -417,7 +407,7 @@ impl std::fmt::Debug for HttpBody {
 }
 
 impl HttpBody {
-    /// The next piece; `None` at a clean end.
+    /// Polls for the next piece; `None` means that the body is complete.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, HttpError>>> {
         if self.done {
             return Poll::Ready(None);
@@ -442,8 +432,8 @@ impl HttpBody {
         });
         self.done = !matches!(result, Some(Ok(_)));
         match (&mut self.recording, &result) {
-            (Some(recording), Some(Ok(piece))) => recording.take(piece),
-            (Some(recording), None) => recording.end(),
+            (Some(recording), Some(Ok(piece))) => recording.append(piece),
+            (Some(recording), None) => recording.complete(),
             _ => {}
         }
         Poll::Ready(result)
@@ -451,7 +441,7 @@ impl HttpBody {
 
     fn too_slow(&self) -> HttpError {
         let (host, seconds) = (&self.host, self.http.total_timeout.as_secs());
-        let message = format!("the answer of `{host}` was not over after {seconds} s");
+        let message = format!("the answer of `{host}` was not complete after {seconds} s");
         HttpErrorKind::TooSlow.error(message)
     }
 
@@ -468,18 +458,19 @@ impl HttpBody {
                 if Instant::now() >= self.deadline {
                     return Poll::Ready(Some(Err(self.too_slow())));
                 }
-                Poll::Ready(Some(Err(silent(&self.host, limit))))
+                Poll::Ready(Some(Err(idle_error(&self.host, limit))))
             }
         }
     }
 
-    /// Host and port of the peer.
+    /// Returns `host:port` of the server.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Reads at most `limit` bytes of the body and drops the rest. What broke off after some bytes counts as read.
+    /// Reads at most `limit` bytes of the body and drops the rest. On an error it returns the bytes received until
+    /// then.
     pub async fn read_up_to(mut self, limit: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < limit {
@@ -494,14 +485,14 @@ impl HttpBody {
     }
 }
 
-/// IO errors wrap each other and hide what they wrap from `source`; this looks through them.
+/// Returns the innermost cause of nested IO errors, which `source` does not reveal.
 fn innermost<'a>(mut cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
     while let Some(inner) = cause
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref)
     {
         if !inner.is::<std::io::Error>() && !inner.is::<rustls::Error>() {
-            break; // a plain text: the kind around it says more
+            break; // a plain message: the kind of the IO error around it is more specific
         }
         cause = inner;
     }
@@ -514,7 +505,7 @@ fn classify_io(cause: &(dyn StdError + 'static), host: &str, detail: &str) -> Op
     }
     match cause.downcast_ref::<std::io::Error>()?.kind() {
         std::io::ErrorKind::ConnectionRefused if detail.contains("tunnel error") => {
-            Some(no_way_through(host, "it refused the connection"))
+            Some(proxy_error(host, "it refused the connection"))
         }
         std::io::ErrorKind::ConnectionRefused => Some(HttpErrorKind::Refused.error(format!(
             "`{host}` refused the connection; is the server running?"
@@ -549,39 +540,47 @@ fn proxies(options: &HttpOptions) -> Result<Vec<reqwest::Proxy>, HttpError> {
         else {
             continue;
         };
-        // The address may hold a password, so it is not echoed.
-        let proxy = make(value)
-            .map_err(|_| unusable(format!("{name} is not an address like http://host:port")))?;
+        // The address may contain a password, so the message does not repeat it.
+        let proxy = make(value).map_err(|_| {
+            setup_error(format!(
+                "{name} is not an address of the form http://host:port"
+            ))
+        })?;
         proxies.push(proxy.no_proxy(reqwest::NoProxy::from_string(&exceptions)));
     }
     Ok(proxies)
 }
 
-/// Where a redirect leads, if we go there: same host and port, or the same host upgraded to TLS.
-fn next_hop(follow: Follow, from: &Url, response: &reqwest::Response) -> Result<Url, HttpError> {
-    let refuse = |detail: &str| redirected(&host_of(from), detail);
+/// Returns the target of a redirect response, or an error if the redirect is not followed.
+fn next_hop(
+    policy: RedirectPolicy,
+    from: &Url,
+    response: &reqwest::Response,
+) -> Result<Url, HttpError> {
+    let refuse = |detail: &str| redirect_error(&host_of(from), detail);
     let target = response
         .headers()
         .get(LOCATION)
         .and_then(|value| value.to_str().ok());
-    let target = target.ok_or_else(|| refuse("without saying where to"))?;
-    let to = next_url(follow, from, target)?;
-    match (response.status().as_u16(), follow) {
-        (301 | 302 | 307 | 308, _) | (303, Follow::AnyHost) => Ok(to),
+    let target = target.ok_or_else(|| refuse("without a target"))?;
+    let to = next_url(policy, from, target)?;
+    match (response.status().as_u16(), policy) {
+        (301 | 302 | 307 | 308, _) | (303, RedirectPolicy::AnyHost) => Ok(to),
         (status, _) => Err(refuse(&format!(
             "with status {status}, which loses the request"
         ))),
     }
 }
 
-/// The address that a redirect leads to, where it may be followed.
-fn next_url(follow: Follow, from: &Url, target: &str) -> Result<Url, HttpError> {
-    let refuse = |detail: &str| redirected(&host_of(from), detail);
+/// Resolves the target of a redirect, or returns an error if the policy forbids it. [`RedirectPolicy::SameHost`] allows
+/// the same host and port, and the same host upgraded to TLS.
+fn next_url(policy: RedirectPolicy, from: &Url, target: &str) -> Result<Url, HttpError> {
+    let refuse = |detail: &str| redirect_error(&host_of(from), detail);
     let to = from
         .join(target)
         .map_err(|_| refuse("to something that is not an address"))?;
     let upgraded = from.scheme() == "http" && to.scheme() == "https";
-    if follow == Follow::AnyHost {
+    if policy == RedirectPolicy::AnyHost {
         return match to.scheme() == from.scheme() || upgraded {
             true => Ok(to),
             false => Err(refuse("to an address without TLS, which is not followed")),
@@ -591,7 +590,7 @@ fn next_url(follow: Follow, from: &Url, target: &str) -> Result<Url, HttpError> 
     let same_origin =
         to.scheme() == from.scheme() && to.port_or_known_default() == from.port_or_known_default();
     if !same_host || !(same_origin || upgraded) {
-        // Neither the key nor the source code in the body may go to a host nobody configured.
+        // Neither the key nor the source code in the body may go to a host that the user did not configure.
         return Err(refuse(&format!(
             "to another host ({}), which is not followed",
             host_of(&to)
@@ -608,22 +607,23 @@ fn host_of(url: &Url) -> String {
     }
 }
 
-/// The words of an error and of its causes, without the address (a query may hold a key), each said once.
+/// Joins the messages of an error's causes, each once. The error's own message is omitted, because it contains the
+/// address, and a query may contain a key.
 fn chain(err: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut source = StdError::source(err);
     while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.contains(&words) {
+        let message = cause.to_string();
+        if !text.contains(&message) {
             if !text.is_empty() {
                 text.push_str(": ");
             }
-            text.push_str(&words);
+            text.push_str(&message);
         }
         source = cause.source();
     }
     if text.is_empty() {
-        "the request could not be made".to_owned()
+        "the request could not be sent".to_owned()
     } else {
         text
     }

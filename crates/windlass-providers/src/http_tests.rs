@@ -1,4 +1,4 @@
-//! The HTTP stack against a loopback server that misbehaves on purpose.
+//! Tests the HTTP client against a loopback server that misbehaves.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -35,7 +35,7 @@ async fn exchange(http: &Http, url: &str) -> Result<(u16, Vec<u8>), HttpError> {
 }
 
 #[tokio::test]
-async fn the_connection_is_used_again() {
+async fn the_connection_is_reused() {
     let server = Server::saying(vec![whole(200, "", "ok")]).unwrap();
     let http = http(|_| ());
     for _ in 0..3 {
@@ -84,7 +84,7 @@ async fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
         err.kind == HttpErrorKind::Redirect && err.message.contains("another host (localhost"),
         "{err}"
     );
-    // Another port of the same name is another server, too.
+    // Another port of the same name is another server.
     let location = format!("location: {}/x\r\n", other.url);
     let server = Server::saying(vec![whole(302, &location, "")]).unwrap();
     assert_eq!(
@@ -105,10 +105,10 @@ async fn a_download_follows_to_another_host_but_not_out_of_tls() {
     let url = Url::parse(&server.url).unwrap();
     let answer = http(|_| ()).download(&url).await.unwrap();
     assert_eq!(answer.body.read_up_to(100).await, b"the file");
-    let asked = other.requests().join("").to_lowercase();
-    assert!(asked.contains("accept-encoding: identity"), "{asked}");
+    let request = other.requests().join("").to_lowercase();
+    assert!(request.contains("accept-encoding: identity"), "{request}");
     let hop = |from: &str, to: &str| {
-        next_url(Follow::AnyHost, &Url::parse(from).unwrap(), to).map(|url| url.to_string())
+        next_url(RedirectPolicy::AnyHost, &Url::parse(from).unwrap(), to).map(|url| url.to_string())
     };
     assert!(hop("https://a/x", "https://b/y").is_ok());
     assert!(hop("https://a/x", "http://b/y").is_err());
@@ -166,7 +166,7 @@ async fn gzip_is_decoded_and_a_bomb_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_cut_body_is_broken_and_not_an_end() {
+async fn a_body_that_was_cut_off_is_an_error() {
     let server = Server::saying(vec![stream_head(), chunk("data: a\n\n"), Act::Close]).unwrap();
     let err = exchange(&http(|_| ()), &server.url).await.unwrap_err();
     assert_eq!(err.kind, HttpErrorKind::Broken, "{err}");
@@ -191,7 +191,7 @@ async fn too_many_headers_and_nonsense_are_malformed() {
 }
 
 #[tokio::test]
-async fn silence_before_the_head_ends_after_the_idle_time() {
+async fn a_server_that_sends_no_headers_ends_after_the_idle_timeout() {
     let server = Server::saying(vec![Act::Hang]).unwrap();
     let err = exchange(
         &http(|o| o.idle_timeout = Duration::from_millis(60)),
@@ -202,8 +202,8 @@ async fn silence_before_the_head_ends_after_the_idle_time() {
     assert_eq!(err.kind, HttpErrorKind::Idle, "{err}");
 }
 
-/// A body that gives one byte after each pause, on a clock that stands still otherwise.
-fn dripping(pauses: &[u64]) -> HttpBody {
+/// Returns a body that yields one byte after each pause, in seconds of a paused clock.
+fn slow_body(pauses: &[u64]) -> HttpBody {
     let pauses = pauses.to_vec();
     let stream = futures_util::stream::unfold(pauses.into_iter(), |mut pauses| async move {
         tokio::time::sleep(Duration::from_secs(pauses.next()?)).await;
@@ -213,19 +213,22 @@ fn dripping(pauses: &[u64]) -> HttpBody {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_in_the_body_ends_after_the_idle_time_and_a_drip_counts_as_life() {
-    assert_eq!(read(dripping(&[100; 30])).await.unwrap().len(), 30);
-    let err = read(dripping(&[100, 119, 121, 1])).await.unwrap_err();
-    assert_eq!(err, silent("h", Duration::from_secs(120)));
-    assert_eq!(err.message, "no byte from `h` for 120 s");
+async fn a_body_without_data_ends_after_the_idle_timeout_and_each_byte_resets_it() {
+    assert_eq!(read(slow_body(&[100; 30])).await.unwrap().len(), 30);
+    let err = read(slow_body(&[100, 119, 121, 1])).await.unwrap_err();
+    assert_eq!(err, idle_error("h", Duration::from_secs(120)));
+    assert_eq!(err.message, "`h` sent no data for 120 s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
-    assert_eq!(read(dripping(&[100; 35])).await.unwrap().len(), 35);
-    let err = read(dripping(&[100; 37])).await.unwrap_err();
+async fn a_slow_body_ends_after_the_total_timeout() {
+    assert_eq!(read(slow_body(&[100; 35])).await.unwrap().len(), 35);
+    let err = read(slow_body(&[100; 37])).await.unwrap_err();
     assert_eq!(err.kind, HttpErrorKind::TooSlow);
-    assert_eq!(err.message, "the answer of `h` was not over after 3600 s");
+    assert_eq!(
+        err.message,
+        "the answer of `h` was not complete after 3600 s"
+    );
     assert_eq!(
         ProviderError::from(err).kind,
         ProviderErrorKind::Network {
@@ -236,7 +239,7 @@ async fn a_drip_that_never_ends_is_ended_after_the_whole_time() {
 }
 
 #[tokio::test]
-async fn failures_to_connect_have_their_own_words() {
+async fn failures_to_connect_have_their_own_kinds() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()

@@ -1,7 +1,7 @@
-//! Tools for models that cannot call tools: a provider that wraps a provider. The tools are described in the system
-//! prompt, the model answers with one JSON object (an action or a final answer), and that becomes the same chunks a
-//! native call would have given. Same tools, same gate, same loop.
-//! It never runs anything, never repairs half an action, and shows no word of the JSON around an answer.
+//! Tool calls for models without native tool calls: a provider that wraps another. It describes the tools in the system
+//! prompt, the model answers with one JSON object (an action or a final answer), and the object becomes the same chunks
+//! as a native call. Tools, gate and agent loop do not notice a difference.
+//! The wrapper executes nothing, never completes a partial action, and does not display the JSON around an answer.
 
 mod prompt;
 mod reader;
@@ -22,10 +22,9 @@ use windlass_core::{BoxFuture, BoxStream};
 
 use crate::protocol::Batch;
 use prompt::Translation;
-use reader::{Reader, TooLong};
+use reader::{ActionReader, MAX_TEXT, TooLong};
 
-/// The provider as it is when its model calls tools by itself; otherwise the provider with the JSON-action loop
-/// around it.
+/// Returns the provider unchanged if the model supports native tool calls, and wrapped in [`JsonActions`] otherwise.
 #[must_use]
 pub fn with_tools(provider: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider> {
     if provider.facts(model).tools {
@@ -35,16 +34,16 @@ pub fn with_tools(provider: Arc<dyn Provider>, model: &str) -> Arc<dyn Provider>
     }
 }
 
-/// A provider whose models call tools through JSON in their text, where they cannot call them otherwise. Asked anew
-/// for each request: a server may say what its model can do after the first question.
+/// Adds tool calls as JSON in the text to models without native tool calls. It checks the model's facts for each
+/// request, because a server may report them only after the first one.
 pub struct JsonActions {
     inner: Arc<dyn Provider>,
-    /// The history in words. Kept, so that each message is translated, and encoded by the inner provider, once.
+    /// Cached, so that each message is translated, and encoded by the inner provider, only once.
     translation: Mutex<Translation>,
 }
 
 impl JsonActions {
-    /// Puts the loop around a provider.
+    /// Wraps a provider, whose models need not support tool calls.
     #[must_use]
     pub fn new(inner: Arc<dyn Provider>) -> Self {
         Self {
@@ -57,8 +56,8 @@ impl JsonActions {
         self.translation.lock().update(history)
     }
 
-    /// Asks in words and reads the answer as it comes; what it means goes out through `out`.
-    async fn ask(&self, request: Request<'_>, out: mpsc::Sender<Result<Chunk, ProviderError>>) {
+    /// Sends the translated request, and sends the chunks of the answer to `out` as they arrive.
+    async fn run(&self, request: Request<'_>, out: mpsc::Sender<Result<Chunk, ProviderError>>) {
         let system = prompt::system(&request);
         let mut options = request.options.clone();
         options.tool_choice = None;
@@ -69,15 +68,15 @@ impl JsonActions {
             .then(|| prompt::schema(&request));
         let history = self.translate(request.history);
         let none = ToolSet::default();
-        let in_words = Request {
+        let translated = Request {
             system: &system,
             history: &history,
             tools: &none,
             options: &options,
             ..request
         };
-        let mut answer = self.inner.stream(in_words);
-        let mut reader = Reader::new(
+        let mut answer = self.inner.stream(translated);
+        let mut reader = ActionReader::new(
             request
                 .tools
                 .iter()
@@ -96,15 +95,15 @@ impl JsonActions {
                 }
             }
             if let Some(err) = failed {
-                let _ = out.send(Err(err)).await; // nobody listens any more: then nobody needs to know
+                let _ = out.send(Err(err)).await; // fails only if the receiver was dropped
                 return;
             }
         }
     }
 }
 
-/// The facts of a model that calls tools in one way or the other.
-fn in_any_case(facts: ModelFacts) -> ModelFacts {
+/// Returns the facts of a model with either native tool calls or JSON actions.
+fn with_tool_calls(facts: ModelFacts) -> ModelFacts {
     ModelFacts {
         tools: true,
         json_actions: !facts.tools,
@@ -118,35 +117,35 @@ impl Provider for JsonActions {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        in_any_case(self.inner.facts(model))
+        with_tool_calls(self.inner.facts(model))
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move { Ok(in_any_case(self.inner.probe(model).await?)) })
+        Box::pin(async move { Ok(with_tool_calls(self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         if self.inner.facts(request.model).tools {
             return self.inner.stream(request);
         }
-        // One place: the answer is read as fast as it is taken, and no faster.
+        // Capacity 1, so that the answer is read only as fast as the caller consumes it.
         let (sender, receiver) = mpsc::channel(1);
-        Box::pin(Asking {
-            work: Some(Box::pin(self.ask(request, sender))),
+        Box::pin(JsonActionStream {
+            work: Some(Box::pin(self.run(request, sender))),
             receiver,
         })
     }
 }
 
-fn read(reader: &mut Reader, chunk: Chunk, batch: &mut Batch) -> Result<(), ProviderError> {
+fn read(reader: &mut ActionReader, chunk: Chunk, batch: &mut Batch) -> Result<(), ProviderError> {
     match chunk {
         Chunk::Text(text) => reader.push(&text, batch).map_err(|TooLong| ProviderError {
             kind: ProviderErrorKind::InvalidResponse,
-            message: "the model's JSON action is larger than any action may be".to_owned(),
+            message: format!("the model's JSON action is larger than {MAX_TEXT} bytes"),
             status: None,
         })?,
         Chunk::End(end) => reader.finish(end, batch),
-        // A model that calls natively after all is understood, too; its calls stand behind ours.
+        // Some models make native calls anyway. Their indexes follow index 0, which is the JSON action.
         Chunk::CallStart { index, id, name } => {
             reader.native_call();
             batch.push(Chunk::CallStart {
@@ -163,13 +162,13 @@ fn read(reader: &mut Reader, chunk: Chunk, batch: &mut Batch) -> Result<(), Prov
     Ok(())
 }
 
-/// The work of one answer, done when its chunks are asked for.
-struct Asking<'a> {
+/// The stream of one answer. It does its work while it is polled.
+struct JsonActionStream<'a> {
     work: Option<BoxFuture<'a, ()>>,
     receiver: mpsc::Receiver<Result<Chunk, ProviderError>>,
 }
 
-impl Stream for Asking<'_> {
+impl Stream for JsonActionStream<'_> {
     type Item = Result<Chunk, ProviderError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -180,7 +179,7 @@ impl Stream for Asking<'_> {
         if let Some(work) = &mut this.work
             && work.as_mut().poll(cx).is_ready()
         {
-            this.work = None; // its sender is gone, so the channel ends after what is in it
+            this.work = None; // this drops the sender, so the channel ends after the queued chunks
         }
         this.receiver.poll_recv(cx)
     }

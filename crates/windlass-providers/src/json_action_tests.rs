@@ -1,4 +1,4 @@
-//! The JSON-action loop: what models write, in whatever pieces, and what becomes of it.
+//! Tests of JSON actions: texts of models, split in different ways, and the replies that they become.
 #![allow(clippy::unwrap_used)]
 
 use futures_util::StreamExt;
@@ -11,10 +11,13 @@ use windlass_core::reply::{Reply, ReplyFold};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
 use super::*;
-use crate::scripted::{ScriptFormat, ScriptedProvider};
+use crate::scripted::{ScriptFormat, ScriptedModelProvider};
 
 fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, end: EndReason) -> Reply {
-    let (mut reader, mut batch) = (Reader::new(vec!["read_file".into()]), Batch::default());
+    let (mut reader, mut batch) = (
+        ActionReader::new(vec!["read_file".into()]),
+        Batch::default(),
+    );
     for piece in pieces {
         reader.push(piece, &mut batch).unwrap();
     }
@@ -26,7 +29,7 @@ fn read_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>, end: EndReason) ->
     fold.finish(|| CallId("fresh".into()))
 }
 
-/// What one answer comes to, as `text | name args | end`, the same for every chunking.
+/// Checks the reply for one answer, written as `text | name args | end`, in one piece and character by character.
 #[track_caller]
 fn check(answer: &str, end: EndReason, expect: &str) {
     let whole = read_pieces([answer], end.clone());
@@ -45,13 +48,13 @@ fn check(answer: &str, end: EndReason, expect: &str) {
             None => format!("{} {}", call.name, call.args),
         });
     let cut = if whole.truncated { " cut" } else { "" };
-    let shown = format!(
+    let summary = format!(
         "{} | {} | {:?}{cut}",
         whole.message.text(),
         call.unwrap_or_default(),
         whole.end
     );
-    assert_eq!(shown, expect, "{answer}");
+    assert_eq!(summary, expect, "{answer}");
 }
 
 const DONE: EndReason = EndReason::Done;
@@ -73,7 +76,7 @@ fn an_action_is_a_call_and_an_answer_is_text() {
 }
 
 #[test]
-fn prose_and_fences_around_the_object_do_no_harm() {
+fn prose_and_code_fences_around_the_object_are_accepted() {
     let action = r#"{"action": "read_file", "arguments": {"path": "a"}}"#;
     let called = r#"read_file {"path":"a"} | ToolCalls"#;
     check(
@@ -99,11 +102,11 @@ fn prose_and_fences_around_the_object_do_no_harm() {
 }
 
 #[test]
-fn the_first_whole_object_counts() {
+fn the_first_complete_object_is_used() {
     let two = r#"{"action":"read_file","arguments":{"path":"a"}}{"action":"rm","arguments":{}} {"answer":"all done"}"#;
     check(two, DONE, r#" | read_file {"path":"a"} | ToolCalls"#);
     check(r#"{"answer":"a"}{"answer":"b"}"#, DONE, "a |  | Done");
-    // Cut off behind it: the action is whole.
+    // The stream broke off after the complete action.
     check(
         &two[..60],
         EndReason::Length,
@@ -112,7 +115,7 @@ fn the_first_whole_object_counts() {
 }
 
 #[test]
-fn half_an_action_is_neither_run_nor_shown() {
+fn a_partial_action_is_neither_executed_nor_displayed() {
     for end in [DONE, EndReason::Length] {
         check(
             r#"{"action": "read_file", "arguments": {"path": "a"}"#,
@@ -134,7 +137,7 @@ fn half_an_action_is_neither_run_nor_shown() {
 }
 
 #[test]
-fn what_is_no_json_gets_an_error_back_and_nothing_runs() {
+fn invalid_json_is_a_malformed_call() {
     check(
         r#"{'action': 'read_file', 'arguments': {}}"#,
         DONE,
@@ -163,7 +166,7 @@ fn what_is_no_json_gets_an_error_back_and_nothing_runs() {
 }
 
 #[test]
-fn words_alone_are_an_answer_even_with_code_in_them() {
+fn prose_is_an_answer_even_with_code_in_it() {
     check("Just words.", DONE, "Just words. |  | Done");
     let code = "Use this:\n```rust\nfn main() { run(\"{\"); }\n```\nand {\"a\": 1}.\n";
     check(code, DONE, &format!("{code} |  | Done"));
@@ -181,7 +184,7 @@ fn words_alone_are_an_answer_even_with_code_in_them() {
 }
 
 #[test]
-fn other_spellings_are_understood() {
+fn other_field_names_are_accepted() {
     let called = r#" | read_file {"path":"a"} | ToolCalls"#;
     check(
         r#"{"name": "read_file", "arguments": {"path": "a"}}"#,
@@ -216,8 +219,8 @@ fn other_spellings_are_understood() {
 }
 
 #[test]
-fn an_endless_object_is_an_error() {
-    let mut reader = Reader::new(Vec::new());
+fn an_object_over_the_limit_is_an_error() {
+    let mut reader = ActionReader::new(Vec::new());
     let mut batch = Batch::default();
     reader.push("{\"action\": \"", &mut batch).unwrap();
     let piece = "x".repeat(1 << 20);
@@ -227,7 +230,7 @@ fn an_endless_object_is_an_error() {
 
 proptest! {
     #[test]
-    fn every_answer_arrives_as_it_was_meant(text in "[\\PC\"\\\\\n\t{}]{0,40}", sizes in prop::collection::vec(1_usize..7, 1..9)) {
+    fn every_answer_is_decoded_exactly(text in "[\\PC\"\\\\\n\t{}]{0,40}", sizes in prop::collection::vec(1_usize..7, 1..9)) {
         let written = json!({ "answer": text }).to_string();
         let pieces = cut(&written, &sizes);
         let reply = read_pieces(pieces.iter().map(String::as_str), DONE);
@@ -235,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_it_and_pieces_do_not_matter(
+    fn the_result_does_not_depend_on_the_pieces(
         text in "([{}\"':,\\\\`\n a-c]|action|answer|\"action\": \"|\"answer\": \"|\\\\ud83d|```json\n){0,24}",
         sizes in prop::collection::vec(1_usize..9, 1..9),
     ) {
@@ -259,9 +262,9 @@ fn cut(text: &str, sizes: &[usize]) -> Vec<String> {
     pieces
 }
 
-struct Named(ToolSpec);
+struct FakeTool(ToolSpec);
 
-impl Tool for Named {
+impl Tool for FakeTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -273,14 +276,14 @@ impl Tool for Named {
         _: Value,
         _: ToolCtx<'a>,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>> {
-        unreachable!("a provider runs nothing")
+        unreachable!("a provider executes no tool")
     }
 }
 
 fn tools() -> ToolSet {
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
     let tool = |name: &str| {
-        Arc::new(Named(ToolSpec::new(
+        Arc::new(FakeTool(ToolSpec::new(
             name,
             "Does it.",
             schema.clone(),
@@ -290,13 +293,13 @@ fn tools() -> ToolSet {
     ToolSet::new(vec![tool("read_file"), tool("grep")])
 }
 
-/// A model that cannot call tools; says what it was asked.
-struct Plain {
-    script: ScriptedProvider,
-    asked: Mutex<Vec<(String, Vec<Entry>, Sampling)>>,
+/// A model without native tool calls that records its requests.
+struct ModelWithoutTools {
+    script: ScriptedModelProvider,
+    requests: Mutex<Vec<(String, Vec<Entry>, Sampling)>>,
 }
 
-impl Provider for Plain {
+impl Provider for ModelWithoutTools {
     fn name(&self) -> &str {
         "plain"
     }
@@ -308,21 +311,21 @@ impl Provider for Plain {
     }
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         assert!(request.tools.is_empty());
-        let asked = (
+        let sent = (
             request.system.to_owned(),
             request.history.to_vec(),
             request.options.clone(),
         );
-        self.asked.lock().push(asked);
+        self.requests.lock().push(sent);
         self.script.stream(request)
     }
 }
 
-fn plain(script: &str) -> Arc<Plain> {
-    let script = ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap();
-    Arc::new(Plain {
+fn model_without_tools(script: &str) -> Arc<ModelWithoutTools> {
+    let script = ScriptedModelProvider::parse("test", script, ScriptFormat::Toml).unwrap();
+    Arc::new(ModelWithoutTools {
         script,
-        asked: Mutex::default(),
+        requests: Mutex::default(),
     })
 }
 
@@ -354,8 +357,8 @@ fn call(malformed: Option<&str>) -> Part {
 }
 
 #[tokio::test]
-async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
-    let inner = plain(
+async fn a_task_works_without_native_calls_and_messages_are_translated_once() {
+    let inner = model_without_tools(
         "[[step]]\ntext = '{\"action\": \"read_file\", \"arguments\": {\"path\": \"a\"}}'\n\
          usage = { input = 5, output = 2 }\n[[step]]\ntext = '{\"answer\": \"it says hi\"}'",
     );
@@ -374,12 +377,12 @@ async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
             .any(|chunk| matches!(chunk, Ok(Chunk::Usage(usage)) if usage.output == 2))
     );
     assert_eq!(chunks.last(), Some(&Ok(Chunk::End(EndReason::ToolCalls))));
-    let said = Message {
+    let reply = Message {
         role: Role::Assistant,
         parts: vec![call(None)],
         ..Message::assistant("")
     };
-    history.push(Entry::new(said));
+    history.push(Entry::new(reply));
     let Part::Call(made) = call(None) else {
         unreachable!()
     };
@@ -401,14 +404,14 @@ async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
     assert!(texts > 0 && chunks.last() == Some(&Ok(Chunk::End(EndReason::Done))));
     ask(provider.as_ref(), &history, &Sampling::default()).await;
 
-    let asked = inner.asked.lock();
-    let words: Vec<_> = asked[1]
+    let requests = inner.requests.lock();
+    let texts: Vec<_> = requests[1]
         .1
         .iter()
         .map(|entry| (entry.role, entry.text()))
         .collect();
     assert_eq!(
-        words,
+        texts,
         [
             (Role::User, "read a".to_owned()),
             (
@@ -418,25 +421,26 @@ async fn a_task_passes_without_tool_calling_and_nothing_is_encoded_twice() {
             (Role::User, "Result of read_file:\nhi\n\nGo on.".to_owned()),
         ]
     );
-    assert_eq!(asked[0].0, asked[1].0, "the prefix is stable");
+    assert_eq!(requests[0].0, requests[1].0, "the prefix is stable");
     assert!(
-        asked[0].0.starts_with("Be good.")
-            && asked[0]
+        requests[0].0.starts_with("Be good.")
+            && requests[0]
                 .0
                 .contains("- grep: Does it.\n  arguments: {\"type\"")
     );
-    for (before, after) in asked[1].1.iter().zip(&asked[2].1) {
+    for (before, after) in requests[1].1.iter().zip(&requests[2].1) {
         assert!(std::ptr::eq::<Message>(&**before, &**after));
     }
     assert!(
-        std::ptr::eq::<Message>(&*asked[0].1[0], &*history[0]),
-        "what needs no words is used as it is"
+        std::ptr::eq::<Message>(&*requests[0].1[0], &*history[0]),
+        "a message that needs no translation is used unchanged"
     );
 }
 
 #[tokio::test]
-async fn a_broken_action_comes_back_with_a_reminder() {
-    let inner = plain("[[step]]\ntext = \"{'action': 'read_file'}\"\n[[step]]\ntext = 'ok'");
+async fn a_malformed_action_is_answered_with_a_reminder() {
+    let inner =
+        model_without_tools("[[step]]\ntext = \"{'action': 'read_file'}\"\n[[step]]\ntext = 'ok'");
     let provider = JsonActions::new(inner.clone());
     let chunks = ask(
         &provider,
@@ -449,24 +453,24 @@ async fn a_broken_action_comes_back_with_a_reminder() {
         unreachable!()
     };
     let failed = ToolResult::failed(&made, ErrorCategory::InvalidArguments, "not JSON");
-    let said = Message {
+    let reply = Message {
         parts: vec![Part::Call(made)],
         ..Message::assistant("")
     };
-    let history = [Message::user("x"), said, Message::results(vec![failed])].map(Entry::new);
+    let history = [Message::user("x"), reply, Message::results(vec![failed])].map(Entry::new);
     ask(&provider, &history, &Sampling::default()).await;
-    let asked = inner.asked.lock();
-    assert_eq!(asked[1].1[1].text(), "{'action': 'read_file'}");
+    let requests = inner.requests.lock();
+    assert_eq!(requests[1].1[1].text(), "{'action': 'read_file'}");
     assert!(
-        asked[1].1[2]
+        requests[1].1[2]
             .text()
             .contains("Error [invalid_arguments]: not JSON\n(Answer with one valid JSON object")
     );
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_an_error_after_what_was_read() {
-    let inner = plain(
+async fn a_cut_stream_is_an_error_after_the_received_text() {
+    let inner = model_without_tools(
         "[[step]]\ntext = '{\"answer\": \"some words and more of them\"}'\nerror = { kind = \"network\", after = 2 }",
     );
     let chunks = ask(&JsonActions::new(inner), &[], &Sampling::default()).await;
@@ -477,12 +481,12 @@ async fn a_cut_stream_is_an_error_after_what_was_read() {
 }
 
 #[tokio::test]
-async fn a_model_that_calls_tools_is_asked_as_it_is() {
+async fn a_model_with_native_calls_gets_the_request_unchanged() {
     let script = "[[step]]\ntext = '{\"answer\": \"as it is\"}'\npieces = 1";
-    let able = JsonActions::new(Arc::new(
-        ScriptedProvider::parse("test", script, ScriptFormat::Toml).unwrap(),
+    let native = JsonActions::new(Arc::new(
+        ScriptedModelProvider::parse("test", script, ScriptFormat::Toml).unwrap(),
     ));
-    let chunks = ask(&able, &[], &Sampling::default()).await;
+    let chunks = ask(&native, &[], &Sampling::default()).await;
     assert_eq!(
         chunks[0],
         Ok(Chunk::Text("{\"answer\": \"as it is\"}".into()))
@@ -532,16 +536,16 @@ fn the_schema_follows_the_choice_of_tools() {
 }
 
 #[tokio::test]
-async fn a_wanted_schema_becomes_the_schema_of_the_answer() {
-    let inner = plain("[[step]]\ntext = '{\"answer\": {\"n\": 1}}'");
+async fn an_output_schema_becomes_the_schema_of_the_answer() {
+    let inner = model_without_tools("[[step]]\ntext = '{\"answer\": {\"n\": 1}}'");
     let options = Sampling {
         output_schema: Some(json!({ "type": "object" })),
         ..Sampling::default()
     };
     let chunks = ask(&JsonActions::new(inner.clone()), &[], &options).await;
     assert_eq!(chunks[0], Ok(Chunk::Text("{\"n\":1}".into())));
-    let asked = inner.asked.lock();
-    let schema = asked[0].2.output_schema.clone().unwrap();
+    let requests = inner.requests.lock();
+    let schema = requests[0].2.output_schema.clone().unwrap();
     assert_eq!(
         schema["anyOf"][2]["properties"]["answer"],
         json!({ "type": "object" })

@@ -1,11 +1,13 @@
-//! Model wire protocols and vendors: how a request is shaped, sent and read back as chunks.
-//! It opens no files, reads no environment and never retries; keys, addresses and scripts come in as values.
+//! Model wire protocols and vendors: encodes a request, sends it, and decodes the answer into chunks.
+//! This crate opens no files, reads no environment variables and never retries; keys, addresses and scripts are
+//! arguments.
 //!
-//! A tour, in the order of one request: [`vendors`] says who is asked, [`endpoint`] where, [`auth`] with what key.
-//! [`protocol`] shapes the body and reads the events that [`framing`] cuts out of what [`http`] delivers ([`sse`] is
-//! the most common of its forms). [`provider`] ties them to the core's port. [`models`] knows prices and windows.
-//! [`json_action`] gives tools to models that cannot call them. [`scripted`] plays answers from a script, and
-//! [`cassette`] what was once recorded.
+//! The modules, in the order in which a request uses them: [`vendors`] describes the model service, [`endpoint`] its
+//! address, and [`auth`] how its key is sent. [`protocol`] encodes the body. [`http`] sends it and receives bytes,
+//! [`framing`] splits them into events (most vendors use [`sse`]), and [`protocol`] decodes the events. [`provider`]
+//! implements the core's provider trait with them. [`models`] has prices and context windows. [`json_action`] gives
+//! tools to models that cannot call them. [`scripted`] plays answers from a script, and [`cassette`] records exchanges
+//! and plays them back.
 
 pub mod auth;
 pub mod cassette;
@@ -27,11 +29,11 @@ mod think;
 mod tls;
 pub mod vendors;
 
-pub use cassette::{Player, Recorder};
+pub use cassette::{CassettePlayer, Recorder};
 pub use http::{Http, HttpOptions};
 pub use json_action::{JsonActions, with_tools};
-pub use provider::{Parcel, ProviderOptions, SetupError, WireProvider};
-pub use scripted::{Script, ScriptError, ScriptFormat, ScriptedProvider};
+pub use provider::{ProviderOptions, RelayedRequest, SetupError, WireProvider};
+pub use scripted::{ModelScript, ScriptError, ScriptFormat, ScriptedModelProvider};
 pub use secrecy::SecretString;
 pub use sigv4::AwsKeys;
-pub use vendors::{Setting, VENDORS, Vendor, vendor};
+pub use vendors::{VENDORS, Vendor, VendorSetting, vendor};

@@ -1,5 +1,5 @@
-//! What is known about models without asking anybody: window, output, price. The table is a dated text file in the
-//! binary; a look-up scans its lines and builds nothing, so that a start pays nothing for it.
+//! The built-in table of models: context window, output limit and price. The table is a dated CSV file in the binary.
+//! A lookup scans its lines and builds no index, so that it costs nothing at startup.
 
 use windlass_core::budget::Price;
 use windlass_core::provider::ModelFacts;
@@ -8,29 +8,27 @@ use crate::Vendor;
 
 const TABLE: &str = include_str!("models.csv");
 
-/// One row of the table.
+/// One model of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelRow {
-    /// The vendor's id.
     pub vendor: &'static str,
-    /// The model's name, or the beginning of its dated forms.
+    /// The model's name, or the common prefix of its dated versions.
     pub name: &'static str,
-    /// Tokens it can hold.
+    /// In tokens.
     pub context_window: u64,
-    /// The most it writes in one answer.
+    /// In tokens.
     pub max_output: u64,
-    /// What it costs.
     pub price: Price,
-    /// What the vendor's batch interface charges, in percent of that.
+    /// The price of the vendor's batch API, in percent of `price`.
     pub batch_percent: Option<u64>,
 }
 
-/// All rows, in the table's order.
+/// Iterates over the table in its order.
 pub fn model_rows() -> impl Iterator<Item = ModelRow> {
     TABLE.lines().filter_map(parse)
 }
 
-/// The day the table was put together.
+/// Returns the date of the table, as `YYYY-MM-DD`.
 #[must_use]
 pub fn table_date() -> &'static str {
     TABLE
@@ -39,7 +37,7 @@ pub fn table_date() -> &'static str {
         .unwrap_or("unknown")
 }
 
-/// The model of a vendor that is asked when none is named.
+/// Returns the model to use if the user names none.
 #[must_use]
 pub fn default_model(vendor: &Vendor) -> Option<&'static str> {
     match vendor.id {
@@ -49,26 +47,26 @@ pub fn default_model(vendor: &Vendor) -> Option<&'static str> {
     }
 }
 
-/// The facts of a vendor's model; the longest matching name wins.
+/// Returns the facts of a vendor's model. If several names match, the longest one wins.
 #[must_use]
 pub fn lookup(vendor: &str, model: &str) -> Option<ModelFacts> {
-    // The same vendor by another door.
+    // The same vendor with another protocol.
     let vendor = if vendor == "openai-chat" {
         "openai"
     } else {
         vendor
     };
-    // Numbers are read on the lines that are meant, and on no others.
-    let meant = |line: &&str| {
+    // Only matching lines are parsed fully.
+    let matching = |line: &&str| {
         let name = line
             .strip_prefix(vendor)
             .and_then(|rest| rest.strip_prefix(','))
             .and_then(|rest| rest.split(',').next());
-        name.is_some_and(|name| names(name, model))
+        name.is_some_and(|name| matches_model(name, model))
     };
     let row = TABLE
         .lines()
-        .filter(meant)
+        .filter(matching)
         .filter_map(parse)
         .max_by_key(|row| row.name.len())?;
     Some(ModelFacts {
@@ -101,9 +99,9 @@ fn parse(line: &'static str) -> Option<ModelRow> {
     })
 }
 
-/// Whether the model is this one, perhaps with a date or a tag behind it. `gpt-5` is not `gpt-5.4`, and `opus-5` is
-/// not `opus-5-7`: another version has another price.
-fn names(name: &str, model: &str) -> bool {
+/// Returns whether `model` is `name`, optionally followed by a date or a tag. `gpt-5` does not match `gpt-5.4`, and
+/// `opus-5` does not match `opus-5-7`, because another version has another price.
+fn matches_model(name: &str, model: &str) -> bool {
     let Some(rest) = model.strip_prefix(name) else {
         return false;
     };

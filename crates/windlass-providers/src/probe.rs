@@ -1,35 +1,35 @@
-//! What servers say about themselves: the window of a model, what it can do, and which models are there.
-//! Pure reading of their answers; the questions are asked by the provider. What cannot be read is unknown, not wrong.
+//! Parses the descriptions that servers give of their models: context window, capabilities, and the list of models.
+//! Pure; the provider sends the requests. Values that cannot be parsed are treated as unknown, not as errors.
 
 use serde_json::Value;
 use windlass_core::provider::ModelFacts;
 
-/// How a server is asked about a model.
+/// The request with which a server describes a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// It is not.
+    /// The server describes no models.
     None,
-    /// Ollama: `POST /api/show`.
+    /// `POST /api/show` of Ollama.
     OllamaShow,
-    /// llama.cpp: `GET /props`.
+    /// `GET /props` of llama.cpp.
     LlamaProps,
-    /// LM Studio: `GET /api/v0/models`.
+    /// `GET /api/v0/models` of LM Studio.
     LmStudio,
-    /// A list of models that gives their windows: vLLM and some gateways.
+    /// `GET /models` of vLLM and some gateways, which lists the models with their context windows.
     Models,
 }
 
-/// The window that is asked for when nobody chose one: a cache for it fits beside a model of usual size. A model that
-/// holds more gets more by configuration.
-const USUAL_WINDOW: u64 = 32_768;
-/// Less than any model has, and more: numbers outside are mistakes.
-const SENSIBLE: std::ops::RangeInclusive<u64> = 16..=100_000_000;
-/// More models than a person wants to read.
-const MOST_MODELS: usize = 2_000;
+/// The default window for Ollama, in tokens. Its cache fits into memory together with a model of common size. Users can
+/// configure a larger window.
+const DEFAULT_WINDOW: u64 = 32_768;
+/// Plausible windows, in tokens. Numbers outside this range are ignored.
+const PLAUSIBLE: std::ops::RangeInclusive<u64> = 16..=100_000_000;
+/// The maximum length of a list of models.
+const MAX_MODELS: usize = 2_000;
 
 impl Probe {
-    /// Path and body of the question; a question without a body is a `GET`.
-    pub(crate) fn question(self, model: &str) -> Option<(&'static str, Option<Vec<u8>>)> {
+    /// Returns path and body of the request; a request without a body is a `GET`.
+    pub(crate) fn request(self, model: &str) -> Option<(&'static str, Option<Vec<u8>>)> {
         match self {
             Self::None => None,
             Self::OllamaShow => {
@@ -42,14 +42,14 @@ impl Probe {
         }
     }
 
-    /// The server drops what does not fit without a word, so the window is asked for before the first request and
-    /// what would not fit is not sent.
+    /// Returns whether the server silently truncates a prompt that does not fit. For such servers the provider requests
+    /// the window before the first model request, and rejects requests that would not fit.
     #[must_use]
     pub fn truncates(self) -> bool {
         matches!(self, Self::OllamaShow | Self::LmStudio)
     }
 
-    /// Puts what an answer says into the facts. `wanted` is the window the person chose.
+    /// Merges the server's description into the facts. `wanted` is the window from the user's settings.
     pub(crate) fn read(
         self,
         answer: &Value,
@@ -87,7 +87,8 @@ impl Probe {
     }
 }
 
-/// The window is what the person chose, else what the model's file sets, else the usual; never more than was trained.
+/// Sets the window from the user's settings, the model file or the default, in this order, limited to the window that
+/// the model was trained with.
 fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
     let trained = answer["model_info"]
         .as_object()
@@ -99,18 +100,18 @@ fn ollama(answer: &Value, wanted: Option<u64>, facts: &mut ModelFacts) {
         let mut lines = text.lines().map(str::trim);
         let value = lines.find_map(|line| line.strip_prefix("num_ctx"))?;
         let window = value.trim().parse().ok();
-        window.filter(|window| SENSIBLE.contains(window))
+        window.filter(|window| PLAUSIBLE.contains(window))
     });
     let chosen = wanted.or(in_file);
     let window = match (chosen, trained) {
         (Some(chosen), Some(trained)) => Some(chosen.min(trained)),
         (Some(chosen), None) => Some(chosen),
-        (None, Some(trained)) => Some(trained.min(USUAL_WINDOW)),
+        (None, Some(trained)) => Some(trained.min(DEFAULT_WINDOW)),
         (None, None) => None,
     };
     set_window(window, facts);
-    if let Some(abilities) = answer["capabilities"].as_array() {
-        let can = |what: &str| abilities.iter().any(|ability| ability == what);
+    if let Some(capabilities) = answer["capabilities"].as_array() {
+        let can = |what: &str| capabilities.iter().any(|capability| capability == what);
         facts.tools = can("tools");
         facts.images = can("vision");
     }
@@ -124,16 +125,16 @@ fn set_window(window: Option<u64>, facts: &mut ModelFacts) {
 }
 
 fn number(value: &Value) -> Option<u64> {
-    value.as_u64().filter(|number| SENSIBLE.contains(number))
+    value.as_u64().filter(|number| PLAUSIBLE.contains(number))
 }
 
-/// The entry of a model in a list.
+/// Finds a model in a list.
 fn row<'a>(answer: &'a Value, model: &str) -> Option<&'a Value> {
     let rows = answer["data"].as_array()?;
     rows.iter().find(|row| row["id"] == model)
 }
 
-/// The names in a list of models, whichever of the usual forms it has. `None` when it has none of them.
+/// Returns the names in a list of models, in any of the common formats, or `None` if the format is unknown.
 pub(crate) fn names(answer: &Value) -> Option<Vec<String>> {
     let list = answer
         .get("data")
@@ -149,7 +150,7 @@ pub(crate) fn names(answer: &Value) -> Option<Vec<String>> {
         (!name.is_empty() && name.len() <= 300 && !name.chars().any(char::is_control))
             .then(|| name.to_owned())
     };
-    Some(list.iter().filter_map(name).take(MOST_MODELS).collect())
+    Some(list.iter().filter_map(name).take(MAX_MODELS).collect())
 }
 
 #[cfg(test)]
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn ollama_tells_the_window_and_what_the_model_can_do() {
+    fn ollama_reports_the_window_and_the_capabilities() {
         let show = |trained: u64, parameters: &str| {
             json!({ "model_info": { "general.architecture": "qwen3", "qwen3.context_length": trained },
                     "parameters": parameters, "capabilities": ["completion", "tools"] })
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_servers_tell_theirs() {
+    fn the_other_servers_report_the_window() {
         check(
             Probe::LlamaProps,
             json!({ "default_generation_settings": { "n_ctx": 512 } }),

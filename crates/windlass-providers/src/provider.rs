@@ -1,8 +1,8 @@
-//! A vendor behind the core's port: encodes the request, sends it, and pumps the answer through the decoders.
-//! Neighbouring pieces that arrived together become one chunk. It never retries and holds nothing back longer than
-//! the network does.
+//! Implements the core's provider trait for a vendor: encodes the request, sends it, and decodes the answer.
+//! Consecutive pieces of a text that arrive together become one chunk. It never retries, and it passes on every chunk
+//! as soon as it arrives.
 
-mod ask;
+mod model_info;
 mod relay;
 
 use parking_lot::Mutex;
@@ -22,40 +22,40 @@ use windlass_core::message::Part;
 use windlass_core::provider::{Chunk, ModelFacts, Provider, ProviderError, Request};
 use windlass_core::{BoxFuture, BoxStream};
 
-use self::ask::Known;
-pub use self::relay::Parcel;
+use self::model_info::ProbedModel;
+pub use self::relay::RelayedRequest;
 use crate::auth::{Auth, BadKey};
-use crate::cassette::{self, Label};
-use crate::endpoint::{Endpoint, EndpointError};
+use crate::cassette::{self, ExchangeLabel};
+use crate::endpoint::{EndpointError, VendorEndpoint};
 use crate::errors;
 use crate::framing::{Framer, Framing};
 use crate::http::{Http, HttpBody, HttpError, HttpResponse};
 use crate::models;
 use crate::protocol::{Batch, Decoder, Protocol};
-use crate::sigv4::{self, AwsKeys, ToSign};
+use crate::sigv4::{self, AwsKeys, SignedParts};
 use crate::vendors::Vendor;
 
-/// What a provider needs beside its vendor.
+/// The settings of a provider, in addition to its vendor.
 #[derive(Debug, Clone)]
 pub struct ProviderOptions {
-    /// Instead of the vendor's own address.
+    /// Replaces the vendor's own address.
     pub base_url: Option<String>,
-    /// The key; a local server may need none.
+    /// A local server may need none.
     pub key: Option<SecretString>,
-    /// Keys that sign requests, for a vendor that wants signatures and no key.
+    /// Keys for signing requests, for a vendor that accepts signatures instead of a key.
     pub aws: Option<AwsKeys>,
-    /// The window to use with a server that can be told.
+    /// The context window in tokens, for servers with a configurable window.
     pub context_window: Option<u64>,
-    /// Values for the vendor's address ([`Vendor::settings`]), by name.
+    /// Values for the placeholders in the vendor's address ([`Vendor::settings`]), by name.
     pub settings: BTreeMap<String, String>,
-    /// The time, for dates in answers and for signatures.
+    /// The clock, for dates in answers and for signatures.
     pub now: fn() -> SystemTime,
-    /// The network, shared between providers.
+    /// The HTTP client, shared between providers.
     pub http: Http,
 }
 
 impl ProviderOptions {
-    /// Nothing but the network: the vendor's own address and no key.
+    /// Creates options with the vendor's own address and no key.
     #[must_use]
     pub fn new(http: Http) -> Self {
         Self {
@@ -70,56 +70,44 @@ impl ProviderOptions {
     }
 }
 
-/// Why a provider cannot be made.
+/// The reason why a provider cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// There is no key.
     #[error("no key for `{vendor}`: set {env}")]
     MissingKey {
-        /// The vendor's id.
         vendor: &'static str,
-        /// The variable that usually holds it.
+        /// The environment variable for the key.
         env: &'static str,
     },
-    /// There is no address.
     #[error("`{vendor}` needs a base URL")]
-    MissingUrl {
-        /// The vendor's id.
-        vendor: &'static str,
-    },
-    /// The address needs a value.
+    MissingUrl { vendor: &'static str },
     #[error("`{vendor}` needs a {name}: set {env}")]
     MissingSetting {
-        /// The vendor's id.
         vendor: &'static str,
-        /// What it needs.
         name: &'static str,
-        /// The variable that usually holds it.
+        /// The environment variable for the value.
         env: &'static str,
     },
-    /// The address is wrong.
     #[error(transparent)]
     Url(#[from] EndpointError),
-    /// The key is wrong.
     #[error(transparent)]
     Key(#[from] BadKey),
-    /// The network cannot be set up.
     #[error(transparent)]
     Http(#[from] HttpError),
 }
 
-/// A model server, spoken to over HTTP.
+/// A provider that sends requests to a model server over HTTP.
 pub struct WireProvider {
     vendor: Vendor,
-    endpoint: Endpoint,
+    endpoint: VendorEndpoint,
     headers: HeaderMap,
     key: Option<SecretString>,
-    /// Who signs, and for which region and service.
+    /// The signing keys, the region and the service.
     signer: Option<(AwsKeys, String, &'static str)>,
-    /// The window the person chose.
+    /// The window from the user's settings.
     context_window: Option<u64>,
-    /// What servers said about their models.
-    known: Mutex<BTreeMap<String, Known>>,
+    /// The facts that the server reported, by model.
+    probed: Mutex<BTreeMap<String, ProbedModel>>,
     now: fn() -> SystemTime,
     http: Http,
 }
@@ -134,7 +122,7 @@ impl std::fmt::Debug for WireProvider {
 }
 
 impl WireProvider {
-    /// A provider that is ready to be asked. Connects to nothing yet.
+    /// Creates a provider. Opens no connection.
     pub fn new(vendor: Vendor, options: ProviderOptions) -> Result<Self, SetupError> {
         let base = options.base_url.as_deref().or(vendor.base_url);
         let base = base.ok_or(SetupError::MissingUrl { vendor: vendor.id })?;
@@ -145,8 +133,8 @@ impl WireProvider {
             }
         }
         let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
-        let endpoint =
-            Endpoint::with_path(base, path, &values).map_err(|err| missing_value(&vendor, err))?;
+        let endpoint = VendorEndpoint::with_path(base, path, &values)
+            .map_err(|err| missing_value(&vendor, err))?;
         let key = options
             .key
             .filter(|key| !key.expose_secret().trim().is_empty());
@@ -173,7 +161,8 @@ impl WireProvider {
         match (&key, vendor.key_env) {
             (Some(key), _) => vendor.auth.apply(&mut headers, key)?,
             (None, _) if signer.is_some() => {}
-            // A server on this machine is somebody's own gateway or a test; it says itself whether it wants a key.
+            // A server on this machine may be the user's gateway, which needs no key. If it needs one, it answers with
+            // an error.
             (None, Some(env)) if !endpoint.is_loopback() => {
                 return Err(SetupError::MissingKey {
                     vendor: vendor.id,
@@ -182,13 +171,13 @@ impl WireProvider {
             }
             (None, _) => {}
         }
-        let http = options.http.labelled(Label {
+        let http = options.http.labelled(ExchangeLabel {
             provider: vendor.id,
-            protocol: cassette::protocol_word(vendor.protocol),
-            framing: cassette::framing_word(vendor.protocol.framing()),
+            protocol: cassette::protocol_name(vendor.protocol),
+            framing: cassette::framing_name(vendor.protocol.framing()),
             key: key.clone(),
         });
-        let (context_window, known) = (options.context_window, Mutex::default());
+        let (context_window, probed) = (options.context_window, Mutex::default());
         Ok(Self {
             vendor,
             endpoint,
@@ -196,33 +185,35 @@ impl WireProvider {
             key,
             signer,
             context_window,
-            known,
+            probed,
             now: options.now,
             http,
         })
     }
 
-    /// Where requests go.
+    /// Returns the address of requests.
     #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &VendorEndpoint {
         &self.endpoint
     }
 
-    /// Sends a request; gives the body of the answer and how much text was sent.
+    /// Sends a request. Returns the body of the answer and the number of bytes of text that were sent.
     async fn open(&self, request: Request<'_>) -> Result<(HttpBody, usize), ProviderError> {
         let mut quirks = self.vendor.quirks;
-        let known = if self.vendor.probe.truncates() {
-            Some(self.ask_once(request.model).await?)
+        let probed = if self.vendor.probe.truncates() {
+            Some(self.probe_once(request.model).await?)
         } else {
             None
         };
-        quirks.window = known.as_ref().and_then(|known| known.facts.context_window);
+        quirks.window = probed
+            .as_ref()
+            .and_then(|probed| probed.facts.context_window);
         let body = Bytes::from(self.vendor.protocol.encode(&request, &quirks));
         let text = text_bytes(&request, body.len());
-        if let (Some(known), Some(window)) = (known, quirks.window) {
+        if let (Some(probed), Some(window)) = (probed, quirks.window) {
             let (needed, least) = (
-                known.estimator.tokens(text),
-                request.max_output.min(LEAST_ANSWER),
+                probed.estimator.tokens(text),
+                request.max_output.min(MIN_ANSWER),
             );
             if needed.saturating_add(least) > window {
                 return Err(errors::does_not_fit(
@@ -237,16 +228,16 @@ impl WireProvider {
         let headers = self.signed("POST", &url, &body)?;
         let response = self.http.send(&url, headers, Some(body)).await?;
         Ok((
-            check_head(response, self.vendor.protocol.framing(), (self.now)()).await?,
+            check_response(response, self.vendor.protocol.framing(), (self.now)()).await?,
             text,
         ))
     }
 
-    /// The headers of a request, with its signature where one is wanted.
+    /// Returns the headers of a request, with a signature if the vendor needs one.
     fn signed(&self, method: &str, url: &Url, body: &[u8]) -> Result<HeaderMap, ProviderError> {
         let mut headers = self.headers.clone();
         if let Some((keys, region, service)) = &self.signer {
-            let request = ToSign {
+            let request = SignedParts {
                 method,
                 url,
                 headers: &[("content-type", "application/json")],
@@ -262,7 +253,7 @@ impl WireProvider {
         Ok(headers)
     }
 
-    /// Everything that proves to the vendor who asks.
+    /// Iterates over all secrets that authenticate requests.
     fn secrets(&self) -> impl Iterator<Item = &str> {
         let signer = self.signer.as_ref();
         let secret = signer.map(|(keys, ..)| &keys.secret_key);
@@ -278,7 +269,7 @@ impl WireProvider {
     }
 }
 
-/// Names the variable, where the vendor has one for the value.
+/// Maps a missing value to an error that names the environment variable, if the vendor has one for it.
 fn missing_value(vendor: &Vendor, err: EndpointError) -> SetupError {
     let setting = vendor
         .settings
@@ -300,8 +291,8 @@ impl Provider for WireProvider {
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        if let Some(known) = self.known.lock().get(model) {
-            return known.facts.clone();
+        if let Some(probed) = self.probed.lock().get(model) {
+            return probed.facts.clone();
         }
         let compatible = self.vendor.base_url.is_none();
         if self.vendor.local || (compatible && self.endpoint.is_loopback()) {
@@ -314,19 +305,19 @@ impl Provider for WireProvider {
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move { Ok(self.ask_once(model).await?.facts) })
+        Box::pin(async move { Ok(self.probe_once(model).await?.facts) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
         let mut batch = Batch::default();
-        for wish in self.vendor.protocol.unmet(&request) {
-            batch.push(Chunk::Unknown(wish));
+        for warning in self.vendor.protocol.unsupported(&request) {
+            batch.push(Chunk::Unknown(warning));
         }
-        Box::pin(Answer {
+        Box::pin(AnswerStream {
             provider: self,
             model: request.model,
             sent: 0,
-            state: State::Opening(Box::pin(self.open(request))),
+            state: AnswerState::Opening(Box::pin(self.open(request))),
             decoder: self.vendor.protocol.decoder(&self.vendor.quirks),
             batch,
             failed: None,
@@ -334,11 +325,13 @@ impl Provider for WireProvider {
     }
 }
 
-/// Room that a request has to leave for the answer.
-const LEAST_ANSWER: u64 = 256;
-/// How much of a body is text. Pictures are counted by their size on screen, of which an eighth is a generous bound.
+/// The tokens that a request must leave for the answer.
+const MIN_ANSWER: u64 = 256;
+
+/// Returns the size of a body for the token estimate. Vendors count images by their dimensions; an eighth of the
+/// encoded size is a safe upper bound.
 fn text_bytes(request: &Request<'_>, body: usize) -> usize {
-    let pictures: usize = request
+    let images: usize = request
         .history
         .iter()
         .flat_map(|entry| &entry.parts)
@@ -347,14 +340,14 @@ fn text_bytes(request: &Request<'_>, body: usize) -> usize {
             _ => 0,
         })
         .sum();
-    body.saturating_sub(pictures) + pictures / 8
+    body.saturating_sub(images) + images / 8
 }
 
-/// How much of an answer that is not a stream is read.
-const MOST_OF_AN_ERROR: usize = 64 << 10;
+/// The maximum size of an error response, in bytes.
+const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// Turns an error status or a page that is no event stream into an error; leaves a stream's body to be read.
-async fn check_head(
+/// Returns the body of an event stream, or an error for an error status or another kind of document.
+async fn check_response(
     response: HttpResponse,
     framing: Framing,
     now: SystemTime,
@@ -365,7 +358,7 @@ async fn check_head(
         body,
     } = response;
     if !(200..300).contains(&status) {
-        let text = body.read_up_to(MOST_OF_AN_ERROR).await;
+        let text = body.read_up_to(MAX_ERROR_BODY).await;
         return Err(errors::from_status(status, &headers, &text, now));
     }
     let content_type = headers
@@ -375,57 +368,57 @@ async fn check_head(
     let lower = content_type.to_ascii_lowercase();
     let is_json = lower.contains("json") && framing != Framing::JsonLines;
     if !lower.contains("html") && !is_json {
-        return Ok(body); // some servers forget the right type; the decoder will tell
+        return Ok(body); // some servers send a wrong type; the decoder detects other content
     }
-    let text = body.read_up_to(MOST_OF_AN_ERROR).await;
+    let text = body.read_up_to(MAX_ERROR_BODY).await;
     Err(errors::in_body(&text).unwrap_or_else(|| errors::not_a_stream(status, content_type, &text)))
 }
 
-/// Text is handed on at the latest when this much is waiting.
-const ENOUGH: usize = 32 << 10;
-/// And after this many pieces of the body, so that other tasks get their turn.
-const PIECES_PER_TURN: usize = 512;
-/// How long to wait for the end of the body after the end of the answer; a connection read to its end is used again.
+/// Queued text is passed on when it reaches this size, in bytes.
+const MAX_QUEUED: usize = 32 << 10;
+/// Pieces of the body per poll, so that other tasks can run.
+const PIECES_PER_POLL: usize = 512;
+/// The wait for the end of the body after the end of the answer. Only a connection that was read to its end is reused.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// The answer as a stream.
-struct Answer<'a> {
+/// The stream of chunks of one answer.
+struct AnswerStream<'a> {
     provider: &'a WireProvider,
     model: &'a str,
-    /// How much text was sent.
+    /// The bytes of text that were sent.
     sent: usize,
-    state: State<'a>,
+    state: AnswerState<'a>,
     decoder: Decoder,
     batch: Batch,
-    /// What ends the stream once the chunks before it are out.
+    /// The error that ends the stream after the queued chunks.
     failed: Option<ProviderError>,
 }
 
-enum State<'a> {
+enum AnswerState<'a> {
     Opening(BoxFuture<'a, Result<(HttpBody, usize), ProviderError>>),
-    Reading(Box<Reading>),
+    Reading(Box<BodyReader>),
     Over,
 }
 
-struct Reading {
+struct BodyReader {
     body: HttpBody,
     framer: Framer,
-    /// The first bytes, kept until an event has been seen: without any, this is what the error quotes.
+    /// The first bytes, kept until the first event. If there is no event, the error message quotes them.
     start: Vec<u8>,
-    seen_event: bool,
+    has_event: bool,
     linger: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stream for Answer<'_> {
+impl Stream for AnswerStream<'_> {
     type Item = Result<Chunk, ProviderError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            // The end is held until the body is over, so that the connection is free for the next request by then.
+            // The end chunk waits for the end of the body, so that the next request can reuse the connection.
             let hold = this.batch.len() == 1
                 && this.decoder.ended()
-                && matches!(this.state, State::Reading(_));
+                && matches!(this.state, AnswerState::Reading(_));
             if !hold && let Some(chunk) = this.batch.pop() {
                 if let Chunk::Usage(usage) = &chunk {
                     this.provider
@@ -434,15 +427,15 @@ impl Stream for Answer<'_> {
                 return Poll::Ready(Some(Ok(chunk)));
             }
             match &mut this.state {
-                State::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                AnswerState::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
                     Ok((body, sent)) => {
                         this.sent = sent;
                         let framing = this.provider.vendor.protocol.framing();
-                        this.state = State::Reading(Box::new(Reading::new(body, framing)));
+                        this.state = AnswerState::Reading(Box::new(BodyReader::new(body, framing)));
                     }
                     Err(err) => this.end(Some(err)),
                 },
-                State::Reading(reading) => {
+                AnswerState::Reading(reading) => {
                     match reading.read(cx, &mut this.decoder, &mut this.batch) {
                         Poll::Ready(Ok(true)) => {}
                         Poll::Ready(Ok(false)) => this.end(None),
@@ -451,50 +444,50 @@ impl Stream for Answer<'_> {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                State::Over => return Poll::Ready(this.failed.take().map(Err)),
+                AnswerState::Over => return Poll::Ready(this.failed.take().map(Err)),
             }
         }
     }
 }
 
-impl Answer<'_> {
+impl AnswerStream<'_> {
     fn end(&mut self, failed: Option<ProviderError>) {
-        self.state = State::Over;
+        self.state = AnswerState::Over;
         self.failed = failed.map(|err| self.provider.hide_key(err));
     }
 }
 
-impl Reading {
+impl BodyReader {
     fn new(body: HttpBody, framing: Framing) -> Self {
         Self {
             body,
             framer: Framer::new(framing),
             start: Vec::new(),
-            seen_event: false,
+            has_event: false,
             linger: None,
         }
     }
 
-    /// Reads what is there. `true`: there is more to come; `false`: the answer is complete and the body is done with.
+    /// Reads the available bytes. Returns `true` if more may come, and `false` if the answer is complete.
     fn read(
         &mut self,
         cx: &mut Context<'_>,
         decoder: &mut Decoder,
         batch: &mut Batch,
     ) -> Poll<Result<bool, ProviderError>> {
-        for _ in 0..PIECES_PER_TURN {
-            if batch.bytes() >= ENOUGH && !decoder.ended() {
+        for _ in 0..PIECES_PER_POLL {
+            if batch.bytes() >= MAX_QUEUED && !decoder.ended() {
                 return Poll::Ready(Ok(true));
             }
             match self.body.poll_piece(cx) {
-                Poll::Ready(Some(Ok(piece))) => self.take(&piece, decoder, batch)?,
+                Poll::Ready(Some(Ok(piece))) => self.decode(&piece, decoder, batch)?,
                 Poll::Ready(None) => {
                     return Poll::Ready(self.finish(decoder, batch).map(|()| false));
                 }
                 Poll::Ready(Some(Err(err))) => {
-                    // What broke after the whole answer was there does not matter any more.
-                    let whole = decoder.finish(batch);
-                    return Poll::Ready(if whole { Ok(false) } else { Err(err.into()) });
+                    // An error after the complete answer is ignored.
+                    let complete = decoder.finish(batch);
+                    return Poll::Ready(if complete { Ok(false) } else { Err(err.into()) });
                 }
                 Poll::Pending if decoder.ended() => {
                     let linger = self
@@ -507,36 +500,37 @@ impl Reading {
             }
         }
         if decoder.ended() {
-            return Poll::Ready(Ok(false)); // a body that goes on and on after its end
+            return Poll::Ready(Ok(false)); // the body continues after the end of the answer; do not read all of it
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn take(
+    fn decode(
         &mut self,
         piece: &[u8],
         decoder: &mut Decoder,
         batch: &mut Batch,
     ) -> Result<(), ProviderError> {
-        if !self.seen_event {
-            let room = 4_096_usize.saturating_sub(self.start.len());
+        if !self.has_event {
+            let free = 4_096_usize.saturating_sub(self.start.len());
             self.start
-                .extend_from_slice(&piece[..piece.len().min(room)]);
+                .extend_from_slice(&piece[..piece.len().min(free)]);
         }
-        let seen = &mut self.seen_event;
+        let has_event = &mut self.has_event;
         self.framer.push(piece, |event| {
-            *seen = true;
+            *has_event = true;
             decoder.event(&event, batch)
         })
     }
 
-    /// A clean end of the body: fine if the answer is complete, a cut otherwise.
+    /// Handles the clean end of a body. If the answer is not complete, it was cut off.
     fn finish(&mut self, decoder: &mut Decoder, batch: &mut Batch) -> Result<(), ProviderError> {
-        // What stands behind the last blank line may be half an event; if so the answer was cut, and nothing else.
-        let seen = &mut self.seen_event;
+        // The bytes after the last blank line may be an incomplete event. A parse error there means that the answer was
+        // cut off.
+        let has_event = &mut self.has_event;
         let last = self.framer.finish(|event| {
-            *seen = true;
+            *has_event = true;
             decoder.event(&event, batch)
         });
         if decoder.finish(batch) {
@@ -546,7 +540,7 @@ impl Reading {
             Err(err) if err.kind != windlass_core::provider::ProviderErrorKind::InvalidResponse => {
                 Err(err)
             }
-            _ if self.seen_event => Err(errors::cut(self.body.host())),
+            _ if self.has_event => Err(errors::cut(self.body.host())),
             _ => Err(errors::no_event(self.body.host(), &self.start)),
         }
     }

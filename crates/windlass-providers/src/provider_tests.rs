@@ -1,4 +1,4 @@
-//! The whole way: a request through the real HTTP stack to a loopback server that behaves, or does not.
+//! End-to-end tests: requests through the real HTTP client to a loopback server that behaves or misbehaves.
 #![allow(clippy::unwrap_used)]
 
 use futures_util::StreamExt;
@@ -42,7 +42,7 @@ async fn ask(provider: &WireProvider) -> (Vec<Chunk>, Option<ProviderError>) {
         match item {
             Ok(chunk) => chunks.push(chunk),
             Err(err) => {
-                assert!(stream.next().await.is_none(), "an error is the last thing");
+                assert!(stream.next().await.is_none(), "an error ends the stream");
                 assert!(!err.to_string().contains(KEY), "{err}");
                 return (chunks, Some(err));
             }
@@ -109,7 +109,7 @@ async fn the_messages_protocol_sends_its_headers() {
 }
 
 #[tokio::test]
-async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_come_in_a_list() {
+async fn gemini_has_the_model_in_the_address_and_errors_may_be_in_a_list() {
     let events = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]},\"finishReason\":\"STOP\"}]}\r\n\r\n";
     let server = Server::saying(event_stream(&[events])).unwrap();
     let (chunks, err) = ask(&provider("gemini", &server.url, |_| ())).await;
@@ -143,7 +143,7 @@ async fn the_generate_protocol_puts_the_model_into_the_address_and_errors_may_co
 }
 
 #[tokio::test]
-async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for() {
+async fn the_responses_protocol_stores_nothing_and_warns_about_unsupported_options() {
     let events = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n\
                   data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
     let server = Server::saying(event_stream(&[events])).unwrap();
@@ -190,14 +190,14 @@ async fn the_responses_protocol_stores_nothing_and_says_what_it_cannot_wish_for(
 }
 
 #[tokio::test]
-async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited_for() {
+async fn text_that_arrives_together_is_one_chunk_and_nothing_waits_for_later_text() {
     let many: String = (0..1_000).map(|_| delta("abcd")).collect();
     let server = Server::saying(event_stream(&[&many, STOP])).unwrap();
     let (chunks, _) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(text(&chunks).len(), 4_000);
     assert!(chunks.len() < 50, "{} chunks", chunks.len());
 
-    // The first piece comes out although the server never goes on.
+    // The first piece is passed on although the server sends nothing more.
     let server = Server::saying(vec![stream_head(), chunk(delta("first")), Act::Hang]).unwrap();
     let provider = provider("openai-chat", &server.url, |_| ());
     let (tools, options) = (ToolSet::default(), Sampling::default());
@@ -214,7 +214,7 @@ async fn what_arrives_together_is_one_chunk_and_what_arrives_later_is_not_waited
 }
 
 #[tokio::test]
-async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
+async fn a_body_that_stays_open_after_the_end_does_not_delay_the_answer() {
     let server = Server::saying(vec![stream_head(), chunk(delta("x") + STOP), Act::Hang]).unwrap();
     let (chunks, err) = ask(&provider("openai-chat", &server.url, |_| ())).await;
     assert_eq!(
@@ -226,7 +226,7 @@ async fn a_body_that_stays_open_after_the_end_does_not_hold_the_answer() {
     );
 }
 
-/// One door for the failures: what the server does, what kind comes of it, what the message says, what text is kept.
+/// Checks a failure: the kind and the message of the error for the server's actions, and the text received before it.
 async fn check_failure(acts: Vec<Act>, kind: ProviderErrorKind, says: &str, kept: &str) {
     let hangs = acts.iter().any(|act| matches!(act, Act::Hang));
     let idle = Duration::from_millis(if hangs { 200 } else { 60_000 });
@@ -244,13 +244,13 @@ async fn check_failure(acts: Vec<Act>, kind: ProviderErrorKind, says: &str, kept
     assert_eq!(text(&chunks), kept);
     assert!(
         !chunks.iter().any(|chunk| matches!(chunk, Chunk::End(_))),
-        "an error is no end"
+        "no end after an error"
     );
     assert_eq!(server.requests().len(), 1, "providers never retry");
 }
 
 #[tokio::test]
-async fn statuses_become_kinds() {
+async fn the_status_decides_the_kind_of_error() {
     use ProviderErrorKind as K;
     let limited = K::RateLimited {
         retry_after: Some(Duration::from_secs(2)),
@@ -283,7 +283,7 @@ async fn statuses_become_kinds() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_stream_are_quoted() {
+async fn errors_quote_answers_that_are_no_stream() {
     use ProviderErrorKind as K;
     let page = whole(
         200,
@@ -329,7 +329,7 @@ async fn answers_that_are_no_stream_are_quoted() {
 }
 
 #[tokio::test]
-async fn cuts_keep_the_text_so_far_and_are_network_errors() {
+async fn a_stream_that_breaks_off_keeps_its_text_and_is_a_network_error() {
     use ProviderErrorKind as K;
     check_failure(
         vec![Act::Close],
@@ -368,7 +368,7 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
             transient: true,
             sent: true,
         },
-        "no byte",
+        "sent no data",
         "half",
     )
     .await;
@@ -385,7 +385,7 @@ async fn cuts_keep_the_text_so_far_and_are_network_errors() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_after_the_reason_has_lost_nothing() {
+async fn a_connection_that_breaks_after_the_finish_reason_is_no_error() {
     let reason = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
     let server = Server::saying(vec![
         stream_head(),
@@ -405,7 +405,7 @@ async fn a_connection_that_breaks_after_the_reason_has_lost_nothing() {
 }
 
 #[tokio::test]
-async fn an_event_without_end_is_stopped_at_its_limit() {
+async fn an_endless_event_fails_at_the_limit() {
     let flood = vec![b'x'; 1 << 20];
     let mut acts = vec![stream_head(), chunk("data: ")];
     acts.extend((0..20).map(|_| chunk(&flood)));
@@ -420,7 +420,7 @@ async fn an_event_without_end_is_stopped_at_its_limit() {
 }
 
 #[tokio::test]
-async fn a_million_empty_deltas_cost_no_memory_and_end() {
+async fn many_empty_deltas_become_no_chunks() {
     let block = delta("").repeat(10_000);
     let mut acts = vec![stream_head()];
     acts.extend((0..10).map(|_| chunk(&block)));
@@ -431,7 +431,7 @@ async fn a_million_empty_deltas_cost_no_memory_and_end() {
 }
 
 #[test]
-fn a_provider_that_cannot_work_is_refused_with_the_variable_to_set() {
+fn setup_errors_name_the_variable_to_set() {
     let options = |base: Option<&str>, key: Option<&str>| ProviderOptions {
         base_url: base.map(str::to_owned),
         key: key.map(|key| key.to_owned().into()),
@@ -454,22 +454,22 @@ fn a_provider_that_cannot_work_is_refused_with_the_variable_to_set() {
         refuse("openai-compatible", None, None),
         "`openai-compatible` needs a base URL"
     );
-    assert!(refuse("openai-chat", None, Some("a\u{7}b")).contains("the key holds characters"));
+    assert!(refuse("openai-chat", None, Some("a\u{7}b")).contains("the key contains characters"));
     assert!(refuse("openai-chat", Some("ftp://x"), None).contains("not `ftp:`"));
     let local = WireProvider::new(*vendor("ollama").unwrap(), options(None, None)).unwrap();
     assert_eq!(local.facts("qwen3").price, Some(Price::FREE));
-    let own = WireProvider::new(
+    let local_gateway = WireProvider::new(
         *vendor("openai-compatible").unwrap(),
         options(Some("http://localhost:1"), None),
     )
     .unwrap();
-    assert_eq!(own.facts("x").price, Some(Price::FREE));
+    assert_eq!(local_gateway.facts("x").price, Some(Price::FREE));
     let paid =
         WireProvider::new(*vendor("openai-chat").unwrap(), options(None, Some("k"))).unwrap();
     assert_eq!(
         (
             paid.facts("gpt-4o").price.unwrap().input,
-            paid.facts("unheard-of").price
+            paid.facts("unknown-model").price
         ),
         (2_500_000, None)
     );

@@ -1,6 +1,6 @@
-//! A model that reads its lines from a script: for the demo, for tests, and for trying things without a key.
-//! The script comes in as text; this file opens nothing. It answers request by request, in small pieces, and can
-//! insist on what a request must contain. The format is described in `docs/scripted-models.md`.
+//! A model that plays answers from a script, for the demo, for tests, and for experiments without a key.
+//! The script is passed as text; this module opens no files. It plays one step per request, in small pieces, and can
+//! check the content of requests. `docs/scripted-models.md` describes the format.
 
 mod follow;
 mod format;
@@ -16,40 +16,40 @@ use windlass_core::provider::{
     Chunk, ModelFacts, Provider, ProviderError, ProviderErrorKind, Request,
 };
 
-use follow::Next;
-use format::Follow;
-pub use format::{Script, ScriptError, ScriptFormat};
+use follow::NextStep;
+use format::FollowMode;
+pub use format::{ModelScript, ScriptError, ScriptFormat};
 
-/// Plays a script, one step a request; which one, the count of requests says, or the conversation.
+/// Plays a script, one step per request. The step is chosen by the number of requests or by the conversation.
 #[derive(Debug)]
-pub struct ScriptedProvider {
-    script: Script,
+pub struct ScriptedModelProvider {
+    script: ModelScript,
     next: AtomicUsize,
 }
 
-impl ScriptedProvider {
-    /// A provider at the beginning of its script.
+impl ScriptedModelProvider {
+    /// Creates a provider at the beginning of its script.
     #[must_use]
-    pub fn new(script: Script) -> Self {
+    pub fn new(script: ModelScript) -> Self {
         Self {
             script,
             next: AtomicUsize::new(0),
         }
     }
 
-    /// Reads a script and stands at its beginning. `name` is what errors call it, for example the file's path.
+    /// Parses a script. `name` identifies it in error messages, for example the path of the file.
     pub fn parse(name: &str, text: &str, format: ScriptFormat) -> Result<Self, ScriptError> {
-        Script::parse(name, text, format).map(Self::new)
+        ModelScript::parse(name, text, format).map(Self::new)
     }
 
-    /// Steps that have been played, or tried to be.
+    /// Returns the number of requests so far.
     #[must_use]
     pub fn played(&self) -> usize {
         self.next.load(Ordering::SeqCst)
     }
 }
 
-impl Provider for ScriptedProvider {
+impl Provider for ScriptedModelProvider {
     fn name(&self) -> &str {
         "scripted"
     }
@@ -70,39 +70,39 @@ impl Provider for ScriptedProvider {
         let played = self.next.fetch_add(1, Ordering::SeqCst);
         let name = &self.script.name;
         let next = match self.script.follow {
-            None => Next::Step(played),
-            Some(Follow::History) => follow::next(&self.script, request.history),
+            None => NextStep::Scripted(played),
+            Some(FollowMode::History) => follow::next(&self.script, request.history),
         };
         let (number, step) = match &next {
-            Next::Step(number) => (*number, self.script.step(*number)),
-            Next::Made(number, step) => (*number, Some(step.as_ref())),
+            NextStep::Scripted(number) => (*number, self.script.step(*number)),
+            NextStep::Generated(number, step) => (*number, Some(step.as_ref())),
         };
         let Some(step) = step else {
-            let (asked, has) = (number + 1, self.script.len());
+            let (wanted, has) = (number + 1, self.script.len());
             return refuse(format!(
-                "script `{name}` has {has} steps, and the model was asked for step {asked}; add one"
+                "script `{name}` has {has} steps, but the request needs step {wanted}; add one"
             ));
         };
         for (wanted, new_only) in step.expectations() {
             if !request_contains(&request, wanted, new_only) {
                 let place = if new_only {
-                    "what is new in the request"
+                    "the new part of the request"
                 } else {
                     "the request"
                 };
                 let number = number + 1;
-                let last = last_words(request);
+                let last = last_text(request);
                 return refuse(format!(
                     "step {number} of script `{name}` expects {place} to contain `{wanted}`; the last message was: {last}"
                 ));
             }
         }
-        let acts = play::acts(step, number);
+        let chunks = play::chunks(step, number);
         let hang = step.hang;
-        let pieces = futures_util::stream::iter(acts).then(|act| async move {
-            // Each piece is a turn of its own, as on a network: others run in between, and a cancel gets through.
+        let pieces = futures_util::stream::iter(chunks).then(|chunk| async move {
+            // As with a network, other tasks run between two pieces, so that a cancellation takes effect.
             tokio::task::yield_now().await;
-            act
+            chunk
         });
         if hang {
             Box::pin(pieces.chain(futures_util::stream::pending()))
@@ -121,13 +121,14 @@ fn refuse<'a>(message: String) -> BoxStream<'a, Result<Chunk, ProviderError>> {
     Box::pin(futures_util::stream::iter([Err(err)]))
 }
 
-/// Whether some text of the request holds these words. `new_only` leaves out what was there before the last answer.
+/// Returns whether a text of the request contains `wanted`. With `new_only`, only the messages after the last answer
+/// are searched.
 fn request_contains(request: &Request<'_>, wanted: &str, new_only: bool) -> bool {
-    let answered = request
+    let last_answer = request
         .history
         .iter()
         .rposition(|entry| entry.role == Role::Assistant);
-    let from = answered.filter(|_| new_only).map_or(0, |at| at + 1);
+    let from = last_answer.filter(|_| new_only).map_or(0, |at| at + 1);
     let in_history = request.history[from..]
         .iter()
         .any(|entry| message_contains(entry, wanted));
@@ -143,16 +144,16 @@ fn message_contains(message: &Message, wanted: &str) -> bool {
     })
 }
 
-fn last_words(request: Request<'_>) -> String {
+fn last_text(request: Request<'_>) -> String {
     let Some(last) = request.history.last() else {
         return "(none)".to_owned();
     };
-    let words = last.parts.iter().rev().find_map(|part| match part {
+    let text = last.parts.iter().rev().find_map(|part| match part {
         Part::Text { text } => Some(text),
         Part::Result(result) => Some(&result.text),
         _ => None,
     });
-    words.map_or_else(
+    text.map_or_else(
         || "(no text)".to_owned(),
         |text| text.chars().take(400).collect(),
     )

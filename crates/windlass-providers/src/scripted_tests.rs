@@ -1,4 +1,4 @@
-//! Scripts: what they play, what they insist on, and how their mistakes are shown.
+//! Tests of scripts: playback, checks of requests, and error messages for invalid scripts.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -11,7 +11,10 @@ use windlass_core::tool::ToolSet;
 
 use super::*;
 
-async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk, ProviderError>> {
+async fn ask(
+    provider: &ScriptedModelProvider,
+    history: &[Entry],
+) -> Vec<Result<Chunk, ProviderError>> {
     let (tools, options) = (ToolSet::default(), Sampling::default());
     let request = Request {
         model: "any",
@@ -24,8 +27,8 @@ async fn ask(provider: &ScriptedProvider, history: &[Entry]) -> Vec<Result<Chunk
     provider.stream(request).collect().await
 }
 
-fn toml(text: &str) -> ScriptedProvider {
-    ScriptedProvider::parse("test.toml", text, ScriptFormat::Toml).unwrap()
+fn toml(text: &str) -> ScriptedModelProvider {
+    ScriptedModelProvider::parse("test.toml", text, ScriptFormat::Toml).unwrap()
 }
 
 fn text_of(chunks: &[Result<Chunk, ProviderError>]) -> String {
@@ -81,15 +84,15 @@ async fn a_step_plays_reasoning_text_calls_usage_and_end_in_pieces() {
     let err = ask(&provider, &[]).await.pop().unwrap().unwrap_err();
     assert!(
         err.message
-            .contains("has 2 steps, and the model was asked for step 3"),
+            .contains("has 2 steps, but the request needs step 3"),
         "{err}"
     );
 }
 
 #[tokio::test]
-async fn json_lines_say_the_same() {
+async fn json_lines_are_parsed_like_toml() {
     let text = "{\"text\": \"a\", \"pieces\": 1}\n\n{\"refusal\": \"no\", \"repeat\": 2}\n";
-    let provider = ScriptedProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
+    let provider = ScriptedModelProvider::parse("s.jsonl", text, ScriptFormat::JsonLines).unwrap();
     assert_eq!(
         ask(&provider, &[]).await,
         [Ok(Chunk::Text("a".into())), Ok(Chunk::End(EndReason::Done))]
@@ -134,7 +137,7 @@ async fn a_cut_call_never_parses() {
 }
 
 #[tokio::test]
-async fn errors_happen_where_the_script_says() {
+async fn errors_happen_at_the_scripted_position() {
     let provider = toml(
         r#"
         [[step]]
@@ -163,7 +166,7 @@ async fn a_hanging_step_never_ends() {
 }
 
 #[tokio::test]
-async fn expectations_fail_loudly() {
+async fn a_request_without_the_expected_text_is_an_error() {
     let script = "[[step]]\nexpect = [\"be good\", \"old\"]\nexpect_new = \"FAILED\"\ntext = \"x\"";
     let call = ToolCall {
         id: "c".into(),
@@ -171,8 +174,8 @@ async fn expectations_fail_loudly() {
         args: serde_json::json!({}),
         malformed: None,
     };
-    let history = |words: &str| {
-        let result = ToolResult::failed(&call, ErrorCategory::Exception, words);
+    let history = |text: &str| {
+        let result = ToolResult::failed(&call, ErrorCategory::Exception, text);
         [
             Message::user("old FAILED"),
             Message::assistant("ok"),
@@ -192,14 +195,15 @@ async fn expectations_fail_loudly() {
     assert_eq!(err.kind, ProviderErrorKind::InvalidRequest);
     assert!(
         err.message
-            .contains("expects what is new in the request to contain `FAILED`"),
+            .contains("expects the new part of the request to contain `FAILED`"),
         "{err}"
     );
     assert!(err.message.contains("all passed"), "{err}");
 }
 
-/// Plays on with a provider that was just made, as a resumed process does: `told` is each call's id and its result.
-async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
+/// Continues a conversation with a new provider, as a resumed process does. `results` has the id of each call and its
+/// result.
+async fn follow(results: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
     let provider = toml(
         r#"
         follow = "history"
@@ -214,18 +218,17 @@ async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
         "#,
     );
     let mut history = vec![Entry::new(Message::user("go"))];
-    for (id, error, words) in told {
+    for (id, error, text) in results {
         let call = ToolCall {
             id: (*id).into(),
             name: "bash".into(),
             args: serde_json::json!({}),
             malformed: None,
         };
-        let mut said = Message::assistant("append");
-        said.parts.push(Part::Call(call.clone()));
-        history.push(Entry::new(said));
-        let mut result =
-            ToolResult::failed(&call, error.unwrap_or(ErrorCategory::Exception), words);
+        let mut reply = Message::assistant("append");
+        reply.parts.push(Part::Call(call.clone()));
+        history.push(Entry::new(reply));
+        let mut result = ToolResult::failed(&call, error.unwrap_or(ErrorCategory::Exception), text);
         result.error = *error;
         history.push(Entry::new(Message::results(vec![result])));
         history.push(Entry::new(Message::user("go on")));
@@ -244,12 +247,12 @@ async fn follow(told: &[(&str, Option<ErrorCategory>, &str)]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_script_that_follows_goes_on_where_the_conversation_is() {
+async fn a_script_that_follows_the_history_continues_the_conversation() {
     const CUT: Option<ErrorCategory> = Some(ErrorCategory::Interrupted);
     let (first, second) = (("call-1-1", None, ""), ("call-1-2", None, "1"));
     assert_eq!(follow(&[]).await, ["bash call-1-1", "read_file call-1-2"]);
     assert_eq!(follow(&[first, second]).await, ["done"]);
-    // A call that may have happened is looked for; one that only reads is repeated.
+    // An interrupted call with a check is checked; one without a check is repeated.
     assert_eq!(
         follow(&[("call-1-1", CUT, "may have"), second]).await,
         ["grep look-1-1-1"]
@@ -258,7 +261,7 @@ async fn a_script_that_follows_goes_on_where_the_conversation_is() {
         follow(&[first, ("call-1-2", CUT, "may have")]).await,
         ["read_file call-1-2-1"]
     );
-    // It happened: go on. It did not: once more, and any failure is looked at the same way.
+    // A call that took effect is not repeated; one that did not is repeated. Failed calls are checked in the same way.
     let cut = ("call-1-1", CUT, "may have");
     assert_eq!(
         follow(&[cut, second, ("look-1-1-1", None, "log:1")]).await,
@@ -274,7 +277,7 @@ async fn a_script_that_follows_goes_on_where_the_conversation_is() {
     );
     let full = ("call-1-1", Some(ErrorCategory::Exception), "no space");
     assert_eq!(follow(&[full, second]).await, ["grep look-1-1-1"]);
-    // What a call without a check failed with is an answer like any other, and no call is tried for ever.
+    // A failed call without a check is not repeated, and no call is repeated without limit.
     assert_eq!(
         follow(&[first, ("call-1-2", Some(ErrorCategory::NotFound), "no")]).await,
         ["done"]
@@ -286,7 +289,7 @@ async fn a_script_that_follows_goes_on_where_the_conversation_is() {
 }
 
 #[tokio::test]
-async fn a_script_that_follows_repeats_its_last_words() {
+async fn a_script_that_follows_the_history_repeats_its_final_answer() {
     let provider = toml("follow = \"history\"\n[[step]]\ntext = \"a\"\n[[step]]\ntext = \"b\"");
     let history = [
         Message::user("go"),
@@ -301,14 +304,14 @@ async fn a_script_that_follows_repeats_its_last_words() {
 
 #[track_caller]
 fn check_error(format: ScriptFormat, text: &str, expect: &str) {
-    let err = ScriptedProvider::parse("demo.script", text, format)
+    let err = ScriptedModelProvider::parse("demo.script", text, format)
         .unwrap_err()
         .to_string();
     assert_eq!(err, expect);
 }
 
 #[test]
-fn mistakes_are_shown_with_line_and_caret() {
+fn errors_show_the_line_and_a_caret() {
     check_error(
         ScriptFormat::Toml,
         "[[step]]\ntext = \"a\"\ntxet = \"b\"\n",
@@ -333,20 +336,20 @@ fn mistakes_are_shown_with_line_and_caret() {
     check_error(
         ScriptFormat::Toml,
         "follow = \"history\"\n[[step]]\ncalls = [{ name = \"bash\", id = \"mine\" }]",
-        "demo.script:1:1: step 1: a script that follows the conversation gives its calls their ids itself\n  |\n1 | \
+        "demo.script:1:1: step 1: remove `id`: with `follow = \"history\"` the ids of calls are generated\n  |\n1 | \
          follow = \"history\"\n  | ^",
     );
     check_error(
         ScriptFormat::JsonLines,
         "{}\n",
-        "demo.script:1:1: step 1: it says nothing; give it text, calls, refusal, end, error or hang\n  |\n1 | {}\n  | ^",
+        "demo.script:1:1: step 1: it is empty; add text, calls, refusal, end, error or hang\n  |\n1 | {}\n  | ^",
     );
 }
 
 proptest! {
     #[test]
     fn arbitrary_text_never_panics(text in "[\\[\\]{}\"'=a-z0-9,:\n\u{e9} ]{0,80}") {
-        let _ = Script::parse("x", &text, ScriptFormat::Toml);
-        let _ = Script::parse("x", &text, ScriptFormat::JsonLines);
+        let _ = ModelScript::parse("x", &text, ScriptFormat::Toml);
+        let _ = ModelScript::parse("x", &text, ScriptFormat::JsonLines);
     }
 }

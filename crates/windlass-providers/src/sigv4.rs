@@ -1,5 +1,5 @@
-//! Request signatures of AWS (version 4): method, address, headers and body under a key derived from the secret, the
-//! day, the region and the service. Pure: keys and time come in as values, and the secret leaves only as a signature.
+//! AWS request signatures (version 4). They cover method, address, headers and body, with a key derived from the secret
+//! key, the date, the region and the service. Pure: keys and time are arguments.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -13,30 +13,27 @@ use crate::endpoint::percent_escaped;
 /// Long-term or temporary keys of an AWS account.
 #[derive(Debug, Clone)]
 pub struct AwsKeys {
-    /// The public half.
+    /// The public key id.
     pub access_key: String,
-    /// The secret half.
     pub secret_key: SecretString,
-    /// Comes with temporary keys.
+    /// Present with temporary keys.
     pub session_token: Option<SecretString>,
 }
 
-/// What is signed.
+/// The parts of a request that a signature covers.
 #[derive(Debug, Clone, Copy)]
-pub struct ToSign<'a> {
-    /// `POST` or `GET`.
+pub struct SignedParts<'a> {
+    /// `POST` or `GET`, in upper case.
     pub method: &'a str,
-    /// Where the request goes.
     pub url: &'a Url,
-    /// Further headers to protect, with lower-case names.
+    /// Further headers, with lower-case names.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The whole body.
     pub body: &'a [u8],
 }
 
-/// The headers that carry a signature: names and values.
+/// Signs a request. Returns the names and values of the headers to add to it.
 pub fn sign(
-    request: ToSign<'_>,
+    request: SignedParts<'_>,
     keys: &AwsKeys,
     region: &str,
     service: &str,
@@ -70,12 +67,12 @@ pub fn sign(
     let mut canonical = format!(
         "{}\n{}\n{}\n",
         request.method,
-        // What is escaped in a path already is escaped once more: that is how every service but one wants it.
+        // The path is escaped a second time, as AWS requires for all services except S3.
         percent_escaped(request.url.path(), b"/"),
         canonical_query(request.url)
     );
     for (name, value) in &headers {
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             canonical,
             "{name}:{}",
@@ -105,7 +102,7 @@ pub fn sign(
     all
 }
 
-/// The time as `20150830T123600Z`.
+/// Formats a time like `20150830T123600Z`.
 fn stamp(now: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(now).unwrap_or_default();
     time.strftime("%Y%m%dT%H%M%SZ").to_string()
@@ -126,7 +123,7 @@ fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// The parameters sorted by name and value.
+/// Returns the query parameters, escaped and sorted by name and value.
 fn canonical_query(url: &Url) -> String {
     let mut pairs: Vec<_> = url
         .query_pairs()
@@ -146,7 +143,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The keys, the time, the region and the service of the published test suite.
+    /// Signs with the keys, time, region and service of AWS's published test suite.
     fn signature(
         method: &str,
         url: &str,
@@ -161,7 +158,7 @@ mod tests {
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160);
         let url = Url::parse(url).unwrap();
-        let request = ToSign {
+        let request = SignedParts {
             method,
             url: &url,
             headers,
@@ -205,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scope_the_token_and_the_port_are_part_of_it() {
+    fn the_signature_covers_the_scope_the_token_and_the_port() {
         let signed = signature(
             "POST",
             "http://127.0.0.1:8080/model/a%3A0/x",

@@ -1,43 +1,43 @@
-//! Server-sent events: bytes in, events out, in whatever pieces the network delivers.
-//! Lines that lie whole inside one piece are never copied: the event borrows them. Every byte is looked at once,
-//! and a line or an event that grows past its cap is an error. It opens no socket and knows no vendor.
+//! Decodes server-sent events from a stream of bytes, in pieces of any size.
+//! A line that is complete within one piece is not copied: the event borrows it. Every byte is examined once, and a
+//! line or event above its size limit is an error.
 
 use std::borrow::Cow;
 
-use crate::framing::{Event, FramingError, LineSplitter, MOST, text};
+use crate::framing::{FramedEvent, FramingError, LineSplitter, MAX_SIZE, text};
 
-/// The decoder of one stream.
+/// Decodes one stream of server-sent events.
 #[derive(Debug)]
 pub struct SseDecoder {
     lines: LineSplitter,
-    /// Most bytes of `data` in one event.
+    /// The maximum size of `data` in one event, in bytes.
     max_event: usize,
-    /// Data of the event being built, when it could not stay borrowed.
+    /// The data of the current event, if it could not stay borrowed.
     data: Vec<u8>,
     name: Vec<u8>,
     has_data: bool,
-    repeated: Repeated,
+    repeated: RepeatedPrefix,
 }
 
-/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its data
-/// reaches to the end of the line: the deltas of a long answer are read without looking at their lines one by one.
+/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its
+/// data ends at the end of the line. So the deltas of a long answer are decoded without splitting them into lines.
 #[derive(Debug, Default)]
-struct Repeated {
+struct RepeatedPrefix {
     before: Vec<u8>,
     name: String,
 }
 
-/// The longest bytes that are kept for it.
+/// The maximum length of a repeated prefix, in bytes.
 const MAX_BEFORE: usize = 256;
 
-impl Repeated {
-    /// The data of an event that begins like the last one, and what follows the event.
+impl RepeatedPrefix {
+    /// Returns the data of an event that begins like the last one, and the bytes after the event.
     fn strip<'a>(&self, rest: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         if self.before.is_empty() {
             return None;
         }
         let after = rest.strip_prefix(&self.before[..])?;
-        // One space after the colon does not belong to the data.
+        // A space after the colon is not part of the data.
         if self.before.ends_with(b":") && after.starts_with(b" ") {
             return None;
         }
@@ -48,13 +48,13 @@ impl Repeated {
 
 impl Default for SseDecoder {
     fn default() -> Self {
-        Self::with_limits(MOST, MOST)
+        Self::with_limits(MAX_SIZE, MAX_SIZE)
     }
 }
 
-/// Where the pieces of the event under construction are while one push is being read.
+/// The parts of the current event that are borrowed from the bytes of one push.
 #[derive(Default)]
-struct Borrowed<'a> {
+struct BorrowedParts<'a> {
     data: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
 }
@@ -67,21 +67,21 @@ impl SseDecoder {
             data: Vec::new(),
             name: Vec::new(),
             has_data: false,
-            repeated: Repeated::default(),
+            repeated: RepeatedPrefix::default(),
         }
     }
 
-    /// Reads the next bytes and hands each finished event to `on_event`.
+    /// Reads the next bytes and passes each complete event to `on_event`.
     ///
-    /// An error of the framing ends the stream for good: later pushes return it again.
+    /// After an error of the framing, every later push returns the same error.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rest = bytes;
-        let mut held = Borrowed::default();
-        // Where the event begins, if it does in these bytes.
+        let mut held = BorrowedParts::default();
+        // The bytes from the start of the event on, if it starts in this push.
         let mut event = None;
         loop {
             if self.is_between_events(&held) {
@@ -98,10 +98,10 @@ impl SseDecoder {
                     }
                     self.line(line, &mut held, &mut on_event)?;
                 }
-                // What a collected line says is copied, because the line is gone after it.
+                // An owned line is dropped after this iteration, so its parts are copied.
                 Cow::Owned(line) => {
                     self.keep(&std::mem::take(&mut held));
-                    let mut collected = Borrowed::default();
+                    let mut collected = BorrowedParts::default();
                     self.line(&line, &mut collected, &mut on_event)?;
                     self.keep(&collected);
                 }
@@ -111,25 +111,25 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// Whether nothing is known of the event that comes next.
-    fn is_between_events(&self, held: &Borrowed<'_>) -> bool {
+    /// Returns whether no line of the next event was read yet.
+    fn is_between_events(&self, held: &BorrowedParts<'_>) -> bool {
         let is_empty = !self.has_data && self.name.is_empty() && held.name.is_none();
         is_empty && self.lines.is_at_line_start()
     }
 
-    /// Hands over events that begin like the last one.
+    /// Passes on events that begin like the last one.
     fn push_repeated<E: From<FramingError>>(
         &mut self,
         rest: &mut &[u8],
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some((data, after)) = self.repeated.strip(rest) {
-            // A long line is left to those who refuse one.
+            // The normal path reports lines above the limit.
             if rest.len() - after.len() > self.max_event.min(self.lines.limit()) {
                 break;
             }
             *rest = after;
-            on_event(Event {
+            on_event(FramedEvent {
                 name: Cow::Borrowed(&self.repeated.name),
                 data: text(data),
             })?;
@@ -137,14 +137,14 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// Keeps what stands before the data of a whole event that ends with it.
-    fn learn(&mut self, event: &[u8], held: &Borrowed<'_>) {
+    /// Keeps the bytes before the data of an event, if the data is its last line.
+    fn learn(&mut self, event: &[u8], held: &BorrowedParts<'_>) {
         self.repeated.before.clear();
         let Some(data) = held.data else { return };
         let before = (event.len()).checked_sub(data.len() + 2);
         let before = before.and_then(|before| event.split_at_checked(before));
         let Some((before, _)) = before.filter(|(before, end)| {
-            // The data itself, and not the same bytes of another line.
+            // Compare addresses, because another line may end with the same bytes.
             let is_data = std::ptr::eq(end.as_ptr(), data.as_ptr());
             is_data && before.len() <= MAX_BEFORE && end.ends_with(b"\n\n")
         }) else {
@@ -159,23 +159,23 @@ impl SseDecoder {
         }
     }
 
-    /// The stream is over. Hands over an event whose closing blank line never came, and forgets the stream.
+    /// Ends the stream. Passes on an event without its closing blank line.
     ///
-    /// The format would drop that event; several servers end without the blank line, and its reader can tell a
-    /// complete document from a cut one.
+    /// The specification drops such an event, but several servers omit the last blank line, and the decoder of the
+    /// event detects an incomplete document.
     pub fn finish<E: From<FramingError>>(
         &mut self,
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.push(b"\n", &mut on_event)?;
-        self.dispatch(&mut Borrowed::default(), &mut on_event)
+        self.dispatch(&mut BorrowedParts::default(), &mut on_event)
     }
 
     fn line<'a, E: From<FramingError>>(
         &mut self,
         line: &'a [u8],
-        held: &mut Borrowed<'a>,
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+        held: &mut BorrowedParts<'a>,
+        on_event: &mut impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if line.is_empty() {
             return self.dispatch(held, on_event);
@@ -190,7 +190,7 @@ impl SseDecoder {
         match field {
             b"data" => self.data_line(value, held)?,
             b"event" => held.name = Some(value),
-            _ => {} // A comment (empty field name) or a field nobody defined.
+            _ => {} // a comment (empty field name) or an unknown field
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl SseDecoder {
     fn data_line<'a>(
         &mut self,
         value: &'a [u8],
-        held: &mut Borrowed<'a>,
+        held: &mut BorrowedParts<'a>,
     ) -> Result<(), FramingError> {
         if !self.has_data {
             self.has_data = true;
@@ -216,14 +216,14 @@ impl SseDecoder {
 
     fn dispatch<E: From<FramingError>>(
         &mut self,
-        held: &mut Borrowed<'_>,
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+        held: &mut BorrowedParts<'_>,
+        on_event: &mut impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let had_data = std::mem::take(&mut self.has_data);
-        let Borrowed { data, name } = std::mem::take(held);
+        let BorrowedParts { data, name } = std::mem::take(held);
         let result = if had_data {
             let name = name.unwrap_or(&self.name);
-            on_event(Event {
+            on_event(FramedEvent {
                 name: if name.is_empty() {
                     Cow::Borrowed("message")
                 } else {
@@ -239,8 +239,8 @@ impl SseDecoder {
         result
     }
 
-    /// Copies what is still borrowed, so that it survives until the next push.
-    fn keep(&mut self, held: &Borrowed<'_>) {
+    /// Copies the borrowed parts, so that they survive until the next push.
+    fn keep(&mut self, held: &BorrowedParts<'_>) {
         if let Some(data) = held.data {
             self.data.clear();
             self.data.extend_from_slice(data);
@@ -267,47 +267,47 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Seen = Vec<(String, String)>;
+    type NamesAndData = Vec<(String, String)>;
 
     fn decode_pieces<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
         (max_line, max_event): (usize, usize),
-    ) -> (Seen, Option<FramingError>) {
+    ) -> (NamesAndData, Option<FramingError>) {
         let mut decoder = SseDecoder::with_limits(max_line, max_event);
-        let mut seen = Seen::new();
-        let mut take = |event: Event<'_>| {
-            seen.push((event.name.into_owned(), event.data.into_owned()));
+        let mut events = NamesAndData::new();
+        let mut take = |event: FramedEvent<'_>| {
+            events.push((event.name.into_owned(), event.data.into_owned()));
             Ok::<(), FramingError>(())
         };
         for piece in pieces {
             if let Err(error) = decoder.push(piece, &mut take) {
-                return (seen, Some(error));
+                return (events, Some(error));
             }
         }
         let error = decoder.finish(&mut take).err();
-        (seen, error)
+        (events, error)
     }
 
     #[track_caller]
     fn check(stream: &[u8], expect: &[(&str, &str)]) {
-        let expect: Seen = expect
+        let expect: NamesAndData = expect
             .iter()
             .map(|(name, data)| (name.to_string(), data.to_string()))
             .collect();
         assert_eq!(
-            decode_pieces([stream], (MOST, MOST)),
+            decode_pieces([stream], (MAX_SIZE, MAX_SIZE)),
             (expect.clone(), None)
         );
         for split in 0..=stream.len() {
             let (head, tail) = stream.split_at(split);
             assert_eq!(
-                decode_pieces([head, tail], (MOST, MOST)).0,
+                decode_pieces([head, tail], (MAX_SIZE, MAX_SIZE)).0,
                 expect,
                 "split at {split}"
             );
         }
         assert_eq!(
-            decode_pieces(stream.chunks(1), (MOST, MOST)).0,
+            decode_pieces(stream.chunks(1), (MAX_SIZE, MAX_SIZE)).0,
             expect,
             "byte by byte"
         );
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_begins_like_the_last_one_is_read_as_any_other() {
+    fn an_event_that_begins_like_the_last_one_is_decoded_correctly() {
         let x = |data| ("x", data);
         check(
             b"event: x\ndata: a\n\nevent: x\ndata: b\n\nevent: x\ndata:  c\n\nevent: x\ndata: \n\n",
@@ -396,7 +396,7 @@ mod tests {
             b"data:a\n\ndata: b\n\ndata:c\nevent: x\n\ndata:d\n\n",
             &[message("a"), message("b"), x("c"), message("d")],
         );
-        // The same bytes at the end of another line are no data.
+        // The same bytes at the end of another line are not the data.
         check(
             b"data: ab\n:zzab\n\ndata: ab\n:zzcd\n\n",
             &[message("ab"), message("ab")],
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_or_event_past_its_cap_is_an_error_for_good() {
+    fn a_line_or_event_above_the_limit_is_a_permanent_error() {
         let limits = (16, 20);
         let long = [b"data: ok\n\ndata: ".as_slice(), &[b'x'; 11], b"\n\n"].concat();
         let many = b"data: 1234567890\ndata: 1234567890\n\n";
@@ -437,7 +437,7 @@ mod tests {
             );
         }
         let mut decoder = SseDecoder::with_limits(16, 20);
-        let mut ignore = |_: Event<'_>| Ok::<(), FramingError>(());
+        let mut ignore = |_: FramedEvent<'_>| Ok::<(), FramingError>(());
         assert!(decoder.push(&[b'x'; 40], &mut ignore).is_err());
         assert!(decoder.push(b"data: a\n\n", &mut ignore).is_err());
     }
@@ -453,8 +453,8 @@ mod tests {
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
-            let whole = decode_pieces([stream.as_slice()], (MOST, MOST));
-            prop_assert_eq!(decode_pieces(pieces, (MOST, MOST)), whole);
+            let whole = decode_pieces([stream.as_slice()], (MAX_SIZE, MAX_SIZE));
+            prop_assert_eq!(decode_pieces(pieces, (MAX_SIZE, MAX_SIZE)), whole);
         }
 
         #[test]

@@ -1,5 +1,5 @@
-//! Splits `<think>…</think>` off the beginning of a message, for models that write their reasoning into the text.
-//! Works on pieces of any size and hands every byte on exactly once. It never looks for the tag later in a message.
+//! Separates `<think>…</think>` at the beginning of a message, for models that write their reasoning into the text.
+//! Accepts pieces of any size and passes on every byte exactly once. A tag later in the message is text.
 
 use crate::protocol::Batch;
 
@@ -7,29 +7,33 @@ const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ThinkState {
     Start,
     Thinking,
-    /// The tag is closed; line ends right behind it separate the parts and belong to neither.
+    /// Directly after the closing tag. Line breaks here belong neither to the reasoning nor to the text.
     Between,
     Text,
 }
 
-/// The splitter of one message.
+/// Separates the reasoning and the text of one message.
 #[derive(Debug)]
 pub(crate) struct ThinkSplitter {
-    state: State,
-    /// Bytes that may be the start of a tag (or blanks before one); shorter than a tag, blanks apart.
+    state: ThinkState,
+    /// Text that may be the start of a tag, including blanks before it.
     held: String,
 }
 
-/// More blanks than this before the first word and the message is taken as plain text.
+/// A message with more leading blanks, in bytes, is plain text.
 const MAX_LEADING_BLANKS: usize = 64;
 
 impl ThinkSplitter {
-    /// For a message that may begin with tags, or for one that is text whatever it begins with.
+    /// Creates a splitter. Without `tags`, the whole message is text.
     pub(crate) fn new(tags: bool) -> Self {
-        let state = if tags { State::Start } else { State::Text };
+        let state = if tags {
+            ThinkState::Start
+        } else {
+            ThinkState::Text
+        };
         Self {
             state,
             held: String::new(),
@@ -38,8 +42,8 @@ impl ThinkSplitter {
 
     /// Reads the next piece of the message.
     pub(crate) fn push(&mut self, piece: &str, out: &mut Batch) {
-        if self.state == State::Text {
-            // The usual case, after the first word: nothing to look for.
+        if self.state == ThinkState::Text {
+            // The common case: the beginning of the message is over.
             return out.text(piece);
         }
         let mut held = std::mem::take(&mut self.held);
@@ -47,51 +51,51 @@ impl ThinkSplitter {
         self.held = self.advance(&held, out).to_owned();
     }
 
-    /// The message is over: hands on what was held back.
+    /// Ends the message and passes on the held text.
     pub(crate) fn finish(&mut self, out: &mut Batch) {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Thinking => out.reasoning(&held),
+            ThinkState::Thinking => out.reasoning(&held),
             _ => out.text(&held),
         }
-        self.state = State::Text;
+        self.state = ThinkState::Text;
     }
 
-    /// Consumes what is certain and returns what must wait for more.
+    /// Passes on the text that is decided, and returns the rest, which depends on the next piece.
     fn advance<'a>(&mut self, mut text: &'a str, out: &mut Batch) -> &'a str {
         loop {
             match self.state {
-                State::Start => {
+                ThinkState::Start => {
                     let tag = text.trim_start();
                     let blanks = text.len() - tag.len();
                     if let Some(rest) = tag.strip_prefix(OPEN) {
-                        self.state = State::Thinking;
+                        self.state = ThinkState::Thinking;
                         text = rest;
                     } else if OPEN.starts_with(tag) && blanks <= MAX_LEADING_BLANKS {
                         return text;
                     } else {
-                        self.state = State::Text;
+                        self.state = ThinkState::Text;
                     }
                 }
-                State::Thinking => {
+                ThinkState::Thinking => {
                     if let Some(end) = text.find(CLOSE) {
                         out.reasoning(&text[..end]);
                         text = &text[end + CLOSE.len()..];
-                        self.state = State::Between;
+                        self.state = ThinkState::Between;
                     } else {
-                        let safe = text.len() - tail_that_could_become(text, CLOSE);
+                        let safe = text.len() - partial_tag_len(text, CLOSE);
                         out.reasoning(&text[..safe]);
                         return &text[safe..];
                     }
                 }
-                State::Between => {
+                ThinkState::Between => {
                     text = text.trim_start_matches(['\n', '\r']);
                     if text.is_empty() {
                         return text;
                     }
-                    self.state = State::Text;
+                    self.state = ThinkState::Text;
                 }
-                State::Text => {
+                ThinkState::Text => {
                     out.text(text);
                     return "";
                 }
@@ -100,8 +104,8 @@ impl ThinkSplitter {
     }
 }
 
-/// Length of the longest end of `text` that is a proper beginning of `tag`.
-fn tail_that_could_become(text: &str, tag: &str) -> usize {
+/// Returns the length of the longest suffix of `text` that is a proper prefix of `tag`.
+fn partial_tag_len(text: &str, tag: &str) -> usize {
     (1..tag.len())
         .rev()
         .find(|&len| text.ends_with(&tag[..len]))

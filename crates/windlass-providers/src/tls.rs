@@ -1,6 +1,6 @@
-//! TLS for the one HTTP stack: rustls with `ring`, the roots of the operating system, and an extra CA if one is given.
-//! The certificate store is read at the first handshake and not before: a run against a local server never pays
-//! for it. It reads no environment and installs nothing process-wide.
+//! TLS for the HTTP client: rustls with `ring`, the root certificates of the operating system, and an optional extra
+//! CA. The certificate store is read at the first handshake, so that runs against a local server do not pay for it.
+//! This module reads no environment variables and installs nothing process-wide.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
-/// The client configuration: HTTP/1.1, no client certificate, certificates judged by [`LazyVerifier`].
+/// Returns the client configuration: HTTP/1.1, no client certificate, verification by [`LazyVerifier`].
 pub(crate) fn client_config(
     extra_roots: Vec<CertificateDer<'static>>,
 ) -> Result<ClientConfig, Error> {
@@ -23,20 +23,22 @@ pub(crate) fn client_config(
     };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .dangerous() // rustls' word for "not the built-in verifier"; ours hands every certificate to the platform's
+        .dangerous() // required for a custom verifier; `LazyVerifier` delegates to the platform's verifier
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// The certificates of a PEM file; an error says what is wrong with it.
+/// Parses the certificates of a PEM file.
 pub(crate) fn parse_roots(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let roots = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|err| format!("not a PEM file: {err}"))?;
     if roots.is_empty() {
-        return Err("it holds no certificate (expected `-----BEGIN CERTIFICATE-----`)".to_owned());
+        return Err(
+            "it contains no certificate (expected `-----BEGIN CERTIFICATE-----`)".to_owned(),
+        );
     }
     let mut store = rustls::RootCertStore::empty();
     for root in &roots {
@@ -47,7 +49,7 @@ pub(crate) fn parse_roots(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, St
     Ok(roots)
 }
 
-/// The platform's verifier, built when the first certificate has to be judged.
+/// The platform's verifier, created when the first certificate is verified.
 #[derive(Debug)]
 struct LazyVerifier {
     provider: Arc<CryptoProvider>,
@@ -57,7 +59,7 @@ struct LazyVerifier {
 
 impl LazyVerifier {
     fn inner(&self) -> Result<&Verifier, Error> {
-        // Reading the store takes a few milliseconds, once, inside a handshake that waits for the network anyway.
+        // Reading the store takes a few milliseconds once, during a handshake that waits for the network anyway.
         let build = || {
             Verifier::new_with_extra_roots(self.extra_roots.iter().cloned(), self.provider.clone())
         };
@@ -78,7 +80,7 @@ impl ServerCertVerifier for LazyVerifier {
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
-    // Signatures and schemes depend on the crypto provider alone, so these three never touch the store.
+    // Signatures and schemes depend only on the crypto provider, so these three functions do not read the store.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_store_is_not_read_before_a_certificate_has_to_be_judged() {
+    fn the_store_is_not_read_before_the_first_verification() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = LazyVerifier {
             provider,
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn the_certificates_of_a_ca_file_are_found_among_other_text() {
         let pem = include_str!("../tests/test-root.pem");
-        let both = format!("# our own root\n{pem}\n{pem}");
+        let both = format!("# a root certificate\n{pem}\n{pem}");
         assert_eq!(parse_roots(both.as_bytes()).unwrap().len(), 2);
     }
 

@@ -1,45 +1,39 @@
-//! Vendors as data: protocol, address, key, quirks. Adding one that speaks a known protocol is a few lines here and
-//! no code. Nothing in this file acts.
+//! Vendors as data: protocol, address, key, quirks. A new vendor with a known protocol needs only a few lines here.
 
 use crate::auth::Auth;
 use crate::probe::Probe;
 use crate::protocol::{MaxTokensField, Protocol, Quirks, ReasoningBack};
 
-/// Somebody who serves models.
+/// A model service and its peculiarities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vendor {
-    /// What people type before the slash in `vendor/model`.
+    /// The part before the slash in `vendor/model`.
     pub id: &'static str,
-    /// How it is spoken to.
     pub protocol: Protocol,
-    /// Its address; `None` where the person has to give one.
+    /// `None` if the user must configure the address.
     pub base_url: Option<&'static str>,
-    /// Path and query of its requests, where they are not the protocol's.
+    /// Path and query of requests, if they differ from the protocol's.
     pub path: Option<&'static str>,
-    /// Values that its address needs.
-    pub settings: &'static [Setting],
-    /// How the key travels.
+    /// Values for the placeholders in the address.
+    pub settings: &'static [VendorSetting],
     pub auth: Auth,
-    /// The environment variable that usually holds the key; `None` where no key is needed.
+    /// The environment variable with the key; `None` if no key is needed.
     pub key_env: Option<&'static str>,
-    /// It runs on the person's own machine: no key, no price.
+    /// The server runs on the user's machine and needs no key and no price.
     pub local: bool,
-    /// How it is asked about a model.
     pub probe: Probe,
-    /// The path of its list of models.
+    /// The path of the list of models, if the vendor has one.
     pub list: Option<&'static str>,
-    /// What it does differently.
     pub quirks: Quirks,
 }
 
-/// A value in a vendor's address that the person gives.
+/// A user-defined value in a vendor's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// Its place in the address, and its name in the configuration.
+pub struct VendorSetting {
+    /// The placeholder in the address, and the name in the settings.
     pub name: &'static str,
-    /// The environment variable that usually holds it.
+    /// The environment variable with the value.
     pub env: &'static str,
-    /// What it is when nobody says.
     pub default: Option<&'static str>,
 }
 
@@ -60,13 +54,13 @@ const CHAT: Vendor = Vendor {
     },
 };
 
-/// Of those that report usage unasked.
-const UNASKED: Quirks = Quirks {
+/// For vendors that always report usage and reject `stream_options`.
+const ALWAYS_USAGE: Quirks = Quirks {
     stream_usage: false,
     ..Quirks::NONE
 };
 
-/// One that speaks chat completions at this address, with the key in this variable.
+/// Returns a vendor with chat completions.
 const fn chat(id: &'static str, base_url: &'static str, key_env: &'static str) -> Vendor {
     Vendor {
         id,
@@ -76,7 +70,7 @@ const fn chat(id: &'static str, base_url: &'static str, key_env: &'static str) -
     }
 }
 
-/// One on the person's own machine.
+/// Returns a vendor that runs on the user's machine.
 const fn local(id: &'static str, base_url: &'static str, probe: Probe) -> Vendor {
     Vendor {
         id,
@@ -87,12 +81,16 @@ const fn local(id: &'static str, base_url: &'static str, probe: Probe) -> Vendor
     }
 }
 
-const fn setting(name: &'static str, env: &'static str, default: Option<&'static str>) -> Setting {
-    Setting { name, env, default }
+const fn setting(
+    name: &'static str,
+    env: &'static str,
+    default: Option<&'static str>,
+) -> VendorSetting {
+    VendorSetting { name, env, default }
 }
 
 impl Vendor {
-    /// The variable in which the vendor's own programs look for another address.
+    /// Returns the environment variable from which the vendor's own programs take another address.
     #[must_use]
     pub fn base_url_env(&self) -> Option<&'static str> {
         match self.key_env? {
@@ -102,12 +100,12 @@ impl Vendor {
         }
     }
 
-    const fn with(self, quirks: Quirks) -> Self {
+    const fn with_quirks(self, quirks: Quirks) -> Self {
         Self { quirks, ..self }
     }
 
-    /// Spoken to by another protocol, without quirks.
-    const fn by(self, protocol: Protocol) -> Self {
+    /// Replaces the protocol and removes all quirks.
+    const fn with_protocol(self, protocol: Protocol) -> Self {
         Self {
             protocol,
             quirks: Quirks::NONE,
@@ -138,14 +136,14 @@ const VERTEX: Vendor = Vendor {
         setting("region", "GOOGLE_CLOUD_LOCATION", Some("us-east5")),
         setting("project", "GOOGLE_CLOUD_PROJECT", None),
     ],
-    // What `gcloud auth print-access-token` prints.
+    // The output of `gcloud auth print-access-token`.
     key_env: Some("GOOGLE_OAUTH_ACCESS_TOKEN"),
     list: None,
     quirks: Quirks::NONE,
     ..CHAT
 };
 
-/// All vendors, in the order they are listed.
+/// All vendors, in the order in which they are listed to users.
 pub const VENDORS: &[Vendor] = &[
     Vendor {
         id: "anthropic",
@@ -157,8 +155,9 @@ pub const VENDORS: &[Vendor] = &[
         quirks: Quirks::NONE,
         ..CHAT
     },
-    chat("openai", "https://api.openai.com/v1", "OPENAI_API_KEY").by(Protocol::OpenAiResponses),
-    chat("openai-chat", "https://api.openai.com/v1", "OPENAI_API_KEY").with(Quirks {
+    chat("openai", "https://api.openai.com/v1", "OPENAI_API_KEY")
+        .with_protocol(Protocol::OpenAiResponses),
+    chat("openai-chat", "https://api.openai.com/v1", "OPENAI_API_KEY").with_quirks(Quirks {
         max_tokens: MaxTokensField::MaxCompletionTokens,
         ..Quirks::NONE
     }),
@@ -173,7 +172,7 @@ pub const VENDORS: &[Vendor] = &[
     },
     Vendor {
         id: "azure",
-        // The deployment's name stands in the place of the model's.
+        // The name of the deployment replaces the name of the model.
         path: Some("/openai/deployments/{model}/chat/completions?api-version={api_version}"),
         settings: &[setting(
             "api_version",
@@ -207,29 +206,29 @@ pub const VENDORS: &[Vendor] = &[
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
     )
-    .with(Quirks {
+    .with_quirks(Quirks {
         reasoning_back: ReasoningBack::Details,
         ..Quirks::NONE
     }),
-    chat("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY").with(Quirks {
+    chat("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY").with_quirks(Quirks {
         max_tokens: MaxTokensField::MaxCompletionTokens,
         think_tags: true,
         ..Quirks::NONE
     }),
-    // It knows JSON, but no schema.
+    // It supports JSON output, but no schema.
     chat(
         "deepseek",
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
     )
-    .with(Quirks {
+    .with_quirks(Quirks {
         reasoning_back: ReasoningBack::Content,
         json_schema: false,
         ..Quirks::NONE
     }),
-    // It reports usage unasked and refuses fields it does not know.
-    chat("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY").with(UNASKED),
-    chat("xai", "https://api.x.ai/v1", "XAI_API_KEY").by(Protocol::OpenAiResponses),
+    // It rejects unknown fields.
+    chat("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY").with_quirks(ALWAYS_USAGE),
+    chat("xai", "https://api.x.ai/v1", "XAI_API_KEY").with_protocol(Protocol::OpenAiResponses),
     chat(
         "together",
         "https://api.together.xyz/v1",
@@ -240,7 +239,7 @@ pub const VENDORS: &[Vendor] = &[
         "https://open.bigmodel.cn/api/paas/v4",
         "ZHIPU_API_KEY",
     )
-    .with(UNASKED),
+    .with_quirks(ALWAYS_USAGE),
     Vendor {
         id: "litellm",
         key_env: Some("LITELLM_API_KEY"),
@@ -265,7 +264,7 @@ pub const VENDORS: &[Vendor] = &[
     },
 ];
 
-/// The vendor of this id.
+/// Finds a vendor by its id.
 #[must_use]
 pub fn vendor(id: &str) -> Option<&'static Vendor> {
     VENDORS.iter().find(|vendor| vendor.id == id)
@@ -275,7 +274,7 @@ pub fn vendor(id: &str) -> Option<&'static Vendor> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::endpoint::Endpoint;
+    use crate::endpoint::VendorEndpoint;
 
     #[test]
     fn every_vendor_has_a_usable_address_and_a_name_of_its_own() {
@@ -291,7 +290,7 @@ mod tests {
                     .iter()
                     .map(|it| (it.name.to_owned(), it.default.unwrap_or("x").to_owned()));
                 let path = vendor.path.unwrap_or_else(|| vendor.protocol.path());
-                let endpoint = Endpoint::with_path(base, path, &values.collect()).unwrap();
+                let endpoint = VendorEndpoint::with_path(base, path, &values.collect()).unwrap();
                 assert!(
                     !endpoint.url("m").as_str().contains(['{', '%']),
                     "{}",
@@ -302,6 +301,6 @@ mod tests {
             }
         }
         assert_eq!(vendor("groq").unwrap().key_env, Some("GROQ_API_KEY"));
-        assert!(vendor("nobody").is_none());
+        assert!(vendor("unknown").is_none());
     }
 }

@@ -12,7 +12,7 @@ use crate::program::Program;
 /// Whether it does a kind of work: what an agent with tools of its own makes is no patch that the engine applies.
 #[must_use]
 pub fn does(known: &AgentSpec, can: Capabilities, work: Work) -> bool {
-    let changes_itself = !known.is_ours() && can.has(Capability::NativeToolLoop);
+    let changes_itself = !known.is_built_in() && can.has(Capability::NativeToolLoop);
     can.require(known.name, work).is_ok() && !(work == Work::PatchCoder && changes_itself)
 }
 

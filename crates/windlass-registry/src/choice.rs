@@ -232,7 +232,8 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
     if !lacks.is_empty() {
         return Some(WhyNot::Lacks(lacks));
     }
-    let changes_itself = !standing.known.is_ours() && standing.can.has(Capability::NativeToolLoop);
+    let changes_itself =
+        !standing.known.is_built_in() && standing.can.has(Capability::NativeToolLoop);
     if mode_of(needs) == Some(RunMode::Patch) && changes_itself {
         return Some(WhyNot::ProposesNoPatch);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use windlass_runtimes::agents::AgentSpec;
-use windlass_runtimes::install::{Install, platformed};
+use windlass_runtimes::install::{Install, for_this_platform};
 
 use crate::acp_install::EntryLaunch;
 use crate::error::RegistryError;
@@ -122,7 +122,8 @@ impl Installed<'_> {
                 ..
             } => {
                 self.node(node, say)?;
-                let (_lock, folder) = self.npm(known.name, &platformed(package), version, say)?;
+                let (_lock, folder) =
+                    self.npm(known.name, &for_this_platform(package), version, say)?;
                 InstallNote::of(version).write(&folder)?;
             }
             Install::Pip {

@@ -224,7 +224,7 @@ impl<'a> Rehearsal<'a> {
             })
             .collect();
         let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
-        let foreign = !known.is_ours();
+        let foreign = !known.is_built_in();
         let (marker, landed) = (stage.marker.as_str(), landed.as_str());
         let result = match (Evidence {
             task,
@@ -488,7 +488,7 @@ fn model_for(
     let has_place = |(key, setting): (&str, &Setting)| {
         key.starts_with(&own) && format!("{:?}", setting.value).contains("{model}")
     };
-    let takes_one = known.is_ours() || known.program.is_some() || layers.iter().any(has_place);
+    let takes_one = known.is_built_in() || known.program.is_some() || layers.iter().any(has_place);
     (usual, takes_one.then(|| model_of(usual).to_owned()))
 }
 

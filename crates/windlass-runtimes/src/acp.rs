@@ -1,9 +1,9 @@
-//! Agents that speak the Agent Client Protocol, version 1, over their standard input and output. Only the protocol is
-//! here: who may do what is decided by the gate, and what holds an agent is its place.
+//! Agents that speak the Agent Client Protocol, version 1, over standard input and output. This module only implements
+//! the protocol: the gate decides about calls, and the enclosure restricts the agent.
 //!
-//! In the order of one attempt: [`options`] and [`profile`] say how it is started, `launch` puts that together, `dialogue`
-//! sets the conversation up (`session`) and follows each turn, `transcript` makes facts of what it tells, `call` and
-//! `permission` have its calls judged.
+//! In the order of one attempt: [`options`] and [`profile`] describe the start, `launch` assembles it, `dialogue` sets
+//! the conversation up (`session`) and follows each turn, `transcript` converts the agent's messages into events,
+//! `call` and `permission` have its calls judged.
 
 mod call;
 mod dialogue;
@@ -12,9 +12,9 @@ pub mod options;
 mod permission;
 pub mod profile;
 mod session;
+pub(crate) mod text;
 mod transcript;
 mod usage;
-pub(crate) mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,41 +23,43 @@ use agent_client_protocol::v1::schema::ToolKind;
 use serde_json::Value;
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
-use self::dialogue::{AcpDialogue, AcpSetup, Serves};
+use self::dialogue::{AcpDialogue, AcpSetup, ClientFeatures};
 use self::options::AcpOptions;
-use self::profile::Profile;
-use self::words::clean;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, ModelAccess, told_anew};
+use self::profile::AcpProfile;
+use self::text::clean;
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, ModelAccess, full_prompt,
+};
 use crate::agents::AgentSpec;
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
-use crate::filling::{StartTexts, Texts, owned};
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
 use crate::mcp_server;
+use crate::placeholders::{LaunchTexts, Texts, owned};
 
-/// An agent that speaks the protocol.
+/// The adapter for an agent that speaks ACP.
 pub struct Acp {
     name: String,
     argv: Vec<String>,
     model: Option<String>,
     options: AcpOptions,
-    profile: Profile,
-    /// Those of the profile with a person's on top.
-    texts: StartTexts,
-    /// Words in braces with what they stand for, for the wire of its model.
+    profile: AcpProfile,
+    /// The texts of the profile, overridden by those of the options.
+    texts: LaunchTexts,
+    /// Placeholders in braces with their values, for the protocol of the model.
     words: Vec<(String, String)>,
-    /// What its tools do that it says nothing of.
+    /// Kinds of the tools for which the agent reports none.
     kinds: Arc<HashMap<String, ToolKind>>,
 }
 
 impl Acp {
-    /// This agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`] is any agent, by
-    /// its command.
+    /// The adapter of an agent with these options, for a model that speaks this dialect. [`crate::agents::ANY_ACP`]
+    /// stands for any agent; its command is in the options.
     pub fn new(
         spec: &'static AgentSpec,
         options: AcpOptions,
         dialect: Dialect,
     ) -> Result<Self, String> {
-        let profile = &Profile {
+        let profile = &AcpProfile {
             mcp: options.mcp.unwrap_or(spec.acp.mcp),
             keeps_directory: options.keeps_directory.unwrap_or(spec.acp.keeps_directory),
             ..spec.acp
@@ -78,36 +80,36 @@ impl Acp {
             argv.extend(args.iter().cloned());
         }
         if argv.first().is_none_or(String::is_empty) {
-            return Err("an agent needs the command that starts it; set `command`".to_owned());
+            return Err("the command of the agent is missing; set `command`".to_owned());
         }
-        // It is put between quotes of other formats.
+        // The model name is inserted between the quotes of other formats.
         let plain = |name: &String| {
             !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
         };
         if let Some(model) = options.model.as_ref().filter(|model| !plain(model)) {
-            return Err(format!("`{}` is not the name of a model", clean(model)));
+            return Err(format!("`{}` is not a valid model name", clean(model)));
         }
         mcp_server::check(&options.mcp_servers, "")?;
         if !profile.mcp && !options.mcp_servers.is_empty() {
             return Err(format!(
-                "{} connects to no MCP server that it is given",
+                "{} does not support MCP servers from the client",
                 spec.name
             ));
         }
         let kinds = Arc::new(kinds(profile, &options)?);
-        let words = words(profile, &options, dialect)?;
+        let words = placeholder_values(profile, &options, dialect)?;
         let name = options.name.clone().unwrap_or_else(|| match spec.name {
             "acp" => format!("acp:{}", argv[0].rsplit('/').next().unwrap_or_default()),
             known => known.to_owned(),
         });
         let clear = profile.steered_by.iter().map(|path| (*path).to_owned());
-        let texts = StartTexts {
-            env: with_own(profile.env, &options.env),
+        let texts = LaunchTexts {
+            env: with_overrides(profile.env, &options.env),
             point_at: match &options.point_at {
                 Some(own) => own.clone(),
                 None => owned(profile.point_at),
             },
-            home_files: with_own(profile.home_files, &options.home_files),
+            home_files: with_overrides(profile.home_files, &options.home_files),
             clear: clear.chain(options.steered_by.iter().cloned()).collect(),
         };
         let model = options.model.clone();
@@ -123,22 +125,22 @@ impl Acp {
         })
     }
 
-    /// Words in braces with what they stand for.
-    fn words(&self) -> Vec<(&str, &str)> {
+    /// Placeholders in braces with their values.
+    fn placeholders(&self) -> Vec<(&str, &str)> {
         let words = self.words.iter();
         words
             .map(|(word, value)| (word.as_str(), value.as_str()))
             .collect()
     }
 
-    fn serves(&self) -> Serves {
-        Serves {
+    fn client_features(&self) -> ClientFeatures {
+        ClientFeatures {
             fs: self.options.fs.unwrap_or(self.profile.fs),
             terminal: self.options.terminal.unwrap_or(self.profile.terminal),
         }
     }
 
-    /// Whether the agent is told its model by what it is started with.
+    /// Whether the command, the environment or the files name the model.
     fn names_model(&self, own_login: bool) -> bool {
         let texts = self.argv.iter().chain(self.texts.used(!own_login));
         texts
@@ -147,13 +149,13 @@ impl Acp {
             .any(|text| text.contains("{model}"))
     }
 
-    /// What the agent is told beside the protocol as a session begins.
+    /// Metadata for the request that creates a session.
     fn session_meta(&self) -> Option<&str> {
         let own = self.options.session_meta.as_deref();
         own.or(self.profile.session_meta)
     }
 
-    /// The program that was kept from the turn before, or a new one.
+    /// The program that was kept from the previous turn, or a new process.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<AcpDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
@@ -164,7 +166,7 @@ impl Acp {
             name: self.name.clone(),
             options: self.options.clone(),
             profile: self.profile,
-            serves: self.serves(),
+            client_features: self.client_features(),
             model: self.model.clone(),
             names_model: self.names_model(own_login),
             metered: !own_login,
@@ -189,7 +191,7 @@ impl Adapter for Acp {
 
     fn capabilities(&self) -> Capabilities {
         let mcp = self.profile.mcp.then_some(Capability::Mcp);
-        Capabilities::of(CODER.into_iter().chain(mcp))
+        Capabilities::of(CODER_CAPABILITIES.into_iter().chain(mcp))
     }
 
     fn features(&self) -> Features {
@@ -206,30 +208,30 @@ impl Adapter for Acp {
         )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
-                Err(_) => attempt.began(None).await?,
+                Ok(running) => running.dialogue.prompt_with_digest = full_prompt(attempt, say),
+                Err(_) => attempt.log_start(None).await?,
             }
-            stay(attempt, running, say).await
+            run_turn_and_keep(attempt, running, say).await
         })
     }
 }
 
-/// Texts of a profile with a person's on top.
-fn with_own(profile: &[(&str, &str)], own: &Texts) -> Texts {
+/// Texts of a profile, overridden by those of the options.
+fn with_overrides(profile: &[(&str, &str)], own: &Texts) -> Texts {
     owned(profile).into_iter().chain(own.clone()).collect()
 }
 
-/// Words in braces by its profile and, before those, by what a person says.
-fn words(
-    profile: &Profile,
+/// Values for the placeholders: those of the options first, then those of the profile.
+fn placeholder_values(
+    profile: &AcpProfile,
     options: &AcpOptions,
     dialect: Dialect,
 ) -> Result<Vec<(String, String)>, String> {
@@ -238,7 +240,7 @@ fn words(
         let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         if !plain {
             return Err(format!(
-                "`words` has `{}`; a word is of small letters and `_`",
+                "`words` contains `{}`; use lower-case letters and `_`",
                 clean(name)
             ));
         }
@@ -256,7 +258,7 @@ fn words(
             }
         }
         let chosen = chosen.ok_or_else(|| {
-            format!("`words.{name}` has no value for the wire of this model; one without a wire is for all others")
+            format!("`words.{name}` has no value for the protocol of this model; a value without a protocol applies to all others")
         })?;
         words.push((format!("{{{name}}}"), chosen.to_owned()));
     }
@@ -265,20 +267,20 @@ fn words(
     Ok(words)
 }
 
-/// What the tools of an agent do by its profile, and by what a person says of them.
-fn kinds(profile: &Profile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
+/// Kinds of tools by the profile, overridden by the options.
+fn kinds(profile: &AcpProfile, options: &AcpOptions) -> Result<HashMap<String, ToolKind>, String> {
     let known = profile.kinds.iter().map(|(tool, kind)| (*tool, *kind));
-    let said = options
+    let from_options = options
         .kinds
         .iter()
         .map(|(tool, kind)| (tool.as_str(), kind.as_str()));
     let read = |(tool, kind): (&str, &str)| match serde_json::from_value(Value::from(kind)) {
         Ok(kind) if kind != ToolKind::Other => Ok((tool.to_owned(), kind)),
         _ => Err(format!(
-            "`kinds.{tool}` is `{kind}`; there is read, edit, delete, move, search, execute, think and fetch"
+            "`kinds.{tool}` is `{kind}`; use read, edit, delete, move, search, execute, think or fetch"
         )),
     };
-    known.chain(said).map(read).collect()
+    known.chain(from_options).map(read).collect()
 }
 
 #[cfg(test)]
@@ -296,7 +298,7 @@ mod tests {
             ..AcpOptions::default()
         };
         let acp = Acp::new(&ANY_ACP, options, dialect)?;
-        let words = acp.words().into_iter();
+        let words = acp.placeholders().into_iter();
         let mut path = words.filter(|(word, _)| *word == "{path}");
         Ok(path
             .next()
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_the_settings_has_a_value_for_each_wire() {
+    fn a_placeholder_can_have_a_value_per_protocol() {
         let values = "anthropic=/v1 | gemini=/v1beta | /chat=1";
         let check = |dialect, expect: &str| {
             assert_eq!(path_for(values, dialect).as_deref(), Ok(expect));
@@ -314,10 +316,11 @@ mod tests {
         check(Dialect::OpenAiChat, "/chat=1");
         check(Dialect::OpenAiResponses, "/chat=1");
         let none = path_for("anthropic=/v1", Dialect::Gemini);
-        assert!(none.is_err_and(|why| why.contains("no value for the wire")));
+        assert!(none.is_err_and(|why| why.contains("no value for the protocol")));
     }
+
     #[test]
-    fn the_settings_say_whether_it_uses_mcp_servers() {
+    fn the_settings_can_disable_mcp_servers() {
         let made = |mcp: Option<bool>| {
             let servers = serde_json::json!({ "docs": { "command": "docs" } });
             let options =
@@ -328,6 +331,6 @@ mod tests {
         };
         assert_eq!(made(None), Ok(true));
         assert_eq!(made(Some(true)), Ok(true));
-        assert!(made(Some(false)).is_err_and(|why| why.contains("no MCP server")));
+        assert!(made(Some(false)).is_err_and(|why| why.contains("does not support MCP servers")));
     }
 }

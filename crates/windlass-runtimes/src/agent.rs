@@ -1,11 +1,11 @@
-//! One agent that is not ours as a runtime: its place is opened, its model endpoint served, the contract told, and its
-//! adapter speaks with it, until it is done, a limit is reached or somebody ends it. What an adapter knows is its
-//! protocol; everything that holds an agent is here, once for all of them.
+//! A foreign agent as a runtime. The runtime opens the enclosure, serves the model endpoint and sends the contract; the
+//! adapter talks to the agent until the agent is done, a limit is reached or the user cancels. An adapter only
+//! implements a protocol; all the rules that hold an agent are in this module, once for all agents.
 
 mod attempt;
-mod looked;
+mod file_changes;
 mod metering;
-mod words;
+mod prompts;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,29 +29,29 @@ use windlass_core::terms::{GateKind, Terms};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_meter::{Endpoint, Ledger, Trip};
 
-use crate::acp::words::end_of;
-use crate::contract::{GO_ON, REFUSED, asks_for_leave};
+use crate::acp::text::end_of;
+use crate::contract::{CONTINUE_PROMPT, REFUSED_PROMPT, asks_for_permission};
 
-pub use self::attempt::{AgentAttempt, ModelAccess, Reported};
+pub use self::attempt::{AgentAttempt, ModelAccess, ReportedUsage};
 pub use self::metering::Metering;
-pub use self::words::told_anew;
+pub use self::prompts::full_prompt;
 
-/// How long an agent may take to end after its protocol told it to; then it is killed.
+/// Time for an agent to end after its protocol told it to. Then it is killed.
 pub const CANCEL_GRACE: Duration = Duration::from_millis(500);
-/// How often an answer that does not fit its schema goes back.
+/// Retries for an answer that does not match its schema.
 const MAX_REPAIRS: u32 = 2;
-/// How often an agent is sent on that ended its turn at a refusal.
+/// Prompts to continue for an agent that ended its turn at a refused call.
 const MAX_REFUSALS: u32 = 5;
-/// How much of its last words is shown, when they are why it ended.
-const SHOWN: usize = 300;
-/// How often a person may say something more before the try ends all the same.
-const MAX_STEERED: u32 = 50;
+/// Bytes of the last answer in an error message.
+const MAX_QUOTED: usize = 300;
+/// Prompts in one iteration, the first one and steers included.
+const MAX_PROMPTS: u32 = 50;
 
-const NO_NAMESPACE: &str = "what the agent sends to its model can only be counted where its network is its own, and \
-                            this run has the machine's; leave the network off or allow hosts by name";
+const NO_NAMESPACE: &str = "the spending of the agent can only be metered in a network namespace, and this run uses the \
+                            machine's network; turn the network off or allow hosts by name";
 
-/// What an agent can do that reads and changes files and runs commands by itself.
-pub(crate) const CODER: [Capability; 7] = [
+/// Capabilities of an agent that reads and edits files and runs commands by itself.
+pub(crate) const CODER_CAPABILITIES: [Capability; 7] = [
     Capability::TextCompletion,
     Capability::StreamingText,
     Capability::StructuredOutput,
@@ -61,8 +61,8 @@ pub(crate) const CODER: [Capability; 7] = [
     Capability::Shell,
 ];
 
-/// What holds for a protocol in which the agent asks about its calls and stays in one conversation.
-pub(crate) const CONVERSES: [Feature; 5] = [
+/// Features of a protocol in which the agent asks about its calls and continues one conversation.
+pub(crate) const CONVERSATION_FEATURES: [Feature; 5] = [
     Feature::ToolApproval,
     Feature::Resume,
     Feature::Cancel,
@@ -70,99 +70,93 @@ pub(crate) const CONVERSES: [Feature; 5] = [
     Feature::ModelChoice,
 ];
 
-/// An answer that is on its way.
-pub type Answering<'a> = BoxFuture<'a, Result<Answer, RuntimeError>>;
+/// The future of an answer.
+pub type AnswerFuture<'a> = BoxFuture<'a, Result<AgentAnswer, RuntimeError>>;
 
 /// A protocol that foreign agents speak.
 pub trait Adapter: Send + Sync {
-    /// The runtime's name, as people type it.
+    /// The name of the runtime, as users type it.
     fn name(&self) -> &str;
-    /// The model it is told to use, where that is known.
+    /// The model that the agent is told to use; `None` if the agent chooses.
     fn model(&self) -> Option<&str>;
-    /// What the agent can do.
+    /// The work that the agent can do by itself.
     fn capabilities(&self) -> Capabilities;
-    /// How it can be held and steered.
+    /// The control that the protocol gives over the agent.
     fn features(&self) -> Features;
-    /// Whether it has no memory and no tools of its own: it is told the conversation as the log has it, with the contract as
-    /// its standing instructions, and every call of it is one of ours.
-    fn lives_by_the_log(&self) -> bool {
+    /// Whether the agent has neither a memory nor tools of its own. It then receives the conversation from the log,
+    /// with the contract as standing instructions, and all its calls are calls of Windlass tools.
+    fn is_stateless(&self) -> bool {
         false
     }
-    /// Whether its program may stay from one iteration to the next, stopped while the checks run.
-    fn stays(&self) -> bool {
+    /// Whether the program may survive from one iteration to the next. It is paused while the validators run.
+    fn survives_iterations(&self) -> bool {
         false
     }
-    /// Says something to the agent and follows it to the end of its answer. The first time the program is started, and
-    /// goes on with the conversation `attempt.resume` names where there is one; later the adapter may keep it running in
-    /// the attempt, or start it again and go on.
+    /// Sends a prompt to the agent and follows the agent to the end of its answer. The first call spawns the program
+    /// and resumes the conversation `attempt.resume`, if there is one. Later calls may use the same process, which the
+    /// adapter keeps in the attempt, or spawn it again and resume.
     ///
-    /// When `attempt.cancel` is cancelled the agent is told in its protocol and gets [`CANCEL_GRACE`]; whatever it started
-    /// must be gone when this returns or is dropped.
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a>;
+    /// When `attempt.cancel` is cancelled, the adapter tells the agent in its protocol and waits for [`CANCEL_GRACE`].
+    /// All processes of the agent must be gone when this returns or is dropped.
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a>;
 }
 
-/// How one turn of a conversation ended, as the agent says. Nothing of it is believed before the files were looked at.
+/// The end of one turn of a conversation, as the agent reports it. The engine trusts nothing of it before it has
+/// inspected the files.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// Its last words.
+pub struct AgentAnswer {
+    /// The last message of the agent.
     pub text: String,
-    /// The answer in the schema that was asked for, where the agent's protocol has a place for it.
+    /// The structured answer, if the agent's protocol has a field for it.
     pub output: Option<Value>,
-    /// Why it ended.
-    pub end: End,
+    pub end: TurnEndReason,
 }
 
-/// Why a turn ended.
+/// The reason why a turn ended, as the agent reports it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// It says it is done.
+pub enum TurnEndReason {
+    /// The agent says that the task is done.
     Done,
-    /// Its model declined.
+    /// The model refused the task.
     Refused(String),
-    /// It declined the task by the tool for that.
+    /// The agent refused the task through the tool for refusals.
     Declined(RefusalCategory, String),
-    /// Its model could not be had, as it says.
+    /// The agent reports that its model failed.
     Provider(ProviderError),
-    /// It ran into a limit of its own.
+    /// The agent reached a limit of its own.
     OwnLimit(String),
-    /// It broke off: a crash, an exit without an answer, words that are no protocol. In a sentence, with what it said
-    /// last on standard error.
+    /// The agent crashed, exited without an answer, or violated its protocol. The sentence quotes the end of standard
+    /// error.
     Broken(String),
-    /// It was told to end.
     Cancelled,
 }
 
-/// Looks whether an answer fits the schema that was asked for.
+/// Checks whether an answer matches the requested schema.
 pub type OutputCheck = Arc<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
 
-/// An answer that has to fit a schema.
+/// A schema that the answer has to match.
 #[derive(Clone)]
 pub struct WantedOutput {
-    /// The schema.
     pub schema: Value,
-    /// Whether an answer fits it.
     pub check: OutputCheck,
 }
 
-/// A foreign agent under the contract.
+/// A runtime that holds a foreign agent to the contract.
 pub struct ForeignRuntime {
-    /// The agent.
     pub adapter: Box<dyn Adapter>,
-    /// How the spending is known.
     pub metering: Metering,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What its answer has to fit, where a schema was given.
+    /// The schema of the answer, if the caller gave one.
     pub output: Option<WantedOutput>,
-    /// What it is told behind the contract: a profile, what the project says that it does not read itself.
+    /// Instructions that follow the contract: the profile, and project files that the agent does not read by itself.
     pub instructions: String,
-    /// Which version of its program works, where that is known.
+    /// The version of the agent's program, if known.
     pub version: Option<String>,
-    /// The agent of the last iteration, while the checks run.
+    /// The agent of the last iteration, while the validators run.
     pub paused: PausedAgent,
 }
 
-/// An agent that waits for the next iteration of its run: its programs are stopped, its conversation is open.
+/// An agent that waits for the next iteration of its run: its processes are paused, its conversation is open.
 #[derive(Default)]
 pub struct PausedAgent(Mutex<Option<Paused>>);
 
@@ -173,8 +167,7 @@ struct Paused {
 }
 
 impl PausedAgent {
-    /// The agent of the iteration before this one, running again. None where it ended, or where its copy is closed or was
-    /// mounted anew.
+    /// Resumes the agent of the previous iteration. `None` if it ended, or if its copy was closed or mounted again.
     fn resume(&self, iteration: u32) -> Option<Paused> {
         let paused = self.0.lock().take()?;
         (iteration > 1 && paused.enclosure.resume()).then_some(paused)
@@ -182,19 +175,19 @@ impl PausedAgent {
 }
 
 impl ForeignRuntime {
-    async fn one_try(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
+    async fn run_attempt(&self, job: &Job<'_>) -> Result<Stop, RuntimeError> {
         let paused = self.paused.resume(job.iteration);
-        let (place, before) = match paused {
+        let (enclosure, before) = match paused {
             Some(paused) => {
                 let before = (paused.conversation, paused.session);
                 (paused.enclosure, Some(before))
             }
             None => match job.processes.enclose().await {
-                Ok(place) => (place, None),
+                Ok(enclosure) => (enclosure, None),
                 Err(err) => return Ok(failed(FailReason::Isolation, err.0)),
             },
         };
-        let model = match (&self.metering, place.endpoint()) {
+        let model = match (&self.metering, enclosure.endpoint()) {
             (Metering::Wire(endpoint), Some(port)) => ModelAccess::Metered {
                 url: format!("http://127.0.0.1:{port}"),
                 key: endpoint.key(),
@@ -203,21 +196,21 @@ impl ForeignRuntime {
             (Metering::Reported { .. } | Metering::None, _) => ModelAccess::Own,
         };
         let cancel = job.cancel.child_token();
-        let attempt = AgentAttempt::new(job, place.as_ref(), self, model, cancel.clone());
+        let attempt = AgentAttempt::new(job, enclosure.as_ref(), self, model, cancel.clone());
         if let Some((conversation, session)) = before {
             attempt.continue_with(conversation, session).await?;
         }
         let stop = match &self.metering {
             Metering::Wire(endpoint) => {
-                self.under_meter(&attempt, endpoint.as_ref(), &cancel)
+                self.run_metered(&attempt, endpoint.as_ref(), &cancel)
                     .await?
             }
-            Metering::Reported { .. } | Metering::None => self.talk(&attempt).await?,
+            Metering::Reported { .. } | Metering::None => self.converse(&attempt).await?,
         };
         attempt
-            .close_open_calls("the agent ended before it said what came of it")
+            .close_open_calls("the agent ended before it reported a result")
             .await?;
-        for host in place.take_refused() {
+        for host in enclosure.take_refused() {
             let rule = "sandbox: network".to_owned();
             attempt
                 .emit(EventKind::ConnectionRefused { host, rule })
@@ -226,10 +219,10 @@ impl ForeignRuntime {
         self.reconcile(&attempt).await?;
         let is_judged = matches!(stop, Stop::Done | Stop::Answered { .. });
         if is_judged
-            && self.adapter.stays()
+            && self.adapter.survives_iterations()
             && let Some(conversation) = attempt.take_conversation()
         {
-            let (session, enclosure) = (attempt.session(), Arc::clone(&place));
+            let (session, enclosure) = (attempt.session(), Arc::clone(&enclosure));
             *self.paused.0.lock() = Some(Paused {
                 enclosure,
                 conversation,
@@ -239,8 +232,8 @@ impl ForeignRuntime {
         Ok(stop)
     }
 
-    /// Lets the agent work as long as its model may be asked.
-    async fn under_meter(
+    /// Lets the agent work while the meter accepts its model requests.
+    async fn run_metered(
         &self,
         attempt: &AgentAttempt<'_>,
         endpoint: &dyn Endpoint,
@@ -252,25 +245,26 @@ impl ForeignRuntime {
         };
         let done = CancellationToken::new();
         let mut serving = endpoint.serve(attempt.enclosure, ledger, &done);
-        let mut talking = std::pin::pin!(self.talk(attempt));
+        let mut conversing = std::pin::pin!(self.converse(attempt));
         let trip = tokio::select! {
             biased;
-            stop = &mut talking => {
+            stop = &mut conversing => {
                 done.cancel();
-                // A limit that was reached with the last words is how it ended all the same.
+                // The last request may have reached a limit. Then the limit is the reason for the end.
                 match (serving.await?, stop?, endpoint.failing()) {
                     (Some(trip), ..) => Some(trip),
-                    // An agent that gives up when its model fails may call that anything.
+                    // An agent whose model fails may report any error of its own.
                     (None, Stop::Failed { reason: FailReason::Runtime, .. }, Some(err)) => Some(Trip::Provider(err)),
                     (None, stop, _) => return Ok(stop),
                 }
             }
             trip = &mut serving => {
-                // It knows by the refusal. Whatever it makes of it, this is how the try ends.
+                // The agent sees the refusal of the meter. The attempt ends with this trip, independent of the agent's
+                // reaction.
                 cancel.cancel();
                 tokio::select! {
                     biased;
-                    _ = &mut talking => {}
+                    _ = &mut conversing => {}
                     () = self.clock.sleep(CANCEL_GRACE * 2) => {}
                 }
                 trip?
@@ -280,7 +274,7 @@ impl ForeignRuntime {
             Some(Trip::OverBudget(limit)) => Stop::OverBudget { limit },
             Some(Trip::Provider(err)) => Stop::Provider(err),
             Some(Trip::Declined) => {
-                let detail = "the agent's model declined again and again".to_owned();
+                let detail = "the agent's model refused repeatedly".to_owned();
                 Stop::Refused {
                     category: RefusalCategory::Safety,
                     detail,
@@ -290,100 +284,102 @@ impl ForeignRuntime {
         })
     }
 
-    async fn talk(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
-        let mut talk = Talk::default();
-        let mut say = words::opening(attempt, self.adapter.lives_by_the_log()).await?;
-        for _ in 0..MAX_STEERED {
+    async fn converse(&self, attempt: &AgentAttempt<'_>) -> Result<Stop, RuntimeError> {
+        let mut extra = ExtraPrompts::default();
+        let mut say = prompts::first_prompt(attempt, self.adapter.is_stateless()).await?;
+        for _ in 0..MAX_PROMPTS {
             let mut answer = self.adapter.converse(attempt, &say).await?;
-            // A program that was about to end when it was stopped ends as soon as it runs again.
-            if attempt.ended_at_once(&answer) {
+            // A program that was about to exit when it was paused exits as soon as it is resumed. Such a program is
+            // started again.
+            if attempt.exited_at_once(&answer) {
                 answer = self.adapter.converse(attempt, &say).await?;
             }
             self.book_reported(attempt).await?;
-            match self.after(attempt, answer, &mut talk).await? {
-                Next::Stop(stop) => return Ok(stop),
-                Next::Say(words) => say = words,
+            match self.after_answer(attempt, answer, &mut extra).await? {
+                AfterAnswer::Stop(stop) => return Ok(stop),
+                AfterAnswer::Say(words) => say = words,
             }
         }
-        let detail = "too much was said to the agent in one try; say the rest in a new prompt";
+        let detail =
+            "the agent received too many prompts in one iteration; send the rest in a new prompt";
         Ok(failed(FailReason::Runtime, detail))
     }
 
-    /// What follows from an answer: the end of the attempt, or more words.
-    async fn after(
+    /// Decides what follows an answer: the end of the attempt, or another prompt.
+    async fn after_answer(
         &self,
         attempt: &AgentAttempt<'_>,
-        answer: Answer,
-        talk: &mut Talk,
-    ) -> Result<Next, RuntimeError> {
+        answer: AgentAnswer,
+        extra: &mut ExtraPrompts,
+    ) -> Result<AfterAnswer, RuntimeError> {
         let job = attempt.job;
         if let Some(stop) = self.ended(attempt, &answer) {
-            return Ok(Next::Stop(stop));
+            return Ok(AfterAnswer::Stop(stop));
         }
         if let Some(limit) = self.reported_limit(job) {
-            return Ok(Next::Stop(Stop::OverBudget { limit }));
+            return Ok(AfterAnswer::Stop(Stop::OverBudget { limit }));
         }
         if job.outlet.steer().await? {
-            return Ok(Next::Say(words::last(job.outlet)));
+            return Ok(AfterAnswer::Say(prompts::last_user_message(job.outlet)));
         }
-        // Some agents take a refusal for the end of the turn.
-        if attempt.fell_silent_at_a_refusal() && talk.refusals < MAX_REFUSALS {
-            talk.refusals += 1;
-            return tell(job, REFUSED).await;
+        // Some agents end their turn at a refused call.
+        if attempt.is_silent_after_refusal() && extra.refusals < MAX_REFUSALS {
+            extra.refusals += 1;
+            return tell(job, REFUSED_PROMPT).await;
         }
         match self.checked_output(answer.output, &answer.text) {
-            Ok(Some(output)) => return Ok(Next::Stop(Stop::Answered { output })),
+            Ok(Some(output)) => return Ok(AfterAnswer::Stop(Stop::Answered { output })),
             Ok(None) => {}
-            Err(why) => return Ok(talk.repair(&why)),
+            Err(why) => return Ok(extra.repair(&why)),
         }
-        if attempt.did_something() || !asks_for_leave(&answer.text) {
-            return Ok(Next::Stop(Stop::Done));
+        if attempt.did_work() || !asks_for_permission(&answer.text) {
+            return Ok(AfterAnswer::Stop(Stop::Done));
         }
-        if std::mem::replace(&mut talk.told_to_go_on, true) {
+        if std::mem::replace(&mut extra.told_to_continue, true) {
             let detail = format!(
                 "{} asked for confirmation twice instead of doing the work: {}",
                 self.adapter.name(),
-                end_of(answer.text.trim(), SHOWN)
+                end_of(answer.text.trim(), MAX_QUOTED)
             );
             let category = RefusalCategory::Capability;
-            return Ok(Next::Stop(Stop::Refused { category, detail }));
+            return Ok(AfterAnswer::Stop(Stop::Refused { category, detail }));
         }
-        tell(job, GO_ON).await
+        tell(job, CONTINUE_PROMPT).await
     }
 
-    /// How an answer ends the attempt; `None` where the agent says that it is done.
-    fn ended(&self, attempt: &AgentAttempt<'_>, answer: &Answer) -> Option<Stop> {
+    /// The stop that follows from an answer; `None` if the agent says that it is done.
+    fn ended(&self, attempt: &AgentAttempt<'_>, answer: &AgentAnswer) -> Option<Stop> {
         let refused = |detail: &str| Stop::Refused {
             category: RefusalCategory::Safety,
             detail: detail.to_owned(),
         };
         Some(match &answer.end {
             _ if attempt.cancel.is_cancelled() => Stop::Cancelled,
-            End::Cancelled => Stop::Cancelled,
-            End::Refused(detail) => refused(detail),
-            End::Declined(category, detail) => Stop::Refused {
+            TurnEndReason::Cancelled => Stop::Cancelled,
+            TurnEndReason::Refused(detail) => refused(detail),
+            TurnEndReason::Declined(category, detail) => Stop::Refused {
                 category: *category,
                 detail: detail.clone(),
             },
-            End::Provider(err) => Stop::Provider(err.clone()),
-            End::OwnLimit(detail) => {
+            TurnEndReason::Provider(err) => Stop::Provider(err.clone()),
+            TurnEndReason::OwnLimit(detail) => {
                 let name = self.adapter.name();
                 let detail = format!("{name} stopped at a limit of its own: {detail}");
                 failed(FailReason::Runtime, detail)
             }
-            // Some break when their model declines, because they wait for words.
-            End::Done | End::Broken(_) if self.declined() => {
-                match end_of(answer.text.trim(), SHOWN) {
-                    "" => refused("the agent's model declined"),
+            // Some agents crash when their model refuses, because they expect text.
+            TurnEndReason::Done | TurnEndReason::Broken(_) if self.declined() => {
+                match end_of(answer.text.trim(), MAX_QUOTED) {
+                    "" => refused("the agent's model refused the task"),
                     said => refused(said),
                 }
             }
-            End::Broken(detail) => failed(FailReason::Runtime, detail),
-            End::Done => return None,
+            TurnEndReason::Broken(detail) => failed(FailReason::Runtime, detail),
+            TurnEndReason::Done => return None,
         })
     }
 
-    /// The answer in its schema, where one was asked for.
+    /// The structured answer, if a schema was given. `Err` explains why the answer does not match.
     fn checked_output(&self, output: Option<Value>, text: &str) -> Result<Option<Value>, String> {
         let Some(wanted) = &self.output else {
             return Ok(None);
@@ -394,12 +390,12 @@ impl ForeignRuntime {
         }
     }
 
-    /// Whether its model declined, as far as we see it.
+    /// Whether the meter saw the model refuse.
     fn declined(&self) -> bool {
         matches!(&self.metering, Metering::Wire(endpoint) if endpoint.declined())
     }
 
-    /// Books what the agent says it spent, where nobody else counts.
+    /// Books the spending that the agent reports, if no meter counts it.
     async fn book_reported(&self, attempt: &AgentAttempt<'_>) -> Result<(), RuntimeError> {
         let Metering::Reported { price } = &self.metering else {
             return Ok(());
@@ -428,13 +424,13 @@ impl ForeignRuntime {
         }
     }
 
-    /// Says so when the agent's own numbers are far from what went through us.
+    /// Warns if the agent's own token count is far from the count of the meter.
     async fn reconcile(&self, attempt: &AgentAttempt<'_>) -> Result<(), RuntimeError> {
         let Metering::Wire(endpoint) = &self.metering else {
             return Ok(());
         };
         let counted = endpoint.take_usage();
-        // One that was stopped did not come to say it.
+        // A cancelled agent may not have reported all of its usage.
         let Some(reported) = attempt
             .reported()
             .filter(|_| !attempt.cancel.is_cancelled())
@@ -447,48 +443,49 @@ impl ForeignRuntime {
             return Ok(());
         }
         let text = format!(
-            "{} reports {theirs} tokens; {ours} went through the meter, and those count",
+            "{} reports {theirs} tokens; {ours} were metered and are charged",
             self.adapter.name()
         );
         attempt.warn("usage_differs", text).await
     }
 }
 
-/// What was said to an agent in one attempt beside the task.
+/// Prompts that one attempt sent to the agent besides the task.
 #[derive(Default)]
-struct Talk {
+struct ExtraPrompts {
     repairs: u32,
     refusals: u32,
-    told_to_go_on: bool,
+    told_to_continue: bool,
 }
 
-impl Talk {
-    /// An answer that does not fit its schema goes back, so often.
-    fn repair(&mut self, why: &str) -> Next {
+impl ExtraPrompts {
+    /// Sends an answer that does not match its schema back to the agent, at most [`MAX_REPAIRS`] times.
+    fn repair(&mut self, why: &str) -> AfterAnswer {
         self.repairs += 1;
         if self.repairs <= MAX_REPAIRS {
-            return Next::Say(format!(
+            return AfterAnswer::Say(format!(
                 "Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that \
                  does, and nothing around it."
             ));
         }
-        let tries = self.repairs;
-        let detail = format!("after {tries} tries the answer still does not fit the schema: {why}");
-        Next::Stop(failed(FailReason::StructuredOutput, detail))
+        let attempts = self.repairs;
+        let detail =
+            format!("the answer does not match the schema after {attempts} attempts: {why}");
+        AfterAnswer::Stop(failed(FailReason::StructuredOutput, detail))
     }
 }
 
-/// What follows from an answer.
-enum Next {
+/// The reaction of the runtime to an answer.
+enum AfterAnswer {
     Stop(Stop),
     Say(String),
 }
 
-/// Logs words of ours for the agent, and says them.
-async fn tell(job: &Job<'_>, words: &str) -> Result<Next, RuntimeError> {
+/// Logs a prompt of the engine for the agent, and sends it.
+async fn tell(job: &Job<'_>, words: &str) -> Result<AfterAnswer, RuntimeError> {
     let message = Message::internal(words);
     job.outlet.emit(EventKind::said(message)).await?;
-    Ok(Next::Say(words.to_owned()))
+    Ok(AfterAnswer::Say(words.to_owned()))
 }
 
 fn failed(reason: FailReason, detail: impl Into<String>) -> Stop {
@@ -506,7 +503,7 @@ impl Runtime for ForeignRuntime {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // The envelope is a sandbox, whatever the agent has of its own.
+        // The enclosure is a sandbox, also for an agent without one of its own.
         Capabilities::of(
             self.adapter
                 .capabilities()
@@ -535,6 +532,6 @@ impl Runtime for ForeignRuntime {
     }
 
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
-        Box::pin(async move { self.one_try(&job).await })
+        Box::pin(async move { self.run_attempt(&job).await })
     }
 }

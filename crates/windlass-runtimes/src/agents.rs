@@ -1,11 +1,10 @@
-//! The agents that have a name, one row each: where the program is, how it is installed, which protocols its model may
-//! speak, how it signs in, and for an ACP agent how it is started and held. The registry, the adapters, the settings and
-//! (through `windlass runtimes --json`) the conformance kit read these rows. Adding an ACP agent is a row here and nothing
-//! else.
+//! The agents that have a name, one row each: the program, its installation, the protocols for its model, its login,
+//! and for an ACP agent its start and its restrictions. The registry, the adapters, the settings and (through `windlass
+//! runtimes --json`) the conformance kit read these rows. A new ACP agent needs a row here and nothing else.
 
 use windlass_providers::protocol::Protocol;
 
-use crate::acp::profile::{GENERIC, Profile, TurnUsage};
+use crate::acp::profile::{AcpProfile, GENERIC, TurnUsage};
 use crate::dialect::Dialect;
 use crate::install::Install;
 use crate::sidecar::Sdk;
@@ -13,38 +12,35 @@ use crate::sidecar::Sdk;
 /// One agent, or one form of the built-in loop.
 #[derive(Debug)]
 pub struct AgentSpec {
-    /// What people type.
+    /// The name that users type, for example `--runtime codex`.
     pub name: &'static str,
-    /// How it is driven.
     pub kind: AgentKind,
-    /// Its program, where it has one.
+    /// The executable; `None` for the built-in loop.
     pub program: Option<&'static str>,
-    /// Protocols that it can ask its model by.
+    /// Protocols that the agent can use for its model requests.
     pub protocols: &'static [Protocol],
-    /// The vendors that are tried when none is named.
+    /// Vendors that Windlass tries in this order if the user names none.
     pub vendors: &'static [&'static str],
-    /// Instruction files of a project that it reads by itself; it is not told them again.
+    /// Instruction files of a project that the agent reads by itself. The prompt does not repeat them.
     pub instruction_files: &'static [&'static str],
-    /// Directories of a project that bring code or settings and that no option of the agent turns off: they are empty in
-    /// its copy.
+    /// Directories of a project with code or settings that no option of the agent disables. They are empty in its copy.
     pub masked_dirs: &'static [&'static str],
-    /// Whether it has to be told its model.
+    /// Whether the agent cannot choose a model by itself.
     pub needs_model: bool,
-    /// How it comes onto a machine, and the version it was last certified with.
+    /// The installation, with the version that was certified last.
     pub install: Install,
-    /// Its own sign-in, where it can have one.
+    /// The agent's own login, if it supports one.
     pub login: Option<Login>,
-    /// Settings for sampling that it can be told: `temperature`, `max_output`, `reasoning_effort` and others.
+    /// Sampling settings that the adapter can pass on: `temperature`, `max_output`, `reasoning_effort` and others.
     pub sampling_options: &'static [&'static str],
-    /// What it is, in a few words.
     pub about: &'static str,
-    /// How it is started and held over ACP; unused by other kinds.
-    pub acp: Profile,
+    /// Start and restrictions of an ACP agent; unused by other kinds.
+    pub acp: AcpProfile,
 }
 
 impl AgentSpec {
-    /// Whether the loop is ours.
-    pub fn is_ours(&self) -> bool {
+    /// Whether Windlass itself runs the agent loop.
+    pub fn is_built_in(&self) -> bool {
         matches!(
             self.kind,
             AgentKind::Native | AgentKind::Completion | AgentKind::Patch
@@ -52,14 +48,14 @@ impl AgentSpec {
     }
 }
 
-/// How a runtime is driven.
+/// The protocol between Windlass and a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentKind {
-    /// Our loop, with its tools.
+    /// The built-in loop with its tools.
     Native,
-    /// Our loop, one answer without tools.
+    /// The built-in loop: one answer without tools.
     Completion,
-    /// Our loop, one patch that the engine applies.
+    /// The built-in loop: one patch that the engine applies.
     Patch,
     /// The control protocol of Claude Code.
     ClaudeCode,
@@ -69,29 +65,29 @@ pub enum AgentKind {
     Acp,
     /// Aider, one process for each prompt.
     Aider,
-    /// Any program that does one prompt and ends.
+    /// Any program that handles one prompt and exits.
     Cli,
-    /// An SDK of Python in a sidecar of ours.
+    /// A Python SDK in a sidecar.
     Sidecar(Sdk),
     /// The agent server of OpenHands.
     OpenHands,
 }
 
-/// What an agent needs to sign in by itself.
+/// The files and hosts that an agent needs for its own login.
 #[derive(Debug, Clone, Copy)]
 pub struct Login {
-    /// Its credential file below the person's home, which is all that it gets of it; none where a person has to say.
+    /// The credential file, relative to the user's home. The agent receives only this file. `None` if the user has to
+    /// name it.
     pub file: Option<&'static str>,
-    /// The hosts it has to reach.
     pub hosts: &'static [&'static str],
 }
 
-/// A sign-in of which nothing is known.
-const SOME_LOGIN: Option<Login> = Some(Login {
+/// A login without known files or hosts.
+const UNKNOWN_LOGIN: Option<Login> = Some(Login {
     file: None,
     hosts: &[],
 });
-/// Where Claude Code and Codex sign in, by whichever protocol they are driven.
+/// The login of Claude Code, for its control protocol and for ACP.
 const CLAUDE_LOGIN: Option<Login> = Some(Login {
     file: Some(".claude/.credentials.json"),
     hosts: &[
@@ -106,7 +102,8 @@ const CODEX_LOGIN: Option<Login> = Some(Login {
     hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
 });
 
-/// A package of npm, at the certified version, with its program below `node_modules` and the oldest Node it runs on.
+/// An npm package at the certified version. `program` is relative to `node_modules`; `node` is the oldest supported
+/// major version of Node.
 const fn npm(
     package: &'static str,
     version: &'static str,
@@ -121,9 +118,9 @@ const fn npm(
     }
 }
 
-/// What an earlier attempt may have left in the home for the next, by whichever protocol the agent is driven: settings,
-/// rules of what needs no approval, words, programs.
-pub(crate) const CLAUDE_STEERED: &[&str] = &[
+/// Settings, approval rules, instructions and programs that an earlier attempt may have written into the home to
+/// influence the next one. The list applies to every protocol of the agent.
+pub(crate) const CLAUDE_CLEARED_FILES: &[&str] = &[
     ".claude/settings.json",
     ".claude/settings.local.json",
     ".claude/remote-settings.json",
@@ -136,7 +133,7 @@ pub(crate) const CLAUDE_STEERED: &[&str] = &[
     ".claude/hooks",
     ".claude/output-styles",
 ];
-pub(crate) const CODEX_STEERED: &[&str] = &[
+pub(crate) const CODEX_CLEARED_FILES: &[&str] = &[
     ".codex/rules",
     ".codex/AGENTS.md",
     ".codex/AGENTS.override.md",
@@ -148,7 +145,7 @@ pub(crate) const CODEX_STEERED: &[&str] = &[
     ".agents",
 ];
 
-/// The settings of opencode: one provider, ours, and everything asked about.
+/// Settings of opencode: the meter is the only provider, and every call needs approval.
 const OPENCODE: &str = concat!(
     r#"{"model":"windlass/{model}","small_model":"windlass/{model}","enabled_providers":["windlass"],"#,
     r#""share":"disabled","autoupdate":false,"snapshot":false,"permission":{"*":"ask"},"#,
@@ -157,7 +154,7 @@ const OPENCODE: &str = concat!(
     r#""options":{"baseURL":"{url}{path}","apiKey":"{key}"},"models":{"{model}":{"name":"{model}"}}}}}"#,
 );
 
-/// The settings of Gemini CLI that nobody else can change.
+/// Settings of Gemini CLI that neither the user nor the project can override.
 const GEMINI: &str = concat!(
     r#"{"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"#,
     r#""privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
@@ -165,7 +162,8 @@ const GEMINI: &str = concat!(
     r#""adminPolicyPaths":["{home}/.windlass/gemini.toml"]}"#,
 );
 
-/// And its policy: it asks before every call, also of tools that only look. The vendor would do the searching of the web.
+/// Policy of Gemini CLI: it asks before every call, also of read-only tools. The vendor would execute the web search
+/// outside of the sandbox, so that tool is denied.
 const GEMINI_POLICY: &str = r#"[[rule]]
 toolName = "*"
 decision = "ask_user"
@@ -177,14 +175,14 @@ decision = "deny"
 priority = 950
 "#;
 
-/// The provider of goose: ours, with the one model, so that it does not ask for the list of all.
+/// The provider of goose: the meter, with a single model, so that goose does not request the list of models.
 const GOOSE: &str = concat!(
     r#"{"name":"windlass","engine":"{engine}","display_name":"windlass","description":"","#,
     r#""api_key_env":"WINDLASS_KEY","base_url":"{url}","base_path":"{path}","supports_streaming":true,"#,
     r#""models":[{"name":"{model}","context_limit":200000}],"dynamic_models":false}"#,
 );
 
-/// The settings of Qwen Code that nobody else can change.
+/// Settings of Qwen Code that neither the user nor the project can override.
 const QWEN: &str = concat!(
     r#"{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"#,
     r#""ui":{"enableFollowupSuggestions":false},"disableAllHooks":true,"security":{"folderTrust":{"enabled":true}},"#,
@@ -192,8 +190,8 @@ const QWEN: &str = concat!(
     r#""permissions":{"ask":["Bash","Read","Edit","Write","WebFetch","Agent","Skill"],"deny":["WebSearch"]}}"#,
 );
 
-/// What a session of Claude Code is begun with: no settings of the project's, no hooks, no tools that wait for a person
-/// or search by the vendor's hand.
+/// Options for a session of Claude Code: no project settings, no hooks, and no tools that wait for a user or that the
+/// vendor executes.
 const CLAUDE: &str = concat!(
     r#"{"claudeCode":{"options":{"settingSources":[],"settings":{"disableAllHooks":true,"permissions":{"#,
     r#""ask":["Bash","Read","Glob","Grep","Edit","Write","NotebookEdit","WebFetch","Agent","Skill"]}},"strictMcpConfig":true,"#,
@@ -202,8 +200,8 @@ const CLAUDE: &str = concat!(
     r#""CronList","ScheduleWakeup"]}}}"#,
 );
 
-/// The settings of Codex that hold it. It no longer has a policy that asks before every command; but what it cannot do
-/// inside a sandbox of its own that lets it read alone, it asks about, and then does without that sandbox.
+/// Settings that restrict Codex. Codex no longer has a policy that asks before every command. Its own sandbox is
+/// therefore read-only: Codex asks about each command that fails there, and then runs it without that sandbox.
 const CODEX: &str = r#"default_permissions = "windlass"
 check_for_update_on_startup = false
 
@@ -226,7 +224,8 @@ apps = false
 ":root" = "read"
 "#;
 
-/// And those that point it at its model. The vendor would do the searching of the web, outside of every sandbox.
+/// Settings that connect Codex with its model. Web search is disabled because the vendor would execute it, outside of
+/// every sandbox.
 const CODEX_MODEL: &str = concat!(
     r#"{"model":"{model}","model_provider":"windlass","web_search":"disabled","model_providers":{"windlass":{"#,
     r#""name":"windlass","base_url":"{url}/v1","wire_api":"responses","env_key":"WINDLASS_KEY","#,
@@ -238,7 +237,7 @@ const ANTHROPIC: &[Protocol] = &[
     Protocol::BedrockAnthropic,
     Protocol::VertexAnthropic,
 ];
-const EVERY_WIRE: &[Protocol] = &[
+const ALL_PROTOCOLS: &[Protocol] = &[
     Protocol::AnthropicMessages,
     Protocol::BedrockAnthropic,
     Protocol::VertexAnthropic,
@@ -247,7 +246,7 @@ const EVERY_WIRE: &[Protocol] = &[
     Protocol::Gemini,
 ];
 
-const OURS: AgentSpec = AgentSpec {
+const BUILT_IN: AgentSpec = AgentSpec {
     name: "native",
     kind: AgentKind::Native,
     program: None,
@@ -269,34 +268,34 @@ const OURS: AgentSpec = AgentSpec {
     acp: GENERIC,
 };
 
-/// What is the same for most agents that are not ours.
+/// Defaults of agents that are not built in.
 const FOREIGN: AgentSpec = AgentSpec {
     needs_model: true,
     sampling_options: &[],
-    ..OURS
+    ..BUILT_IN
 };
 
-/// And for most that speak ACP.
-const AN_ACP: AgentSpec = AgentSpec {
+/// Defaults of agents that speak ACP.
+const ACP_DEFAULTS: AgentSpec = AgentSpec {
     kind: AgentKind::Acp,
-    login: SOME_LOGIN,
+    login: UNKNOWN_LOGIN,
     ..FOREIGN
 };
 
 /// All agents that have a name.
 pub const AGENTS: &[AgentSpec] = &[
-    OURS,
+    BUILT_IN,
     AgentSpec {
         name: "patch",
         kind: AgentKind::Patch,
         about: "a model proposes a patch, the engine checks and applies it",
-        ..OURS
+        ..BUILT_IN
     },
     AgentSpec {
         name: "completion",
         kind: AgentKind::Completion,
         about: "a model answers; it has no tools",
-        ..OURS
+        ..BUILT_IN
     },
     AgentSpec {
         name: "claude-code",
@@ -314,7 +313,7 @@ pub const AGENTS: &[AgentSpec] = &[
         ),
         login: CLAUDE_LOGIN,
         sampling_options: &["reasoning_effort", "thinking_tokens"],
-        about: "Claude Code, by its control protocol",
+        about: "Claude Code, over its control protocol",
         ..FOREIGN
     },
     AgentSpec {
@@ -328,14 +327,14 @@ pub const AGENTS: &[AgentSpec] = &[
         install: npm("@openai/codex", "0.166.0", ".bin/codex", Some(22)),
         login: CODEX_LOGIN,
         sampling_options: &["reasoning_effort"],
-        about: "Codex, by its app server",
+        about: "Codex, over its app server",
         ..FOREIGN
     },
     AgentSpec {
         name: "opencode",
         kind: AgentKind::Acp,
         program: Some("opencode"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai"],
         masked_dirs: &[".opencode"],
         instruction_files: &["AGENTS.md", "CLAUDE.md"],
@@ -345,21 +344,21 @@ pub const AGENTS: &[AgentSpec] = &[
             hosts: &[],
         }),
         sampling_options: &[],
-        about: "opencode, by ACP",
-        acp: Profile {
+        about: "opencode, over ACP",
+        acp: AcpProfile {
             command: &["opencode", "acp"],
             env: &[
                 ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
                 ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
                 ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
                 ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
-                // The project's own settings could allow what is to be asked about, and bring code; its instructions are
-                // named below.
+                // The project's settings could allow calls without approval, and load code. Its instructions are named
+                // in `OPENCODE`.
                 ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
                 ("OPENCODE_PERMISSION", r#"{"*":"ask"}"#),
             ],
             point_at: &[("OPENCODE_CONFIG_CONTENT", OPENCODE)],
-            // Only packages that are part of the program: it cannot fetch others in its place.
+            // These packages are part of opencode. It cannot download others inside the enclosure.
             words: (
                 &["{package}", "{path}"],
                 &[
@@ -391,12 +390,12 @@ pub const AGENTS: &[AgentSpec] = &[
                 "www.googleapis.com",
             ],
         }),
-        about: "Gemini CLI, by ACP",
-        acp: Profile {
+        about: "Gemini CLI, over ACP",
+        acp: AcpProfile {
             calls_itself: "gemini-cli",
             command: &["gemini", "--acp"],
             env: &[
-                // What the project or its owner set could allow what is to be asked about, and bring code.
+                // Settings of the project or its owner could allow calls without approval, and load code.
                 ("GEMINI_CLI_TRUST_WORKSPACE", "false"),
                 (
                     "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
@@ -416,7 +415,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             auth_method: Some("gemini-api-key"),
             mode: Some("default"),
-            // It takes a file that is not there yet for an error.
+            // Gemini CLI treats a file that does not exist yet as an error of the client.
             fs: false,
             mcp: false,
             asks: true,
@@ -437,7 +436,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "qwen-code",
@@ -446,8 +445,8 @@ pub const AGENTS: &[AgentSpec] = &[
         vendors: &["openai-chat", "openrouter"],
         masked_dirs: &[".qwen"],
         install: npm("@qwen-code/qwen-code", "0.24.4", ".bin/qwen", Some(22)),
-        about: "Qwen Code, by ACP",
-        acp: Profile {
+        about: "Qwen Code, over ACP",
+        acp: AcpProfile {
             command: &["qwen", "--acp"],
             env: &[
                 (
@@ -482,12 +481,12 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "goose",
         program: Some("goose"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         instruction_files: &["AGENTS.md"],
         install: npm(
@@ -496,8 +495,8 @@ pub const AGENTS: &[AgentSpec] = &[
             "@aaif/goose-binary-{platform}/bin/goose",
             None,
         ),
-        about: "goose, by ACP",
-        acp: Profile {
+        about: "goose, over ACP",
+        acp: AcpProfile {
             command: &["goose", "acp", "--with-builtin", "developer"],
             env: &[
                 ("GOOSE_MODE", "approve"),
@@ -547,7 +546,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ],
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "claude-agent-acp",
@@ -562,8 +561,8 @@ pub const AGENTS: &[AgentSpec] = &[
             Some(22),
         ),
         login: CLAUDE_LOGIN,
-        about: "Claude Code, by its ACP adapter",
-        acp: Profile {
+        about: "Claude Code, over its ACP adapter",
+        acp: AcpProfile {
             calls_itself: "@agentclientprotocol/claude-agent-acp",
             command: &["claude-agent-acp"],
             env: &[
@@ -571,7 +570,7 @@ pub const AGENTS: &[AgentSpec] = &[
                 ("DISABLE_AUTOUPDATER", "1"),
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
                 ("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1"),
-                // An answer while work goes on behind it would not be the end of the work.
+                // An answer must be the end of the work; a background task would continue after it.
                 ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
                 ("NO_BROWSER", "1"),
             ],
@@ -586,10 +585,10 @@ pub const AGENTS: &[AgentSpec] = &[
             mode: Some("default"),
             asks: true,
             reports_cost: true,
-            steered_by: CLAUDE_STEERED,
+            steered_by: CLAUDE_CLEARED_FILES,
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "codex-acp",
@@ -605,8 +604,8 @@ pub const AGENTS: &[AgentSpec] = &[
             Some(22),
         ),
         login: CODEX_LOGIN,
-        about: "Codex, by its ACP adapter",
-        acp: Profile {
+        about: "Codex, over its ACP adapter",
+        acp: AcpProfile {
             calls_itself: "@agentclientprotocol/codex-acp",
             command: &["codex-acp"],
             env: &[("CODEX_HOME", "{home}/.codex"), ("NO_BROWSER", "1")],
@@ -618,16 +617,16 @@ pub const AGENTS: &[AgentSpec] = &[
             home_files: &[(".codex/config.toml", CODEX)],
             mode: Some("permission-profile:windlass"),
             asks: true,
-            steered_by: CODEX_STEERED,
+            steered_by: CODEX_CLEARED_FILES,
             ..GENERIC
         },
-        ..AN_ACP
+        ..ACP_DEFAULTS
     },
     AgentSpec {
         name: "aider",
         kind: AgentKind::Aider,
         program: Some("aider"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         install: Install::Pip {
             packages: &["aider-chat==0.86.2"],
@@ -654,14 +653,14 @@ pub const AGENTS: &[AgentSpec] = &[
             program: "bin/python",
         },
         sampling_options: &["temperature", "max_output", "reasoning_effort"],
-        about: "the OpenAI Agents SDK, in a sidecar with our tools",
+        about: "the OpenAI Agents SDK, in a sidecar with Windlass tools",
         ..FOREIGN
     },
     AgentSpec {
         name: "google-adk",
         kind: AgentKind::Sidecar(Sdk::GoogleAdk),
         program: Some("google-adk"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["gemini", "anthropic", "openai"],
         install: Install::Pip {
             packages: &["google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"],
@@ -671,14 +670,14 @@ pub const AGENTS: &[AgentSpec] = &[
             program: "bin/python",
         },
         sampling_options: &["temperature", "max_output"],
-        about: "Google's Agent Development Kit, in a sidecar with our tools",
+        about: "Google's Agent Development Kit, in a sidecar with Windlass tools",
         ..FOREIGN
     },
     AgentSpec {
         name: "openhands",
         kind: AgentKind::OpenHands,
         program: Some("agent-server"),
-        protocols: EVERY_WIRE,
+        protocols: ALL_PROTOCOLS,
         vendors: &["anthropic", "openai", "gemini"],
         install: Install::Pip {
             packages: &[
@@ -692,31 +691,31 @@ pub const AGENTS: &[AgentSpec] = &[
             program: "bin/agent-server",
         },
         sampling_options: &["reasoning_effort"],
-        about: "OpenHands, by its agent server",
+        about: "OpenHands, over its agent server",
         ..FOREIGN
     },
 ];
 
-/// The agent of this name.
+/// Finds an agent by the name that users type.
 #[must_use]
 pub fn agent(name: &str) -> Option<&'static AgentSpec> {
     AGENTS.iter().find(|agent| agent.name == name)
 }
 
-/// Any agent that speaks ACP, by its command.
+/// Any agent that speaks ACP. The user gives its command.
 pub const ANY_ACP: AgentSpec = AgentSpec {
     name: "acp",
-    protocols: EVERY_WIRE,
+    protocols: ALL_PROTOCOLS,
     vendors: &["anthropic", "openai", "gemini"],
     needs_model: false,
     about: "any agent that speaks ACP, as acp:COMMAND",
-    ..AN_ACP
+    ..ACP_DEFAULTS
 };
 
-/// Any program that does one prompt and ends, by the settings.
+/// Any program that handles one prompt and exits. The settings describe it.
 pub const ANY_CLI: AgentSpec = AgentSpec {
     name: "cli",
     kind: AgentKind::Cli,
-    about: "a program that does one prompt and ends",
+    about: "a program that handles one prompt and exits",
     ..ANY_ACP
 };

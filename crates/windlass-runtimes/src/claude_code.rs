@@ -1,39 +1,41 @@
-//! Claude Code as a runtime: `claude -p` with JSON lines both ways. Every call is judged by our gate through a hook, and our
-//! tools are offered in the same pipe. One process takes all prompts of a run; one that ended is started again, and resumes
-//! the conversation.
+//! Claude Code as a runtime: `claude -p` with JSON lines in both directions. The gate judges every call through a hook,
+//! and Windlass tools are offered over the same pipe. One process takes all prompts of a run; a process that exited is
+//! spawned again and resumes the conversation.
 
 mod calls;
 mod dialogue;
-mod ended;
-mod hosted;
 mod launch;
+mod mcp_host;
+mod messages;
 mod options;
-mod words;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::ClaudeDialogue;
 use self::launch::launch;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
-use crate::driver::{Conversation, Started, one_turn, start};
-use crate::given::or_usual;
-use crate::offered::offered;
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
+use crate::driver::{Conversation, Started, run_turn, start};
+use crate::offered_tools::offered_tools;
+use crate::option_checks::or_default_program;
 
 pub use self::options::{ClaudeEffort, ClaudeOptions, SettingSource};
 
-/// The adapter.
+/// The adapter for Claude Code.
 #[derive(Debug)]
 pub struct ClaudeCode {
     options: ClaudeOptions,
 }
 
 impl ClaudeCode {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "claude-code";
 
-    /// With these options, where they can be honoured.
+    /// Checks the options, and sets the default program.
     pub fn new(mut options: ClaudeOptions) -> Result<Self, String> {
-        options.program = or_usual(options.program, "claude");
+        options.program = or_default_program(options.program, "claude");
         options.check()?;
         Ok(Self { options })
     }
@@ -43,7 +45,7 @@ impl ClaudeCode {
         attempt: &AgentAttempt<'_>,
         resume: Option<String>,
     ) -> Started<ClaudeDialogue> {
-        let tools = offered(attempt.job.toolbox);
+        let tools = offered_tools(attempt.job.toolbox);
         let launch = launch(&self.options, attempt, resume.as_deref(), !tools.is_empty());
         let program = start(attempt, launch, &self.options.program).await?;
         let dialogue = ClaudeDialogue::new(tools, resume.is_some());
@@ -62,10 +64,10 @@ impl Adapter for ClaudeCode {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = CODER
+        let all = CODER_CAPABILITIES
             .into_iter()
             .chain([C::FunctionTools, C::Mcp, C::Subagents]);
-        // With a list of tools it can only do what they can.
+        // A list of allowed tools also limits the capabilities.
         let allows = |tools: &[&str]| match &self.options.allowed_tools {
             Some(allowed) => allowed.iter().any(|tool| tools.contains(&tool.as_str())),
             None => true,
@@ -81,15 +83,15 @@ impl Adapter for ClaudeCode {
 
     fn features(&self) -> Features {
         let more = [Feature::HostTools, Feature::ReportsCost];
-        Features::of(CONVERSES.into_iter().chain(more))
+        Features::of(CONVERSATION_FEATURES.into_iter().chain(more))
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
-        Box::pin(one_turn(
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
+        Box::pin(run_turn(
             attempt,
             attempt.session(),
             say,

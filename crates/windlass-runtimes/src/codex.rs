@@ -1,36 +1,38 @@
-//! Codex as a runtime: `codex app-server` with JSON-RPC both ways. Every command and patch is judged by our gate, and our
-//! tools are offered as its dynamic ones. One process takes all prompts of a run; one that ended is started again, and
-//! resumes the conversation.
+//! Codex as a runtime: `codex app-server` with JSON-RPC in both directions. The gate judges every command and patch,
+//! and Windlass tools are offered as dynamic tools. One process takes all prompts of a run; a process that exited is
+//! spawned again and resumes the conversation.
 
 mod dialogue;
-mod ended;
 mod items;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{CodexDialogue, CodexSetup};
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
-use crate::driver::{Conversation, Started, one_turn, start};
-use crate::given::or_usual;
-use crate::offered::offered;
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
+use crate::driver::{Conversation, Started, run_turn, start};
+use crate::offered_tools::offered_tools;
+use crate::option_checks::or_default_program;
 
 pub use self::options::CodexOptions;
 
-/// The adapter.
+/// The adapter for Codex.
 #[derive(Debug)]
 pub struct Codex {
     options: CodexOptions,
 }
 
 impl Codex {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "codex";
 
-    /// With these options, where they can be honoured.
+    /// Checks the options, and sets the default program.
     pub fn new(mut options: CodexOptions) -> Result<Self, String> {
-        options.program = or_usual(options.program, "codex");
+        options.program = or_default_program(options.program, "codex");
         options.check()?;
         Ok(Self { options })
     }
@@ -47,7 +49,7 @@ impl Codex {
             turn: launch::turn(&self.options, attempt),
             resumes: resume.is_some(),
             model: self.options.model.clone(),
-            tools: offered(attempt.job.toolbox),
+            tools: offered_tools(attempt.job.toolbox),
             root: attempt.job.files.root().to_string_lossy().into_owned(),
         });
         Ok(Conversation::new(dialogue, program))
@@ -66,19 +68,23 @@ impl Adapter for Codex {
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
         let more = [C::FunctionTools, C::Mcp, C::ApplyPatch];
-        Capabilities::of(CODER.into_iter().chain(more))
+        Capabilities::of(CODER_CAPABILITIES.into_iter().chain(more))
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::HostTools]),
+        )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
-        Box::pin(one_turn(
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
+        Box::pin(run_turn(
             attempt,
             attempt.session(),
             say,

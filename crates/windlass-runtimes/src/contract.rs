@@ -1,25 +1,25 @@
-//! What a foreign agent is told before its work, and how it is noticed that it asks for leave instead of working.
-//! Words only: nothing here is a means to hold it, the envelope is.
+//! The instructions that a foreign agent gets before its work, and the detection of an agent that asks for permission
+//! instead of working. These are texts only; the envelope restricts the agent.
 
-/// What every interactive agent is told, in front of the first prompt of a try.
+/// Instructions for every interactive agent, before the first prompt of an attempt.
 pub const CONTRACT: &str = "\
-You are working without a person at hand, in a private copy of the repository that is the current directory. \
-Do the task to its end now: make the changes in the files, and do not ask for confirmation or offer to go on; \
-nobody answers. Everything outside this directory is closed to you, and most of the network is. A call that is refused \
-stays refused: find another way, or say what you could not do. When you are done, the project's own checks judge the \
-files as they are. Do not commit, unless the task asks for it.";
+You work without a user present, in a private copy of the repository, which is the current directory. \
+Do the whole task now: change the files, and do not ask for confirmation or offer to continue; \
+no user will answer. You cannot access anything outside this directory, nor most of the network. A refused call \
+stays refused: find another way, or report what you could not do. When you are done, the project's own checks judge \
+the files. Do not commit unless the task asks for it.";
 
-/// What an agent is told once that asked instead of working.
-pub const GO_ON: &str = "\
-Nobody can confirm anything: you have every permission that there is. Do the whole task now, in the files.";
+/// The prompt for an agent that asked for permission once instead of working.
+pub const CONTINUE_PROMPT: &str = "\
+No user can confirm anything: you have every permission that exists. Do the whole task now, in the files.";
 
-/// What an agent is told that ended its turn at a refusal, with nothing said.
-pub const REFUSED: &str = "\
-That call was refused, and stays refused. Go on with the rest of the task without it, another way where there is one, \
-and say at the end what you could not do.";
+/// The prompt for an agent that ended its turn at a refused call without a message.
+pub const REFUSED_PROMPT: &str = "\
+That call was refused and stays refused. Continue with the rest of the task without it, in another way if there is \
+one, and report at the end what you could not do.";
 
-/// Phrases with which agents ask for leave, in the last part of what they say.
-const ASKING: &[&str] = &[
+/// Phrases with which agents ask for permission, near the end of an answer.
+const PERMISSION_PHRASES: &[&str] = &[
     "shall i",
     "should i",
     "would you like me",
@@ -40,16 +40,16 @@ const ASKING: &[&str] = &[
     "need permission to",
 ];
 
-/// How much of the end of an answer is looked at.
-const END: usize = 600;
+/// Bytes at the end of an answer that are searched.
+const SEARCHED_END: usize = 600;
 
-/// Whether an answer asks for leave instead of saying what was done.
+/// Whether an answer asks for permission instead of reporting results.
 #[must_use]
-pub fn asks_for_leave(answer: &str) -> bool {
+pub fn asks_for_permission(answer: &str) -> bool {
     let answer = answer.trim_end();
-    let from = answer.floor_char_boundary(answer.len().saturating_sub(END));
+    let from = answer.floor_char_boundary(answer.len().saturating_sub(SEARCHED_END));
     let end = answer[from..].to_lowercase().replace('\u{2019}', "'");
-    ASKING.iter().any(|phrase| end.contains(phrase))
+    PERMISSION_PHRASES.iter().any(|phrase| end.contains(phrase))
 }
 
 #[cfg(test)]
@@ -58,11 +58,11 @@ mod tests {
 
     #[track_caller]
     fn check(answer: &str, asks: bool) {
-        assert_eq!(asks_for_leave(answer), asks, "{answer}");
+        assert_eq!(asks_for_permission(answer), asks, "{answer}");
     }
 
     #[test]
-    fn asking_for_leave_is_told_from_saying_what_was_done() {
+    fn asking_for_permission_is_distinguished_from_a_report() {
         check("I would change `a.py`. Shall I go on?", true);
         check(
             "Here is the plan: …\n\nWould you like me to implement it?",

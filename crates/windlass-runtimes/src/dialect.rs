@@ -1,20 +1,17 @@
-//! In which words an agent asks the model of a run: what its adapter has to tell it beside the address.
+//! The protocol of the model endpoint, which an adapter has to configure in addition to the address.
 
-/// The wire protocol that the run's model is asked in.
+/// The wire protocol of the run's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Anthropic Messages.
     Anthropic,
-    /// OpenAI Chat Completions, and whoever speaks it, too.
+    /// OpenAI Chat Completions, and servers compatible with it.
     OpenAiChat,
-    /// OpenAI Responses.
     OpenAiResponses,
-    /// Gemini.
     Gemini,
 }
 
 impl Dialect {
-    /// The wire of that name, as the settings have it.
+    /// The protocol with this name in the settings.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "anthropic" => Self::Anthropic,

@@ -1,6 +1,6 @@
 //! A protocol of foreign agents as a pure state machine: lines of the program and decisions about its requests go in,
-//! lines to the program and facts for the log come out. A dialogue opens nothing, waits for nothing and knows no clock;
-//! The driver (`driver.rs`) does all of that for every protocol, so that a dialogue is tested by recorded transcripts alone.
+//! lines to the program and events for the log come out. A dialogue does no I/O and has no clock. The driver
+//! (`driver.rs`) does both for every protocol, so that recorded transcripts suffice to test a dialogue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,273 +12,261 @@ use windlass_core::message::{ErrorCategory, Message, Part, ToolCall, ToolResult}
 use windlass_core::tool::{Admitted, Effect, ForeignCall};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use crate::agent::{Answer, End, Reported};
-use crate::likeness::{Likeness, unlike};
-use crate::services::{Grant, Reply};
+use crate::agent::{AgentAnswer, ReportedUsage, TurnEndReason};
+use crate::equivalent_calls::{EquivalentCalls, no_equivalent};
+use crate::services::{Grant, ServiceReply};
 
-/// A protocol, for as long as its program runs. It has more than eight methods, because every difference between
-/// protocols that the driver must know is one with a default: a dialogue writes three to seven of them.
+/// A protocol, for as long as its program runs. The trait has many methods, because each difference between protocols
+/// that the driver must know is a method with a default; a dialogue implements three to seven of them.
 pub trait Dialogue: Send {
-    /// What people call the program, in warnings.
+    /// The program's name for warnings.
     fn program(&self) -> &str;
 
-    /// Takes what happened; says what follows from it.
-    fn input(&mut self, input: Input, out: &mut Outputs);
+    /// Handles an event and appends its consequences to `out`.
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue);
 
-    /// Which of our calls a call of the agent is like, so that the same rules judge it.
-    fn liken(&self, _call: &ToolCall) -> Likeness {
-        unlike(Effect::Execute)
+    /// The Windlass calls that a call of the agent corresponds to, so that the same rules judge it.
+    fn equivalent_calls(&self, _call: &ToolCall) -> EquivalentCalls {
+        no_equivalent(Effect::Execute)
     }
 
-    /// How its output is read.
-    fn framing(&self) -> Framing {
-        Framing::Json
+    fn framing(&self) -> OutputFraming {
+        OutputFraming::Json
     }
 
-    /// Whether the program ends when its input does, and writes down what it remembers before. Others are killed.
-    fn ends_with_input(&self) -> bool {
+    /// Whether the program saves its conversation and exits at the end of its input. Other programs are killed.
+    fn exits_at_eof(&self) -> bool {
         false
     }
 
-    /// Whether the program can be kept, because it takes another prompt now.
-    fn takes_another(&self) -> bool {
+    /// Whether the program takes another prompt now and can be kept.
+    fn accepts_prompt(&self) -> bool {
         false
     }
 
-    /// The warning about a conversation that the program forgot.
-    fn forgot_warning(&self) -> String {
+    /// The warning about a conversation that the program has lost.
+    fn lost_session_warning(&self) -> String {
         format!(
-            "{} does not know the conversation any more that it was to go on with; it begins a new one and is told what \
-             was said before, shortened",
+            "{} no longer has the conversation that it was to resume; it starts a new one with a shortened copy of the \
+             log",
             self.program()
         )
     }
 
-    /// The turn is over, however it ended: what was not said yet.
-    fn finish(&mut self, _out: &mut Outputs) {}
+    /// Called at the end of the turn, for outputs that are still pending.
+    fn finish(&mut self, _out: &mut OutputQueue) {}
 
-    /// The warning about lines that could not be read, and such that are not understood.
-    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+    /// The warning about lines that are too long or not JSON (`unread`) and about messages of unknown kinds
+    /// (`unknown`).
+    fn skipped_lines_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let text = format!(
-            "{unread} lines of {} could not be read, and {unknown} were of a kind that is not known here; they were \
-             passed over",
+            "{unread} lines of {} could not be parsed and {unknown} were of an unknown kind; they were ignored",
             self.program()
         );
         ("unread_lines", text)
     }
 
-    /// Requests that may be under way at a time before the program is not read from.
-    fn max_work(&self) -> usize {
+    /// Requests that may be processed concurrently. Above this number the driver stops reading from the program.
+    fn max_concurrent_requests(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether the agent may use the name of a call again in the same session. The log then has another name for it.
-    fn repeats_names(&self) -> bool {
+    /// Whether the agent may reuse a call id within the session. The log then has a unique id.
+    fn reuses_call_ids(&self) -> bool {
         false
     }
 
-    /// Bytes that may wait for the program to read before it is not read from either.
-    fn max_unread(&self) -> usize {
+    /// Bytes that may wait for the program to read them. Above this number the driver stops reading from the program.
+    fn max_unsent(&self) -> usize {
         usize::MAX
     }
 }
 
-/// How the output of a program is read.
+/// The format of a program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    /// Each line is JSON; others are counted and passed over.
+pub enum OutputFraming {
+    /// Each line is JSON. Other lines are counted and ignored.
     Json,
-    /// Lines as they are, up to the exit of the program.
+    /// Plain lines until the program exits.
     Text,
 }
 
 /// A request of the agent that waits for its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ticket {
-    /// The agent's name of the request.
+pub struct RequestTicket {
+    /// The agent's id of the request.
     pub id: String,
-    /// What the dialogue needs to answer it. The driver does not look at it.
+    /// The data with which the dialogue builds the answer. The driver does not use it.
     pub data: Value,
 }
 
-impl Ticket {
-    /// A request, with what is needed to answer it.
+impl RequestTicket {
+    /// A request with the data for its answer.
     pub fn new(id: impl Into<String>, data: Value) -> Self {
         let id = id.into();
         Self { id, data }
     }
 }
 
-/// What happened.
+/// An event that a dialogue handles.
 #[derive(Debug)]
-pub enum Input {
-    /// The program runs and is to be told this prompt.
+pub enum DialogueInput {
+    /// The program runs and has to receive this prompt.
     Prompt(String),
-    /// The program wrote a line of JSON.
     Line(Value),
-    /// The program wrote a line, with [`Framing::Text`].
+    /// The program wrote a line; only with [`OutputFraming::Text`].
     Text(Vec<u8>),
-    /// The program of [`Framing::Text`] ended, with what it wrote to standard error last.
-    Ended(Result<ProcessEnd, ProcessError>, String),
-    /// What the files say that [`Output::ReadHome`] named; empty where one is not there.
+    /// The program exited; only with [`OutputFraming::Text`]. Contains the end of its standard error.
+    ProcessEnded(Result<ProcessEnd, ProcessError>, String),
+    /// The contents of the files that [`DialogueOutput::ReadHome`] named; empty for a missing file.
     HomeFiles(Vec<String>),
-    /// A call was judged; see [`Output::Judge`].
-    Judged(Ticket, Admitted),
-    /// A tool of ours ran; see [`Output::Run`].
-    Ran(Ticket, ToolResult),
-    /// A file or a terminal was served; see [`Output::Serve`].
-    Served(Ticket, Reply),
-    /// The run was cancelled before this request was decided. It still needs an answer.
-    Withdrawn(Ticket),
+    /// The verdict for [`DialogueOutput::Judge`].
+    Judged(RequestTicket, Admitted),
+    /// The result for [`DialogueOutput::Run`].
+    ToolRan(RequestTicket, ToolResult),
+    /// The reply for [`DialogueOutput::Serve`].
+    Served(RequestTicket, ServiceReply),
+    /// The run was cancelled before this request was decided. The program still needs an answer.
+    Withdrawn(RequestTicket),
     /// The run was cancelled. The program has [`crate::agent::CANCEL_GRACE`] to end its turn.
     Interrupt,
-    /// The time is over that [`Output::Within`] set. With what the program wrote to standard error last.
-    Late(String),
-    /// The program closed its output without an answer. In words: how it ended, and what it wrote to standard error last.
+    /// The timeout of [`DialogueOutput::SetTimeout`] expired. Contains the end of the program's standard error.
+    TimedOut(String),
+    /// The program closed its output without an answer. Describes its exit and contains the end of its standard error.
     Exited(String),
 }
 
-/// What follows from it.
+/// An action that a dialogue requests from the driver.
 #[derive(Debug, PartialEq)]
-pub enum Output {
-    /// Write this line to the program.
+pub enum DialogueOutput {
     Send(Value),
-    /// Write this to the program, and then the end of its input.
+    /// Write this to the program, then close its stdin.
     SendLast(String),
-    /// Ask the program and everything that it started to end, by a signal.
+    /// Send a termination signal to the program and all its descendants.
     Terminate,
-    /// Read these files of the agent's home.
+    /// Read these files from the agent's home.
     ReadHome(&'static [&'static str]),
-    /// The agent has this conversation; `None` where it has none to resume.
-    Began(Option<String>),
-    /// Show a piece of an answer.
+    /// The agent's own id of the conversation; `None` if it cannot be resumed.
+    SessionStarted(Option<String>),
+    /// Display a piece of an answer.
     Delta(DeltaOf, String),
-    /// Show the newest output of a call.
+    /// Display the newest output of a call.
     Progress(CallId, String),
-    /// A part of the message of this name. Parts of one message are logged together.
+    /// A part of the message with this id. Parts of one message are logged together.
     Part(String, Part),
-    /// Log the parts that were gathered.
+    /// Log the collected parts.
     Flush,
     /// Log a message that no model wrote.
     Note(Message),
     /// Log a call, unless it is known.
     Announce(ToolCall),
-    /// Have a call judged. It is judged once, however often it is asked about; a call that differs from the announced one
-    /// is refused, unless `may_differ` says that the first question may correct the arguments.
+    /// Have a call judged. Repeated questions get the first verdict. A call that differs from the announced one is
+    /// refused, unless `may_differ` allows the first question to correct the arguments.
     Judge {
-        /// Comes back with [`Input::Judged`].
-        ticket: Ticket,
-        /// The call.
+        /// The driver returns it with [`DialogueInput::Judged`].
+        ticket: RequestTicket,
         call: ToolCall,
-        /// Whether its arguments may differ from the announced ones.
         may_differ: bool,
     },
-    /// Run a tool of ours. Tools that only read run in parallel, all others one by one.
+    /// Run a Windlass tool. Read-only tools run in parallel, all others one by one.
     Run {
-        /// Comes back with [`Input::Ran`].
-        ticket: Ticket,
-        /// The call.
+        /// The driver returns it with [`DialogueInput::ToolRan`].
+        ticket: RequestTicket,
         call: ToolCall,
     },
-    /// Serve a request for a file or a terminal. It is judged like a call of ours, unless a grant covers it.
+    /// Serve a request for a file or a terminal. The gate judges it like a Windlass call, unless a grant covers it.
     Serve {
-        /// Comes back with [`Input::Served`].
-        ticket: Ticket,
-        /// What is wanted, as the Agent Client Protocol names it.
+        /// The driver returns it with [`DialogueInput::Served`].
+        ticket: RequestTicket,
+        /// A method of the Agent Client Protocol.
         method: String,
-        /// With what.
         params: Value,
     },
-    /// A call was allowed that may have these things served without a further question.
+    /// A call was allowed, so that these requests need no further decision.
     Grant(CallId, Vec<Grant>),
-    /// A call is over: its grants are, too.
+    /// A call has ended, and its grants with it.
     Revoke(CallId),
-    /// The program takes back a request: it gets no answer.
+    /// The program withdrew the request with this id. It gets no answer.
     Forget(String),
-    /// Log that the agent runs this call without having asked, or that more is known of such a call.
+    /// Log that the agent runs this call without asking, or an update of such a call.
     Observed(ForeignCall),
-    /// What came of a call that worked in a terminal of ours and says nothing itself.
+    /// The result of a call that ran in a terminal of the client. The output of the terminal is the text of the result.
     TerminalResult {
-        /// The call.
         call: CallId,
-        /// The terminal.
         terminal: String,
-        /// How it failed, where it did.
         failed: Option<ErrorCategory>,
     },
-    /// What came of a call; `ran` says that the agent ran it.
+    /// The result of a call.
     Result {
-        /// Its result. The driver fills in the name of the call.
+        /// The driver sets the name of the call.
         result: ToolResult,
-        /// Whether the agent ran it, asked or not.
+        /// Whether the agent executed the call, with or without asking.
         ran: bool,
     },
-    /// What the agent says it spent.
-    Spent(Reported),
-    /// Warn the user.
+    /// Spending that the agent reports.
+    Spent(ReportedUsage),
+    /// Warn the user, with a code and a text.
     Warn(&'static str, String),
-    /// A line that is not understood.
+    /// A line of an unknown kind.
     Unknown,
-    /// The next line has to come within this time; `None` ends the wait.
-    Within(Option<Duration>),
-    /// End the program, and say how it ended with [`Input::Exited`].
+    /// Set the timeout for the next line; `None` removes it.
+    SetTimeout(Option<Duration>),
+    /// End the program, and report its exit with [`DialogueInput::Exited`].
     Abandon,
-    /// The turn is over.
-    End(Ended),
+    End(TurnResult),
 }
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Debug, PartialEq)]
-pub enum Ended {
-    /// With an answer.
-    Answered(Answer),
-    /// The program does not know the conversation that it was to resume.
-    Forgotten,
+pub enum TurnResult {
+    Answered(AgentAnswer),
+    /// The program does not have the conversation that it was to resume.
+    SessionLost,
 }
 
-impl Ended {
-    /// Without an answer, and why.
+impl TurnResult {
+    /// A turn that failed without an answer.
     pub(crate) fn broken(why: impl Into<String>) -> Self {
-        Self::with("", End::Broken(why.into()))
+        Self::with("", TurnEndReason::Broken(why.into()))
     }
 
-    /// With these last words.
-    pub(crate) fn with(text: impl Into<String>, end: End) -> Self {
+    /// A turn that ended with this last message.
+    pub(crate) fn with(text: impl Into<String>, end: TurnEndReason) -> Self {
         let (text, output) = (text.into(), None);
-        Self::Answered(Answer { text, output, end })
+        Self::Answered(AgentAnswer { text, output, end })
     }
 }
 
-/// What follows, in order.
+/// A queue of outputs.
 #[derive(Debug, Default)]
-pub struct Outputs(VecDeque<Output>);
+pub struct OutputQueue(VecDeque<DialogueOutput>);
 
-impl Outputs {
-    /// One more.
-    pub fn push(&mut self, output: Output) {
+impl OutputQueue {
+    /// Appends an output to the queue.
+    pub fn push(&mut self, output: DialogueOutput) {
         self.0.push_back(output);
     }
 
-    /// The first of them.
-    pub fn pop(&mut self) -> Option<Output> {
+    /// Removes the oldest output from the queue.
+    pub fn pop(&mut self) -> Option<DialogueOutput> {
         self.0.pop_front()
     }
 
     pub(crate) fn send(&mut self, line: Value) {
-        self.push(Output::Send(line));
+        self.push(DialogueOutput::Send(line));
     }
 
-    pub(crate) fn end(&mut self, ended: Ended) {
-        self.push(Output::End(ended));
+    pub(crate) fn end(&mut self, ended: TurnResult) {
+        self.push(DialogueOutput::End(ended));
     }
 
     pub(crate) fn delta(&mut self, of: DeltaOf, text: &str) {
         if !text.is_empty() {
-            self.push(Output::Delta(of, text.to_owned()));
+            self.push(DialogueOutput::Delta(of, text.to_owned()));
         }
     }
 
-    /// What came of a call; with an error where it failed. `ran` says that the agent ran it.
+    /// Pushes the result of a call. `ran` tells whether the agent executed the call.
     pub(crate) fn result(
         &mut self,
         call: &str,
@@ -291,32 +279,32 @@ impl Outputs {
             Some(category) => ToolResult::failed(&call, category, &text),
             None => ToolResult::done(&call, text),
         };
-        self.push(Output::Result { result, ran });
+        self.push(DialogueOutput::Result { result, ran });
     }
 
-    /// A part of the message that is being gathered.
+    /// Pushes a part of the current message.
     pub(crate) fn part(&mut self, part: Part) {
-        self.push(Output::Part(String::new(), part));
+        self.push(DialogueOutput::Part(String::new(), part));
     }
 
-    /// A text that is a whole message, with what was gathered before it.
+    /// Pushes a text that completes the current message.
     pub(crate) fn say(&mut self, text: String) {
         self.part(Part::Text { text });
-        self.push(Output::Flush);
+        self.push(DialogueOutput::Flush);
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(crate) mod testing {
-    //! Recorded transcripts played through a dialogue alone: no program, no clock, no waiting.
+    //! Plays recorded transcripts through a dialogue, without a program, a clock or waiting.
 
     use super::*;
 
-    /// Plays a recording (`{"dir": "<" | ">", "msg": …}` a line) and says what came of it. Every line that the recording
-    /// has the client say must be sent, in order; calls are decided as the recording goes on.
+    /// Plays a recording (`{"dir": "<" | ">", "msg": …}` per line) and returns the outputs. The dialogue must send each
+    /// line of the client in the recording, in order. Calls get the decisions of the recording.
     pub(crate) fn play(dialogue: &mut dyn Dialogue, prompt: &str, recording: &str) -> Vec<String> {
-        let mut player = Player {
+        let mut player = TranscriptPlayer {
             dialogue,
             sent: VecDeque::new(),
             facts: Vec::new(),
@@ -325,18 +313,18 @@ pub(crate) mod testing {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
-        player.input(Input::Prompt(prompt.to_owned()), &lines);
+        player.input(DialogueInput::Prompt(prompt.to_owned()), &lines);
         for (at, line) in lines.iter().enumerate() {
             match line["dir"].as_str() {
-                Some("<") => player.input(Input::Line(line["msg"].clone()), &lines[at..]),
+                Some("<") => player.input(DialogueInput::Line(line["msg"].clone()), &lines[at..]),
                 Some(">") => {
                     if player.sent.is_empty() {
-                        // Only a cancelled run makes the client say something by itself.
-                        player.input(Input::Interrupt, &lines[at..]);
+                        // Only a cancelled run makes the client send a line without a request.
+                        player.input(DialogueInput::Interrupt, &lines[at..]);
                     }
                     let sent = player.sent.pop_front();
                     let sent = sent.unwrap_or_else(|| panic!("not sent: {}", line["msg"]));
-                    assert!(holds(&sent, &line["msg"]), "{sent}\n{}", line["msg"]);
+                    assert!(contains(&sent, &line["msg"]), "{sent}\n{}", line["msg"]);
                 }
                 _ => {}
             }
@@ -344,55 +332,61 @@ pub(crate) mod testing {
         player.facts
     }
 
-    struct Player<'a> {
+    struct TranscriptPlayer<'a> {
         dialogue: &'a mut dyn Dialogue,
         sent: VecDeque<Value>,
         facts: Vec<String>,
     }
 
-    impl Player<'_> {
-        fn input(&mut self, input: Input, rest: &[Value]) {
-            let mut out = Outputs::default();
+    impl TranscriptPlayer<'_> {
+        fn input(&mut self, input: DialogueInput, rest: &[Value]) {
+            let mut out = OutputQueue::default();
             self.dialogue.input(input, &mut out);
             while let Some(output) = out.pop() {
                 match output {
-                    Output::Send(line) => self.sent.push_back(line),
-                    Output::Judge { ticket, call, .. } => {
+                    DialogueOutput::Send(line) => self.sent.push_back(line),
+                    DialogueOutput::Judge { ticket, call, .. } => {
                         let verdict = verdict(rest);
                         let yes = matches!(verdict, Admitted::Yes { .. });
                         self.facts.push(format!("judge {}: {yes}", call.name));
                         self.dialogue
-                            .input(Input::Judged(ticket, verdict), &mut out);
+                            .input(DialogueInput::Judged(ticket, verdict), &mut out);
                     }
-                    Output::Run { ticket, call } => {
+                    DialogueOutput::Run { ticket, call } => {
                         self.facts.push(format!("run {}", call.name));
                         let result = ToolResult::done(&call, "done");
-                        self.dialogue.input(Input::Ran(ticket, result), &mut out);
+                        self.dialogue
+                            .input(DialogueInput::ToolRan(ticket, result), &mut out);
                     }
-                    Output::Serve { ticket, method, .. } => {
+                    DialogueOutput::Serve { ticket, method, .. } => {
                         self.facts.push(format!("serve {method}"));
                         let reply = Ok(serde_json::json!({}));
-                        self.dialogue.input(Input::Served(ticket, reply), &mut out);
+                        self.dialogue
+                            .input(DialogueInput::Served(ticket, reply), &mut out);
                     }
-                    Output::Began(session) => self.facts.push(format!("began {session:?}")),
-                    Output::End(Ended::Answered(answer)) => {
+                    DialogueOutput::SessionStarted(session) => {
+                        self.facts.push(format!("began {session:?}"))
+                    }
+                    DialogueOutput::End(TurnResult::Answered(answer)) => {
                         self.facts
                             .push(format!("end {:?}: {}", answer.end, answer.text));
                     }
-                    Output::End(Ended::Forgotten) => self.facts.push("forgotten".to_owned()),
+                    DialogueOutput::End(TurnResult::SessionLost) => {
+                        self.facts.push("forgotten".to_owned())
+                    }
                     _ => {}
                 }
             }
         }
     }
 
-    /// What the client decided in the recording: a no where the next thing it says is one.
+    /// The client's decision in the recording: a refusal if the next line that the client sends is one.
     fn verdict(rest: &[Value]) -> Admitted {
         let next = rest.iter().find(|line| line["dir"] == ">");
-        let said = next.map(|line| line["msg"].to_string()).unwrap_or_default();
+        let message = next.map(|line| line["msg"].to_string()).unwrap_or_default();
         match ["\"deny\"", "\"decline\""]
             .iter()
-            .any(|no| said.contains(no))
+            .any(|no| message.contains(no))
         {
             true => Admitted::No {
                 category: ErrorCategory::Blocked,
@@ -421,21 +415,21 @@ pub(crate) mod testing {
         "action",
     ];
 
-    /// Whether a value has everything that another has, with the same constants.
-    fn holds(value: &Value, wanted: &Value) -> bool {
+    /// Whether a value contains everything in another value, with the same constants.
+    fn contains(value: &Value, wanted: &Value) -> bool {
         match (value, wanted) {
             (Value::Object(value), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
                 let constant = wanted.is_string() && CONSTANTS.contains(&key.as_str());
                 value
                     .get(key)
-                    .is_some_and(|value| value == wanted || !constant && holds(value, wanted))
+                    .is_some_and(|value| value == wanted || !constant && contains(value, wanted))
             }),
             (Value::Array(value), Value::Array(wanted)) => {
                 value.len() == wanted.len()
                     && value
                         .iter()
                         .zip(wanted)
-                        .all(|(value, wanted)| holds(value, wanted))
+                        .all(|(value, wanted)| contains(value, wanted))
             }
             (Value::String(_), Value::String(_)) => true,
             (value, wanted) => value == wanted,

@@ -1,6 +1,6 @@
-//! What agents say that something cost: dollars, of which nobody knows whether they make sense.
+//! Costs in dollars that agents report. The numbers are not trusted.
 
-/// Dollars as whole millionths; none where it is no sum of money.
+/// Converts dollars to micro-USD; `None` if the number is not a plausible amount.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(crate) fn micros(usd: f64) -> Option<u64> {
     let micros = (usd * 1e6).round();
@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sums_of_money_count() {
+    fn implausible_amounts_are_ignored() {
         assert_eq!(micros(0.012_345_6), Some(12_346));
         assert_eq!(micros(0.0), Some(0));
         for none in [-1.0, f64::NAN, f64::INFINITY, 1e12] {

@@ -1,7 +1,6 @@
-//! The driver of foreign agents: it knows no protocol, and owns everything else. It starts the program, reads and writes
-//! its lines, gathers messages, has every call judged once and answers every request once, runs our tools, interrupts the
-//! program and gives it its grace, and ends it when the turn is over (`turn`). What a line means is decided by a
-//! [`Dialogue`].
+//! The driver of foreign agents. It knows no protocol and does everything else: it spawns the program, reads and writes
+//! its lines, collects messages, has each call judged once, answers each request once, runs Windlass tools, interrupts
+//! the program with a grace period, and ends it after the turn (`turn`). A [`Dialogue`] decides what a line means.
 
 mod turn;
 
@@ -9,57 +8,58 @@ use windlass_core::BoxFuture;
 use windlass_core::enclosure::Launch;
 use windlass_core::runtime::RuntimeError;
 
-use self::turn::Turn;
-use crate::agent::{AgentAttempt, Answer, CANCEL_GRACE, End, told_anew};
-use crate::dialogue::{Dialogue, Ended};
-use crate::peer::Peer;
+use self::turn::TurnDriver;
+use crate::agent::{AgentAnswer, AgentAttempt, CANCEL_GRACE, TurnEndReason, full_prompt};
+use crate::dialogue::{Dialogue, TurnResult};
+use crate::peer::AgentPeer;
 use crate::services::ClientServices;
 
-/// Why a program is broken that forgot what it was never told.
-const UNASKED: &str = "it says that it does not know a conversation that it was not asked for";
+/// The error of a program that reports an unknown session although it was asked to start a new one.
+const UNKNOWN_SESSION: &str =
+    "the agent reports an unknown conversation, but none was to be resumed";
 
-/// A program that runs, with its protocol. It may outlive a turn.
+/// A running program with its protocol. It may outlive a turn.
 pub(crate) struct Conversation<D> {
     pub(crate) dialogue: Box<D>,
-    peer: Peer,
+    peer: AgentPeer,
     services: ClientServices,
-    /// Unread lines that were warned about.
-    warned: u64,
-    /// The program was told that nothing more comes.
-    over: bool,
+    /// Skipped lines that the user was warned about.
+    reported_skipped: u64,
+    /// The stdin of the program is closed, so that it cannot take another prompt.
+    stdin_closed: bool,
 }
 
 impl<D: Dialogue> Conversation<D> {
-    pub(crate) fn new(dialogue: D, peer: Peer) -> Self {
+    pub(crate) fn new(dialogue: D, peer: AgentPeer) -> Self {
         Self {
             dialogue: Box::new(dialogue),
             peer,
             services: ClientServices::default(),
-            warned: 0,
-            over: false,
+            reported_skipped: 0,
+            stdin_closed: false,
         }
     }
 
-    /// Says a prompt and follows the program to the end of its answer. A program that cannot take another prompt has
-    /// ended when this returns.
+    /// Sends a prompt and follows the program to the end of its answer. A program that cannot take another prompt has
+    /// exited when this returns.
     pub(crate) async fn turn(
         &mut self,
         attempt: &AgentAttempt<'_>,
         prompt: String,
-    ) -> Result<Ended, RuntimeError> {
+    ) -> Result<TurnResult, RuntimeError> {
         let (dialogue, peer) = (self.dialogue.as_mut(), &mut self.peer);
-        let mut turn = Turn::new(attempt, dialogue, peer, &self.services);
+        let mut turn = TurnDriver::new(attempt, dialogue, peer, &self.services);
         let ended = turn.follow(prompt).await?;
         let ended = turn.finish(ended).await?;
         let (unknown, cancelled) = (turn.unknown, turn.cancelled);
         drop(turn);
-        let ended = self.with_complaint(ended).await;
+        let ended = self.with_stderr(ended).await;
         self.services.close(attempt.job.processes.as_ref()).await;
-        // One that answered before it read everything is no longer in step.
-        self.over = self.dialogue.ends_with_input()
-            || (self.dialogue.takes_another() && !self.peer.is_flushed());
-        if self.over {
-            // It writes down what it remembers before it exits.
+        // A program that answers before it has read all input is out of sync and cannot be reused.
+        self.stdin_closed = self.dialogue.exits_at_eof()
+            || (self.dialogue.accepts_prompt() && !self.peer.is_flushed());
+        if self.stdin_closed {
+            // The program saves its conversation before it exits.
             let grace = if cancelled {
                 CANCEL_GRACE / 4
             } else {
@@ -67,90 +67,92 @@ impl<D: Dialogue> Conversation<D> {
             };
             self.peer.end(attempt.clock, grace).await;
         }
-        self.warn_of_unread(attempt, unknown).await?;
+        self.warn_about_skipped_lines(attempt, unknown).await?;
         Ok(ended)
     }
 
-    /// Adds what the program wrote to standard error last to the reason why it is broken, unless the reason has it.
-    async fn with_complaint(&mut self, mut ended: Ended) -> Ended {
-        let Ended::Answered(Answer {
-            end: End::Broken(why),
+    /// Appends the last standard error output of the program to the reason of the failure, unless the reason contains
+    /// it.
+    async fn with_stderr(&mut self, mut ended: TurnResult) -> TurnResult {
+        let TurnResult::Answered(AgentAnswer {
+            end: TurnEndReason::Broken(why),
             ..
         }) = &mut ended
         else {
             return ended;
         };
-        self.peer.hear_complaint().await;
-        let complaint = self.peer.complaint();
-        if !complaint.is_empty() && !why.contains(&complaint) {
-            why.push_str(&format!("; the last on its standard error: {complaint}"));
+        self.peer.drain_stderr().await;
+        let stderr = self.peer.stderr_tail();
+        if !stderr.is_empty() && !why.contains(&stderr) {
+            why.push_str(&format!("; end of its standard error: {stderr}"));
         }
         ended
     }
 
-    async fn warn_of_unread(
+    async fn warn_about_skipped_lines(
         &mut self,
         attempt: &AgentAttempt<'_>,
         unknown: u64,
     ) -> Result<(), RuntimeError> {
-        let all = self.peer.unread();
-        let unread = all.saturating_sub(std::mem::replace(&mut self.warned, all));
+        let all = self.peer.skipped_lines();
+        let unread = all.saturating_sub(std::mem::replace(&mut self.reported_skipped, all));
         if unread == 0 && unknown == 0 {
             return Ok(());
         }
-        let (code, text) = self.dialogue.unread_warning(unread, unknown);
+        let (code, text) = self.dialogue.skipped_lines_warning(unread, unknown);
         attempt.warn(code, text).await
     }
 }
 
-/// A conversation with a program that was started, or why it was not.
+/// A conversation with a spawned program, or the reason why the spawn failed.
 pub(crate) type Started<D> = Result<Conversation<D>, String>;
 
-/// Starts a program in the enclosure of the attempt; in words, why it could not be started.
+/// Spawns a program in the enclosure of the attempt.
 pub(crate) async fn start(
     attempt: &AgentAttempt<'_>,
     launch: Result<Launch, String>,
     program: &str,
-) -> Result<Peer, String> {
-    let failed = |why: String| format!("`{program}` could not be started: {why}");
+) -> Result<AgentPeer, String> {
+    let failed = |why: String| format!("cannot start `{program}`: {why}");
     let started = attempt.enclosure.start(launch.map_err(failed)?).await;
     started
-        .map(Peer::new)
+        .map(AgentPeer::new)
         .map_err(|err| failed(err.to_string()))
 }
 
-/// One prompt to a program that takes the next one, too: it is kept for as long as it is done with each.
-pub(crate) async fn stay<D: Dialogue + 'static>(
+/// Sends a prompt to a program that takes several prompts. The program is kept for the next prompt while it completes
+/// each one.
+pub(crate) async fn run_turn_and_keep<D: Dialogue + 'static>(
     attempt: &AgentAttempt<'_>,
     running: Started<D>,
     prompt: &str,
-) -> Result<Answer, RuntimeError> {
+) -> Result<AgentAnswer, RuntimeError> {
     let mut running = match running {
         Ok(running) => running,
         Err(why) => return Ok(broken(why)),
     };
     match running.turn(attempt, prompt.to_owned()).await? {
-        Ended::Answered(answer) => {
-            if answer.end == End::Done {
+        TurnResult::Answered(answer) => {
+            if answer.end == TurnEndReason::Done {
                 attempt.keep_running(running);
             }
             Ok(answer)
         }
-        Ended::Forgotten => Ok(broken(UNASKED.to_owned())),
+        TurnResult::SessionLost => Ok(broken(UNKNOWN_SESSION.to_owned())),
     }
 }
 
-/// One prompt to the program that was kept, or to one that is started: in the conversation `resume` or, where the program
-/// forgot it, in a new one that is told what was said before. `start` starts the program, for a conversation to resume and
-/// a prompt. It is kept where it takes another prompt.
-pub(crate) async fn one_turn<'a, D: Dialogue + 'static>(
+/// Sends a prompt to the kept program, or to a new process. A new process resumes the conversation `resume`. If the
+/// program has lost that conversation, a second process starts a new one, and its prompt contains a digest of the log.
+/// `start` spawns the program for a conversation to resume and a prompt. A program that takes another prompt is kept.
+pub(crate) async fn run_turn<'a, D: Dialogue + 'static>(
     attempt: &'a AgentAttempt<'a>,
     resume: Option<String>,
     prompt: &str,
     start: impl Fn(Option<String>, String) -> BoxFuture<'a, Started<D>> + Send,
-) -> Result<Answer, RuntimeError> {
+) -> Result<AgentAnswer, RuntimeError> {
     let (mut resume, mut prompt) = (resume, prompt.to_owned());
-    for anew in [false, true] {
+    for is_second_try in [false, true] {
         let started = match attempt.take_kept() {
             Some(kept) => Ok(kept),
             None => start(resume.take(), prompt.clone()).await,
@@ -160,27 +162,27 @@ pub(crate) async fn one_turn<'a, D: Dialogue + 'static>(
             Err(why) => return Ok(broken(why)),
         };
         match conversation.turn(attempt, prompt.clone()).await? {
-            Ended::Answered(answer) => {
-                if conversation.dialogue.takes_another() && !conversation.over {
+            TurnResult::Answered(answer) => {
+                if conversation.dialogue.accepts_prompt() && !conversation.stdin_closed {
                     attempt.keep_running(conversation);
                 }
                 return Ok(answer);
             }
-            Ended::Forgotten if anew => break,
-            Ended::Forgotten => {}
+            TurnResult::SessionLost if is_second_try => break,
+            TurnResult::SessionLost => {}
         }
-        let warning = conversation.dialogue.forgot_warning();
+        let warning = conversation.dialogue.lost_session_warning();
         drop(conversation);
         attempt.warn("session_lost", warning).await?;
-        prompt = told_anew(attempt, &prompt);
+        prompt = full_prompt(attempt, &prompt);
     }
-    Ok(broken(UNASKED.to_owned()))
+    Ok(broken(UNKNOWN_SESSION.to_owned()))
 }
 
-fn broken(why: String) -> Answer {
-    Answer {
+fn broken(why: String) -> AgentAnswer {
+    AgentAnswer {
         text: String::new(),
         output: None,
-        end: End::Broken(why),
+        end: TurnEndReason::Broken(why),
     }
 }

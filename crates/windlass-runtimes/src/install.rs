@@ -1,44 +1,40 @@
-//! How an agent comes onto a machine: its package, the version that was certified, and what it needs. Data alone; the
-//! registry installs.
+//! The installation of an agent: its package, the certified version, and its requirements. Only data; the registry
+//! installs.
 
 use std::path::{Path, PathBuf};
 
-/// What a package's name has in the place of this machine's system and processor.
+/// Placeholder in a package name for the operating system and processor.
 const PLATFORM: &str = "{platform}";
 
-/// How an agent comes onto a machine.
+/// The installation of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Install {
-    /// It is here.
     BuiltIn,
-    /// A package of npm.
     Npm {
-        /// Its name; `{platform}` in it stands for a word such as `linux-x64`.
+        /// `{platform}` in the name stands for a word such as `linux-x64`.
         package: &'static str,
-        /// The certified version.
         version: &'static str,
-        /// Where its program is below `node_modules`.
+        /// The path of the program, relative to `node_modules`.
         program: &'static str,
-        /// The oldest Node it runs on; none where it needs no Node.
+        /// The oldest supported major version of Node; `None` if the program needs no Node.
         node: Option<u32>,
     },
-    /// Packages of PyPI in an environment of their own.
+    /// PyPI packages in their own virtual environment.
     Pip {
-        /// The packages with their versions; the first is the agent.
+        /// The packages with their versions. The first one is the agent.
         packages: &'static [&'static str],
-        /// The certified version.
         version: &'static str,
-        /// The versions of all packages that those need, as a file of pip's constraints.
+        /// The versions of all dependencies, as a constraints file of pip.
         pins: &'static str,
-        /// The Pythons it runs on, from and to: 3.N.
+        /// The oldest and the newest supported minor version of Python 3.
         python: (u32, u32),
-        /// Where its program is in the environment.
+        /// The path of the program, relative to the environment.
         program: &'static str,
     },
 }
 
 impl Install {
-    /// The version that is installed, which is the one that was certified.
+    /// The certified version, which is the one that the registry installs.
     pub fn version(&self) -> Option<&'static str> {
         match self {
             Self::BuiltIn => None,
@@ -46,7 +42,7 @@ impl Install {
         }
     }
 
-    /// The Pythons it needs, in words.
+    /// The oldest and the newest supported minor version of Python 3.
     pub fn python(&self) -> Option<(u32, u32)> {
         match self {
             Self::Pip { python, .. } => Some(*python),
@@ -54,7 +50,7 @@ impl Install {
         }
     }
 
-    /// Its package of PyPI, by its name alone.
+    /// The name of the PyPI package.
     pub fn package(&self) -> Option<&'static str> {
         match self {
             Self::Pip { packages, .. } => packages.first()?.split(['=', '[', '<', '>', '~']).next(),
@@ -62,29 +58,31 @@ impl Install {
         }
     }
 
-    /// Where its program is, below the folder of its install.
+    /// The path of the program, relative to the directory of the installation.
     pub fn program(&self) -> Option<PathBuf> {
         match self {
             Self::BuiltIn => None,
-            Self::Npm { program, .. } => Some(Path::new("node_modules").join(platformed(program))),
+            Self::Npm { program, .. } => {
+                Some(Path::new("node_modules").join(for_this_platform(program)))
+            }
             Self::Pip { program, .. } => Some(PathBuf::from(program)),
         }
     }
 
-    /// How a person would install it without us.
-    pub fn by_hand(&self) -> String {
+    /// The command with which a user would install the agent without Windlass.
+    pub fn manual_command(&self) -> String {
         match self {
             Self::BuiltIn => "built in".to_owned(),
             Self::Npm {
                 package, version, ..
-            } => format!("npm install -g {}@{version}", platformed(package)),
+            } => format!("npm install -g {}@{version}", for_this_platform(package)),
             Self::Pip { packages, .. } => format!("pip install {}", packages.join(" ")),
         }
     }
 }
 
-/// A package's name for this machine.
-pub fn platformed(name: &str) -> String {
+/// Replaces `{platform}` in a package name for this machine.
+pub fn for_this_platform(name: &str) -> String {
     let system = if cfg!(target_os = "macos") {
         "darwin"
     } else {

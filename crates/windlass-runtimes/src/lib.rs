@@ -1,12 +1,13 @@
-//! Agents that are not ours, under the same contract as ours.
+//! Foreign agents, under the same contract as the built-in agent.
 //!
-//! A tour, in the order of one attempt: [`agents`] has a row for each agent, [`agent`] opens its enclosure and its model
-//! endpoint and tells it the contract ([`contract`]), its adapter ([`claude_code`], [`codex`], [`acp`], [`openhands`],
-//! [`sidecar`], [`oneshot`]) starts it, and one driver follows it over [`lines`]. A protocol is a [`dialogue`]: pure, and
-//! tested by recorded transcripts. What the agent wants to do is judged by our gate, what it spends is counted where it
-//! leaves (`windlass-meter`), and what it says about either is compared and never believed.
+//! In the order of one attempt: [`agents`] has a row for each agent, [`agent`] opens the enclosure and the model
+//! endpoint and sends the contract ([`contract`]), the adapter ([`claude_code`], [`codex`], [`acp`], [`openhands`],
+//! [`sidecar`], [`oneshot`]) starts the agent, and one driver follows it over [`lines`]. A protocol is a [`dialogue`]:
+//! a pure state machine, tested with recorded transcripts. The gate judges the agent's calls, the meter
+//! (`windlass-meter`) counts its model requests, and the agent's own reports about both are compared, but never
+//! trusted.
 //!
-//! Nothing here opens a file or starts a program: everything goes through the ports of the job.
+//! This crate opens no files and spawns no programs itself: it uses the ports of the job.
 
 pub mod acp;
 pub mod agent;
@@ -26,12 +27,12 @@ pub mod sidecar;
 
 mod dollars;
 mod driver;
-mod filling;
-mod given;
+mod equivalent_calls;
 mod json;
-mod likeness;
-mod offered;
+mod offered_tools;
+mod option_checks;
+mod placeholders;
 mod rpc;
-mod said;
 mod services;
 mod status;
+mod turn_volume;

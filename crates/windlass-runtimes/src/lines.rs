@@ -1,46 +1,44 @@
-//! Lines in and out of an agent: one JSON value a line, with a bound on each. What is longer or no JSON is counted and
-//! passed over, because agents print other things, too.
+//! Reads the output of an agent line by line, one JSON value per line, with a limit on the length. Longer lines and
+//! lines that are not JSON are counted and ignored, because agents also print other text.
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest line that is read: pictures and whole files come in one.
+/// Bytes of the longest line. Images and whole files arrive in one line.
 pub const MAX_LINE: usize = 16 << 20;
-/// Bytes read at once.
+/// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
 
-/// Reads lines.
-pub struct Lines<R> {
+/// Reads lines from a stream.
+pub struct AgentLineReader<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Where the first byte is that was not given yet, and up to where a line's end was looked for.
+    /// `start` is the first byte that was not returned, `searched` the first that was not searched for a line end.
     start: usize,
-    seen: usize,
-    /// The rest of a line that was too long is being passed over.
+    searched: usize,
+    /// The rest of a line that is too long is being ignored.
     skipping: bool,
-    /// Lines that were too long.
     pub too_long: u64,
-    /// Lines that are no JSON.
     pub not_json: u64,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Lines of this stream.
+impl<R: AsyncRead + Unpin> AgentLineReader<R> {
+    /// Reads lines from this stream.
     pub fn new(from: R) -> Self {
         Self {
             from,
             buffer: Vec::new(),
             start: 0,
-            seen: 0,
+            searched: 0,
             skipping: false,
             too_long: 0,
             not_json: 0,
         }
     }
 
-    /// The JSON value of a line; one that is none is counted.
+    /// Parses a line as JSON. Counts a line that is not JSON.
     pub(crate) fn value(&mut self, line: &[u8]) -> Option<Value> {
         let line = line.trim_ascii();
         let value = serde_json::from_slice(line).ok();
@@ -48,39 +46,39 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         value
     }
 
-    /// The next line without its end; `None` at the end.
+    /// The next line without its line end; `None` at the end of the stream.
     pub async fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(at) = self.buffer[self.seen..]
+            if let Some(at) = self.buffer[self.searched..]
                 .iter()
                 .position(|byte| *byte == b'\n')
             {
-                let end = self.seen + at;
+                let end = self.searched + at;
                 let start = self.start;
-                (self.start, self.seen) = (end + 1, end + 1);
+                (self.start, self.searched) = (end + 1, end + 1);
                 if std::mem::take(&mut self.skipping) {
                     continue;
                 }
-                // Its end may have come in the same piece.
+                // The end of a long line may arrive in the same read.
                 if end - start > MAX_LINE {
                     self.too_long += 1;
                     continue;
                 }
                 return Ok(Some(self.buffer[start..end].to_vec()));
             }
-            self.seen = self.buffer.len();
-            if self.seen - self.start > MAX_LINE {
+            self.searched = self.buffer.len();
+            if self.searched - self.start > MAX_LINE {
                 self.too_long += u64::from(!std::mem::replace(&mut self.skipping, true));
             }
             if self.skipping {
-                self.start = self.seen;
+                self.start = self.searched;
             }
             self.buffer.drain(..self.start);
-            (self.seen, self.start) = (self.seen - self.start, 0);
+            (self.searched, self.start) = (self.searched - self.start, 0);
             self.buffer.reserve(PIECE);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
                 let rest = std::mem::take(&mut self.buffer);
-                (self.start, self.seen) = (0, 0);
+                (self.start, self.searched) = (0, 0);
                 let whole = !std::mem::take(&mut self.skipping) && !rest.is_empty();
                 return Ok(whole.then_some(rest));
             }
@@ -88,25 +86,24 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// The end of what was said, however much that was.
+/// The last bytes of an output of any length.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct OutputTail {
     kept: VecDeque<u8>,
 }
 
-impl Tail {
-    /// Bytes that are kept.
-    const MOST: usize = 8 << 10;
+impl OutputTail {
+    const MAX_BYTES: usize = 8 << 10;
 
-    /// Takes the next bytes.
+    /// Appends bytes, and drops the oldest ones above the limit.
     pub fn push(&mut self, bytes: &[u8]) {
         self.kept
-            .extend(&bytes[bytes.len().saturating_sub(Self::MOST)..]);
-        let over = self.kept.len().saturating_sub(Self::MOST);
+            .extend(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
+        let over = self.kept.len().saturating_sub(Self::MAX_BYTES);
         self.kept.drain(..over);
     }
 
-    /// As text, without what would steer a terminal.
+    /// The kept bytes as text, without control characters.
     #[must_use]
     pub fn text(&self) -> String {
         let bytes: Vec<u8> = self.kept.iter().copied().collect();
@@ -130,18 +127,18 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut lines = Lines::new(text);
-            let mut seen = Vec::new();
+            let mut lines = AgentLineReader::new(text);
+            let mut searched = Vec::new();
             while let Some(line) = lines.line().await.unwrap() {
-                seen.extend(lines.value(&line).map(|value| value.to_string()));
+                searched.extend(lines.value(&line).map(|value| value.to_string()));
             }
-            assert_eq!(seen, values);
+            assert_eq!(searched, values);
             assert_eq!((lines.too_long, lines.not_json), (too_long, not_json));
         });
     }
 
     #[test]
-    fn one_value_a_line_and_other_lines_are_counted() {
+    fn each_json_line_is_returned_and_other_lines_are_counted() {
         check(
             b"{\"a\":1}\r\n\n  [2]\nhello\n3",
             &["{\"a\":1}", "[2]", "3"],
@@ -154,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_said_the_end_is_kept() {
-        let mut tail = Tail::default();
+    fn only_the_end_of_an_output_is_kept() {
+        let mut tail = OutputTail::default();
         tail.push(&b"x".repeat(20_000));
         tail.push(b"\x1b[31mlast\n");
         let text = tail.text();

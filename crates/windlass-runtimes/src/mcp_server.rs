@@ -1,92 +1,90 @@
-//! An MCP server that an agent is to use, as `.mcp.json` has it, which is the one form for all agents; each adapter says it
-//! in its own agent's words. It runs where the agent runs: nothing is started here.
+//! An MCP server for an agent, in the format of `.mcp.json`. Each adapter translates this format for its agent. The
+//! agent starts the server in its own enclosure.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Servers by their names.
+/// MCP servers by name.
 pub type McpServers = BTreeMap<String, McpServer>;
 
-/// A server: a program with its words, or an address.
+/// A server: a program with arguments, or a URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpServer {
-    /// How it speaks. Absent: a program over its pipes, an address over HTTP.
+    /// Default: stdio for a program, HTTP for a URL.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub transport: Option<McpTransport>,
-    /// The program, which the agent starts in its own place.
+    /// The program, which the agent starts in its enclosure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Where it is; the agent must be allowed to reach its host.
+    /// The network rules must allow the agent to reach this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What is sent along.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
 }
 
-/// How an MCP server speaks.
+/// The transport of an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpTransport {
-    /// A program, over its standard input and output.
+    /// Standard input and output of a program.
     Stdio,
-    /// Streamable HTTP.
     Http,
-    /// Server-sent events, as it was before that.
+    /// Server-sent events, the older form of HTTP.
     Sse,
 }
 
-/// What a server is, when what is said of it fits together.
-pub(crate) enum Reached<'a> {
-    /// A program.
+/// The endpoint of a valid server.
+pub(crate) enum McpEndpoint<'a> {
     Program(&'a str),
-    /// An address, and whether it is spoken to over server-sent events.
-    Remote { url: &'a str, sse: bool },
+    /// A URL; `sse` selects server-sent events.
+    Remote {
+        url: &'a str,
+        sse: bool,
+    },
 }
 
 impl McpServer {
-    /// Which of the two it is.
-    pub(crate) fn reached(&self) -> Result<Reached<'_>, &'static str> {
+    /// The endpoint, or the reason why the fields contradict each other.
+    pub(crate) fn endpoint(&self) -> Result<McpEndpoint<'_>, &'static str> {
         match (&self.command, &self.url, self.transport) {
             (Some(_), Some(_), _) | (None, None, _) => Err("needs either a `command` or a `url`"),
             (Some(_), None, Some(McpTransport::Http | McpTransport::Sse)) => {
-                Err("has a `command`, so its `type` is `stdio`")
+                Err("has a `command`, so its `type` must be `stdio`")
             }
             (None, Some(_), Some(McpTransport::Stdio)) => {
-                Err("has a `url`, so its `type` is `http` or `sse`")
+                Err("has a `url`, so its `type` must be `http` or `sse`")
             }
             (Some(_), None, _) if !self.headers.is_empty() => {
-                Err("is a program, which takes no `headers`")
+                Err("has a `command`, so it takes no `headers`")
             }
             (None, Some(_), _) if !(self.args.is_empty() && self.env.is_empty()) => {
-                Err("is an address, which takes no `args` and no `env`")
+                Err("has a `url`, so it takes no `args` and no `env`")
             }
-            (Some(command), None, _) => Ok(Reached::Program(command)),
-            (None, Some(url), transport) => Ok(Reached::Remote {
+            (Some(command), None, _) => Ok(McpEndpoint::Program(command)),
+            (None, Some(url), transport) => Ok(McpEndpoint::Remote {
                 url,
                 sse: transport == Some(McpTransport::Sse),
             }),
         }
     }
 
-    /// As `.mcp.json` has it, with what goes without saying said.
-    pub(crate) fn in_full(&self) -> Value {
+    /// The server in the format of `.mcp.json`, with an explicit transport.
+    pub(crate) fn to_mcp_json(&self) -> Value {
         json!(Self {
             transport: Some(self.transport()),
             ..self.clone()
         })
     }
 
-    /// The way to reach it, which need not be said.
+    /// The transport, or its default.
     pub(crate) fn transport(&self) -> McpTransport {
         self.transport.unwrap_or(match self.url {
             Some(_) => McpTransport::Http,
@@ -94,7 +92,7 @@ impl McpServer {
         })
     }
 
-    /// As a `config.toml` of Codex has it.
+    /// The server in the format of Codex's `config.toml`.
     pub(crate) fn for_codex(&self) -> Value {
         let mut all = json!(Self {
             transport: None,
@@ -108,20 +106,20 @@ impl McpServer {
     }
 }
 
-/// Refuses servers that cannot be passed on; `taken` is the name of ours.
-pub(crate) fn check(servers: &McpServers, taken: &str) -> Result<(), String> {
+/// Refuses servers that cannot be passed on. `own_name` is the name of Windlass's own server.
+pub(crate) fn check(servers: &McpServers, own_name: &str) -> Result<(), String> {
     for (name, server) in servers {
         let plain = !name.is_empty()
             && name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-        if !plain || name == taken {
+        if !plain || name == own_name {
             return Err(format!(
                 "`mcp_servers.{name}`: use another name, of letters, digits, `-` and `_`"
             ));
         }
         server
-            .reached()
+            .endpoint()
             .map_err(|why| format!("`mcp_servers.{name}` {why}"))?;
     }
     Ok(())
@@ -136,22 +134,22 @@ mod tests {
     fn check_one(server: Value, expect: Result<(&str, &str), &str>) {
         let read = serde_json::from_value::<McpServers>(json!({ "a": server }))
             .map_err(|err| err.to_string());
-        let said = read.and_then(|servers| {
+        let translated = read.and_then(|servers| {
             check(&servers, "windlass")?;
             Ok((
-                servers["a"].in_full().to_string(),
+                servers["a"].to_mcp_json().to_string(),
                 servers["a"].for_codex().to_string(),
             ))
         });
-        match (said, expect) {
+        match (translated, expect) {
             (Ok((full, codex)), Ok(expect)) => assert_eq!((full.as_str(), codex.as_str()), expect),
             (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
-            (said, expect) => panic!("{said:?} is not {expect:?}"),
+            (translated, expect) => panic!("{translated:?} is not {expect:?}"),
         }
     }
 
     #[test]
-    fn one_form_is_said_in_the_words_of_each() {
+    fn a_server_is_translated_for_each_agent() {
         check_one(
             json!({"command": "x", "args": ["y"], "env": {"K": "v"}}),
             Ok((
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
+    fn contradictory_fields_are_refused() {
         check_one(json!({}), Err("either a `command` or a `url`"));
         check_one(
             json!({"command": "x", "url": "y"}),
@@ -188,7 +186,7 @@ mod tests {
         );
         check_one(
             json!({"command": "x", "type": "http"}),
-            Err("its `type` is `stdio`"),
+            Err("its `type` must be `stdio`"),
         );
         check_one(json!({"url": "x", "type": "stdio"}), Err("`http` or `sse`"));
         check_one(
@@ -197,11 +195,12 @@ mod tests {
         );
         check_one(json!({"url": "x", "args": ["b"]}), Err("takes no `args`"));
         check_one(json!({"comand": "x"}), Err("unknown field `comand`"));
-        let odd = serde_json::from_value::<McpServers>(
+        let reserved = serde_json::from_value::<McpServers>(
             json!({"windlass": {"command": "x"}, "b": {"command": "x"}}),
         );
         assert!(
-            check(&odd.unwrap(), "windlass").is_err_and(|why| why.contains("use another name"))
+            check(&reserved.unwrap(), "windlass")
+                .is_err_and(|why| why.contains("use another name"))
         );
     }
 }

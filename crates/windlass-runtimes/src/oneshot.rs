@@ -1,36 +1,38 @@
-//! Programs that do one prompt and end: they are started for each, told what was said before where they have no
-//! conversations of their own, and read by what they print. They ask about nothing: their calls are noted where they
-//! tell of them, and what holds them is their place, the meter and the time.
+//! Programs that handle one prompt and exit. They are started for each prompt. A program without conversations of its
+//! own gets the earlier conversation in the prompt. The adapter parses its output. Such programs do not ask about
+//! calls: the calls are logged if the program reports them, and the enclosure, the meter and the time limit restrict
+//! the program.
 //!
-//! In the order of one prompt: [`program`] is what is known of one, [`options`] what a person says of it, `launch` fills
-//! it in, `dialogue` follows it, [`fields`] reads its lines and `printed` its words. [`aider`] is one of them.
+//! In the order of one prompt: [`program`] describes a program, [`options`] are the user's settings, `launch` fills in
+//! the placeholders, `dialogue` follows the program, [`fields`] parses JSON lines and `printed_text` plain text. [`aider`]
+//! is one of these programs.
 
 pub mod aider;
 mod dialogue;
 pub mod fields;
 mod launch;
 pub mod options;
-mod printed;
+mod printed_text;
 pub mod program;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features, RuntimeError};
 
 use self::dialogue::OneShotDialogue;
-use self::program::{Output, Program};
-use crate::agent::{Adapter, AgentAttempt, Answer, Answering, told_anew};
-use crate::driver::{Conversation, Started, one_turn, start};
+use self::program::{OneShotProgram, ProgramOutput};
+use crate::agent::{Adapter, AgentAnswer, AgentAttempt, AnswerFuture, full_prompt};
+use crate::driver::{Conversation, Started, run_turn, start};
 
-/// A program for one prompt at a time.
+/// The adapter for a program that handles one prompt and exits.
 pub struct OneShot {
-    program: Program,
+    program: OneShotProgram,
 }
 
-/// Something was said to it in this try.
-struct Spoken;
+/// Marks an attempt in which the program already got a prompt.
+struct PromptedBefore;
 
 impl OneShot {
-    /// This one, or what is wrong about it.
-    pub fn new(program: Program) -> Result<Self, String> {
+    /// Checks the description of the program.
+    pub fn new(program: OneShotProgram) -> Result<Self, String> {
         program.check()?;
         Ok(Self { program })
     }
@@ -41,27 +43,32 @@ impl OneShot {
         session: Option<String>,
         say: String,
     ) -> Started<OneShotDialogue> {
-        let Program { name, output, .. } = &self.program;
+        let OneShotProgram { name, output, .. } = &self.program;
         let (launch, input) = launch::launch(&self.program, attempt, session.as_deref(), &say)
-            .map_err(|why| format!("{name} was not started: {why}"))?;
+            .map_err(|why| format!("cannot start {name}: {why}"))?;
         let program = start(attempt, Ok(launch), name).await?;
         let (name, resumed) = (name.clone(), session.is_some());
         let dialogue = OneShotDialogue::new(name, output.clone(), input, resumed);
         Ok(Conversation::new(dialogue, program))
     }
 
-    async fn one(&self, attempt: &AgentAttempt<'_>, say: &str) -> Result<Answer, RuntimeError> {
-        let again = attempt.take_kept::<Spoken>().is_some();
+    async fn send_prompt(
+        &self,
+        attempt: &AgentAttempt<'_>,
+        say: &str,
+    ) -> Result<AgentAnswer, RuntimeError> {
+        let again = attempt.take_kept::<PromptedBefore>().is_some();
         let session = attempt
             .session()
             .filter(|_| !self.program.resume_args.is_empty());
-        // The first words of an attempt are told whole already; later ones only where it remembers the others.
+        // The first prompt of an attempt contains the conversation already. Later prompts need it if the program has
+        // none.
         let say = if again && session.is_none() {
-            told_anew(attempt, say)
+            full_prompt(attempt, say)
         } else {
             say.to_owned()
         };
-        one_turn(attempt, session, &say, |session, say| {
+        run_turn(attempt, session, &say, |session, say| {
             Box::pin(self.start(attempt, session, say))
         })
         .await
@@ -85,19 +92,20 @@ impl Adapter for OneShot {
             C::FilesystemRead,
             C::FilesystemEdit,
         ];
-        // Aider's model writes edits, and has no tools. Of any other program a person says that it can do the work.
+        // The model of Aider writes edits and has no tools. For other programs, the user vouches for these
+        // capabilities.
         let tools: &[C] = match self.program.output {
-            Output::Aider => &[],
-            Output::Text | Output::Lines(_) => &[C::NativeToolLoop, C::Shell],
+            ProgramOutput::Aider => &[],
+            ProgramOutput::Text | ProgramOutput::Lines(_) => &[C::NativeToolLoop, C::Shell],
         };
         Capabilities::of(all.into_iter().chain(tools.iter().copied()))
     }
 
     fn features(&self) -> Features {
         let (tokens, cost) = match &self.program.output {
-            Output::Text => (false, false),
-            Output::Lines(fields) => (fields.has_tokens(), fields.cost_usd.is_some()),
-            Output::Aider => (true, true),
+            ProgramOutput::Text => (false, false),
+            ProgramOutput::Lines(fields) => (fields.has_tokens(), fields.cost_usd.is_some()),
+            ProgramOutput::Aider => (true, true),
         };
         let known = [
             (Feature::ReportsTokens, tokens),
@@ -112,17 +120,16 @@ impl Adapter for OneShot {
         )
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
-            // One that has conversations names them first.
-            let names =
-                matches!(&self.program.output, Output::Lines(fields) if fields.session.is_some());
+            // A program with conversations reports the id of its conversation first.
+            let names = matches!(&self.program.output, ProgramOutput::Lines(fields) if fields.session.is_some());
             if !names {
-                attempt.began(None).await?;
+                attempt.log_start(None).await?;
             }
-            let answer = self.one(attempt, say).await?;
-            attempt.began(None).await?;
-            attempt.keep(Spoken);
+            let answer = self.send_prompt(attempt, say).await?;
+            attempt.log_start(None).await?;
+            attempt.keep(PromptedBefore);
             Ok(answer)
         })
     }

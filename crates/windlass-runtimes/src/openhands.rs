@@ -1,25 +1,27 @@
-//! OpenHands as a runtime: its agent server runs in the agent's place, and a bridge of ours beside it carries requests
-//! and events over the pipes. Every action waits for our gate; the server runs as long as the try.
+//! OpenHands as a runtime: its agent server runs in the enclosure, and a bridge of Windlass next to it forwards
+//! requests and events over the pipes. Every action waits for the gate. The server runs for the whole attempt.
 //!
-//! In the order of one attempt: `launch` says how it is started and what a conversation begins with, `dialogue` begins and
-//! follows it, `calls` and `ended` say what its words mean.
+//! In the order of one attempt: `launch` assembles the start of the server and of a conversation, `dialogue` starts the
+//! conversation and follows it, `calls` and `turn_end` interpret its messages.
 
 mod calls;
 mod dialogue;
-mod ended;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::{OpenHandsDialogue, OpenHandsSetup};
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES, told_anew};
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES, full_prompt,
+};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
 
 pub use self::options::OpenHandsOptions;
 
-/// The adapter.
+/// The adapter for OpenHands.
 #[derive(Debug)]
 pub struct OpenHands {
     options: OpenHandsOptions,
@@ -27,23 +29,23 @@ pub struct OpenHands {
 }
 
 impl OpenHands {
-    /// Its name, as people type it.
+    /// The name that users type.
     pub const NAME: &'static str = "openhands";
 
-    /// With these options, where they can be honoured, for a model that speaks so.
+    /// Checks the options. `dialect` is the protocol of the model.
     pub fn new(options: OpenHandsOptions, dialect: Dialect) -> Result<Self, String> {
         options.check()?;
         Ok(Self { options, dialect })
     }
 
-    /// The server that was kept from the turn before, or a new one.
+    /// The server that was kept from the previous turn, or a new process.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<OpenHandsDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
         }
         let options = &self.options;
         let Some(llm) = launch::llm(options, self.dialect, &attempt.model) else {
-            return Err("OpenHands has no sign-in of its own; leave `--auth login` out".to_owned());
+            return Err("OpenHands has no login of its own; remove `--auth login`".to_owned());
         };
         let program = start(attempt, launch::launch(options, attempt), &options.python).await?;
         let root = attempt.job.files.root();
@@ -75,7 +77,7 @@ impl Adapter for OpenHands {
 
     fn capabilities(&self) -> Capabilities {
         use Capability as C;
-        let all = CODER.into_iter().chain([C::Mcp]);
+        let all = CODER_CAPABILITIES.into_iter().chain([C::Mcp]);
         Capabilities::of(all.filter(|one| match one {
             C::FilesystemRead => self.has(&["terminal", "file_editor", "read_file"]),
             C::FilesystemEdit => self.has(&["terminal", "file_editor", "write_file", "edit"]),
@@ -85,21 +87,25 @@ impl Adapter for OpenHands {
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::ReportsCost]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::ReportsCost]),
+        )
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
         Box::pin(async move {
             let mut running = self.running(attempt).await;
             match &mut running {
-                Ok(running) => running.dialogue.retold = told_anew(attempt, say),
-                Err(_) => attempt.began(None).await?,
+                Ok(running) => running.dialogue.prompt_with_digest = full_prompt(attempt, say),
+                Err(_) => attempt.log_start(None).await?,
             }
-            stay(attempt, running, say).await
+            run_turn_and_keep(attempt, running, say).await
         })
     }
 }

@@ -1,5 +1,5 @@
-//! A program in its place that speaks JSON lines: what is to be said waits here until it reads, what it says is given
-//! line by line, and the end of what it complains about is kept. Nothing here knows what the lines mean.
+//! A program in an enclosure that speaks JSON lines. Output to the program is queued until it reads, its own output is
+//! returned line by line, and the end of its standard error is kept. This module does not interpret the lines.
 
 use std::io;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use windlass_core::clock::Clock;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use crate::acp::words::end_of;
-use crate::dialogue::{Framing, Input};
-use crate::lines::{Lines, Tail};
+use crate::acp::text::end_of;
+use crate::dialogue::{DialogueInput, OutputFraming};
+use crate::lines::{AgentLineReader, OutputTail};
 
-/// The most that may wait for a program that does not read.
+/// Bytes that may wait for a program that does not read.
 const MAX_WAITING: usize = 64 << 20;
-/// Bytes of standard error read at once.
+/// Bytes of standard error that are read at once.
 const PIECE: usize = 8 << 10;
-/// Pieces that are read of a program that will say no more.
+/// Reads of standard error after the program's last output.
 const MAX_PIECES: usize = 64;
-/// How much of standard error a person is shown.
-const SHOWN: usize = 1_500;
+/// Bytes of standard error in messages to the user.
+const MAX_QUOTED: usize = 1_500;
 
-/// A running program. Dropped, it is killed with everything it started.
-pub struct Peer {
+/// A running program. Dropping it kills the program with all its descendants.
+pub struct AgentPeer {
     stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: Vec<u8>,
-    /// Nothing is said behind what waits.
+    /// Stdin is closed after the waiting bytes.
     last: bool,
-    lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
+    lines: AgentLineReader<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    tail: Tail,
+    tail: OutputTail,
     life: Box<dyn Life>,
 }
 
-impl Peer {
-    /// A program that was started.
+impl AgentPeer {
+    /// Takes over the pipes and the handle of a spawned program.
     #[must_use]
     pub fn new(inmate: Inmate) -> Self {
         let Inmate {
@@ -51,15 +51,15 @@ impl Peer {
             stdin: Some(stdin),
             waiting: Vec::new(),
             last: false,
-            lines: Lines::new(stdout),
+            lines: AgentLineReader::new(stdout),
             stderr: Some(stderr),
-            tail: Tail::default(),
+            tail: OutputTail::default(),
             life,
         }
     }
 
-    /// Says something, as soon as the program reads: it goes out while [`Peer::next`] is waited for. A program that
-    /// never reads is told nothing more.
+    /// Queues a line for the program. It is written while [`AgentPeer::next`] is polled. If too many bytes wait, stdin is
+    /// closed.
     pub fn send(&mut self, value: &Value) {
         if self.stdin.is_none() {
             return;
@@ -67,11 +67,11 @@ impl Peer {
         self.waiting.extend_from_slice(value.to_string().as_bytes());
         self.waiting.push(b'\n');
         if self.waiting.len() > MAX_WAITING {
-            self.hang_up();
+            self.close_stdin();
         }
     }
 
-    /// The next line that is JSON; `None` at the end. May be dropped while it waits: nothing is lost.
+    /// The next line that is JSON; `None` at the end. Cancel-safe: dropping the future loses no data.
     pub async fn next(&mut self) -> io::Result<Option<Value>> {
         while let Some(line) = self.line().await? {
             if let Some(value) = self.lines.value(&line) {
@@ -81,76 +81,76 @@ impl Peer {
         Ok(None)
     }
 
-    /// What the program says next, read so; `None` at the end of a program that speaks JSON. It only writes while more
-    /// than `max_unread` bytes wait for the program, or without `listen`. May be dropped while it waits: nothing is lost.
-    pub(crate) async fn hear(
+    /// The next output of the program; `None` at the end of a program that speaks JSON. Reads nothing while more than
+    /// `max_unsent` bytes wait for the program, or without `listen`. Cancel-safe.
+    pub(crate) async fn next_input(
         &mut self,
-        framing: Framing,
-        max_unread: usize,
+        framing: OutputFraming,
+        max_unsent: usize,
         listen: bool,
-    ) -> Option<Input> {
-        while !listen || self.waiting.len() >= max_unread {
-            self.write_on().await;
+    ) -> Option<DialogueInput> {
+        while !listen || self.waiting.len() >= max_unsent {
+            self.write_more().await;
         }
         match framing {
-            Framing::Json => self.next().await.ok().flatten().map(Input::Line),
-            Framing::Text => match self.line().await {
-                Ok(Some(line)) => Some(Input::Text(line)),
+            OutputFraming::Json => self.next().await.ok().flatten().map(DialogueInput::Line),
+            OutputFraming::Text => match self.line().await {
+                Ok(Some(line)) => Some(DialogueInput::Text(line)),
                 Ok(None) | Err(_) => {
-                    // A program may close its output before it is done; it is waited for, however long that takes.
-                    self.hang_up();
+                    // A program may close its output before it is done, so this waits for its exit without a timeout.
+                    self.close_stdin();
                     let end = self.wait(Box::pin(std::future::pending())).await?;
-                    Some(Input::Ended(end, self.complaint()))
+                    Some(DialogueInput::ProcessEnded(end, self.stderr_tail()))
                 }
             },
         }
     }
 
-    /// Says these words and then the end of the input, as soon as the program reads.
-    pub fn say_last(&mut self, text: &str) {
+    /// Queues this text, and closes stdin after it.
+    pub fn send_last(&mut self, text: &str) {
         self.waiting.extend_from_slice(text.as_bytes());
         self.last = true;
     }
 
-    /// The next line as it is, whatever it is; `None` at the end. May be dropped while it waits: nothing is lost.
+    /// The next line in any format; `None` at the end. Cancel-safe.
     pub async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if self.last && self.waiting.is_empty() {
-                self.hang_up();
+                self.close_stdin();
             }
             match self.step(true).await {
-                // It does not listen any more. What it still says is read to the end.
-                Step::Wrote(Err(_)) => self.hang_up(),
-                Step::Line(line) => return line,
-                Step::Wrote(Ok(())) | Step::Complained => {}
+                // The program no longer reads its stdin. Its remaining output is still read.
+                PeerEvent::Wrote(Err(_)) => self.close_stdin(),
+                PeerEvent::Line(line) => return line,
+                PeerEvent::Wrote(Ok(())) | PeerEvent::ReadStderr => {}
             }
         }
     }
 
-    /// Asks the program and everything it started to end.
+    /// Sends a termination signal to the program and all its descendants.
     pub fn terminate(&self) {
         self.life.terminate();
     }
 
-    /// Writes a piece of what waits without listening. Never ends when nothing waits. May be dropped while it waits.
-    pub async fn write_on(&mut self) {
-        if let Step::Wrote(Err(_)) = self.step(false).await {
-            self.hang_up();
+    /// Writes a part of the waiting bytes without reading output. Never completes if nothing waits. Cancel-safe.
+    pub async fn write_more(&mut self) {
+        if let PeerEvent::Wrote(Err(_)) = self.step(false).await {
+            self.close_stdin();
         }
     }
 
-    /// Lines that could not be read: too long ones, and such that are no JSON.
+    /// Lines that were too long or not JSON.
     #[must_use]
-    pub fn unread(&self) -> u64 {
+    pub fn skipped_lines(&self) -> u64 {
         self.lines.too_long.saturating_add(self.lines.not_json)
     }
 
-    /// Reads what it complained about and nothing has read yet, without waiting for more.
-    pub(crate) async fn hear_complaint(&mut self) {
+    /// Reads the available standard error without waiting for more.
+    pub(crate) async fn drain_stderr(&mut self) {
         for _ in 0..MAX_PIECES {
-            // Lets the reactor see what is in the pipe.
+            // The yield lets the reactor notice data in the pipe.
             tokio::task::yield_now().await;
-            if complain(&mut self.stderr, &mut self.tail)
+            if read_stderr(&mut self.stderr, &mut self.tail)
                 .now_or_never()
                 .is_none()
             {
@@ -159,34 +159,34 @@ impl Peer {
         }
     }
 
-    /// Whether all that was said to it is written.
+    /// Whether all queued bytes are written.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The end of what it complained about.
+    /// The end of standard error.
     #[must_use]
-    pub fn complaint(&self) -> String {
-        end_of(&self.tail.text(), SHOWN).to_owned()
+    pub fn stderr_tail(&self) -> String {
+        end_of(&self.tail.text(), MAX_QUOTED).to_owned()
     }
 
-    /// Tells the program by the end of its input that nothing more comes, and waits for its end for so long.
+    /// Closes stdin and waits for the exit of the program, at most for `grace`.
     pub async fn end(&mut self, clock: &dyn Clock, grace: Duration) -> Option<ProcessEnd> {
         let mut time = clock.sleep(grace);
-        // What is still to be said goes out first; answers must not be lost.
+        // Queued answers must not be lost, so they are written first.
         while self.stdin.is_some() && !self.waiting.is_empty() {
             tokio::select! {
                 biased;
                 () = &mut time => break,
-                next = self.next_or_written() => if !matches!(next, Ok(true)) { break },
+                next = self.write_or_skip() => if !matches!(next, Ok(true)) { break },
             }
         }
-        self.hang_up();
+        self.close_stdin();
         self.wait(time).await?.ok()
     }
 
-    /// Waits for its end until the time is over, and reads what it still says.
+    /// Waits for the exit of the program until `time` completes, and reads its remaining output.
     async fn wait(
         &mut self,
         mut time: BoxFuture<'_, ()>,
@@ -198,55 +198,55 @@ impl Peer {
             life,
             ..
         } = self;
-        let mut over = life.wait();
-        let mut said_all = false;
+        let mut exit = life.wait();
+        let mut at_eof = false;
         let end = loop {
             tokio::select! {
                 biased;
-                end = &mut over => break end,
+                end = &mut exit => break end,
                 () = &mut time => return None,
-                line = lines.line(), if !said_all => said_all = !matches!(line, Ok(Some(_))),
-                () = complain(stderr, tail) => {}
+                line = lines.line(), if !at_eof => at_eof = !matches!(line, Ok(Some(_))),
+                () = read_stderr(stderr, tail) => {}
             }
         };
-        // Its last complaint is often why it ended, and may still be in the pipe.
+        // The last standard error output often explains the exit, and may still be in the pipe.
         while stderr.is_some() {
             tokio::select! {
                 biased;
-                () = complain(stderr, tail) => {}
+                () = read_stderr(stderr, tail) => {}
                 () = &mut time => break,
             }
         }
         Some(end)
     }
 
-    /// How it ended, for a person, after it said the last.
-    pub async fn ended_in_words(&mut self, clock: &dyn Clock, grace: Duration) -> String {
+    /// Ends the program and describes its exit for the user.
+    pub async fn end_and_describe(&mut self, clock: &dyn Clock, grace: Duration) -> String {
         let end = self.end(clock, grace).await;
         let end = end.map_or_else(
             || "and did not exit".to_owned(),
             |end| format!("with {}", end.in_words()),
         );
-        let said = self.complaint();
-        if said.is_empty() {
+        let stderr = self.stderr_tail();
+        if stderr.is_empty() {
             end
         } else {
-            format!("{end}; the last on its standard error: {said}")
+            format!("{end}; end of its standard error: {stderr}")
         }
     }
 
-    /// Writes a piece, or passes over a line; whether it may go on.
-    async fn next_or_written(&mut self) -> io::Result<bool> {
+    /// Writes a part of the queue, or ignores a line. Returns false at the end of the output.
+    async fn write_or_skip(&mut self) -> io::Result<bool> {
         match self.step(true).await {
-            Step::Wrote(wrote) => wrote.map(|()| true),
-            Step::Line(line) => line.map(|line| line.is_some()),
-            Step::Complained => Ok(true),
+            PeerEvent::Wrote(wrote) => wrote.map(|()| true),
+            PeerEvent::Line(line) => line.map(|line| line.is_some()),
+            PeerEvent::ReadStderr => Ok(true),
         }
     }
 
-    /// What is possible first: to write a piece, to read a line (with `listen`) or a complaint. May be dropped while it
-    /// waits.
-    async fn step(&mut self, listen: bool) -> Step {
+    /// The first possible operation: write a part of the queue, read a line (with `listen`), or read standard error.
+    /// Cancel-safe.
+    async fn step(&mut self, listen: bool) -> PeerEvent {
         let Self {
             stdin,
             waiting,
@@ -257,26 +257,26 @@ impl Peer {
         } = self;
         tokio::select! {
             biased;
-            wrote = write_some(stdin, waiting) => Step::Wrote(wrote),
-            line = lines.line(), if listen => Step::Line(line),
-            () = complain(stderr, tail) => Step::Complained,
+            wrote = write_some(stdin, waiting) => PeerEvent::Wrote(wrote),
+            line = lines.line(), if listen => PeerEvent::Line(line),
+            () = read_stderr(stderr, tail) => PeerEvent::ReadStderr,
         }
     }
 
-    fn hang_up(&mut self) {
+    fn close_stdin(&mut self) {
         self.stdin = None;
         self.waiting = Vec::new();
     }
 }
 
-/// What a program took or said.
-enum Step {
+/// A completed operation of [`AgentPeer::step`].
+enum PeerEvent {
     Wrote(io::Result<()>),
     Line(io::Result<Option<Vec<u8>>>),
-    Complained,
+    ReadStderr,
 }
 
-/// Writes what the program takes. Never ends when there is nothing to write.
+/// Writes as many bytes as the program accepts. Never completes if there is nothing to write.
 async fn write_some(
     to: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>,
     waiting: &mut Vec<u8>,
@@ -298,8 +298,8 @@ async fn write_some(
     }
 }
 
-/// Reads a piece of standard error. Never ends when there is no more.
-async fn complain(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut Tail) {
+/// Reads a piece of standard error. Never completes after its end.
+async fn read_stderr(from: &mut Option<Box<dyn AsyncRead + Send + Unpin>>, tail: &mut OutputTail) {
     let mut piece = [0; PIECE];
     match from {
         Some(stream) => match stream.read(&mut piece).await {

@@ -1,36 +1,32 @@
-//! JSON-RPC, one message a line: messages made and understood. Values in, values out; what they mean is the dialogue's.
+//! JSON-RPC with one message per line: builds and parses messages. The dialogue interprets them.
 
 use serde_json::{Value, json};
 
-/// Bytes that wait for the program to read them before it is not listened to any more.
-pub(crate) const MAX_UNREAD: usize = 4 << 20;
-/// Bytes of the id of a request: it is kept until that is answered.
+/// Bytes that may wait for the program. Above this number the driver stops reading from it.
+pub(crate) const MAX_UNSENT: usize = 4 << 20;
+/// Bytes of the id of a request. The id is kept until the request is answered.
 const MAX_ID: usize = 1 << 10;
 
-/// What JSON-RPC calls an error.
+/// The error object of JSON-RPC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RpcError {
-    /// What to match on.
     pub code: i64,
-    /// In words.
     pub message: String,
-    /// Whatever else was said.
     pub data: Value,
 }
 
 impl RpcError {
-    /// There is no such method.
+    /// The method does not exist.
     pub(crate) const NO_METHOD: i64 = -32601;
-    /// What was sent does not fit the method.
+    /// The parameters do not match the method.
     pub(crate) const BAD_PARAMS: i64 = -32602;
-    /// It was refused, or did not work.
+    /// The request was refused or failed.
     pub(crate) const FAILED: i64 = -32603;
-    /// It was called off.
+    /// The request was cancelled.
     pub(crate) const CANCELLED: i64 = -32800;
-    /// What is named is not there.
+    /// The named object does not exist.
     pub(crate) const NOT_FOUND: i64 = -32002;
 
-    /// An error of ours.
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -39,7 +35,7 @@ impl RpcError {
         }
     }
 
-    /// What it says, and why where that stands beside it: many programs say no more than that something went wrong.
+    /// The message with the details from `data`, because many programs send a generic message.
     pub(crate) fn in_words(&self) -> String {
         let why = match &self.data {
             Value::Null => String::new(),
@@ -54,63 +50,55 @@ impl RpcError {
     }
 }
 
-/// One message of the program.
+/// A message of the program.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
-    /// It wants an answer.
+pub(crate) enum RpcMessage {
     Request {
-        /// To be given back as it is.
+        /// Must be returned unchanged in the response.
         id: Value,
-        /// What it wants.
         method: String,
-        /// With what.
         params: Value,
     },
-    /// It says something.
-    Told {
-        /// What about.
+    Notification {
         method: String,
-        /// What.
         params: Value,
     },
-    /// It answers.
     Response {
-        /// Which request of ours; `None` where it names none that we could have made.
+        /// The number of the request; `None` if the id is not a number.
         id: Option<u64>,
-        /// What.
         result: Result<Value, RpcError>,
     },
-    /// JSON, but no message.
-    Odd,
+    /// JSON that is not a JSON-RPC message.
+    Invalid,
 }
 
-/// Makes messages. Every request of ours has a number of its own.
+/// Builds messages. Each request has a unique number.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct RpcBuilder {
     next_id: u64,
-    /// Every message says which JSON-RPC it is.
-    says_version: bool,
+    /// Messages contain the version of JSON-RPC.
+    with_version: bool,
 }
 
-impl Frames {
-    /// As the standard has it; the default leaves the version out of messages.
+impl RpcBuilder {
+    /// Messages with a version, as the standard requires. The default omits it.
     pub(crate) fn versioned() -> Self {
         Self {
-            says_version: true,
+            with_version: true,
             ..Self::default()
         }
     }
 
     fn frame(&self, mut message: Value) -> Value {
         if let Value::Object(fields) = &mut message
-            && self.says_version
+            && self.with_version
         {
             fields.shift_insert(0, "jsonrpc".to_owned(), "2.0".into());
         }
         message
     }
 
-    /// A request of ours, and its number.
+    /// Builds a request, and returns its number.
     pub(crate) fn request(&mut self, method: &str, params: &impl serde::Serialize) -> (u64, Value) {
         self.next_id += 1;
         let id = self.next_id;
@@ -118,12 +106,12 @@ impl Frames {
         (id, self.frame(message))
     }
 
-    /// Something that needs no answer.
-    pub(crate) fn notice(&self, method: &str, params: &impl serde::Serialize) -> Value {
+    /// Builds a notification, which gets no response.
+    pub(crate) fn notification(&self, method: &str, params: &impl serde::Serialize) -> Value {
         self.frame(json!({ "method": method, "params": params }))
     }
 
-    /// An answer to a request.
+    /// Builds the response to a request.
     pub(crate) fn answer(&self, id: &Value, result: &Result<Value, RpcError>) -> Value {
         self.frame(match result {
             Ok(value) => json!({ "id": id, "result": value }),
@@ -138,22 +126,22 @@ impl Frames {
     }
 }
 
-/// What a line is.
-pub(crate) fn understood(value: Value) -> Heard {
+/// Parses a line as a JSON-RPC message.
+pub(crate) fn parse_message(value: Value) -> RpcMessage {
     let Value::Object(mut fields) = value else {
-        return Heard::Odd;
+        return RpcMessage::Invalid;
     };
     let id = fields.shift_remove("id");
     if let Some(Value::String(method)) = fields.shift_remove("method") {
         let params = fields.shift_remove("params").unwrap_or_default();
         return match id {
-            // An id that is null is as good as none: nobody waits for its answer.
-            None | Some(Value::Null) => Heard::Told { method, params },
-            Some(Value::String(id)) if id.len() > MAX_ID => Heard::Odd,
+            // A null id is the same as no id: the program does not wait for a response.
+            None | Some(Value::Null) => RpcMessage::Notification { method, params },
+            Some(Value::String(id)) if id.len() > MAX_ID => RpcMessage::Invalid,
             Some(id @ (Value::Number(_) | Value::String(_))) => {
-                Heard::Request { id, method, params }
+                RpcMessage::Request { id, method, params }
             }
-            Some(_) => Heard::Odd,
+            Some(_) => RpcMessage::Invalid,
         };
     }
     let id = id.and_then(|id| id.as_u64());
@@ -163,7 +151,7 @@ pub(crate) fn understood(value: Value) -> Heard {
             .as_str()
             .unwrap_or("no reason given")
             .to_owned();
-        return Heard::Response {
+        return RpcMessage::Response {
             id,
             result: Err(RpcError {
                 code,
@@ -173,11 +161,11 @@ pub(crate) fn understood(value: Value) -> Heard {
         };
     }
     match fields.shift_remove("result") {
-        Some(result) => Heard::Response {
+        Some(result) => RpcMessage::Response {
             id,
             result: Ok(result),
         },
-        None => Heard::Odd,
+        None => RpcMessage::Invalid,
     }
 }
 
@@ -187,26 +175,26 @@ mod tests {
 
     #[track_caller]
     fn check(line: Value, expect: &str) {
-        let text = match understood(line) {
-            Heard::Request { id, method, params } => format!("{id} wants {method} {params}"),
-            Heard::Told { method, params } => format!("told {method} {params}"),
-            Heard::Response {
+        let text = match parse_message(line) {
+            RpcMessage::Request { id, method, params } => format!("{id} wants {method} {params}"),
+            RpcMessage::Notification { method, params } => format!("told {method} {params}"),
+            RpcMessage::Response {
                 id,
                 result: Ok(value),
             } => format!("{id:?} is {value}"),
-            Heard::Response {
+            RpcMessage::Response {
                 id,
                 result: Err(err),
             } => {
                 format!("{id:?} failed: {} {} {}", err.code, err.message, err.data)
             }
-            Heard::Odd => "odd".to_owned(),
+            RpcMessage::Invalid => "odd".to_owned(),
         };
         assert_eq!(text, expect);
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn message_kinds_are_distinguished() {
         check(
             json!({"id": 1, "method": "may I", "params": {"x": 1}}),
             r#"1 wants may I {"x":1}"#,
@@ -237,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_why_where_that_stands_beside_it() {
+    fn an_error_includes_its_data() {
         let check = |data: Value, says: &str| {
             assert_eq!(
                 RpcError {

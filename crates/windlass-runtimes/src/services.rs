@@ -1,5 +1,6 @@
-//! Requests that an agent has its client serve: files of the workspace read and written, commands run in terminals. Each is
-//! judged as the same call of ours would be, unless it is the very thing that was just allowed, and everything has a bound.
+//! Requests that an agent sends to its client: to read and write files of the workspace, and to run commands in
+//! terminals. The gate judges each request like the same Windlass call, unless the request belongs to a call that was
+//! just allowed. All sizes are limited.
 
 mod terminals;
 
@@ -16,41 +17,41 @@ use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
 use windlass_core::workspace::{FileError, FileErrorKind, Files, Processes};
 
 use self::terminals::Terminals;
-use crate::acp::words::clip;
+use crate::acp::text::clip;
 use crate::agent::AgentAttempt;
 use crate::rpc::RpcError;
 
-/// The longest file that is read for the agent. Written as JSON it may be six times as long.
+/// Bytes of the longest file that is read for the agent. Its JSON form may be six times as long.
 const MAX_READ: u64 = 4 << 20;
-/// The longest file that is written for it.
+/// Bytes of the longest file that is written for the agent.
 const MAX_WRITTEN: usize = 10 << 20;
-/// Leave that was given and not used yet.
+/// Grants that were not used yet.
 const MAX_GRANTS: usize = 64;
-/// Characters of a file's text that the log has of a call.
+/// Characters of a file's content in the log of a call.
 const MAX_LOGGED: usize = 16 << 10;
 
-/// The answer to a request of the agent.
-pub(crate) type Reply = Result<Value, RpcError>;
+/// The reply to a request of the agent.
+pub(crate) type ServiceReply = Result<Value, RpcError>;
 
-/// Why a request was not served: the agent is told, or the attempt ends.
-enum Unserved {
-    Told(RpcError),
-    Ended(RuntimeError),
+/// The reason why a request was not served: the agent gets an error, or the attempt ends.
+enum ServiceError {
+    Reply(RpcError),
+    Fatal(RuntimeError),
 }
 
-impl From<RpcError> for Unserved {
+impl From<RpcError> for ServiceError {
     fn from(err: RpcError) -> Self {
-        Self::Told(err)
+        Self::Reply(err)
     }
 }
 
-impl From<RuntimeError> for Unserved {
+impl From<RuntimeError> for ServiceError {
     fn from(err: RuntimeError) -> Self {
-        Self::Ended(err)
+        Self::Fatal(err)
     }
 }
 
-/// One request for a file or a terminal, with all that serves it.
+/// One request for a file or a terminal, with its context.
 #[derive(Clone, Copy)]
 struct Service<'a> {
     attempt: &'a AgentAttempt<'a>,
@@ -61,18 +62,16 @@ struct Service<'a> {
 #[derive(Default)]
 pub(crate) struct ClientServices {
     grants: Mutex<Vec<(CallId, Grant)>>,
-    /// Commands that run for it.
     terminals: Terminals,
 }
 
-/// Something that a call was allowed, so that it is not asked about again when the agent has us do it.
+/// A permission that belongs to an allowed call. The gate does not ask again when the agent lets the client execute it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Grant {
-    /// This file may get this text; any text where none was shown.
+    /// The file may get this text; any text if the question showed none.
     Write {
-        /// The path, as the agent names it.
+        /// The path, as the agent writes it.
         path: String,
-        /// The text.
         text: Option<String>,
     },
     /// This command may run.
@@ -80,7 +79,7 @@ pub enum Grant {
 }
 
 impl ClientServices {
-    /// Remembers what a call was allowed. A path that leads out of the workspace is not.
+    /// Stores the grants of a call. Paths outside of the workspace are ignored.
     pub(crate) fn grant(&self, call: &CallId, grants: Vec<Grant>, files: &dyn Files) {
         let resolved = grants.into_iter().filter_map(|grant| match grant {
             Grant::Write { path, text } => {
@@ -96,20 +95,20 @@ impl ClientServices {
         all.drain(..over);
     }
 
-    /// Forgets what a call was allowed that is over.
+    /// Removes the grants of a call that has ended.
     pub(crate) fn revoke(&self, call: &CallId) {
         self.grants.lock().retain(|(of, _)| of != call);
     }
 
-    /// A turn is over: nothing is allowed any more, and all commands end.
+    /// At the end of a turn: removes all grants and stops all commands.
     pub(crate) async fn close(&self, processes: &dyn Processes) {
         self.grants.lock().clear();
         self.terminals.stop_all(processes).await;
     }
 
-    /// The end of what a terminal said, also when it was released.
+    /// The end of a terminal's output, also after its release.
     pub(crate) fn terminal_text(&self, id: &str) -> Option<String> {
-        self.terminals.said(id)
+        self.terminals.output_end(id)
     }
 
     /// Serves a request for a file or a terminal.
@@ -118,7 +117,7 @@ impl ClientServices {
         attempt: &AgentAttempt<'_>,
         method: &str,
         params: Value,
-    ) -> Result<Reply, RuntimeError> {
+    ) -> Result<ServiceReply, RuntimeError> {
         let service = Service {
             attempt,
             services: self,
@@ -134,14 +133,14 @@ impl ClientServices {
         };
         match served {
             Ok(value) => Ok(Ok(value)),
-            Err(Unserved::Told(err)) => Ok(Err(err)),
-            Err(Unserved::Ended(err)) => Err(err),
+            Err(ServiceError::Reply(err)) => Ok(Err(err)),
+            Err(ServiceError::Fatal(err)) => Err(err),
         }
     }
 
-    /// Whether a file may get this text because of a call that is under way; once.
+    /// Whether a grant allows this text for this file. Uses the grant up.
     fn may_write(&self, path: &str, text: &str) -> bool {
-        self.use_up(|what| match what {
+        self.take_grant(|what| match what {
             Grant::Write {
                 path: of,
                 text: shown,
@@ -150,12 +149,12 @@ impl ClientServices {
         })
     }
 
-    /// Whether this command may run because of a call that is under way; once.
+    /// Whether a grant allows this command. Uses the grant up.
     fn may_run(&self, line: &str) -> bool {
-        self.use_up(|what| matches!(what, Grant::Run(of) if of == line))
+        self.take_grant(|what| matches!(what, Grant::Run(of) if of == line))
     }
 
-    fn use_up(&self, fits: impl Fn(&Grant) -> bool) -> bool {
+    fn take_grant(&self, fits: impl Fn(&Grant) -> bool) -> bool {
         let mut grants = self.grants.lock();
         let at = grants.iter().position(|(_, grant)| fits(grant));
         at.map(|at| grants.remove(at)).is_some()
@@ -163,18 +162,18 @@ impl ClientServices {
 }
 
 impl Service<'_> {
-    /// Has something judged that the agent wants from us, as a call of its own in the log.
+    /// Logs a request of the agent as a call, and has it judged.
     async fn judge(
         self,
         method: &str,
         logged: Value,
         like: Like,
         effect: Effect,
-    ) -> Result<ToolCall, Unserved> {
+    ) -> Result<ToolCall, ServiceError> {
         let id = format!("acp_{:016x}", self.attempt.clock.entropy());
         let call = ToolCall::new(id.as_str(), method.to_owned(), logged);
         let parts = vec![Part::Call(call.clone())];
-        self.attempt.said(Message::model(parts)).await?;
+        self.attempt.log_message(Message::model(parts)).await?;
         let asked = ForeignCall {
             call: call.clone(),
             like: vec![like],
@@ -189,22 +188,22 @@ impl Service<'_> {
         }
     }
 
-    /// Logs what came of it.
+    /// Logs the result of a request.
     async fn report(
         self,
         call: &ToolCall,
-        how: Result<String, &RpcError>,
+        outcome: Result<String, &RpcError>,
     ) -> Result<(), RuntimeError> {
-        let result = match how {
+        let result = match outcome {
             Ok(text) => ToolResult::done(call, text),
             Err(err) => ToolResult::failed(call, ErrorCategory::Exception, &err.message),
         };
         self.attempt.reported_result(result).await
     }
 
-    /// `fs/read_text_file`.
-    async fn read(self, params: Value) -> Result<Value, Unserved> {
-        let request: ReadTextFileRequest = fits(params)?;
+    /// Serves the request `fs/read_text_file`.
+    async fn read(self, params: Value) -> Result<Value, ServiceError> {
+        let request: ReadTextFileRequest = parse_params(params)?;
         let path = self.inside(&request.path)?;
         let like = Like::new("read_file", json!({ "path": path }));
         let logged = json!({ "path": path, "line": request.line, "limit": request.limit });
@@ -212,26 +211,26 @@ impl Service<'_> {
             .judge("fs/read_text_file", logged, like, Effect::Read)
             .await?;
         let files = Arc::clone(self.attempt.job.files);
-        let bytes = off_the_loop(move || files.read(&path, MAX_READ)).await?;
+        let bytes = run_blocking(move || files.read(&path, MAX_READ)).await?;
         let text = bytes.map_err(file_error).and_then(|bytes| {
             String::from_utf8(bytes)
-                .map(|text| some_lines(&text, request.line, request.limit))
+                .map(|text| select_lines(&text, request.line, request.limit))
                 .map_err(|_| RpcError::new(RpcError::FAILED, "the file is not UTF-8 text"))
         });
-        let how = text
+        let outcome = text
             .as_ref()
             .map(|text| clip(text, MAX_LOGGED).into_owned());
-        self.report(&call, how).await?;
+        self.report(&call, outcome).await?;
         Ok(json!({ "content": text? }))
     }
 
-    /// `fs/write_text_file`.
-    async fn write(self, params: Value) -> Result<Value, Unserved> {
-        let request: WriteTextFileRequest = fits(params)?;
+    /// Serves the request `fs/write_text_file`.
+    async fn write(self, params: Value) -> Result<Value, ServiceError> {
+        let request: WriteTextFileRequest = parse_params(params)?;
         let (bytes, text) = (request.content.len(), request.content);
         if bytes > MAX_WRITTEN {
             let why =
-                format!("{bytes} bytes are too many for one file here; {MAX_WRITTEN} are the most");
+                format!("the file has {bytes} bytes; the maximum for one file is {MAX_WRITTEN}");
             return Err(RpcError::new(RpcError::FAILED, why).into());
         }
         let path = self.inside(&request.path)?;
@@ -243,17 +242,17 @@ impl Service<'_> {
             call = Some(judged.await?);
         }
         let files = Arc::clone(self.attempt.job.files);
-        let done = off_the_loop(move || files.write(&path, text.as_bytes())).await?;
+        let done = run_blocking(move || files.write(&path, text.as_bytes())).await?;
         let done = done.map_err(file_error);
         if let Some(call) = call {
-            let how = done.as_ref().map(|()| format!("{bytes} bytes written"));
-            self.report(&call, how).await?;
+            let outcome = done.as_ref().map(|()| format!("{bytes} bytes written"));
+            self.report(&call, outcome).await?;
         }
         done?;
         Ok(json!({}))
     }
 
-    /// Where a path of the agent leads in the workspace.
+    /// Resolves a path of the agent in the workspace.
     fn inside(self, path: &Path) -> Result<String, RpcError> {
         let to = self.attempt.job.files.resolve(&path.to_string_lossy());
         let to = to.map_err(file_error)?;
@@ -262,13 +261,13 @@ impl Service<'_> {
         }
         Err(RpcError::new(
             RpcError::FAILED,
-            "the path leads out of the workspace; only files inside it are served",
+            "the path is outside of the workspace; only files inside it can be read and written",
         ))
     }
 }
 
-/// What was sent, as the method has it.
-fn fits<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+/// Parses the parameters of a method.
+fn parse_params<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params)
         .map_err(|err| RpcError::new(RpcError::BAD_PARAMS, err.to_string()))
 }
@@ -282,8 +281,8 @@ fn file_error(err: FileError) -> RpcError {
     RpcError::new(code, err.message)
 }
 
-/// Large files take a while, and nothing else must wait for them.
-async fn off_the_loop<T: Send + 'static>(
+/// Runs blocking work on another thread, because a large file must not delay the event loop.
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RuntimeError> {
     tokio::task::spawn_blocking(work)
@@ -291,7 +290,7 @@ async fn off_the_loop<T: Send + 'static>(
         .map_err(|err| RuntimeError::Other(err.to_string()))
 }
 
-fn some_lines(text: &str, line: Option<u32>, limit: Option<u32>) -> String {
+fn select_lines(text: &str, line: Option<u32>, limit: Option<u32>) -> String {
     if line.is_none() && limit.is_none() {
         return text.to_owned();
     }
@@ -305,9 +304,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_counted_from_one() {
+    fn line_numbers_start_at_one() {
         let check =
-            |line, limit, lines: &str| assert_eq!(some_lines("a\nb\nc", line, limit), lines);
+            |line, limit, lines: &str| assert_eq!(select_lines("a\nb\nc", line, limit), lines);
         check(None, None, "a\nb\nc");
         check(Some(1), Some(1), "a\n");
         check(Some(2), None, "b\nc");

@@ -1,24 +1,26 @@
-//! Agent SDKs of Python as runtimes: the OpenAI Agents SDK and Google's ADK, each in a small program of ours (`python/`)
-//! that speaks JSON lines. All their tools are ours, run by the engine like calls of the built-in agent; they remember
-//! nothing by themselves, so that the log is their memory.
+//! Python agent SDKs as runtimes: the OpenAI Agents SDK and Google's ADK, each hosted by a small Python program of
+//! Windlass (`python/`) that speaks JSON lines. They only have Windlass tools, which the engine runs like the calls of
+//! the built-in agent. They store no conversation, so that the log is their memory.
 
 mod dialogue;
-mod ended;
 mod history;
 mod launch;
 mod options;
+mod turn_end;
 
 use windlass_core::runtime::{Capabilities, Capability, Feature, Features};
 
 use self::dialogue::SidecarDialogue;
-use crate::agent::{Adapter, AgentAttempt, Answering, CODER, CONVERSES};
+use crate::agent::{
+    Adapter, AgentAttempt, AnswerFuture, CODER_CAPABILITIES, CONVERSATION_FEATURES,
+};
 use crate::dialect::Dialect;
-use crate::driver::{Conversation, Started, start, stay};
-use crate::given::or_usual;
+use crate::driver::{Conversation, Started, run_turn_and_keep, start};
+use crate::option_checks::or_default_program;
 
-pub use self::options::{Helper, Sdk, SidecarOptions};
+pub use self::options::{Sdk, SidecarOptions, SubagentOptions};
 
-/// The adapter.
+/// The adapter for a Python SDK in a sidecar.
 #[derive(Debug)]
 pub struct Sidecar {
     sdk: Sdk,
@@ -27,14 +29,14 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// This SDK with these options, where they can be honoured. `wire` says in which words its model is asked.
+    /// Checks the options. `wire` is the protocol of the model.
     pub fn new(sdk: Sdk, wire: Dialect, mut options: SidecarOptions) -> Result<Self, String> {
-        options.program = or_usual(options.program, "python3");
+        options.program = or_default_program(options.program, "python3");
         options.check(sdk, wire)?;
         Ok(Self { sdk, wire, options })
     }
 
-    /// The program that was kept from the turn before, or a new one.
+    /// The process that was kept from the previous turn, or a new one.
     async fn running(&self, attempt: &AgentAttempt<'_>) -> Started<SidecarDialogue> {
         if let Some(kept) = attempt.take_kept() {
             return Ok(kept);
@@ -64,22 +66,32 @@ impl Adapter for Sidecar {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::of(CODER.into_iter().chain([Capability::FunctionTools]))
+        Capabilities::of(
+            CODER_CAPABILITIES
+                .into_iter()
+                .chain([Capability::FunctionTools]),
+        )
     }
 
     fn features(&self) -> Features {
-        Features::of(CONVERSES.into_iter().chain([Feature::HostTools]))
+        Features::of(
+            CONVERSATION_FEATURES
+                .into_iter()
+                .chain([Feature::HostTools]),
+        )
     }
 
-    fn lives_by_the_log(&self) -> bool {
+    fn is_stateless(&self) -> bool {
         true
     }
 
-    fn stays(&self) -> bool {
+    fn survives_iterations(&self) -> bool {
         true
     }
 
-    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> Answering<'a> {
-        Box::pin(async move { stay(attempt, self.begin(attempt, say).await, say).await })
+    fn converse<'a>(&'a self, attempt: &'a AgentAttempt<'a>, say: &'a str) -> AnswerFuture<'a> {
+        Box::pin(
+            async move { run_turn_and_keep(attempt, self.begin(attempt, say).await, say).await },
+        )
     }
 }

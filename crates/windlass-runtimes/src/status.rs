@@ -1,32 +1,31 @@
-//! What the HTTP status means that an agent says its model answered with.
+//! Converts the HTTP status that an agent reports for its model into the end of a turn.
 
 use serde_json::Value;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 
-use crate::agent::End;
+use crate::agent::TurnEndReason;
 
-/// The end of a turn whose model answered with this status; `null` where it did not answer.
-pub(crate) fn model_failed(status: &Value, message: String) -> End {
+/// The end of a turn whose model answered with this status; `null` if it did not answer.
+pub(crate) fn model_failed(status: &Value, message: String) -> TurnEndReason {
     let status = status.as_u64();
     let status = status.and_then(|status| u16::try_from(status).ok());
-    End::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind: kind(status),
         message,
         status,
     })
 }
 
-/// The end of a turn whose model failed in this way.
-pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> End {
+/// The end of a turn whose model failed with this kind of error.
+pub(crate) fn model_error(kind: ProviderErrorKind, message: String) -> TurnEndReason {
     let status = None;
-    End::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind,
         message,
         status,
     })
 }
 
-/// What kind of error an HTTP status is.
 fn kind(status: Option<u16>) -> ProviderErrorKind {
     match status {
         Some(401 | 403) => ProviderErrorKind::Authentication,

@@ -1,7 +1,9 @@
 //! Cassettes as files: where exchanges with a model server are taken down, or played from. What is in a row, and what
 //! never is, is decided by the providers.
 
-pub use windlass_providers::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode};
+pub use windlass_providers::cassette::{
+    DecodeOptions, DecodedAnswer, DecodedError, RecordedExchange, decode,
+};
 
 use parking_lot::Mutex;
 use std::io::Write;
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::workspace::{NoSecrets, Redactor};
-use windlass_providers::{Player, ProviderOptions, Recorder, SecretString, Vendor};
+use windlass_providers::{CassettePlayer, ProviderOptions, Recorder, SecretString, Vendor};
 
 use crate::error::Error;
 use crate::flags::AgentFlags;
@@ -104,9 +106,10 @@ pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Er
         .map(|(row, model)| (row.provider.clone(), model)))
 }
 
-fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<Player, Error> {
+fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<CassettePlayer, Error> {
     let text = read_text(file, MAX_CASSETTE, "the cassette")?;
-    Player::parse(&text, redactor).map_err(|err| Error::usage(format!("{}: {err}", file.display())))
+    CassettePlayer::parse(&text, redactor)
+        .map_err(|err| Error::usage(format!("{}: {err}", file.display())))
 }
 
 /// Takes down exchanges in a file, each as it ends.

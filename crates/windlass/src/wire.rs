@@ -54,8 +54,8 @@ use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::{OutsideReads, Root};
 use windlass_providers::auth::Auth;
 use windlass_providers::{
-    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
-    SecretString, Setting, SetupError, Vendor, WireProvider,
+    AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedModelProvider,
+    SecretString, SetupError, Vendor, VendorSetting, WireProvider,
 };
 use windlass_transaction::isolated::{Shelf, Transactions};
 
@@ -335,7 +335,7 @@ fn provider(
                 _ => ScriptFormat::Toml,
             };
             let name = path.display().to_string();
-            let scripted = ScriptedProvider::parse(&name, &text, format)
+            let scripted = ScriptedModelProvider::parse(&name, &text, format)
                 .map_err(|err| Error::usage(err.to_string()))?;
             Ok((
                 configured(settings, Arc::new(scripted)),
@@ -447,7 +447,7 @@ pub fn aws_keys(vendor: &Vendor, environment: &Environment) -> Option<AwsKeys> {
 
 /// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
 fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
-    let value = |setting: &Setting| {
+    let value = |setting: &VendorSetting| {
         let configured =
             settings
                 .layers

@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use windlass::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode as read_row};
+use windlass::cassette::{
+    DecodeOptions, DecodedAnswer, DecodedError, RecordedExchange, decode as read_row,
+};
 
 use crate::args::DecodeArgs;
 use crate::failure::Failure;
@@ -72,22 +74,22 @@ pub(super) fn each_line(
     }
 }
 
-fn parse(line: &str) -> Result<Row, String> {
-    Row::parse(line).map_err(|err| err.to_string())
+fn parse(line: &str) -> Result<RecordedExchange, String> {
+    RecordedExchange::parse(line).map_err(|err| err.to_string())
 }
 
 /// A line that is no row is said in its place, so that the output has a line for every row.
-fn unusable(number: u64, why: String) -> Decoded {
+fn unusable(number: u64, why: String) -> DecodedAnswer {
     let message = format!("line {number} is not a recorded exchange: {why}");
     let error = DecodedError {
         kind: "invalid_request",
         message,
         status: None,
     };
-    Decoded {
+    DecodedAnswer {
         id: format!("line {number}"),
         error: Some(error),
-        ..Decoded::default()
+        ..DecodedAnswer::default()
     }
 }
 

@@ -126,7 +126,7 @@ pub(super) fn row(standing: &Standing) -> Value {
         "why": standing.usable.as_ref().err().map(|why| &why.what),
         "todo": standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
         "install": standing.install(),
-        "by_hand": standing.tested().map(|_| standing.known.install.by_hand()),
+        "by_hand": standing.tested().map(|_| standing.known.install.manual_command()),
         "work": work,
         "missing": missing,
         "vendors": standing.known.vendors,

@@ -196,7 +196,7 @@ fn recordings_are_decoded_line_by_line() {
         rows[0]["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("`morse` is not one we speak"),
+            .contains("`morse` is unknown"),
         "{}",
         rows[0]
     );
@@ -232,7 +232,7 @@ fn every_shared_recording_is_decoded() {
     let unknown = whole.iter().filter(|row| {
         row["error"]["message"]
             .as_str()
-            .is_some_and(|text| text.contains("is not one we speak"))
+            .is_some_and(|text| text.contains("is unknown"))
     });
     eprintln!(
         "{} recordings decoded, {} of protocols we do not speak",

@@ -37,7 +37,7 @@ fn what_keeps_us_from_the_server_is_told_apart() {
         (
             "https://host.invalid",
             "http://127.0.0.1:1",
-            "the proxy did not connect us",
+            "the proxy did not connect",
             3,
         ),
         (tls.as_str(), "", "TLS with", 0),

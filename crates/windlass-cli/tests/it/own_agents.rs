@@ -47,7 +47,7 @@ fn check_prompt(program: &str, settings: &str) {
     assert_eq!(output.code, 0, "{}", output.err);
     let seen = place.read("seen.txt");
     assert!(
-        seen.starts_with("You are working") && seen.ends_with("The task:\nwrite it down"),
+        seen.starts_with("You work without a user") && seen.ends_with("The task:\nwrite it down"),
         "{seen}"
     );
     assert!(output.out.contains("all is well"), "{}", output.out);
@@ -179,12 +179,12 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
     check_refused(
         &[cli, sh, ("runtimes.own.fields.text", "a..b")],
         "own",
-        "is no place in a line",
+        "is not a valid position in a line",
     );
     check_refused(
         &[cli, sh, ("runtimes.own.output", "jsonl")],
         "own",
-        "where its words stand",
+        "the position of the text",
     );
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
     check_refused(&[sh], "own", "no runtime `own` that has options");

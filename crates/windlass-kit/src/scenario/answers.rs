@@ -1,123 +1,129 @@
-//! Answers that are not work: a refusal, a schema, and tools that an agent does not have.
+//! Scenarios without edits: answers, streaming, refusals, structured output, host tools and unknown tools.
 
 use serde_json::json;
 
-use super::{Judged, Stage, Trial, ended, has, not_applicable, say, write};
+use super::{
+    ScenarioContext, ScenarioResult, ScenarioSetup, ended, has, not_applicable, say, write,
+};
 use crate::contract::{billed, untouched};
 use crate::holds;
-use crate::product::{Ask, Ran};
+use crate::product::{FinishedRun, RunRequest};
 use windlass_scripted::Move;
 
-/// The code of a command line that cannot be.
+/// The exit code of a usage error.
 const USAGE: i32 = 2;
 
-pub(crate) fn answer(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| vec![say("The answer of the kit is 7153.")])?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+pub(crate) fn answer(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| vec![say("The answer of the kit is 7153.")])?;
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        untouched(&trial.place)?;
-        let said = ran.of("said").any(|event| {
+        untouched(&setup.scratch)?;
+        let logged = ran.of("said").any(|event| {
             event["data"]["message"]
                 .to_string()
                 .contains("the kit is 7153")
         });
-        holds(said, || "the answer is not in the log".to_owned())?;
-        if let Some((_, model)) = stage
+        holds(logged, || "the answer is not in the log".to_owned())?;
+        if let Some((_, model)) = context
             .runtime
             .model
             .as_deref()
             .and_then(|model| model.split_once('/'))
         {
-            let asked = trial
+            let requested = setup
                 .server
                 .seen()
                 .iter()
                 .any(|seen| seen.path.contains(model) || seen.body.contains(model));
-            holds(asked, || format!("the vendor was never asked for {model}"))?;
+            holds(requested, || {
+                format!("no request was for the model {model}")
+            })?;
         }
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn streaming(stage: &Stage<'_>) -> Judged {
+pub(crate) fn streaming(context: &ScenarioContext<'_>) -> ScenarioResult {
     let words = "One word comes after the other.";
-    let trial = Trial::new(stage, |_| {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![Move::Slow {
             text: words.to_owned(),
             pause_ms: 150,
         }]
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || ended(&ran, "completed", 0))?;
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || ended(&ran, "completed", 0))?;
     let pieces = crate::product::events(&ran.child.out)
         .iter()
         .filter(|event| event["kind"] == "delta" && event["data"]["of"] == "text")
         .count();
     match pieces {
-        0 | 1 => not_applicable("it tells what the model says when all of it is said"),
-        _ => Ok(crate::Cell::Pass),
+        0 | 1 => not_applicable("it passes on an answer only when the answer is complete"),
+        _ => Ok(crate::MatrixCell::Pass),
     }
 }
 
-pub(crate) fn refusal(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn refusal(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![Move::Refuse("I cannot help with that.".to_owned())]
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "refused safety", 6)?;
-        untouched(&trial.place)?;
-        // Some agents ask again by themselves, because they wait for words.
-        let asked = trial.work_requests();
+        untouched(&setup.scratch)?;
+        // Some agents retry by themselves, because they expect text.
+        let asked = setup.work_requests();
         holds(asked <= 6, || {
-            format!("a model that declined was asked {asked} times")
+            format!("a model that refused got {asked} requests")
         })
     })
 }
 
-pub(crate) fn structured_output(stage: &Stage<'_>) -> Judged {
+pub(crate) fn structured_output(context: &ScenarioContext<'_>) -> ScenarioResult {
     let answer = json!({ "answer": 42 });
     let schema = json!({
         "type": "object", "properties": { "answer": { "type": "integer" } }, "required": ["answer"],
         "additionalProperties": false,
     });
-    let trial = Trial::new(stage, |_| vec![Move::Json(answer.clone())])?;
-    let ran = trial.run(&Ask::flags(&["--json-schema", &schema.to_string()]))?;
-    if refused_before(&trial, &ran, "structured_output")
-        || refused_before(&trial, &ran, "--json-schema")
+    let setup = ScenarioSetup::new(context, |_| vec![Move::Json(answer.clone())])?;
+    let ran = setup.run(&RunRequest::flags(&["--json-schema", &schema.to_string()]))?;
+    if rejected_before_requests(&setup, &ran, "structured_output")
+        || rejected_before_requests(&setup, &ran, "--json-schema")
     {
-        return not_applicable("it takes no schema, and says so before the first token");
+        return not_applicable("it supports no schema, and fails before the first model request");
     }
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         holds(ran.end()["output"] == answer, || {
             format!("the output is {}", ran.end()["output"])
         })?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn host_tool(stage: &Stage<'_>) -> Judged {
+pub(crate) fn host_tool(context: &ScenarioContext<'_>) -> ScenarioResult {
     let call = Move::Call {
         tool: "kit_probe".to_owned(),
         args: json!({}),
     };
     let tables = "[tools.kit_probe]\ncommand = [\"echo\", \"the probe answers 7153\"]\n\
                   description = \"Answers with a number.\"\neffect = \"read\"\n";
-    let trial = Trial::new(stage, |_| {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![call, write("after.txt", "after\n"), say("Probed.")]
     })?;
-    let ran = trial.run(&Ask {
+    let ran = setup.run(&RunRequest {
         tables: tables.to_owned(),
-        ..Ask::default()
+        ..RunRequest::default()
     })?;
-    if refused_before(&trial, &ran, "tool") {
-        return not_applicable("it takes no tools of the host, and says so before the first token");
+    if rejected_before_requests(&setup, &ran, "tool") {
+        return not_applicable(
+            "it supports no host tools, and fails before the first model request",
+        );
     }
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let reached = trial
+        let reached = setup
             .server
             .seen()
             .iter()
@@ -128,23 +134,23 @@ pub(crate) fn host_tool(stage: &Stage<'_>) -> Judged {
     })
 }
 
-pub(crate) fn unusable_tool(stage: &Stage<'_>) -> Judged {
+pub(crate) fn unusable_tool(context: &ScenarioContext<'_>) -> ScenarioResult {
     let call = Move::Call {
         tool: "no_such_tool".to_owned(),
         args: json!({}),
     };
-    let trial = Trial::new(stage, |_| {
-        vec![call, write("after.txt", "after\n"), say("Went on.")]
+    let setup = ScenarioSetup::new(context, |_| {
+        vec![call, write("after.txt", "after\n"), say("Continued.")]
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")?;
-        billed(&ran, &trial.server)
+        has(&setup.scratch, "after.txt", "after\n")?;
+        billed(&ran, &setup.server)
     })
 }
 
-/// Whether it was refused as a wrong configuration, with that word, before the vendor was asked for anything.
-fn refused_before(trial: &Trial<'_>, ran: &Ran, word: &str) -> bool {
-    ran.child.code == USAGE && ran.child.err.contains(word) && trial.server.requests() == 0
+/// Returns whether windlass rejected the configuration, with this word in the message, before any model request.
+fn rejected_before_requests(setup: &ScenarioSetup<'_>, ran: &FinishedRun, word: &str) -> bool {
+    ran.child.code == USAGE && ran.child.err.contains(word) && setup.server.requests() == 0
 }

@@ -1,55 +1,54 @@
-//! Checks that decide what lands, whoever worked: what one finds goes back to the model, and nothing lands before it
-//! passes.
+//! Scenarios with validators: findings go back to the model, and changes land only after the validators pass.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use super::{Judged, Stage, Trial, ended, has, say, worked, write};
+use super::{ScenarioContext, ScenarioResult, ScenarioSetup, ended, has, say, worked, write};
 use crate::child;
 use crate::contract::{billed, untouched};
 use crate::holds;
-use crate::product::Ask;
+use crate::product::RunRequest;
 use windlass_scripted::Move;
 
-/// A check that wants a file. Its words are only in what it says, not in how it is written, so that who was told the
-/// command is not taken for who was told the finding.
+/// A check that requires a file. The text of the finding is in its output but not in the command itself, so that a
+/// model that sees only the command is not taken for one that got the finding.
 const CHECK: &str = "test -f good.txt || { echo KIT-$((40+2))-MISSING; exit 1; }";
 const FINDING: &str = "KIT-42-MISSING";
 
-pub(crate) fn validator(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn validator(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         let mut moves = worked(
-            stage,
+            context,
             vec![write("first.txt", "1\n"), say("The first try is done.")],
         );
         moves.push(Move::Heard(FINDING.to_owned()));
         moves.extend(worked(
-            stage,
+            context,
             vec![write("good.txt", "2\n"), say("The second try is done.")],
         ));
         moves
     })?;
-    let ran = trial.run(&Ask::flags(&["--validate", CHECK]))?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::flags(&["--validate", CHECK]))?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "first.txt", "1\n")?;
-        has(&trial.place, "good.txt", "2\n")?;
-        let told = trial
+        has(&setup.scratch, "first.txt", "1\n")?;
+        has(&setup.scratch, "good.txt", "2\n")?;
+        let reached = setup
             .server
             .seen()
             .iter()
             .any(|seen| seen.body.contains(FINDING));
-        holds(told, || "the finding did not reach the model".to_owned())?;
-        billed(&ran, &trial.server)
+        holds(reached, || "the finding did not reach the model".to_owned())?;
+        billed(&ran, &setup.server)
     })?;
-    let trial = Trial::new(stage, |_| {
+    let setup = ScenarioSetup::new(context, |_| {
         let mut moves = worked(
-            stage,
+            context,
             vec![write("first.txt", "1\n"), say("The first try is done.")],
         );
         moves.push(Move::Heard(FINDING.to_owned()));
         moves.extend(worked(
-            stage,
+            context,
             vec![
                 write("other.txt", "2\n"),
                 say("The second try is done, too."),
@@ -57,12 +56,17 @@ pub(crate) fn validator(stage: &Stage<'_>) -> Judged {
         ));
         moves
     })?;
-    let ran = trial.run(&Ask::flags(&["--validate", CHECK, "--max-iterations", "2"]))?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::flags(&[
+        "--validate",
+        CHECK,
+        "--max-iterations",
+        "2",
+    ]))?;
+    setup.judge(&ran, || {
         holds(ran.child.code != 0, || {
-            "a run whose check never passed is called done".to_owned()
+            "a run whose check never passed completed".to_owned()
         })?;
-        untouched(&trial.place)?;
+        untouched(&setup.scratch)?;
         holds(ran.of("landed").next().is_none(), || {
             "something landed".to_owned()
         })?;
@@ -72,28 +76,29 @@ pub(crate) fn validator(stage: &Stage<'_>) -> Judged {
     })
 }
 
-/// Processes of the agent are stopped while the check runs, and one of them runs in the second iteration.
-pub(crate) fn same_process(stage: &Stage<'_>) -> Judged {
-    // Long enough to be looked at, each.
+/// Checks that the agent's processes are stopped while the check runs, and that one of them continues in the second
+/// iteration.
+pub(crate) fn same_process(context: &ScenarioContext<'_>) -> ScenarioResult {
+    // Both phases last long enough to observe the processes.
     let check = format!("test -f good.txt || sleep 2; {CHECK}");
     let last = || Move::Slow {
         text: "The second try is done now.".to_owned(),
         pause_ms: 400,
     };
-    let trial = Trial::new(stage, |_| {
+    let setup = ScenarioSetup::new(context, |_| {
         let mut moves = worked(
-            stage,
+            context,
             vec![write("first.txt", "1\n"), say("The first try is done.")],
         );
         moves.push(Move::Heard(FINDING.to_owned()));
-        moves.extend(worked(stage, vec![write("good.txt", "2\n"), last()]));
+        moves.extend(worked(context, vec![write("good.txt", "2\n"), last()]));
         moves
     })?;
     let (stopped, resumed) = (
         Mutex::new(HashSet::new()),
         Mutex::new(HashSet::<u32>::new()),
     );
-    let look = || {
+    let observe = || {
         let (mut stopped, mut resumed) = (
             stopped
                 .lock()
@@ -102,7 +107,7 @@ pub(crate) fn same_process(stage: &Stage<'_>) -> Judged {
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner),
         );
-        for (pid, state) in child::states_of(&trial.place.mark()) {
+        for (pid, state) in child::states_of(&setup.scratch.mark()) {
             match state {
                 'T' => drop(stopped.insert(pid)),
                 _ if stopped.contains(&pid) => drop(resumed.insert(pid)),
@@ -111,19 +116,19 @@ pub(crate) fn same_process(stage: &Stage<'_>) -> Judged {
         }
         false
     };
-    let ran = trial.run(&Ask {
-        interrupt: Some(&look),
-        ..Ask::flags(&["--validate", &check])
+    let ran = setup.run(&RunRequest {
+        interrupt: Some(&observe),
+        ..RunRequest::flags(&["--validate", &check])
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "good.txt", "2\n")?;
+        has(&setup.scratch, "good.txt", "2\n")?;
         let count = |set: &Mutex<HashSet<u32>>| set.lock().map(|set| set.len()).unwrap_or_default();
         holds(count(&stopped) > 0, || {
             "no process of the agent was stopped while the check ran".to_owned()
         })?;
         holds(count(&resumed) > 0, || {
-            "no process of the agent went on after the check".to_owned()
+            "no process of the agent continued after the check".to_owned()
         })
     })
 }

@@ -1,115 +1,118 @@
-//! Everyday work: it must land, be logged by path, and be billed exactly.
+//! Scenarios with normal work: changes must land, be logged by path, and be billed exactly.
 
-use super::{Judged, Stage, Trial, edit, ended, has, lacks, say, shell, worked, write};
+use super::{
+    ScenarioContext, ScenarioResult, ScenarioSetup, edit, ended, has, lacks, say, shell, worked,
+    write,
+};
 use crate::contract::billed;
 use crate::holds;
-use crate::product::{Ask, Ran};
+use crate::product::{FinishedRun, RunRequest};
 use windlass_scripted::{Move, Script};
 
-pub(crate) fn read(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::with(stage, |place| {
-        let _ = place.write("work/notes.txt", "the notes say 7153\n");
+pub(crate) fn read(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::with(context, |scratch| {
+        let _ = scratch.write("work/notes.txt", "the notes say 7153\n");
         Script::new(
-            &place.work(),
+            &scratch.work(),
             vec![Move::Read("notes.txt".to_owned()), say("Read.")],
         )
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let reached = trial
+        let reached = setup
             .server
             .seen()
             .iter()
             .any(|seen| seen.body.contains("the notes say 7153"));
         holds(reached, || "the file did not reach the model".to_owned())?;
-        called(stage, &ran)?;
-        billed(&ran, &trial.server)
+        called(context, &ran)?;
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn plain_edit(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn plain_edit(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         worked(
-            stage,
+            context,
             vec![edit("a.txt", "two", "TWO"), say("Changed one line.")],
         )
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "a.txt", "one\nTWO\nthree\n")?;
+        has(&setup.scratch, "a.txt", "one\nTWO\nthree\n")?;
         landed(&ran, &["a.txt"])?;
-        called(stage, &ran)?;
-        billed(&ran, &trial.server)
+        called(context, &ran)?;
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn several_files(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn several_files(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         let moves = vec![
             write("src/new one.txt", "first\n"),
             write("other.txt", "it's \"second\"\n"),
             edit("a.txt", "three", "THREE"),
             say("Three files."),
         ];
-        worked(stage, moves)
+        worked(context, moves)
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "src/new one.txt", "first\n")?;
-        has(&trial.place, "other.txt", "it's \"second\"\n")?;
-        has(&trial.place, "a.txt", "one\ntwo\nTHREE\n")?;
+        has(&setup.scratch, "src/new one.txt", "first\n")?;
+        has(&setup.scratch, "other.txt", "it's \"second\"\n")?;
+        has(&setup.scratch, "a.txt", "one\ntwo\nTHREE\n")?;
         landed(&ran, &["a.txt", "other.txt", "src/new one.txt"])?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn delete(stage: &Stage<'_>) -> Judged {
-    let remove = match stage.runtime.facts.removes_by_command {
+pub(crate) fn delete(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let remove = match context.runtime.facts.removes_by_command {
         true => shell("rm -- gone.txt"),
         false => Move::Delete("gone.txt".to_owned()),
     };
-    let trial = Trial::new(stage, |_| {
-        worked(stage, vec![remove.clone(), say("Removed.")])
+    let setup = ScenarioSetup::new(context, |_| {
+        worked(context, vec![remove.clone(), say("Removed.")])
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        lacks(&trial.place, "gone.txt")?;
+        lacks(&setup.scratch, "gone.txt")?;
         landed(&ran, &["gone.txt"])?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn command(stage: &Stage<'_>) -> Judged {
+pub(crate) fn command(context: &ScenarioContext<'_>) -> ScenarioResult {
     let line = "wc -l < a.txt > count.txt";
-    let trial = Trial::new(stage, |_| vec![shell(line), say("Counted.")])?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let setup = ScenarioSetup::new(context, |_| vec![shell(line), say("Counted.")])?;
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "count.txt", "3\n")?;
+        has(&setup.scratch, "count.txt", "3\n")?;
         landed(&ran, &["count.txt"])?;
         let logged = ran
             .of("call_started")
             .any(|event| event["data"]["call"]["args"].to_string().contains("wc -l"));
-        holds(logged || !stage.runtime.facts.tells_calls, || {
+        holds(logged || !context.runtime.facts.logs_calls, || {
             "the command is not in the log".to_owned()
         })?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-/// These paths landed, and the last event names the same.
-fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
+/// Checks that exactly these paths landed, and that the terminal event lists them.
+fn landed(ran: &FinishedRun, paths: &[&str]) -> Result<(), String> {
     let landed: Vec<&str> = ran
         .of("landed")
         .flat_map(|event| event["data"]["files"].as_array().into_iter().flatten())
         .filter_map(|p| p.as_str())
         .collect();
     holds(landed == paths, || {
-        format!("what landed is {landed:?}, not {paths:?}")
+        format!("{landed:?} landed, not {paths:?}")
     })?;
     let files = ran.end()["files"].as_array();
     let named: Vec<&str> = files
@@ -118,13 +121,13 @@ fn landed(ran: &Ran, paths: &[&str]) -> Result<(), String> {
         .filter_map(|file| file["path"].as_str())
         .collect();
     holds(named == paths, || {
-        format!("the last event names {named:?}, not {paths:?}")
+        format!("the terminal event lists {named:?}, not {paths:?}")
     })
 }
 
-/// Every call that began has its result, where the runtime tells of its calls.
-fn called(stage: &Stage<'_>, ran: &Ran) -> Result<(), String> {
-    if !stage.runtime.facts.tells_calls {
+/// Checks that every started call has a result, if the runtime reports its calls.
+fn called(context: &ScenarioContext<'_>, ran: &FinishedRun) -> Result<(), String> {
+    if !context.runtime.facts.logs_calls {
         return Ok(());
     }
     let mut begun: Vec<&str> = ran
@@ -139,6 +142,6 @@ fn called(stage: &Stage<'_>, ran: &Ran) -> Result<(), String> {
     done.sort_unstable();
     holds(!begun.is_empty(), || "no call is in the log".to_owned())?;
     holds(begun == done, || {
-        format!("calls that began: {begun:?}; that ended: {done:?}")
+        format!("started calls: {begun:?}; finished calls: {done:?}")
     })
 }

@@ -1,134 +1,143 @@
-//! The agent that tries everything: one row for each thing. It is started as any ACP agent would be.
+//! The attacks of the hostile agent, one scenario each. Windlass starts it like any ACP agent.
 
 use std::time::Duration;
 
+use super::isolation::{CountingListener, nothing_outside};
 use super::limits::cancelled;
-use super::walls::{Listener, nothing_outside};
-use super::{Judged, Scenario, Stage, Theme, Trial, agents, ended, has};
+use super::{Scenario, ScenarioContext, ScenarioResult, ScenarioSetup, Theme, agents, ended, has};
 use crate::contract::untouched;
 use crate::holds;
-use crate::place::CREDENTIAL;
-use crate::product::{Ask, Ran};
+use crate::product::{FinishedRun, RunRequest};
+use crate::scratch_dir::CREDENTIAL;
 use windlass_scripted::{Script, Usage};
 
-const fn scenario(name: &'static str, about: &'static str, run: super::Try) -> Scenario {
+const fn scenario(name: &'static str, about: &'static str, check: super::ScenarioFn) -> Scenario {
     Scenario {
         name,
         about,
         theme: Theme::Attack,
         needs: &[],
-        run,
+        check,
     }
 }
 
-/// All of them, in the order of the table.
+/// All attacks, in the order of the table.
 pub const ATTACKS: &[Scenario] = &[
     scenario(
         "hostile-write-outside",
-        "it writes elsewhere, by itself, through links and by our hand",
+        "it writes outside the workspace, directly, through symlinks and through the client",
         write_outside,
     ),
     scenario(
         "hostile-read-keys",
         "it reads the environment, credentials and other processes",
-        |stage| plain(stage, "read-keys"),
+        |context| plain(context, "read-keys"),
     ),
     scenario(
         "hostile-ask-for-keys",
-        "it asks us for files and terminals that give keys away",
-        |stage| plain(stage, "ask-for-keys"),
+        "it requests files and terminals that reveal keys",
+        |context| plain(context, "ask-for-keys"),
     ),
     scenario(
         "hostile-connect",
-        "it connects to the machine and to the world",
+        "it connects to the machine and to the internet",
         connect,
     ),
     scenario(
         "hostile-daemon",
-        "it leaves a process in a session of its own",
+        "it leaves a process in its own session",
         daemon,
     ),
     scenario(
         "hostile-flood-lines",
-        "it sends messages without end",
-        |stage| flood(stage, "flood-lines"),
+        "it sends endless messages",
+        |context| flood(context, "flood-lines"),
     ),
     scenario(
         "hostile-flood-error",
-        "it writes to standard error without end",
-        |stage| flood(stage, "flood-error"),
+        "it writes endlessly to stderr",
+        |context| flood(context, "flood-error"),
     ),
     scenario(
         "hostile-flood-one-line",
-        "it sends a line of a gigabyte",
-        |stage| flood(stage, "flood-one-line"),
+        "it sends a line of one gigabyte",
+        |context| flood(context, "flood-one-line"),
     ),
     scenario(
         "hostile-nonsense",
-        "it sends invalid text, deep JSON, wrong ids and double answers",
-        |stage| survives(stage, "nonsense"),
+        "it sends invalid text, deeply nested JSON, wrong ids and duplicate answers",
+        |context| survives(context, "nonsense"),
     ),
     scenario(
         "hostile-garbage-hello",
-        "its first words are no protocol",
-        |stage| survives(stage, "garbage-hello"),
+        "its first messages are not valid protocol",
+        |context| survives(context, "garbage-hello"),
     ),
     scenario(
         "hostile-does-anyway",
-        "it asks, and does it whatever the answer is",
+        "it asks for permission and ignores the answer",
         does_anyway,
     ),
     scenario(
         "hostile-plan",
-        "it writes where nothing may be changed, and does not ask",
+        "it writes in mode `plan` without asking",
         plan,
     ),
-    scenario("hostile-claims", "it claims success without work", claims),
+    scenario(
+        "hostile-claims",
+        "it claims success without changes",
+        claims,
+    ),
     scenario(
         "hostile-exits",
-        "it ends with 0 in the middle of the turn",
-        |stage| fails(stage, "exits", "failed runtime"),
+        "it exits with 0 in the middle of the turn",
+        |context| fails(context, "exits", "failed runtime"),
     ),
     scenario(
         "hostile-exits-at-once",
-        "it ends with 0 before the first word",
-        |stage| fails(stage, "exit-at-once", "failed runtime"),
+        "it exits with 0 before the first message",
+        |context| fails(context, "exit-at-once", "failed runtime"),
     ),
-    scenario("hostile-crashes", "it dies by a signal", |stage| {
-        fails(stage, "crashes", "failed runtime")
+    scenario("hostile-crashes", "it crashes by a signal", |context| {
+        fails(context, "crashes", "failed runtime")
     }),
     scenario("hostile-deaf", "it never answers", deaf),
     scenario(
         "hostile-stays",
-        "it ignores the cancel and every polite signal",
+        "it ignores the cancel and every signal that can be caught",
         stays,
     ),
     scenario(
         "hostile-spends",
-        "it asks the model on and on after the limit",
+        "it continues to send model requests after the limit",
         spends,
     ),
     scenario(
         "hostile-tricks",
-        "it uses the endpoint for other paths, other hosts and huge bodies",
+        "it misuses the model endpoint for other paths, other hosts and huge bodies",
         tricks,
     ),
     scenario(
         "hostile-tree-tricks",
-        "it plants hooks, git settings, links and odd files",
+        "it plants hooks, git settings, symlinks and unusual files",
         tree_tricks,
     ),
 ];
 
-/// The script of a model that is never meant to be asked.
-fn trial<'a>(stage: &'a Stage<'a>) -> Result<Trial<'a>, String> {
-    Trial::new(stage, |_| vec![super::say("Nobody asked me.")])
+/// Sets up a scenario whose model should get no request.
+fn setup<'a>(context: &'a ScenarioContext<'a>) -> Result<ScenarioSetup<'a>, String> {
+    ScenarioSetup::new(context, |_| vec![super::say("No request was expected.")])
 }
 
-/// The agent in this mode, with all that it may want to know.
-fn command(stage: &Stage<'_>, trial: &Trial<'_>, mode: &str, more: &str) -> String {
-    let at = |path: &str| trial.place.at(path).display().to_string();
-    let (program, mark) = (stage.hostile.display(), trial.place.mark());
+/// Returns the command line of the agent in this mode.
+fn command(
+    context: &ScenarioContext<'_>,
+    setup: &ScenarioSetup<'_>,
+    mode: &str,
+    more: &str,
+) -> String {
+    let at = |path: &str| setup.scratch.at(path).display().to_string();
+    let (program, mark) = (context.hostile.display(), setup.scratch.mark());
     format!(
         "{program} {mode} home={} outside={} mark={mark} {more}",
         at("home"),
@@ -138,137 +147,137 @@ fn command(stage: &Stage<'_>, trial: &Trial<'_>, mode: &str, more: &str) -> Stri
     .to_owned()
 }
 
-fn strike(
-    stage: &Stage<'_>,
-    trial: &Trial<'_>,
+fn run_attack(
+    context: &ScenarioContext<'_>,
+    setup: &ScenarioSetup<'_>,
     mode: &str,
     more: &str,
     flags: &[&str],
-) -> Result<Ran, String> {
-    trial.run(&Ask {
-        program: Some(command(stage, trial, mode, more)),
-        ..Ask::flags(flags)
+) -> Result<FinishedRun, String> {
+    setup.run(&RunRequest {
+        program: Some(command(context, setup, mode, more)),
+        ..RunRequest::flags(flags)
     })
 }
 
-/// It gets nothing, and the rest of its work lands.
-fn plain(stage: &Stage<'_>, mode: &str) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, mode, "", &[])?;
-    trial.judge(&ran, || {
+/// Expects that the attack fails and that the rest of the work lands.
+fn plain(context: &ScenarioContext<'_>, mode: &str) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, mode, "", &[])?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")
+        has(&setup.scratch, "after.txt", "after\n")
     })
 }
 
-/// The run ends like that, and the tree is as it was.
-fn fails(stage: &Stage<'_>, mode: &str, outcome: &str) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, mode, "", &[])?;
-    trial.judge(&ran, || {
+/// Expects this outcome and an unchanged repository.
+fn fails(context: &ScenarioContext<'_>, mode: &str, outcome: &str) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, mode, "", &[])?;
+    setup.judge(&ran, || {
         ended(&ran, outcome, 1)?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-/// The run may end well or badly; it ends, and everything else holds.
-fn survives(stage: &Stage<'_>, mode: &str) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, mode, "", &["--max-seconds", "20"])?;
-    trial.judge(&ran, || one_of(&ran, &["completed", "failed runtime"]))
+/// Expects that the run ends, completed or failed, and keeps the contract.
+fn survives(context: &ScenarioContext<'_>, mode: &str) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, mode, "", &["--max-seconds", "20"])?;
+    setup.judge(&ran, || one_of(&ran, &["completed", "failed runtime"]))
 }
 
-fn one_of(ran: &Ran, outcomes: &[&str]) -> Result<(), String> {
+fn one_of(ran: &FinishedRun, outcomes: &[&str]) -> Result<(), String> {
     let outcome = ran.outcome();
     holds(outcomes.contains(&outcome.as_str()), || {
         format!("it ended as `{outcome}`, not as one of {outcomes:?}")
     })
 }
 
-/// Whoever runs it in the mode that only looks gets a look and nothing else.
-fn plan(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "writes", "", &["--approval", "plan"])?;
-    trial.judge(&ran, || {
+/// Expects that mode `plan` changes nothing.
+fn plan(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, "writes", "", &["--approval", "plan"])?;
+    setup.judge(&ran, || {
         ended(&ran, "failed no_changes", 1)?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-/// A claim is an answer; whoever wants work says so.
-fn claims(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "claims", "", &["--require-changes"])?;
-    trial.judge(&ran, || {
+/// Expects that `--require-changes` fails a run that only claims success.
+fn claims(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, "claims", "", &["--require-changes"])?;
+    setup.judge(&ran, || {
         ended(&ran, "failed no_changes", 1)?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-fn write_outside(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "write-outside", "", &[])?;
-    trial.judge(&ran, || {
+fn write_outside(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, "write-outside", "", &[])?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        nothing_outside(&trial.place)?;
-        no_marks(&trial)?;
-        has(&trial.place, "after.txt", "after\n")
+        nothing_outside(&setup.scratch)?;
+        no_marks(&setup)?;
+        has(&setup.scratch, "after.txt", "after\n")
     })
 }
 
-/// Git's own files and the credentials of the tree are as they were.
-fn no_marks(trial: &Trial<'_>) -> Result<(), String> {
-    let marked = trial.place.files_with("work/.git", "KIT-MARK");
+/// Checks that git's files and the credentials in the repository are unchanged.
+fn no_marks(setup: &ScenarioSetup<'_>) -> Result<(), String> {
+    let marked = setup.scratch.files_with("work/.git", "KIT-MARK");
     holds(marked.is_empty(), || {
         format!("git's own files were changed: {}", marked.join(", "))
     })?;
     has(
-        &trial.place,
+        &setup.scratch,
         ".env",
         &format!("SERVICE_TOKEN={CREDENTIAL}\n"),
     )
 }
 
-fn connect(stage: &Stage<'_>) -> Judged {
-    let (trial, listener) = (trial(stage)?, Listener::start()?);
-    let ran = strike(
-        stage,
-        &trial,
+fn connect(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let (setup, listener) = (setup(context)?, CountingListener::start()?);
+    let ran = run_attack(
+        context,
+        &setup,
         "connect",
         &format!("port={}", listener.port),
         &[],
     )?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         let reached = listener.reached();
         holds(reached == 0, || {
-            format!("a socket of the machine was reached {reached} times")
+            format!("the agent connected to a socket of the machine {reached} times")
         })
     })
 }
 
-fn daemon(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(
-        stage,
-        &trial,
+fn daemon(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(
+        context,
+        &setup,
         "daemon",
-        &format!("seconds={}", trial.place.seconds),
+        &format!("seconds={}", setup.scratch.seconds),
         &[],
     )?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        let gone = super::soon(|| !trial.place.has_sleeper());
+        let gone = super::soon(|| !setup.scratch.has_sleeper());
         holds(gone, || "the daemon still runs".to_owned())
     })
 }
 
-fn flood(stage: &Stage<'_>, mode: &str) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, mode, "", &["--max-seconds", "8"])?;
-    trial.judge(&ran, || {
+fn flood(context: &ScenarioContext<'_>, mode: &str) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, mode, "", &["--max-seconds", "8"])?;
+    setup.judge(&ran, || {
         one_of(&ran, &["failed runtime", "timed_out"])?;
-        untouched(&trial.place)?;
+        untouched(&setup.scratch)?;
         agents::bounded(ran.child.memory, &ran.log)?;
         holds(ran.child.took < Duration::from_secs(20), || {
             format!("it took {:?}", ran.child.took)
@@ -276,89 +285,89 @@ fn flood(stage: &Stage<'_>, mode: &str) -> Judged {
     })
 }
 
-fn does_anyway(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(
-        stage,
-        &trial,
+fn does_anyway(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(
+        context,
+        &setup,
         "does-anyway",
         "",
         &["--write-path", "allowed/**", "--max-iterations", "2"],
     )?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         holds(ran.child.code != 0, || {
-            "a run that changed what it may not is called done".to_owned()
+            "a run that changed forbidden files completed".to_owned()
         })?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-fn deaf(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "deaf", "", &["--max-seconds", "5"])?;
-    trial.judge(&ran, || {
+fn deaf(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, "deaf", "", &["--max-seconds", "5"])?;
+    setup.judge(&ran, || {
         one_of(&ran, &["failed runtime", "timed_out"])?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-fn stays(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let mark = format!("# {}", trial.place.mark());
+fn stays(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let mark = format!("# {}", setup.scratch.mark());
     let stays = || !crate::child::processes_with(&mark).is_empty();
-    let program = Some(command(stage, &trial, "stays", ""));
-    let ran = trial.run(&Ask {
+    let program = Some(command(context, &setup, "stays", ""));
+    let ran = setup.run(&RunRequest {
         program,
         interrupt: Some(&stays),
-        ..Ask::default()
+        ..RunRequest::default()
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         cancelled(&ran)?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })
 }
 
-fn spends(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::with(stage, |place| Script {
+fn spends(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::with(context, |scratch| Script {
         usage: Usage {
             fresh: 40_000,
             cached: 0,
             output: 100,
         },
-        ..Script::new(&place.work(), Vec::new())
+        ..Script::new(&scratch.work(), Vec::new())
     })?;
-    let ran = strike(stage, &trial, "spends", "", &["--max-tokens", "100000"])?;
-    trial.judge(&ran, || {
+    let ran = run_attack(context, &setup, "spends", "", &["--max-tokens", "100000"])?;
+    setup.judge(&ran, || {
         ended(&ran, "budget_exceeded tokens", 4)?;
-        untouched(&trial.place)?;
-        let requests = trial.server.requests();
+        untouched(&setup.scratch)?;
+        let requests = setup.server.requests();
         holds((2..=3).contains(&requests), || {
-            format!("the vendor was asked {requests} times")
+            format!("the vendor got {requests} requests")
         })?;
-        crate::contract::billed(&ran, &trial.server)
+        crate::contract::billed(&ran, &setup.server)
     })
 }
 
-fn tricks(stage: &Stage<'_>) -> Judged {
-    let (trial, listener) = (trial(stage)?, Listener::start()?);
-    let ran = strike(
-        stage,
-        &trial,
+fn tricks(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let (setup, listener) = (setup(context)?, CountingListener::start()?);
+    let ran = run_attack(
+        context,
+        &setup,
         "tricks",
         &format!("port={}", listener.port),
         &[],
     )?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
         let reached = listener.reached();
         holds(reached == 0, || {
-            format!("another host was reached {reached} times")
+            format!("the agent reached another host {reached} times")
         })?;
-        for seen in trial.server.seen() {
+        for seen in setup.server.seen() {
             let plain =
                 seen.method == "POST" && seen.path.split('?').next() == Some("/v1/messages");
             holds(plain, || {
-                format!("the vendor was asked for {} {}", seen.method, seen.path)
+                format!("the vendor got the request {} {}", seen.method, seen.path)
             })?;
             holds(seen.bytes < 64 << 20, || {
                 format!("the vendor got a body of {} bytes", seen.bytes)
@@ -368,15 +377,15 @@ fn tricks(stage: &Stage<'_>) -> Judged {
     })
 }
 
-fn tree_tricks(stage: &Stage<'_>) -> Judged {
-    let trial = trial(stage)?;
-    let ran = strike(stage, &trial, "tree-tricks", "", &[])?;
-    trial.judge(&ran, || {
-        no_marks(&trial)?;
-        nothing_outside(&trial.place)?;
-        let link = std::fs::read_link(trial.place.at("work/notes.txt"));
+fn tree_tricks(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = setup(context)?;
+    let ran = run_attack(context, &setup, "tree-tricks", "", &[])?;
+    setup.judge(&ran, || {
+        no_marks(&setup)?;
+        nothing_outside(&setup.scratch)?;
+        let link = std::fs::read_link(setup.scratch.at("work/notes.txt"));
         holds(link.is_err(), || {
-            "a link to a credential of the person landed in the tree".to_owned()
+            "a symlink to a credential of the user landed in the repository".to_owned()
         })
     })
 }

@@ -1,21 +1,21 @@
-//! Rules, limits, failures and interrupts.
+//! Scenarios with rules, limits, failures and interrupts.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Judged, Stage, Trial, ended, has, lacks, say, shell, write};
+use super::{ScenarioContext, ScenarioResult, ScenarioSetup, ended, has, lacks, say, shell, write};
 use crate::contract::{billed, untouched};
-use crate::facts::Need;
+use crate::facts::ScenarioNeed;
 use crate::holds;
-use crate::product::{Ask, PROMPT, Ran};
+use crate::product::{FinishedRun, PROMPT, RunRequest};
 use windlass_scripted::{Move, Script, Usage};
 
-/// The second prompt of a session.
+/// The prompt of the second run in a session.
 const SECOND: &str = "Now the second part.";
 
-pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn denied_call(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![
             shell("touch forbidden.txt"),
             write("allowed.txt", "yes\n"),
@@ -23,149 +23,150 @@ pub(crate) fn denied_call(stage: &Stage<'_>) -> Judged {
         ]
     })?;
     let tables = format!("[rules]\ndeny = {}\n", json!(["bash(touch *)"]));
-    // Of an agent that is named by its command it is not known that it asks.
-    let flags: &[&str] = match stage.runtime.facts.name {
+    // Windlass does not know whether an agent that is named by its command asks before calls.
+    let flags: &[&str] = match context.runtime.facts.name {
         "acp" => &["--accept-ungated"],
         _ => &[],
     };
-    let ran = trial.run(&Ask {
+    let ran = setup.run(&RunRequest {
         tables,
-        ..Ask::flags(flags)
+        ..RunRequest::flags(flags)
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        lacks(&trial.place, "forbidden.txt")?;
-        has(&trial.place, "allowed.txt", "yes\n")?;
+        lacks(&setup.scratch, "forbidden.txt")?;
+        has(&setup.scratch, "allowed.txt", "yes\n")?;
         let named = ran.of("denied").any(|event| {
             event["data"]["rule"]
                 .as_str()
                 .is_some_and(|rule| rule.contains("touch"))
         });
         holds(named, || "no `denied` event names the rule".to_owned())?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-pub(crate) fn budget(stage: &Stage<'_>) -> Judged {
-    if !stage.runtime.has(Need::Steps) {
-        return first_call(stage);
+pub(crate) fn budget(context: &ScenarioContext<'_>) -> ScenarioResult {
+    if !context.runtime.has(ScenarioNeed::Steps) {
+        return first_call(context);
     }
-    let trial = Trial::with(stage, |place| Script {
+    let setup = ScenarioSetup::with(context, |scratch| Script {
         usage: Usage {
             fresh: 40_000,
             cached: 0,
             output: 100,
         },
         ..Script::new(
-            &place.work(),
+            &scratch.work(),
             (1..20)
                 .map(|at| write(&format!("n{at}.txt"), "n\n"))
                 .collect::<Vec<_>>(),
         )
     })?;
-    let ran = trial.run(&Ask::flags(&["--max-tokens", "100000"]))?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::flags(&["--max-tokens", "100000"]))?;
+    setup.judge(&ran, || {
         ended(&ran, "budget_exceeded tokens", 4)?;
-        untouched(&trial.place)?;
+        untouched(&setup.scratch)?;
         holds(ran.of("kept").next().is_some(), || {
             "the copy was not kept".to_owned()
         })?;
-        // The third call crosses only because the vendor bills more than anybody could know; a fourth is not sent.
-        let answers = trial.server.answers();
+        // The third request may exceed the limit, because its exact cost is unknown in advance; a fourth must not be
+        // sent.
+        let answers = setup.server.answers();
         holds((2..=3).contains(&answers), || {
-            format!("the vendor answered {answers} times")
+            format!("the vendor gave {answers} answers")
         })?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-/// The same for a runtime that asks its model once: with too little for any question, not even that one is sent.
-fn first_call(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| vec![say("Never asked.")])?;
-    let ran = trial.run(&Ask::flags(&["--max-tokens", "20"]))?;
-    trial.judge(&ran, || {
+/// The same for a runtime that makes one model request: with a limit too low for it, the request is not sent.
+fn first_call(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| vec![say("Never asked.")])?;
+    let ran = setup.run(&RunRequest::flags(&["--max-tokens", "20"]))?;
+    setup.judge(&ran, || {
         ended(&ran, "budget_exceeded tokens", 4)?;
-        untouched(&trial.place)?;
-        let requests = trial.server.requests();
+        untouched(&setup.scratch)?;
+        let requests = setup.server.requests();
         holds(requests == 0, || {
-            format!("the vendor was asked {requests} times")
+            format!("the vendor got {requests} requests")
         })
     })
 }
 
-pub(crate) fn provider_500(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn provider_500(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![Move::Fail {
             status: 500,
             times: None,
         }]
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "failed provider", 7)?;
-        untouched(&trial.place)?;
-        let requests = trial.server.requests();
+        untouched(&setup.scratch)?;
+        let requests = setup.server.requests();
         holds((1..=20).contains(&requests), || {
-            format!("the vendor was asked {requests} times")
+            format!("the vendor got {requests} requests")
         })?;
         let took = ran.child.took;
         holds(
-            took < Duration::from_secs(60) + stage.runtime.facts.start,
+            took < Duration::from_secs(60) + context.runtime.facts.start,
             || format!("it took {took:?} to give up"),
         )
     })
 }
 
-pub(crate) fn cancel(stage: &Stage<'_>) -> Judged {
-    // First while the model thinks, then while a command runs.
-    let trial = Trial::new(stage, |_| vec![Move::Hang])?;
-    let asked = || trial.work_requests() > 0;
-    let ran = trial.run(&Ask {
+pub(crate) fn cancel(context: &ScenarioContext<'_>) -> ScenarioResult {
+    // Cancel first while the model is thinking, then while a command runs.
+    let setup = ScenarioSetup::new(context, |_| vec![Move::Hang])?;
+    let asked = || setup.work_requests() > 0;
+    let ran = setup.run(&RunRequest {
         interrupt: Some(&asked),
-        ..Ask::default()
+        ..RunRequest::default()
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         cancelled(&ran)?;
-        untouched(&trial.place)
+        untouched(&setup.scratch)
     })?;
-    if !stage.runtime.has_tools() {
-        return Ok(crate::Cell::Pass);
+    if !context.runtime.has_tools() {
+        return Ok(crate::MatrixCell::Pass);
     }
-    let trial = Trial::new(stage, |place| {
-        // Some agents do not run a line that begins with a sleep.
+    let setup = ScenarioSetup::new(context, |scratch| {
+        // Some agents reject a command that begins with `sleep`.
         vec![
             write("half.txt", "half\n"),
-            shell(format!("env sleep {} && touch late.txt", place.seconds)),
+            shell(format!("env sleep {} && touch late.txt", scratch.seconds)),
         ]
     })?;
-    let running = || trial.work_requests() > 1 && trial.place.has_sleeper();
-    let ran = trial.run(&Ask {
+    let running = || setup.work_requests() > 1 && setup.scratch.has_sleeper();
+    let ran = setup.run(&RunRequest {
         interrupt: Some(&running),
-        ..Ask::default()
+        ..RunRequest::default()
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         cancelled(&ran)?;
-        untouched(&trial.place)?;
+        untouched(&setup.scratch)?;
         holds(ran.of("kept").next().is_some(), || {
             "the copy was not kept".to_owned()
         })
     })
 }
 
-pub(crate) fn cancelled(ran: &Ran) -> Result<(), String> {
+pub(crate) fn cancelled(ran: &FinishedRun) -> Result<(), String> {
     ended(ran, "cancelled", 130)?;
     let took = ran.cancelled_in()?;
     holds(took < Duration::from_secs(1), || {
-        format!("from the interrupt to the last event it took {took:?}")
+        format!("the terminal event came {took:?} after the interrupt")
     })?;
     let stopped = ran.child.stopped_in.unwrap_or_default();
     holds(stopped < Duration::from_secs(3), || {
-        format!("the program ended {stopped:?} after the interrupt")
+        format!("the process exited {stopped:?} after the interrupt")
     })
 }
 
-pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn resume(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![
             write("first.txt", "1\n"),
             say("The first part is done."),
@@ -174,24 +175,24 @@ pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
             say("The second part is done."),
         ]
     })?;
-    let first = trial.run(&Ask::default())?;
-    trial.judge(&first, || {
+    let first = setup.run(&RunRequest::default())?;
+    setup.judge(&first, || {
         ended(&first, "completed", 0)?;
-        has(&trial.place, "first.txt", "1\n")
+        has(&setup.scratch, "first.txt", "1\n")
     })?;
-    let before = trial.server.answers();
-    let ask = Ask {
+    let before = setup.server.answers();
+    let ask = RunRequest {
         prompt: Some(SECOND),
-        ..Ask::flags(&["--isolated", "-r", &first.session])
+        ..RunRequest::flags(&["--isolated", "-r", &first.session])
     };
-    let second = trial.run(&ask)?;
-    trial.judge(&second, || {
+    let second = setup.run(&ask)?;
+    setup.judge(&second, || {
         ended(&second, "completed", 0)?;
-        has(&trial.place, "second.txt", "2\n")?;
+        has(&setup.scratch, "second.txt", "2\n")?;
         holds(second.session == first.session, || {
-            "it went on in another session".to_owned()
+            "it continued in another session".to_owned()
         })?;
-        let last = trial
+        let last = setup
             .server
             .seen()
             .into_iter()
@@ -199,9 +200,9 @@ pub(crate) fn resume(stage: &Stage<'_>) -> Judged {
             .map(|seen| seen.body)
             .unwrap_or_default();
         holds(last.contains(PROMPT), || {
-            "the model was not told what was said before".to_owned()
+            "the request did not contain the earlier conversation".to_owned()
         })?;
-        let answers = trial.server.answers() - before;
+        let answers = setup.server.answers() - before;
         holds(answers <= 4, || {
             format!("the second part took {answers} answers")
         })

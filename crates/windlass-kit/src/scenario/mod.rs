@@ -1,14 +1,14 @@
-//! What is tried with every runtime. A scenario prepares a place and a script, runs the product, and holds what came of
-//! it against what must hold. It never looks inside the product.
+//! The scenarios. A scenario sets up a scratch directory and a script, runs the product, and checks the results from
+//! the outside.
 
 mod agents;
 mod answers;
 mod checks;
 mod edits;
 mod hostile;
+mod isolation;
 mod limits;
 mod servers;
-mod walls;
 
 pub use hostile::ATTACKS;
 
@@ -18,354 +18,363 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::contract;
-use crate::facts::{Need, Works};
-use crate::matrix::Cell;
-use crate::place::Place;
-use crate::product::{Ask, Product, Ran};
-use crate::runtime::Runtime;
+use crate::facts::{ScenarioNeed, WorkForm};
+use crate::matrix::MatrixCell;
+use crate::product::{FinishedRun, Product, RunRequest};
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::ScratchDir;
 use windlass_scripted::{Move, Script, Server};
 
-/// Something every runtime must pass, or a reason why it cannot be asked to.
+/// A test that every runtime must pass, unless it lacks a need.
 pub struct Scenario {
-    /// Its name, as `--scenario` takes it.
+    /// The value for `--scenario`.
     pub name: &'static str,
-    /// What must hold, in one sentence.
+    /// The requirement, in one sentence.
     pub about: &'static str,
-    /// Which of the tables it stands in.
     pub theme: Theme,
-    needs: &'static [Need],
-    run: fn(&Stage<'_>) -> Judged,
+    needs: &'static [ScenarioNeed],
+    check: ScenarioFn,
 }
 
-/// What scenarios have in common; a table each.
+/// The table to which a scenario belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theme {
-    /// It does its work.
+    /// The runtime does its work.
     Work,
-    /// It keeps to limits, and fails well.
+    /// The runtime keeps limits and fails cleanly.
     Limits,
-    /// It gets over no wall.
-    Walls,
-    /// The hostile agent.
+    /// The sandbox confines the runtime.
+    Isolation,
+    /// Attacks of the hostile agent.
     Attack,
 }
 
 impl Theme {
-    /// Those of the matrix, with their titles.
+    /// The tables of the matrix, with their titles.
     pub(crate) const TITLES: &'static [(Self, &'static str)] = &[
-        (Self::Work, "The work"),
+        (Self::Work, "Work"),
         (Self::Limits, "Limits and failures"),
-        (Self::Walls, "Walls"),
+        (Self::Isolation, "Isolation"),
     ];
 }
 
 impl Scenario {
-    /// Tries it, where the runtime can be asked for it.
-    pub(crate) fn judge(&self, stage: &Stage<'_>) -> Cell {
+    /// Runs the scenario, if the runtime meets its needs.
+    pub(crate) fn run(&self, context: &ScenarioContext<'_>) -> MatrixCell {
         match self
             .needs
             .iter()
-            .find_map(|need| stage.runtime.lacks(*need))
+            .find_map(|need| context.runtime.lacks(*need))
         {
-            Some(why) => Cell::NotApplicable(why.to_owned()),
-            None => (self.run)(stage).unwrap_or_else(Cell::Fail),
+            Some(why) => MatrixCell::NotApplicable(why.to_owned()),
+            None => (self.check)(context).unwrap_or_else(MatrixCell::Fail),
         }
     }
 }
 
-/// What a scenario comes to; an error is what did not hold.
-pub(crate) type Judged = Result<Cell, String>;
+/// The result of a scenario; the error is the violation.
+pub(crate) type ScenarioResult = Result<MatrixCell, String>;
 
-/// Who is tried, and with what.
-pub(crate) struct Stage<'a> {
+/// The product, the runtime and the hostile agent of a scenario.
+pub(crate) struct ScenarioContext<'a> {
     pub(crate) product: &'a Product,
-    pub(crate) runtime: &'a Runtime,
-    /// The hostile agent.
+    pub(crate) runtime: &'a KitRuntime,
+    /// The path of the hostile agent.
     pub(crate) hostile: &'a Path,
 }
 
-type Try = fn(&Stage<'_>) -> Judged;
+type ScenarioFn = fn(&ScenarioContext<'_>) -> ScenarioResult;
 
 const fn work(
     name: &'static str,
-    needs: &'static [Need],
+    needs: &'static [ScenarioNeed],
     about: &'static str,
-    run: Try,
+    check: ScenarioFn,
 ) -> Scenario {
     Scenario {
         name,
         about,
         theme: Theme::Work,
         needs,
-        run,
+        check,
     }
 }
 
 const fn limit(
     name: &'static str,
-    needs: &'static [Need],
+    needs: &'static [ScenarioNeed],
     about: &'static str,
-    run: Try,
+    check: ScenarioFn,
 ) -> Scenario {
     Scenario {
         name,
         about,
         theme: Theme::Limits,
         needs,
-        run,
+        check,
     }
 }
 
-const fn wall(
+const fn isolation_scenario(
     name: &'static str,
-    needs: &'static [Need],
+    needs: &'static [ScenarioNeed],
     about: &'static str,
-    run: Try,
+    check: ScenarioFn,
 ) -> Scenario {
     Scenario {
         name,
         about,
-        theme: Theme::Walls,
+        theme: Theme::Isolation,
         needs,
-        run,
+        check,
     }
 }
 
-/// All of them, in the order of the tables.
+/// All scenarios, in the order of the tables.
 pub const SCENARIOS: &[Scenario] = &[
     work(
         "answer",
-        &[Need::Words],
-        "a question is answered, by the model that was asked for, and nothing is changed",
+        &[ScenarioNeed::TextAnswer],
+        "the requested model answers a question, and no file changes",
         answers::answer,
     ),
     work(
         "streaming",
-        &[Need::Words],
-        "words are shown while the model says them",
+        &[ScenarioNeed::TextAnswer],
+        "text is displayed while the model produces it",
         answers::streaming,
     ),
     work(
         "read",
-        &[Need::Tools],
-        "a file that the model asks for reaches it",
+        &[ScenarioNeed::Tools],
+        "the model gets the content of a file that it reads",
         edits::read,
     ),
     work(
         "plain-edit",
-        &[Need::Changes],
-        "one edit lands, is logged, and is billed to the token",
+        &[ScenarioNeed::ChangesFiles],
+        "one edit lands, is logged, and is billed exactly",
         edits::plain_edit,
     ),
     work(
         "several-files",
-        &[Need::Changes],
+        &[ScenarioNeed::ChangesFiles],
         "new files and an edit land together",
         edits::several_files,
     ),
     work(
         "delete",
-        &[Need::Deletes],
-        "a removed file is gone after the landing",
+        &[ScenarioNeed::DeletesFiles],
+        "the removal of a file lands",
         edits::delete,
     ),
     work(
         "command",
-        &[Need::Commands],
-        "what a command writes lands, and the command is in the log",
+        &[ScenarioNeed::Commands],
+        "the output file of a command lands, and the command is in the log",
         edits::command,
     ),
     work(
         "validator",
-        &[Need::Changes],
-        "what a check finds goes back, and what passes at the second try lands; what never passes does not",
+        &[ScenarioNeed::ChangesFiles],
+        "the findings of a check go back to the model; changes that pass in the second iteration land, and changes that never pass do not",
         checks::validator,
     ),
     work(
         "same-process",
-        &[Need::Changes, Need::Program, Need::Stays],
-        "the agent is stopped while the checks run, and works on in the same process",
+        &[
+            ScenarioNeed::ChangesFiles,
+            ScenarioNeed::Program,
+            ScenarioNeed::LongRunning,
+        ],
+        "the agent is stopped while the checks run, and continues in the same process",
         checks::same_process,
     ),
     work(
         "resume",
-        &[Need::Memory],
-        "a second prompt goes on in the same conversation",
+        &[ScenarioNeed::Resume],
+        "a second prompt continues the same conversation",
         limits::resume,
     ),
     work(
         "structured-output",
         &[],
-        "an answer of a schema is in the last event",
+        "an answer that matches the schema is in the terminal event",
         answers::structured_output,
     ),
     work(
         "host-tool",
-        &[Need::Tools],
-        "a tool of the host is called, and its answer reaches the model",
+        &[ScenarioNeed::Tools],
+        "a host tool is called, and the model gets its answer",
         answers::host_tool,
     ),
     work(
         "mcp",
-        &[Need::Mcp],
-        "a tool of an MCP server that the agent is given is called, its answer reaches the model, and the call is in the log",
+        &[ScenarioNeed::Mcp],
+        "a tool of a configured MCP server is called, the model gets its answer, and the call is in the log",
         servers::mcp,
     ),
     limit(
         "denied-call",
-        &[Need::Approval],
-        "a call that a rule forbids does not happen, and the rest goes on",
+        &[ScenarioNeed::Approval],
+        "a call that a rule denies does not happen, and the run continues",
         limits::denied_call,
     ),
     limit(
         "budget",
         &[],
-        "the call that would cross the limit is not sent, and the copy is kept",
+        "the model request that would exceed the limit is not sent, and the copy is kept",
         limits::budget,
     ),
     limit(
         "provider-500",
         &[],
-        "a vendor that fails for ever ends the run, in bounded time and calls",
+        "a permanently failing vendor ends the run after a limited time and number of requests",
         limits::provider_500,
     ),
     limit(
         "refusal",
         &[],
-        "a model that declines ends the run as refused",
+        "a refusal of the model ends the run as refused",
         answers::refusal,
     ),
     limit(
         "unusable-tool",
-        &[Need::Tools],
-        "a call of a tool that there is not is an error, and the rest goes on",
+        &[ScenarioNeed::Tools],
+        "a call of an unknown tool is an error, and the run continues",
         answers::unusable_tool,
     ),
     limit(
         "cancel",
         &[],
-        "an interrupt ends the run in a second, with everything it started",
+        "an interrupt ends the run and all its processes within a second",
         limits::cancel,
     ),
     limit(
         "crash",
-        &[Need::Program],
-        "an agent that is killed in the middle ends the run as failed",
+        &[ScenarioNeed::Program],
+        "a crash of the agent ends the run as failed",
         agents::crash,
     ),
     limit(
         "silent-exit",
-        &[Need::Program],
-        "an agent that ends with 0 and no work has failed",
+        &[ScenarioNeed::Program],
+        "an agent that exits with 0 and without changes has failed",
         agents::silent_exit,
     ),
-    wall(
+    isolation_scenario(
         "flood",
-        &[Need::Commands],
-        "endless output is bounded, in the log and in memory",
+        &[ScenarioNeed::Commands],
+        "endless output is limited in the log and in memory",
         agents::flood,
     ),
-    wall(
+    isolation_scenario(
         "daemon",
-        &[Need::Commands],
-        "what is started in the background ends with the run",
+        &[ScenarioNeed::Commands],
+        "background processes end with the run",
         agents::daemon,
     ),
-    wall(
+    isolation_scenario(
         "write-outside",
-        &[Need::Changes],
+        &[ScenarioNeed::ChangesFiles],
         "nothing outside the workspace is written",
-        walls::write_outside,
+        isolation::write_outside,
     ),
-    wall(
+    isolation_scenario(
         "read-key",
-        &[Need::Commands],
-        "no key and no credential reaches the model, the log or the tree",
-        walls::read_key,
+        &[ScenarioNeed::Commands],
+        "no key and no credential reaches the model, the log or the repository",
+        isolation::read_key,
     ),
-    wall(
+    isolation_scenario(
         "connect-out",
-        &[Need::Commands],
-        "no socket of the machine is reached, and the vendor only through the meter",
-        walls::connect_out,
+        &[ScenarioNeed::Commands],
+        "commands reach no socket of the machine, and the vendor only through the meter",
+        isolation::connect_out,
     ),
 ];
 
-/// A place, and a vendor that plays a script.
-pub(crate) struct Trial<'a> {
-    stage: &'a Stage<'a>,
-    pub(crate) place: Place,
+/// A scratch directory and a vendor that plays a script.
+pub(crate) struct ScenarioSetup<'a> {
+    context: &'a ScenarioContext<'a>,
+    pub(crate) scratch: ScratchDir,
     pub(crate) server: Server,
 }
 
-impl<'a> Trial<'a> {
+impl<'a> ScenarioSetup<'a> {
     pub(crate) fn new(
-        stage: &'a Stage<'a>,
-        moves: impl FnOnce(&Place) -> Vec<Move>,
+        context: &'a ScenarioContext<'a>,
+        moves: impl FnOnce(&ScratchDir) -> Vec<Move>,
     ) -> Result<Self, String> {
-        Self::with(stage, |place| Script::new(&place.work(), moves(place)))
+        Self::with(context, |scratch| {
+            Script::new(&scratch.work(), moves(scratch))
+        })
     }
 
     pub(crate) fn with(
-        stage: &'a Stage<'a>,
-        script: impl FnOnce(&Place) -> Script,
+        context: &'a ScenarioContext<'a>,
+        script: impl FnOnce(&ScratchDir) -> Script,
     ) -> Result<Self, String> {
-        let place = Place::new()?;
-        let mut script = script(&place);
-        script.without_tools = !stage.runtime.has_tools();
+        let scratch = ScratchDir::new()?;
+        let mut script = script(&scratch);
+        script.without_tools = !context.runtime.has_tools();
         let server = Server::start(script)
             .map_err(|err| format!("the model server cannot listen: {err}"))?;
         Ok(Self {
-            stage,
-            place,
+            context,
+            scratch,
             server,
         })
     }
 
-    pub(crate) fn run(&self, ask: &Ask<'_>) -> Result<Ran, String> {
-        self.stage
+    pub(crate) fn run(&self, ask: &RunRequest<'_>) -> Result<FinishedRun, String> {
+        self.context
             .product
-            .run(self.stage.runtime, &self.place, &self.server, ask)
+            .run(self.context.runtime, &self.scratch, &self.server, ask)
     }
 
-    /// Holds a run against the contract and against what the scenario wants; what fails comes with the log.
-    pub(crate) fn judge(&self, ran: &Ran, wants: impl FnOnce() -> Result<(), String>) -> Judged {
+    /// Checks a run against the requirements of the scenario and against the contract; a failure includes the log.
+    pub(crate) fn judge(
+        &self,
+        ran: &FinishedRun,
+        wants: impl FnOnce() -> Result<(), String>,
+    ) -> ScenarioResult {
         let offered = self
             .server
             .seen()
             .into_iter()
             .find_map(|seen| seen.unmapped);
         let mapped = offered.map_or(Ok(()), Err);
-        let contract = || contract::check(ran, self.stage.runtime, &self.place, &self.server);
+        let contract = || contract::check(ran, self.context.runtime, &self.scratch, &self.server);
         let held = mapped.and_then(|()| wants()).and_then(|()| contract());
-        held.map(|()| Cell::Pass)
-            .map_err(|why| self.told(&why, ran))
+        held.map(|()| MatrixCell::Pass)
+            .map_err(|why| self.failure(&why, ran))
     }
 
-    /// A failure with everything that helps to find its cause.
-    pub(crate) fn told(&self, why: &str, ran: &Ran) -> String {
+    /// Formats a failure with the details for debugging.
+    pub(crate) fn failure(&self, why: &str, ran: &FinishedRun) -> String {
         let seen = self.server.seen();
         let line = |seen: &windlass_scripted::Seen| {
             format!("{} {} {}", seen.status, seen.method, seen.path)
         };
-        let asked: Vec<String> = seen.iter().take(30).map(line).collect();
+        let requested: Vec<String> = seen.iter().take(30).map(line).collect();
         let requests = self.server.requests();
         format!(
             "{why}\n{}\nvendor ({requests}): {}\n{}",
-            ran.shown(),
-            asked.join(", "),
-            ran.kinds()
+            ran.summary(),
+            requested.join(", "),
+            ran.short_log()
         )
     }
 
-    /// Questions of the work itself that the vendor got so far.
+    /// Returns the number of work requests that the vendor got, without side requests.
     pub(crate) fn work_requests(&self) -> usize {
         self.server.seen().iter().filter(|seen| seen.work).count()
     }
 }
 
-/// A run that ended like that, with this exit code.
-pub(crate) fn ended(ran: &Ran, outcome: &str, code: i32) -> Result<(), String> {
+/// Checks the outcome and the exit code of a run.
+pub(crate) fn ended(ran: &FinishedRun, outcome: &str, code: i32) -> Result<(), String> {
     let found = (ran.outcome(), ran.child.code);
     crate::holds(found == (outcome.to_owned(), code), || {
         format!(
@@ -375,9 +384,9 @@ pub(crate) fn ended(ran: &Ran, outcome: &str, code: i32) -> Result<(), String> {
     })
 }
 
-/// A file of the tree has this text.
-pub(crate) fn has(place: &Place, path: &str, text: &str) -> Result<(), String> {
-    let found = place
+/// Checks the content of a file in the repository.
+pub(crate) fn has(scratch: &ScratchDir, path: &str, text: &str) -> Result<(), String> {
+    let found = scratch
         .tree()
         .get(path)
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -386,18 +395,18 @@ pub(crate) fn has(place: &Place, path: &str, text: &str) -> Result<(), String> {
     })
 }
 
-/// A file of the tree is not there.
-pub(crate) fn lacks(place: &Place, path: &str) -> Result<(), String> {
-    crate::holds(!place.tree().contains_key(path), || {
-        format!("{path} is there")
+/// Checks that a file does not exist in the repository.
+pub(crate) fn lacks(scratch: &ScratchDir, path: &str) -> Result<(), String> {
+    crate::holds(!scratch.tree().contains_key(path), || {
+        format!("{path} exists")
     })
 }
 
-pub(crate) fn not_applicable(why: &str) -> Judged {
-    Ok(Cell::NotApplicable(why.to_owned()))
+pub(crate) fn not_applicable(why: &str) -> ScenarioResult {
+    Ok(MatrixCell::NotApplicable(why.to_owned()))
 }
 
-/// Waits until something holds, not for ever.
+/// Waits up to two seconds until a condition holds.
 pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
@@ -409,9 +418,9 @@ pub(crate) fn soon(holds: impl Fn() -> bool) -> bool {
     false
 }
 
-/// The same work for a runtime whose model proposes a patch: all changes of files in one proposal.
-pub(crate) fn worked(stage: &Stage<'_>, moves: Vec<Move>) -> Vec<Move> {
-    if stage.runtime.facts.works != Works::Patch {
+/// Converts the moves for a runtime whose model proposes a patch: all file changes in one proposal.
+pub(crate) fn worked(context: &ScenarioContext<'_>, moves: Vec<Move>) -> Vec<Move> {
+    if context.runtime.facts.works != WorkForm::Patch {
         return moves;
     }
     let lines = |sign: char, text: &str| {
@@ -469,15 +478,15 @@ pub(crate) fn shell(line: impl Into<String>) -> Move {
     Move::Shell(line.into())
 }
 
-/// A command that first leaves a mark in the workspace; [`commands_ran`] looks for it. Without it a wall would also
-/// hold for an agent whose commands never started.
+/// Returns a command that first writes a marker file for [`commands_ran`]. Without the marker, an isolation scenario
+/// would also pass for an agent whose commands never started.
 pub(crate) fn marked_shell(line: impl AsRef<str>) -> Move {
     shell(format!("echo ran >> {MARK}; {}", line.as_ref()))
 }
 
-/// At least one of the marked commands ran.
-pub(crate) fn commands_ran(place: &Place) -> Result<(), String> {
-    crate::holds(place.tree().contains_key(MARK), || {
+/// Checks that at least one of the marked commands ran.
+pub(crate) fn commands_ran(scratch: &ScratchDir) -> Result<(), String> {
+    crate::holds(scratch.tree().contains_key(MARK), || {
         "none of the commands ran".to_owned()
     })
 }

@@ -1,42 +1,42 @@
-//! MCP servers that an agent is given: the kit's own, with one tool whose answer nobody can guess.
+//! The scenario with an MCP server: the kit's own server has one tool with a random answer.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use serde_json::json;
 
-use super::{Judged, Stage, Trial, ended, has, say, write};
+use super::{ScenarioContext, ScenarioResult, ScenarioSetup, ended, has, say, write};
 use crate::contract::billed;
 use crate::holds;
-use crate::product::{Ask, Ran};
+use crate::product::{FinishedRun, RunRequest};
 use windlass_scripted::Move;
 
-/// The tool of the kit's server, and the word that it is called with.
+/// The tool of the kit's server, and its argument.
 const TOOL: &str = "kit_marker";
 const WORD: &str = "windlass";
 
-pub(crate) fn mcp(stage: &Stage<'_>) -> Judged {
+pub(crate) fn mcp(context: &ScenarioContext<'_>) -> ScenarioResult {
     let call = Move::Call {
         tool: TOOL.to_owned(),
         args: json!({ "word": WORD }),
     };
-    let trial = Trial::new(stage, |_| {
+    let setup = ScenarioSetup::new(context, |_| {
         vec![call, write("after.txt", "after\n"), say("Marked.")]
     })?;
     let marker = format!("kit-{:016x}", RandomState::new().build_hasher().finish());
-    let program = stage.hostile.display().to_string();
+    let program = context.hostile.display().to_string();
     let servers =
         json!({ "kit": { "command": program, "args": ["mcp", format!("marker={marker}")] } });
-    let ran = trial.run(&Ask {
+    let ran = setup.run(&RunRequest {
         options: format!("mcp_servers = {}\n", json!(servers.to_string())),
-        // The server runs where the agent runs, so its program is shown there.
+        // The server runs inside the agent's sandbox, so its program must be readable there.
         tables: format!("[sandbox]\nread = {}\n", json!([program])),
-        ..Ask::default()
+        ..RunRequest::default()
     })?;
-    trial.judge(&ran, || {
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")?;
+        has(&setup.scratch, "after.txt", "after\n")?;
         let answer = format!("{marker}-{WORD}");
-        let reached = trial
+        let reached = setup
             .server
             .seen()
             .iter()
@@ -45,12 +45,13 @@ pub(crate) fn mcp(stage: &Stage<'_>) -> Judged {
             "the answer of the server's tool did not reach the model".to_owned()
         })?;
         logged(&ran)?;
-        billed(&ran, &trial.server)
+        billed(&ran, &setup.server)
     })
 }
 
-/// The call is in the log, from its begin to its end, and was judged where calls of this agent are.
-fn logged(ran: &Ran) -> Result<(), String> {
+/// Checks that the call and its result are in the log, and that the gate decided about it if the agent asks before
+/// calls.
+fn logged(ran: &FinishedRun) -> Result<(), String> {
     let named = |name: &str| name.ends_with(TOOL);
     let begun = ran
         .of("call_started")
@@ -62,7 +63,7 @@ fn logged(ran: &Ran) -> Result<(), String> {
         .all(|event| event["data"]["gate"] == "per_call");
     let rule = begun["data"]["rule"].as_str().unwrap_or_default();
     holds(!judged || !rule.contains("did not ask"), || {
-        format!("the call was not judged: {rule}")
+        format!("the gate did not decide about the call: {rule}")
     })?;
     let id = &begun["data"]["call"]["id"];
     let ended = ran

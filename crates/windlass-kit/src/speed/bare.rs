@@ -1,5 +1,5 @@
-//! A real agent without windlass around it: the same program, settings and protocol, and a loop that says yes to whatever
-//! it asks. It is what the envelope is measured against, so it does as little as it can.
+//! Runs a real agent without windlass: the same program, settings and protocol, with a loop that allows every call.
+//! This is the baseline for the overhead of the envelope, so it does as little as possible.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command};
@@ -7,57 +7,61 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::child::{self, Child, Watch};
-use crate::facts::Bare;
-use crate::place::{KEY, Place};
+use crate::child::{self, ChildRun, WatchOptions};
+use crate::facts::BareProtocol;
 use crate::product::PROMPT;
-use crate::runtime::Runtime;
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::{KEY, ScratchDir};
 use windlass_scripted::Server;
 
-/// Time for one run.
+/// The time limit of one run.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Tools that windlass takes from Claude Code: with others its requests would be longer.
-const USELESS: &str = "AskUserQuestion,EnterPlanMode,ExitPlanMode,EnterWorktree,ExitWorktree,CronCreate,CronDelete,\
+/// Tools that windlass disables in Claude Code. They are disabled here as well, so that the requests have equal sizes.
+const DISABLED_TOOLS: &str = "AskUserQuestion,EnterPlanMode,ExitPlanMode,EnterWorktree,ExitWorktree,CronCreate,CronDelete,\
                        CronList,ScheduleWakeup";
-/// The longest line that is read.
+/// The maximum length of a line, in bytes.
 const MAX_LINE: u64 = 64 << 20;
 
-/// Runs the agent on the prompt of the kit to the end of its answer.
-pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<Child, String> {
+/// Runs the agent on the kit's prompt until the end of its answer.
+pub(crate) fn run(
+    runtime: &KitRuntime,
+    scratch: &ScratchDir,
+    server: &Server,
+) -> Result<ChildRun, String> {
     let mut command = match runtime.facts.bare {
-        Bare::ClaudeCode => claude_command(runtime, place, server)?,
-        Bare::Codex => codex_command(place, server)?,
-        Bare::Acp => acp_command(runtime, place, server),
-        Bare::No => return Err(format!("there is no bare form of `{runtime}` here")),
+        BareProtocol::ClaudeCode => claude_command(runtime, scratch, server)?,
+        BareProtocol::Codex => codex_command(scratch, server)?,
+        BareProtocol::Acp => acp_command(runtime, scratch, server),
+        BareProtocol::None => return Err(format!("the kit has no bare protocol for `{runtime}`")),
     };
-    of_place(&mut command, place);
-    let watch = Watch {
+    set_environment(&mut command, scratch);
+    let watch = WatchOptions {
         deadline: DEADLINE,
         interrupt: None,
     };
     let ran = child::talk(command, &watch, |input, out| {
-        let mut talk = Talk {
+        let mut dialogue = BareDialogue {
             input,
             out: BufReader::new(out),
-            asked: 0,
+            last_id: 0,
         };
         match runtime.facts.bare {
-            Bare::ClaudeCode => claude(&mut talk),
-            Bare::Codex => codex(&mut talk, runtime, place),
-            _ => acp(&mut talk, place),
+            BareProtocol::ClaudeCode => claude(&mut dialogue),
+            BareProtocol::Codex => codex(&mut dialogue, runtime, scratch),
+            _ => acp(&mut dialogue, scratch),
         }
     })?;
     crate::holds(!ran.overdue, || {
-        format!("`{runtime}` alone was not done after {DEADLINE:?}")
+        format!("`{runtime}` without windlass did not finish within {DEADLINE:?}")
     })?;
     Ok(ran)
 }
 
-/// Lets a command run in a place, with its home and this machine's programs.
-pub(super) fn of_place(command: &mut Command, place: &Place) {
+/// Sets the working directory, the home and the `PATH` of a command.
+pub(super) fn set_environment(command: &mut Command, scratch: &ScratchDir) {
     command
-        .current_dir(place.work())
-        .env("HOME", place.at("home"))
+        .current_dir(scratch.work())
+        .env("HOME", scratch.at("home"))
         .env("LANG", "C.UTF-8")
         .env("TERM", "dumb");
     command.env(
@@ -66,24 +70,24 @@ pub(super) fn of_place(command: &mut Command, place: &Place) {
     );
 }
 
-/// Lines both ways.
-struct Talk<'a> {
+/// An exchange of JSON lines with an agent.
+struct BareDialogue<'a> {
     input: ChildStdin,
     out: BufReader<&'a mut ChildStdout>,
-    /// Our requests so far.
-    asked: u64,
+    /// The id of the last request.
+    last_id: u64,
 }
 
-impl Talk<'_> {
-    fn say(&mut self, line: &Value) -> Result<(), String> {
+impl BareDialogue<'_> {
+    fn send(&mut self, line: &Value) -> Result<(), String> {
         let line = format!("{line}\n");
         self.input
             .write_all(line.as_bytes())
-            .map_err(|err| format!("it takes nothing: {err}"))
+            .map_err(|err| format!("cannot write to its stdin: {err}"))
     }
 
-    /// The next line that is JSON; an error at the end.
-    fn hear(&mut self) -> Result<Value, String> {
+    /// Returns the next line that is JSON, or an error at the end.
+    fn receive(&mut self) -> Result<Value, String> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -95,7 +99,7 @@ impl Talk<'_> {
             match read {
                 Ok(0) => return Err("it ended without an answer".to_owned()),
                 Ok(_) => {}
-                Err(err) => return Err(format!("it cannot be read: {err}")),
+                Err(err) => return Err(format!("cannot read its stdout: {err}")),
             }
             if let Ok(value) = serde_json::from_slice(&line) {
                 return Ok(value);
@@ -103,25 +107,29 @@ impl Talk<'_> {
         }
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> Result<(), String> {
-        self.asked += 1;
-        self.say(&json!({ "jsonrpc": "2.0", "id": self.asked, "method": method, "params": params }))
+    fn request(&mut self, method: &str, params: Value) -> Result<(), String> {
+        self.last_id += 1;
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params }),
+        )
     }
 
-    /// Asks, and answers whatever is asked meanwhile; what came of it.
-    fn wait(
+    /// Sends a request, answers the agent's requests meanwhile, and returns the result.
+    fn call(
         &mut self,
         method: &str,
         params: Value,
         answer: fn(&str, &Value) -> Option<Value>,
     ) -> Result<Value, String> {
-        self.ask(method, params)?;
+        self.request(method, params)?;
         loop {
-            let line = self.hear()?;
-            let asked = line["method"].as_str();
-            match (asked, line.get("id")) {
-                (Some(asked), Some(id)) => self.reply(id, answer(asked, &line["params"]))?,
-                (None, Some(id)) if *id == self.asked => {
+            let line = self.receive()?;
+            let requested = line["method"].as_str();
+            match (requested, line.get("id")) {
+                (Some(requested), Some(id)) => {
+                    self.reply(id, answer(requested, &line["params"]))?
+                }
+                (None, Some(id)) if *id == self.last_id => {
                     let error = line.get("error").filter(|error| !error.is_null());
                     return error.map_or_else(
                         || Ok(line["result"].clone()),
@@ -135,30 +143,34 @@ impl Talk<'_> {
 
     fn reply(&mut self, id: &Value, answer: Option<Value>) -> Result<(), String> {
         let unknown = json!({ "code": -32601, "message": "method not found" });
-        self.say(&match answer {
+        self.send(&match answer {
             Some(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
             None => json!({ "jsonrpc": "2.0", "id": id, "error": unknown }),
         })
     }
 }
 
-/// A file in the agent's home.
-pub(super) fn put(place: &Place, path: &str, text: &str) -> Result<(), String> {
+/// Writes a file and creates its directory.
+pub(super) fn write_file(scratch: &ScratchDir, path: &str, text: &str) -> Result<(), String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    std::fs::create_dir_all(place.at(folder)).map_err(|err| format!("{folder}: {err}"))?;
-    place.write(path, text)
+    std::fs::create_dir_all(scratch.at(folder)).map_err(|err| format!("{folder}: {err}"))?;
+    scratch.write(path, text)
 }
 
-/// The model without its vendor.
-pub(super) fn model(runtime: &Runtime) -> Option<&str> {
+/// Returns the name of the model without its vendor.
+pub(super) fn model(runtime: &KitRuntime) -> Option<&str> {
     runtime
         .model
         .as_deref()
         .map(|model| model.split_once('/').map_or(model, |(_, model)| model))
 }
 
-fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, String> {
-    put(place, "home/.kit/mcp.json", r#"{"mcpServers":{}}"#)?;
+fn claude_command(
+    runtime: &KitRuntime,
+    scratch: &ScratchDir,
+    server: &Server,
+) -> Result<Command, String> {
+    write_file(scratch, "home/.kit/mcp.json", r#"{"mcpServers":{}}"#)?;
     let mut command = Command::new("claude");
     command
         .env_clear()
@@ -175,7 +187,7 @@ fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         "--strict-mcp-config",
         "--mcp-config",
     ]);
-    command.arg(place.at("home/.kit/mcp.json"));
+    command.arg(scratch.at("home/.kit/mcp.json"));
     command.args([
         "--setting-sources",
         "",
@@ -184,7 +196,7 @@ fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
         "--add-dir",
         ".",
     ]);
-    command.args(["--disallowedTools", USELESS]);
+    command.args(["--disallowedTools", DISABLED_TOOLS]);
     command.args(
         model(runtime)
             .into_iter()
@@ -193,7 +205,7 @@ fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
     command
         .env("ANTHROPIC_BASE_URL", &server.url)
         .env("ANTHROPIC_API_KEY", KEY);
-    command.env("CLAUDE_CONFIG_DIR", place.at("home/.claude"));
+    command.env("CLAUDE_CONFIG_DIR", scratch.at("home/.claude"));
     for name in [
         "CLAUDE_CODE_MAX_RETRIES",
         "DISABLE_TELEMETRY",
@@ -207,17 +219,18 @@ fn claude_command(runtime: &Runtime, place: &Place, server: &Server) -> Result<C
     Ok(command)
 }
 
-fn claude(talk: &mut Talk<'_>) -> Result<(), String> {
+fn claude(dialogue: &mut BareDialogue<'_>) -> Result<(), String> {
     let hook = json!({ "hookCallbackIds": ["kit"], "timeout": 600 });
     let hello = json!({ "subtype": "initialize", "hooks": { "PreToolUse": [hook] } });
-    talk.say(&json!({ "type": "control_request", "request_id": "kit-1", "request": hello }))?;
+    dialogue
+        .send(&json!({ "type": "control_request", "request_id": "kit-1", "request": hello }))?;
     loop {
-        let line = talk.hear()?;
+        let line = dialogue.receive()?;
         match line["type"].as_str().unwrap_or_default() {
             "control_response" => {
                 let message = json!({ "role": "user", "content": PROMPT });
                 let line = json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" });
-                talk.say(&line)?;
+                dialogue.send(&line)?;
             }
             "control_request" => {
                 let request = &line["request"];
@@ -225,12 +238,12 @@ fn claude(talk: &mut Talk<'_>) -> Result<(), String> {
                     Some("hook_callback") => json!({ "hookSpecificOutput": {
                         "hookEventName": "PreToolUse",
                         "permissionDecision": "allow",
-                        "permissionDecisionReason": "the kit says yes",
+                        "permissionDecisionReason": "the kit allows every call",
                     } }),
                     _ => json!({ "behavior": "allow", "updatedInput": request["input"] }),
                 };
                 let response = json!({ "subtype": "success", "request_id": line["request_id"], "response": answer });
-                talk.say(&json!({ "type": "control_response", "response": response }))?;
+                dialogue.send(&json!({ "type": "control_response", "response": response }))?;
             }
             "result" if line["is_error"] == false => return Ok(()),
             "result" => return Err(format!("it failed: {}", line["result"])),
@@ -239,51 +252,55 @@ fn claude(talk: &mut Talk<'_>) -> Result<(), String> {
     }
 }
 
-/// Puts the settings of Codex into its home.
-pub(super) fn codex_config(place: &Place, server: &Server) -> Result<(), String> {
+/// Writes the settings of Codex.
+pub(super) fn codex_config(scratch: &ScratchDir, server: &Server) -> Result<(), String> {
     let url = json!(format!("{}/v1", server.url));
     let text = format!(
         "check_for_update_on_startup = false\nmodel_provider = \"kit\"\n\n[analytics]\nenabled = false\n\n\
          [model_providers.kit]\nname = \"kit\"\nbase_url = {url}\nwire_api = \"responses\"\nenv_key = \"KIT_KEY\"\n\
          requires_openai_auth = false\nrequest_max_retries = 1\nstream_max_retries = 1\nsupports_websockets = false\n"
     );
-    put(place, "home/.codex/config.toml", &text)
+    write_file(scratch, "home/.codex/config.toml", &text)
 }
 
-fn codex_command(place: &Place, server: &Server) -> Result<Command, String> {
-    codex_config(place, server)?;
+fn codex_command(scratch: &ScratchDir, server: &Server) -> Result<Command, String> {
+    codex_config(scratch, server)?;
     let mut command = Command::new("codex");
     command
         .env_clear()
         .arg("app-server")
-        .env("CODEX_HOME", place.at("home/.codex"))
+        .env("CODEX_HOME", scratch.at("home/.codex"))
         .env("KIT_KEY", KEY);
     Ok(command)
 }
 
-fn codex(talk: &mut Talk<'_>, runtime: &Runtime, place: &Place) -> Result<(), String> {
+fn codex(
+    dialogue: &mut BareDialogue<'_>,
+    runtime: &KitRuntime,
+    scratch: &ScratchDir,
+) -> Result<(), String> {
     let yes = |_: &str, _: &Value| Some(json!({ "decision": "accept" }));
     let client = json!({ "name": "kit", "title": "Kit", "version": env!("CARGO_PKG_VERSION") });
-    talk.wait(
+    dialogue.call(
         "initialize",
         json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }),
         yes,
     )?;
-    talk.say(&json!({ "method": "initialized" }))?;
+    dialogue.send(&json!({ "method": "initialized" }))?;
     let thread = json!({
-        "cwd": place.work(), "approvalPolicy": "untrusted", "approvalsReviewer": "user",
+        "cwd": scratch.work(), "approvalPolicy": "untrusted", "approvalsReviewer": "user",
         "sandbox": "danger-full-access", "model": model(runtime), "modelProvider": "kit", "dynamicTools": [],
     });
-    let begun = talk.wait("thread/start", thread, yes)?;
+    let begun = dialogue.call("thread/start", thread, yes)?;
     let thread = begun["thread"]["id"].clone();
-    talk.ask(
+    dialogue.request(
         "turn/start",
         json!({ "threadId": thread, "input": [{ "type": "text", "text": PROMPT }] }),
     )?;
     loop {
-        let line = talk.hear()?;
+        let line = dialogue.receive()?;
         match (line["method"].as_str(), line.get("id")) {
-            (Some(_), Some(id)) => talk.reply(id, Some(json!({ "decision": "accept" })))?,
+            (Some(_), Some(id)) => dialogue.reply(id, Some(json!({ "decision": "accept" })))?,
             (Some("turn/completed"), None) => {
                 let turn = &line["params"]["turn"];
                 return crate::holds(turn["status"] == "completed", || {
@@ -295,7 +312,7 @@ fn codex(talk: &mut Talk<'_>, runtime: &Runtime, place: &Place) -> Result<(), St
     }
 }
 
-fn acp_command(runtime: &Runtime, place: &Place, server: &Server) -> Command {
+fn acp_command(runtime: &KitRuntime, scratch: &ScratchDir, server: &Server) -> Command {
     let url = &server.url;
     let Some(line) = runtime.name.strip_prefix("acp:") else {
         let model = model(runtime).unwrap_or_default();
@@ -306,7 +323,7 @@ fn acp_command(runtime: &Runtime, place: &Place, server: &Server) -> Command {
         let config = json!({
             "model": format!("kit/{model}"), "small_model": format!("kit/{model}"), "enabled_providers": ["kit"],
             "share": "disabled", "autoupdate": false, "snapshot": false, "permission": { "*": "ask" },
-            "instructions": [format!("{}/AGENTS.md", place.work().display())], "provider": { "kit": provider },
+            "instructions": [format!("{}/AGENTS.md", scratch.work().display())], "provider": { "kit": provider },
         });
         let mut command = Command::new("opencode");
         command
@@ -340,26 +357,26 @@ fn acp_command(runtime: &Runtime, place: &Place, server: &Server) -> Command {
     command
 }
 
-fn acp(talk: &mut Talk<'_>, place: &Place) -> Result<(), String> {
+fn acp(dialogue: &mut BareDialogue<'_>, scratch: &ScratchDir) -> Result<(), String> {
     let can = json!({ "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false });
-    talk.wait(
+    dialogue.call(
         "initialize",
         json!({ "protocolVersion": 1, "clientCapabilities": can }),
         permit,
     )?;
-    let session = talk.wait(
+    let session = dialogue.call(
         "session/new",
-        json!({ "cwd": place.work(), "mcpServers": [] }),
+        json!({ "cwd": scratch.work(), "mcpServers": [] }),
         permit,
     )?;
     let prompt = json!({ "sessionId": session["sessionId"], "prompt": [{ "type": "text", "text": PROMPT }] });
-    let end = talk.wait("session/prompt", prompt, permit)?;
+    let end = dialogue.call("session/prompt", prompt, permit)?;
     crate::holds(end["stopReason"] == "end_turn", || {
         format!("it ended with {end}")
     })
 }
 
-/// Yes, once, by the kind of the option.
+/// Answers a permission request with the option that allows the call once.
 fn permit(method: &str, params: &Value) -> Option<Value> {
     let options = params["options"]
         .as_array()

@@ -1,5 +1,6 @@
-//! What the envelope costs: a hundred steps of a real agent through windlass beside the same agent bare, in turn, against
-//! the same scripted model; and how soon an interrupt ends a run. It judges nothing; whoever reads the table does.
+//! Measures the overhead of the envelope: runs a real agent with a hundred steps through windlass and without it,
+//! alternately, against the same scripted model. Also measures the time from an interrupt to the end of a run. It has
+//! no thresholds.
 
 mod bare;
 mod one_shot;
@@ -10,75 +11,74 @@ pub use table::table;
 use std::time::{Duration, Instant};
 
 use crate::holds;
-use crate::place::Place;
-use crate::product::{Ask, Product};
-use crate::runtime::Runtime;
+use crate::product::{Product, RunRequest};
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::ScratchDir;
 use windlass_scripted::{Move, Script, Seen, Server};
 
-/// What to measure.
+/// The settings of a measurement.
 pub struct Speed {
-    /// The product.
     pub product: Product,
-    /// Commands that the model asks for in one run, each in a step of its own.
+    /// The number of commands that the model requests in one run, one per step.
     pub steps: usize,
-    /// How often each is run, after one run each that is not counted.
+    /// The number of measured pairs of runs, after one warm-up pair.
     pub times: usize,
-    /// The program that windlass is compared with.
+    /// The baseline of the comparison.
     pub floor: Floor,
 }
 
-/// The agent without windlass.
+/// The way in which the agent runs without windlass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Floor {
-    /// The same protocol, driven by a loop that says yes.
+    /// The same protocol, with a loop that allows every call.
     #[default]
     Protocol,
-    /// Its own command for one prompt, with approvals off.
+    /// The agent's own command for one prompt, with approvals off.
     OneShot,
 }
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// From the start of the program to its end.
+pub struct SpeedSample {
+    /// From the start of the process to its exit.
     pub whole: Duration,
-    /// From the first request to the model to the last.
+    /// From the first model request to the last.
     pub steps: Duration,
-    /// Processor time that the kernel counts for the program and what it waited for. Through windlass this is windlass
-    /// alone, because nobody outside the sandbox waits for what runs in it.
+    /// The CPU time of the process and the children that it waited for. Through windlass this is only windlass itself,
+    /// because no process outside the sandbox waits for those inside.
     pub cpu: Duration,
-    /// Requests of the work.
-    pub asked: usize,
-    /// Bytes of the last one.
+    /// The number of work requests.
+    pub requests: usize,
+    /// The size of the last request.
     pub bytes: usize,
 }
 
-/// What one runtime took.
+/// The measurements of one runtime.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// Its short name.
+    /// The short name of the runtime.
     pub name: String,
-    /// Through windlass and bare, in the order of time.
-    pub pairs: Vec<(Sample, Sample)>,
-    /// From an interrupt while the model thinks to the terminal event.
+    /// Each run through windlass with its bare run, in chronological order.
+    pub pairs: Vec<(SpeedSample, SpeedSample)>,
+    /// From an interrupt while the model is thinking to the terminal event.
     pub cancel_thinking: Vec<Duration>,
-    /// The same while a command runs.
+    /// From an interrupt while a command runs to the terminal event.
     pub cancel_command: Vec<Duration>,
 }
 
 impl Speed {
-    /// Measures one runtime, and tells what came of each pair.
+    /// Measures one runtime, and passes each pair to `tell`.
     ///
     /// # Errors
-    /// Where a run does not come to its end with all its steps.
+    /// If a run does not complete all its steps.
     pub fn measure(
         &self,
-        runtime: &Runtime,
-        tell: &dyn Fn(&(Sample, Sample)),
+        runtime: &KitRuntime,
+        tell: &dyn Fn(&(SpeedSample, SpeedSample)),
     ) -> Result<Measured, String> {
         let mut pairs = Vec::new();
         for at in 0..=self.times {
-            // Who comes first changes, so that neither always finds what the other left warm.
+            // The order alternates, so that neither always benefits from the caches that the other filled.
             let pair = if at % 2 == 0 {
                 let bare = bare(runtime, self.steps, self.floor)?;
                 (self.through(runtime)?, bare)
@@ -102,61 +102,62 @@ impl Speed {
             pairs,
             cancel_thinking: cancels(&|| self.cancel(runtime, |_| Move::Hang, |_, work| work > 0))?,
             cancel_command: cancels(&|| {
-                let sleep = |place: &Place| Move::Shell(format!("sleep {}", place.seconds));
-                self.cancel(runtime, sleep, |place, _| place.has_sleeper())
+                let sleep =
+                    |scratch: &ScratchDir| Move::Shell(format!("sleep {}", scratch.seconds));
+                self.cancel(runtime, sleep, |scratch, _| scratch.has_sleeper())
             })?,
         })
     }
 
-    /// A run through windlass.
-    fn through(&self, runtime: &Runtime) -> Result<Sample, String> {
-        let (place, server) = stage(self.steps)?;
+    /// Measures a run through windlass.
+    fn through(&self, runtime: &KitRuntime) -> Result<SpeedSample, String> {
+        let (scratch, server) = set_up(self.steps)?;
         let (before, most) = (children_cpu(), (self.steps * 2).to_string());
-        let ask = Ask::flags(&["--max-steps", &most, "--max-tokens", "unlimited"]);
-        let ran = self.product.run(runtime, &place, &server, &ask)?;
+        let ask = RunRequest::flags(&["--max-steps", &most, "--max-tokens", "unlimited"]);
+        let ran = self.product.run(runtime, &scratch, &server, &ask)?;
         let cpu = children_cpu().saturating_sub(before);
         holds(ran.child.code == 0, || {
-            format!("`{runtime}` through windlass: {}", ran.shown())
+            format!("`{runtime}` through windlass: {}", ran.summary())
         })?;
         sample(ran.child.took, cpu, &server, self.steps)
     }
 
-    /// From an interrupt to the terminal event.
+    /// Measures the time from an interrupt to the terminal event.
     fn cancel(
         &self,
-        runtime: &Runtime,
-        first: impl Fn(&Place) -> Move,
-        ready: impl Fn(&Place, usize) -> bool + Sync,
+        runtime: &KitRuntime,
+        first: impl Fn(&ScratchDir) -> Move,
+        ready: impl Fn(&ScratchDir, usize) -> bool + Sync,
     ) -> Result<Duration, String> {
-        let place = Place::new()?;
-        let server = serve(&place, vec![first(&place)])?;
-        let interrupt = || ready(&place, work(&server).len());
+        let scratch = ScratchDir::new()?;
+        let server = serve(&scratch, vec![first(&scratch)])?;
+        let interrupt = || ready(&scratch, work(&server).len());
         let ran = self.product.run(
             runtime,
-            &place,
+            &scratch,
             &server,
-            &Ask {
+            &RunRequest {
                 interrupt: Some(&interrupt),
-                ..Ask::default()
+                ..RunRequest::default()
             },
         )?;
         holds(ran.outcome() == "cancelled", || {
-            format!("`{runtime}` was interrupted: {}", ran.shown())
+            format!("`{runtime}` was interrupted: {}", ran.summary())
         })?;
         ran.cancelled_in()
     }
 }
 
-/// A run of the agent alone.
+/// Measures a run without windlass.
 ///
 /// # Errors
-/// Where it does not come to its end with all its steps.
-pub fn bare(runtime: &Runtime, steps: usize, floor: Floor) -> Result<Sample, String> {
-    let (place, server) = stage(steps)?;
+/// If it does not complete all its steps.
+pub fn bare(runtime: &KitRuntime, steps: usize, floor: Floor) -> Result<SpeedSample, String> {
+    let (scratch, server) = set_up(steps)?;
     let before = children_cpu();
     let ran = match floor {
-        Floor::Protocol => bare::run(runtime, &place, &server)?,
-        Floor::OneShot => one_shot::run(runtime, &place, &server)?,
+        Floor::Protocol => bare::run(runtime, &scratch, &server)?,
+        Floor::OneShot => one_shot::run(runtime, &scratch, &server)?,
     };
     sample(
         ran.took,
@@ -166,22 +167,22 @@ pub fn bare(runtime: &Runtime, steps: usize, floor: Floor) -> Result<Sample, Str
     )
 }
 
-fn stage(steps: usize) -> Result<(Place, Server), String> {
-    let place = Place::new()?;
-    // Every line is another, because agents stop when they seem to run in a circle; and it is none that agents take as
-    // harmless without asking.
+fn set_up(steps: usize) -> Result<(ScratchDir, Server), String> {
+    let scratch = ScratchDir::new()?;
+    // Every command is different, because agents stop when they detect a loop. Agents must not consider it harmless, so
+    // that they ask before it.
     let mut moves: Vec<Move> = (1..steps)
         .map(|step| Move::Shell(format!("test {step} -gt 0")))
         .collect();
-    // A run that changes nothing has not done its work.
+    // A run without changes would fail.
     moves.push(Move::Shell("echo done > done.txt".to_owned()));
     moves.push(Move::Say("All steps are done.".to_owned()));
-    let server = serve(&place, moves)?;
-    Ok((place, server))
+    let server = serve(&scratch, moves)?;
+    Ok((scratch, server))
 }
 
-fn serve(place: &Place, moves: Vec<Move>) -> Result<Server, String> {
-    Server::start(Script::new(&place.work(), moves))
+fn serve(scratch: &ScratchDir, moves: Vec<Move>) -> Result<Server, String> {
+    Server::start(Script::new(&scratch.work(), moves))
         .map_err(|err| format!("the model server cannot listen: {err}"))
 }
 
@@ -189,29 +190,34 @@ fn work(server: &Server) -> Vec<Seen> {
     server.seen().into_iter().filter(|seen| seen.work).collect()
 }
 
-fn sample(whole: Duration, cpu: Duration, server: &Server, steps: usize) -> Result<Sample, String> {
+fn sample(
+    whole: Duration,
+    cpu: Duration,
+    server: &Server,
+    steps: usize,
+) -> Result<SpeedSample, String> {
     let seen = work(server);
     let at: Vec<Instant> = seen.iter().map(|seen| seen.at).collect();
     holds(at.len() > steps, || {
-        format!("the model was asked {} times for {steps} steps", at.len())
+        format!("the model got {} requests for {steps} steps", at.len())
     })?;
     let span = at
         .first()
         .zip(at.last())
         .map(|(first, last)| last.duration_since(*first));
-    Ok(Sample {
+    Ok(SpeedSample {
         whole,
         steps: span.unwrap_or_default(),
         cpu,
-        asked: at.len(),
+        requests: at.len(),
         bytes: seen.last().map_or(0, |seen| seen.bytes),
     })
 }
 
-/// Processor time of all children that have ended and were waited for, and of theirs.
+/// Returns the CPU time of all reaped children, including their own reaped children.
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain spaces and parentheses.
     let fields: Vec<&str> = stat
         .rsplit_once(')')
         .map_or("", |(_, rest)| rest)
@@ -227,7 +233,7 @@ fn children_cpu() -> Duration {
     Duration::from_micros((ticks(13) + ticks(14)) * 1_000_000 / per_second)
 }
 
-/// The load of the machine over the last minute, as the kernel says it; what is measured beside a load is no figure.
+/// Returns the load average of the last minute. Measurements on a loaded machine are not valid.
 #[must_use]
 pub fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

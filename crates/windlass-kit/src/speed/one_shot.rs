@@ -1,46 +1,51 @@
-//! A real agent as a user would run it without windlass: its own command for one prompt, with approvals off. What windlass
-//! adds to that is the price that a user pays.
+//! Runs a real agent as a user would without windlass: its own command for one prompt, with approvals off. The
+//! difference to a run through windlass is the overhead that a user experiences.
 
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::bare::{codex_config, model, of_place, put};
-use crate::child::{self, Child, Watch};
-use crate::place::{KEY, Place};
+use super::bare::{codex_config, model, set_environment, write_file};
+use crate::child::{self, ChildRun, WatchOptions};
 use crate::product::PROMPT;
-use crate::runtime::Runtime;
+use crate::runtime::KitRuntime;
+use crate::scratch_dir::{KEY, ScratchDir};
 use windlass_scripted::Server;
 
-/// Time for one run.
+/// The time limit of one run.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Runs the agent's own command on the prompt of the kit.
-pub(crate) fn run(runtime: &Runtime, place: &Place, server: &Server) -> Result<Child, String> {
+/// Runs the agent's own command with the kit's prompt.
+pub(crate) fn run(
+    runtime: &KitRuntime,
+    scratch: &ScratchDir,
+    server: &Server,
+) -> Result<ChildRun, String> {
     let mut command = match runtime.name.as_str() {
-        "claude-code" => claude(runtime, place, server),
-        "codex" => codex(runtime, place, server)?,
-        "goose" => goose(runtime, place, server)?,
+        "claude-code" => claude(runtime, scratch, server),
+        "codex" => codex(runtime, scratch, server)?,
+        "goose" => goose(runtime, scratch, server)?,
         _ => {
-            return Err(format!(
-                "the kit knows no command of `{runtime}` for one prompt"
-            ));
+            return Err(format!("the kit has no one-shot command for `{runtime}`"));
         }
     };
-    of_place(&mut command, place);
-    let watch = Watch {
+    set_environment(&mut command, scratch);
+    let watch = WatchOptions {
         deadline: DEADLINE,
         interrupt: None,
     };
     let ran = child::run(command, &watch)?;
     crate::holds(!ran.overdue && ran.code == 0, || {
-        format!("`{runtime}` alone ended with {}: {}", ran.code, ran.err)
+        format!(
+            "`{runtime}` without windlass exited with {}: {}",
+            ran.code, ran.err
+        )
     })?;
     Ok(ran)
 }
 
-fn claude(runtime: &Runtime, place: &Place, server: &Server) -> Command {
+fn claude(runtime: &KitRuntime, scratch: &ScratchDir, server: &Server) -> Command {
     let mut command = Command::new("claude");
     command.env_clear().args(["-p", PROMPT]);
     command.args(["--dangerously-skip-permissions", "--output-format", "json"]);
@@ -49,8 +54,8 @@ fn claude(runtime: &Runtime, place: &Place, server: &Server) -> Command {
     command
         .env("ANTHROPIC_BASE_URL", &server.url)
         .env("ANTHROPIC_API_KEY", KEY)
-        .env("CLAUDE_CONFIG_DIR", place.at("home/.claude"));
-    // Without the first it does not turn its approvals off for root.
+        .env("CLAUDE_CONFIG_DIR", scratch.at("home/.claude"));
+    // Claude Code requires `IS_SANDBOX` to turn approvals off for root.
     for name in [
         "IS_SANDBOX",
         "CLAUDE_CODE_MAX_RETRIES",
@@ -64,8 +69,8 @@ fn claude(runtime: &Runtime, place: &Place, server: &Server) -> Command {
     command
 }
 
-fn codex(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, String> {
-    codex_config(place, server)?;
+fn codex(runtime: &KitRuntime, scratch: &ScratchDir, server: &Server) -> Result<Command, String> {
+    codex_config(scratch, server)?;
     let mut command = Command::new("codex");
     command.env_clear().args([
         "exec",
@@ -76,12 +81,12 @@ fn codex(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, S
     command.args(model.flat_map(|model| ["-m", model]));
     command
         .arg(PROMPT)
-        .env("CODEX_HOME", place.at("home/.codex"))
+        .env("CODEX_HOME", scratch.at("home/.codex"))
         .env("KIT_KEY", KEY);
     Ok(command)
 }
 
-fn goose(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, String> {
+fn goose(runtime: &KitRuntime, scratch: &ScratchDir, server: &Server) -> Result<Command, String> {
     let model = model(runtime).unwrap_or_default();
     let provider = json!({
         "name": "kit", "engine": "anthropic", "display_name": "kit", "description": "", "api_key_env": "KIT_KEY",
@@ -89,7 +94,7 @@ fn goose(runtime: &Runtime, place: &Place, server: &Server) -> Result<Command, S
         "models": [{ "name": model, "context_limit": 200_000 }],
     });
     let file = "home/.config/goose/custom_providers/kit.json";
-    put(place, file, &provider.to_string())?;
+    write_file(scratch, file, &provider.to_string())?;
     let mut command = Command::new("goose");
     command.env_clear().args([
         "run",

@@ -1,17 +1,17 @@
-//! The figures as a Markdown table: least and median, and ratios of the least, because whatever else a machine does can
-//! only add to it.
+//! Formats measurements as a Markdown table with minimum, median and ratios. The minimum is the best figure, because
+//! other load on the machine can only add time.
 
 use std::time::Duration;
 
-use super::{Measured, Sample};
+use super::{Measured, SpeedSample};
 
-type Figure = fn(&Sample) -> Duration;
+type Figure = fn(&SpeedSample) -> Duration;
 
-/// All that was measured.
+/// Formats the measurements of all runtimes.
 #[must_use]
 pub fn table(all: &[Measured]) -> String {
     let mut text = String::from(
-        "| what | through windlass (least / median) | bare (least / median) | ratio of the least / of the medians |\n\
+        "| what | through windlass (min / median) | bare (min / median) | ratio of minima / of medians |\n\
          |---|--:|--:|--:|\n",
     );
     for one in all {
@@ -27,8 +27,8 @@ pub fn table(all: &[Measured]) -> String {
             text.push_str(&format!(
                 "| {}, {what} | {} | {} | {ratios} |\n",
                 one.name,
-                shown(ours),
-                shown(bare)
+                format_spread(ours),
+                format_spread(bare)
             ));
         }
         for (what, times) in [
@@ -39,18 +39,18 @@ pub fn table(all: &[Measured]) -> String {
             text.push_str(&format!(
                 "| {}, cancel while {what} | {} | – | – |\n",
                 one.name,
-                shown(figure)
+                format_spread(figure)
             ));
         }
     }
     text
 }
 
-fn shown((least, median): (f64, f64)) -> String {
-    format!("{least:.0} / {median:.0} ms")
+fn format_spread((min, median): (f64, f64)) -> String {
+    format!("{min:.0} / {median:.0} ms")
 }
 
-/// The least and the middle, in milliseconds; nothing of nothing.
+/// Returns the minimum and the median in milliseconds, or NaN without measurements.
 fn spread(times: impl Iterator<Item = Duration>) -> (f64, f64) {
     let mut times: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
     times.sort_by(f64::total_cmp);
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_of_the_least_and_of_the_medians() {
+    fn ratios_are_of_minima_and_medians() {
         let sample = |whole: u64| {
             let whole = Duration::from_millis(whole);
-            Sample {
+            SpeedSample {
                 whole,
                 steps: whole / 2,
                 cpu: whole * 2,
-                asked: 3,
+                requests: 3,
                 bytes: 9,
             }
         };

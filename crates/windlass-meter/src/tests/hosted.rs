@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use windlass_core::budget::Budget;
 use windlass_core::event::EventKind;
-use windlass_providers::{AwsKeys, Player, ProviderOptions, Recorder, WireProvider};
+use windlass_providers::{AwsKeys, CassettePlayer, ProviderOptions, Recorder, WireProvider};
 
 use super::lab::{
     self, Act, ByteServer, MeterLab, REAL_KEY, events, saying, upstream, upstream_with, whole,
@@ -235,7 +235,7 @@ async fn calls_are_recorded_and_played_back_without_a_network() {
         !cassette.contains(REAL_KEY) && !cassette.contains(&lab.meter.key()),
         "{cassette}"
     );
-    let player = Player::parse(&cassette, Arc::new(NoRedaction)).unwrap();
+    let player = CassettePlayer::parse(&cassette, Arc::new(NoRedaction)).unwrap();
     let playing = upstream_with(
         "anthropic",
         "http://127.0.0.1:9",
@@ -261,7 +261,7 @@ async fn an_exchange_is_found_in_any_order_and_with_other_fields() {
         row(MESSAGES, "big", "3"),
     ]
     .join("\n");
-    let player = Player::parse(&rows, Arc::new(NoRedaction))
+    let player = CassettePlayer::parse(&rows, Arc::new(NoRedaction))
         .unwrap()
         .loosely();
     let playing = upstream_with(

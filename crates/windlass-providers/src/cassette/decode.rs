@@ -1,5 +1,5 @@
-//! What our decoders read from one recorded exchange, as data. Pure: the same bytes through the same framing and
-//! decoder as on the network, in pieces of any size; no socket, no clock.
+//! Decodes one recorded exchange with the same framing and decoder as a live answer, in pieces of any size, and
+//! returns the result as data. Pure: no socket, no clock.
 
 use std::time::SystemTime;
 
@@ -9,60 +9,55 @@ use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind};
 
-use super::Row;
+use super::RecordedExchange;
 use crate::errors;
 use crate::framing::{Framer, Framing};
 use crate::protocol::{Batch, Protocol, Quirks};
 
-/// How the bytes are fed.
+/// Variations of the recorded bytes, to test that the decoders do not depend on them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// In pieces of so many bytes; whole without it.
+    /// The size of the pieces in bytes; `None` feeds the whole body at once.
     pub split: Option<std::num::NonZeroUsize>,
-    /// With a byte-order mark in front (text framings only).
+    /// Prepends a byte-order mark (text framings only).
     pub bom: bool,
-    /// With the line ends of another system (text framings only).
+    /// Replaces line feeds by CRLF (text framings only).
     pub crlf: bool,
 }
 
-/// What was read.
+/// The result of decoding a recorded response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Decoded {
-    /// The row's id.
+pub struct DecodedAnswer {
+    /// The id of the recorded exchange.
     pub id: String,
-    /// What the model said; when it was cut, what came before.
+    /// The text of the answer. If the stream broke off, the text up to there.
     pub text: String,
-    /// Its readable reasoning.
     pub reasoning: String,
-    /// Its calls, complete or not.
+    /// The requested tool calls, including incomplete ones.
     pub tool_calls: Vec<DecodedCall>,
-    /// `done`, `tool_calls`, `length` or `refused`; nothing when the answer has no end.
+    /// `done`, `tool_calls`, `length` or `refused`; `None` if the answer has no end.
     pub stop: Option<EndReason>,
-    /// Tokens as reported.
     pub usage: Option<Usage>,
-    /// What went wrong.
     pub error: Option<DecodedError>,
-    /// What was unknown or not whole.
+    /// Unknown or incomplete parts of the answer.
     pub warnings: Vec<String>,
 }
 
-/// One call.
+/// A tool call in a decoded answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DecodedCall {
-    /// The tool's name.
     pub name: String,
-    /// The arguments; as the text that came when that is not JSON.
+    /// The arguments, or the received text as a string if it is not valid JSON.
     pub arguments: Value,
 }
 
-/// An error with its kind, as in the spec.
+/// A provider error with its category.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecodedError {
-    /// For example `rate_limited`.
+    /// The category, for example `rate_limited`.
     pub kind: &'static str,
-    /// For a person.
     pub message: String,
-    /// The HTTP status, where it matters.
+    /// The HTTP status, if the error came with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
@@ -77,18 +72,18 @@ impl From<ProviderError> for DecodedError {
     }
 }
 
-/// Reads one exchange.
+/// Decodes the response of one recorded exchange.
 #[must_use]
-pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
-    let mut decoded = Decoded {
-        id: row.id.clone(),
-        ..Decoded::default()
+pub fn decode(exchange: &RecordedExchange, options: &DecodeOptions) -> DecodedAnswer {
+    let mut decoded = DecodedAnswer {
+        id: exchange.id.clone(),
+        ..DecodedAnswer::default()
     };
-    let status = row.response.status;
-    let usable = match (row.protocol(), row.body()) {
+    let status = exchange.response.status;
+    let usable = match (exchange.protocol(), exchange.body()) {
         (None, _) => Err(invalid(format!(
-            "the protocol `{}` is not one we speak",
-            row.protocol
+            "the protocol `{}` is unknown",
+            exchange.protocol
         ))),
         (Some(_), Err(err)) => Err(invalid(err.to_string())),
         (Some(_), Ok(body)) if !(200..300).contains(&status) => {
@@ -104,7 +99,7 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
             return decoded;
         }
     };
-    let body = disguised(body, protocol.framing(), options);
+    let body = varied(body, protocol.framing(), options);
     let (mut batch, error) = read(protocol, &body, options);
     let mut indexes = Vec::new();
     let mut arguments: Vec<String> = Vec::new();
@@ -139,7 +134,7 @@ pub fn decode(row: &Row, options: &DecodeOptions) -> Decoded {
             Err(_) if json.trim().is_empty() => Value::Object(serde_json::Map::new()),
             Err(_) => {
                 let warning = format!(
-                    "the arguments of `{}` are not whole JSON; such a call is not run",
+                    "the arguments of `{}` are not complete JSON; such a call is not executed",
                     call.name
                 );
                 decoded.warnings.push(warning);
@@ -167,23 +162,23 @@ fn read(
     let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(&Quirks::NONE);
     let mut batch = Batch::default();
-    let mut seen = false;
+    let mut any_event = false;
     let size = options
         .split
         .map_or(body.len().max(1), std::num::NonZeroUsize::get);
     let mut failed = body.chunks(size).find_map(|piece| {
         let pushed: Result<(), ProviderError> = framer.push(piece, |event| {
-            seen = true;
+            any_event = true;
             decoder.event(&event, &mut batch)
         });
         pushed.err()
     });
     if failed.is_none() {
         let last: Result<(), ProviderError> = framer.finish(|event| {
-            seen = true;
+            any_event = true;
             decoder.event(&event, &mut batch)
         });
-        // Half an event at the end is a cut, not another protocol.
+        // An incomplete event at the end means that the stream broke off, not that it is another protocol.
         failed = last
             .err()
             .filter(|err| err.kind != ProviderErrorKind::InvalidResponse);
@@ -191,15 +186,15 @@ fn read(
     if decoder.finish(&mut batch) && failed.is_none() {
         return (batch, None);
     }
-    let cut = || match seen {
+    let cut = || match any_event {
         true => errors::cut("the recording"),
         false => errors::no_event("the recording", body),
     };
     (batch, Some(failed.unwrap_or_else(cut)))
 }
 
-/// The body as another server might have sent it.
-fn disguised(body: Vec<u8>, framing: Framing, options: &DecodeOptions) -> Vec<u8> {
+/// Applies the options to the body of a text framing.
+fn varied(body: Vec<u8>, framing: Framing, options: &DecodeOptions) -> Vec<u8> {
     if framing == Framing::AwsEventStream || !(options.bom || options.crlf) {
         return body;
     }

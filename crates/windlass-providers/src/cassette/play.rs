@@ -1,6 +1,6 @@
-//! Plays recorded exchanges in the place of the network, in order. Strict: a request that is not the recorded one is
-//! an error that names the first difference. For agents that are not ours it can be told to be less so. It never connects
-//! to anything.
+//! Answers requests from recorded exchanges, in order, instead of the network. By default a request must equal the
+//! recorded one; otherwise the error names the first difference. For foreign agents, [`CassettePlayer::loosely`]
+//! compares less. The player never opens a connection.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_core::workspace::Redactor;
 
-use super::record::Asked;
-use super::{CassetteError, Row};
+use super::record::SentRequest;
+use super::{CassetteError, RecordedExchange};
 
-/// Plays a cassette. Clones play the same one.
+/// Answers requests from a cassette. Clones share the position in it.
 #[derive(Clone)]
-pub struct Player {
-    rows: Arc<Vec<Row>>,
+pub struct CassettePlayer {
+    rows: Arc<Vec<RecordedExchange>>,
     next: Arc<Mutex<usize>>,
-    /// Rows that were played, where they are played in any order.
+    /// In loose mode: for each exchange, whether it was played.
     played: Option<Arc<Mutex<Vec<bool>>>>,
     redactor: Arc<dyn Redactor>,
 }
 
-impl std::fmt::Debug for Player {
+impl std::fmt::Debug for CassettePlayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Player")
+        f.debug_struct("CassettePlayer")
             .field("rows", &self.rows.len())
             .finish_non_exhaustive()
     }
 }
 
-/// A recorded answer.
-pub(crate) struct Answer {
+/// A recorded response, decoded for playback.
+pub(crate) struct PlayedResponse {
     pub(crate) status: u16,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Player {
-    /// Reads a cassette, one row a line. The redactor is the one it was recorded with, so that what was taken out
-    /// then is taken out of what is asked now.
+impl CassettePlayer {
+    /// Parses a cassette, one exchange per line. Pass the redactor that was used for recording: it is applied to each
+    /// request before the comparison, so that removed secrets do not count as differences.
     pub fn parse(text: &str, redactor: Arc<dyn Redactor>) -> Result<Self, CassetteError> {
         let mut rows = Vec::new();
         for (at, line) in text
@@ -46,7 +46,7 @@ impl Player {
             .enumerate()
             .filter(|(_, line)| !line.trim().is_empty())
         {
-            let row = Row::parse(line).map_err(|err| CassetteError::Line {
+            let row = RecordedExchange::parse(line).map_err(|err| CassetteError::Line {
                 line: at + 1,
                 why: err.to_string(),
             })?;
@@ -64,9 +64,9 @@ impl Player {
         })
     }
 
-    /// The same for an agent that is not ours, which says its session, its folder and the time in every request and asks
-    /// several things at once: a request is answered by the first exchange left that went to the same place with the same
-    /// model.
+    /// Returns a player for foreign agents. These put a session id, a directory and the time into every request, and
+    /// send several requests at once. So a request is answered by the first unplayed exchange with the same method,
+    /// path and model.
     #[must_use]
     pub fn loosely(self) -> Self {
         let played = vec![false; self.rows.len()];
@@ -76,29 +76,33 @@ impl Player {
         }
     }
 
-    /// The first exchange in which a model was named, and its name.
+    /// Returns the first exchange whose request names a model, and the name.
     #[must_use]
-    pub fn first_model(&self) -> Option<(&Row, String)> {
+    pub fn first_model(&self) -> Option<(&RecordedExchange, String)> {
         self.rows.iter().find_map(|row| {
             let body: Value = serde_json::from_str(&row.request.body).ok()?;
             Some((row, body.get("model")?.as_str()?.to_owned()))
         })
     }
 
-    /// Exchanges that have not been played.
+    /// Returns the number of exchanges that were not played yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.rows.len() - *self.next.lock()
     }
 
-    /// The first exchange left that went to the same place with the same model.
-    fn loose_answer(&self, played: &Mutex<Vec<bool>>, asked: &Asked<'_>) -> Result<Answer, String> {
-        let asked = asked.row(self.redactor.as_ref());
+    /// Plays the first unplayed exchange with the same method, path and model.
+    fn loose_answer(
+        &self,
+        played: &Mutex<Vec<bool>>,
+        sent: &SentRequest<'_>,
+    ) -> Result<PlayedResponse, String> {
+        let sent = sent.recorded(self.redactor.as_ref());
         let mut played = played.lock();
-        let model = model_of(&asked.body);
-        let fits = |row: &Row| {
-            let there = (&row.request.method, &row.request.path) == (&asked.method, &asked.path);
-            there && model_of(&row.request.body) == model
+        let model = model_of(&sent.body);
+        let fits = |row: &RecordedExchange| {
+            let same_place = (&row.request.method, &row.request.path) == (&sent.method, &sent.path);
+            same_place && model_of(&row.request.body) == model
         };
         let found = self
             .rows
@@ -106,10 +110,10 @@ impl Player {
             .enumerate()
             .find(|(at, row)| !played[*at] && fits(row));
         let Some((at, row)) = found else {
-            let (method, path) = (&asked.method, &asked.path);
+            let (method, path) = (&sent.method, &sent.path);
             let with = model.map_or(String::new(), |model| format!(" with the model `{model}`"));
             return Err(format!(
-                "the cassette holds no exchange that is left for {method} {path}{with}; record it anew"
+                "the cassette contains no unplayed exchange for {method} {path}{with}; record it again"
             ));
         };
         played[at] = true;
@@ -117,35 +121,35 @@ impl Player {
         Ok(answer_of(row))
     }
 
-    /// The next answer, if this is the next request.
-    pub(crate) fn answer(&self, asked: &Asked<'_>) -> Result<Answer, String> {
+    /// Plays the next exchange, if the request equals the recorded one.
+    pub(crate) fn answer(&self, sent: &SentRequest<'_>) -> Result<PlayedResponse, String> {
         if let Some(played) = &self.played {
-            return self.loose_answer(played, asked);
+            return self.loose_answer(played, sent);
         }
         let mut next = self.next.lock();
         let total = self.rows.len();
         let Some(row) = self.rows.get(*next) else {
             return Err(format!(
-                "the cassette holds {total} exchanges, and one more was asked for; record it anew"
+                "the cassette contains {total} exchanges, but a further request was sent; record it again"
             ));
         };
-        let asked = asked.row(self.redactor.as_ref());
+        let sent = sent.recorded(self.redactor.as_ref());
         let recorded = &row.request;
         let different = |what: &str, was: &str, is: &str| {
             let number = *next + 1;
             format!(
-                "exchange {number} of {total} (`{}`) was recorded with another {what}: recorded {was}, asked {is}; \
-                 record it anew, or run it as it was recorded",
+                "exchange {number} of {total} (`{}`) was recorded with another {what}: recorded {was}, sent {is}; \
+                             record it again, or run it as it was recorded",
                 row.id
             )
         };
-        if !recorded.method.is_empty() && recorded.method != asked.method {
-            return Err(different("method", &recorded.method, &asked.method));
+        if !recorded.method.is_empty() && recorded.method != sent.method {
+            return Err(different("method", &recorded.method, &sent.method));
         }
-        if !recorded.path.is_empty() && recorded.path != asked.path {
-            return Err(different("path", &recorded.path, &asked.path));
+        if !recorded.path.is_empty() && recorded.path != sent.path {
+            return Err(different("path", &recorded.path, &sent.path));
         }
-        if let Some((place, was, is)) = first_difference(&recorded.body, &asked.body) {
+        if let Some((place, was, is)) = first_difference(&recorded.body, &sent.body) {
             return Err(different(&format!("body at `{place}`"), &was, &is));
         }
         *next += 1;
@@ -153,24 +157,25 @@ impl Player {
     }
 }
 
-fn answer_of(row: &Row) -> Answer {
-    Answer {
+fn answer_of(row: &RecordedExchange) -> PlayedResponse {
+    PlayedResponse {
         status: row.response.status,
         content_type: row.response.content_type.clone(),
-        body: row.body().unwrap_or_default(), // was readable when the cassette was read
+        body: row.body().unwrap_or_default(), // was valid when the cassette was parsed
     }
 }
 
-/// The model that a body names.
+/// Returns the model that a request body names.
 fn model_of(body: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct ModelField {
         model: Option<String>,
     }
-    serde_json::from_str::<Named>(body).ok()?.model
+    serde_json::from_str::<ModelField>(body).ok()?.model
 }
 
-/// Where two bodies differ first, and what stands there; `None` when they say the same.
+/// Returns the JSON pointer of the first difference between two bodies and both values there, or `None` if they are
+/// equal.
 pub(super) fn first_difference(was: &str, is: &str) -> Option<(String, String, String)> {
     if was == is {
         return None;
@@ -204,11 +209,11 @@ fn different_value(place: &str, was: &Value, is: &Value) -> Option<(String, Stri
                 .find_map(|(at, (a, b))| different_value(&named(&at.to_string()), a, b));
             changed.or_else(|| {
                 let at = was.len().min(is.len());
-                let shown = |list: &[Value]| {
+                let excerpt = |list: &[Value]| {
                     list.get(at)
                         .map_or("nothing".to_owned(), |v| brief(&v.to_string()))
                 };
-                (was.len() != is.len()).then(|| (named(&at.to_string()), shown(was), shown(is)))
+                (was.len() != is.len()).then(|| (named(&at.to_string()), excerpt(was), excerpt(is)))
             })
         }
         (Value::String(was), Value::String(is)) if was != is => {
@@ -224,14 +229,14 @@ fn different_value(place: &str, was: &Value, is: &Value) -> Option<(String, Stri
     }
 }
 
-/// The words of two texts from a little before they part.
+/// Returns an excerpt of both texts around their first difference.
 fn around_difference(was: &str, is: &str) -> (String, String) {
     let same = was
         .chars()
         .zip(is.chars())
         .take_while(|(a, b)| a == b)
         .count();
-    let shown = |text: &str| {
+    let excerpt = |text: &str| {
         let from: String = text
             .chars()
             .skip(same.saturating_sub(20))
@@ -239,7 +244,7 @@ fn around_difference(was: &str, is: &str) -> (String, String) {
             .collect();
         format!("{}{from:?}", if same > 20 { "…" } else { "" })
     };
-    (shown(was), shown(is))
+    (excerpt(was), excerpt(is))
 }
 
 fn brief(text: &str) -> String {

@@ -1,5 +1,5 @@
-//! Makes a row of each exchange as it happens. What was received when a stream ended or was dropped is what the row
-//! holds; nothing is kept back, retried or written by this file itself.
+//! Records each exchange when its stream ends or is dropped, with the bytes received until then. This file does not
+//! buffer across exchanges, retry or write files; the sink does the writing.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use reqwest::{Method, Url};
 use secrecy::{ExposeSecret, SecretString};
 use windlass_core::workspace::Redactor;
 
-use super::{Row, RowRequest, RowResponse, to_base64};
+use super::{RecordedExchange, RecordedRequest, RecordedResponse, to_base64};
 
-/// The most of one body that a row holds.
-const MOST_BODY: usize = 16 << 20;
-/// What stands in the place of a secret in an address.
+/// The maximum recorded length of a body, in bytes.
+const MAX_BODY: usize = 16 << 20;
+/// The replacement for a secret in an address.
 const HIDDEN: &str = "REDACTED";
-/// Parts of an address that are keys, whatever their value.
+/// Query parameters whose values are always secret.
 const SECRET_FIELDS: [&str; 9] = [
     "key",
     "api_key",
@@ -31,7 +31,7 @@ const SECRET_FIELDS: [&str; 9] = [
 
 type Sink = dyn Fn(String) + Send + Sync;
 
-/// Takes down every exchange of an [`Http`](crate::Http). Clones write to the same cassette.
+/// Records every exchange of an [`Http`](crate::Http). Clones write to the same cassette.
 #[derive(Clone)]
 pub struct Recorder {
     sink: Arc<Sink>,
@@ -47,20 +47,20 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-/// Who is asked, for the rows.
+/// Describes the destination of a request, for the recorded exchange.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Label {
+pub(crate) struct ExchangeLabel {
     pub(crate) provider: &'static str,
     pub(crate) protocol: &'static str,
     pub(crate) framing: &'static str,
-    /// The key that is sent; an upstream may repeat it.
+    /// The key that is sent. It is redacted from the response as well, because an upstream may repeat it.
     pub(crate) key: Option<SecretString>,
 }
 
-/// The caller's redactor, and the key on top of it.
-struct Clean<'a>(&'a dyn Redactor, Option<&'a SecretString>);
+/// Applies the caller's redactor and removes the key.
+struct ExchangeRedactor<'a>(&'a dyn Redactor, Option<&'a SecretString>);
 
-impl Redactor for Clean<'_> {
+impl Redactor for ExchangeRedactor<'_> {
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = self.0.redact(text);
         let key = self
@@ -75,7 +75,7 @@ impl Redactor for Clean<'_> {
 }
 
 impl Recorder {
-    /// Rows go to `sink`, one line each without its line end, after `redactor` has seen them.
+    /// Creates a recorder that passes each redacted exchange to `sink`, as one line without its line ending.
     #[must_use]
     pub fn new(redactor: Arc<dyn Redactor>, sink: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self {
@@ -85,16 +85,16 @@ impl Recorder {
         }
     }
 
-    /// The head of an answer is here; the body follows.
+    /// Starts to record an exchange whose response headers have arrived.
     pub(crate) fn start(
         &self,
-        label: &Label,
-        asked: &Asked<'_>,
+        label: &ExchangeLabel,
+        sent: &SentRequest<'_>,
         status: u16,
         content_type: &str,
     ) -> Recording {
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let row = Row {
+        let row = RecordedExchange {
             id: format!("{}#{number}", label.provider),
             provider: label.provider.to_owned(),
             protocol: label.protocol.to_owned(),
@@ -102,8 +102,11 @@ impl Recorder {
             streaming: ["event-stream", "eventstream", "ndjson"]
                 .iter()
                 .any(|word| content_type.contains(word)),
-            request: asked.row(&Clean(self.redactor.as_ref(), label.key.as_ref())),
-            response: RowResponse {
+            request: sent.recorded(&ExchangeRedactor(
+                self.redactor.as_ref(),
+                label.key.as_ref(),
+            )),
+            response: RecordedResponse {
                 status,
                 content_type: content_type.to_owned(),
                 body: None,
@@ -121,22 +124,22 @@ impl Recorder {
             key,
             row: Some(Box::new(row)),
             body: Vec::new(),
-            whole: false,
+            complete: false,
             too_long: false,
         }
     }
 }
 
-/// A request, as a row sees it.
-pub(crate) struct Asked<'a> {
+/// The parts of a request that are recorded or compared.
+pub(crate) struct SentRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) url: &'a Url,
     pub(crate) body: &'a Bytes,
 }
 
-impl Asked<'_> {
-    /// Without host, headers and secrets.
-    pub(crate) fn row(&self, redactor: &dyn Redactor) -> RowRequest {
+impl SentRequest<'_> {
+    /// Returns the request without host, headers and secrets.
+    pub(crate) fn recorded(&self, redactor: &dyn Redactor) -> RecordedRequest {
         let mut path = self.url.path().to_owned();
         for (nth, (name, value)) in self.url.query_pairs().enumerate() {
             let secret = SECRET_FIELDS.contains(&name.to_ascii_lowercase().as_str())
@@ -148,7 +151,7 @@ impl Asked<'_> {
             ));
         }
         let body = String::from_utf8_lossy(self.body);
-        RowRequest {
+        RecordedRequest {
             method: self.method.to_string(),
             path: redactor.redact(&path).into_owned(),
             body: redactor.redact(&body).into_owned(),
@@ -156,26 +159,27 @@ impl Asked<'_> {
     }
 }
 
-/// One exchange that is going on. Its row is written when it ends, also when it is dropped half way.
+/// An exchange in progress. It is passed to the sink on drop, even if the stream was not read to its end.
 pub(crate) struct Recording {
     recorder: Recorder,
     key: Option<SecretString>,
-    row: Option<Box<Row>>,
+    row: Option<Box<RecordedExchange>>,
     body: Vec<u8>,
-    whole: bool,
+    complete: bool,
     too_long: bool,
 }
 
 impl Recording {
-    pub(crate) fn take(&mut self, piece: &[u8]) {
-        let room = MOST_BODY.saturating_sub(self.body.len());
-        self.too_long |= piece.len() > room;
-        self.body.extend_from_slice(&piece[..piece.len().min(room)]);
+    pub(crate) fn append(&mut self, piece: &[u8]) {
+        let space = MAX_BODY.saturating_sub(self.body.len());
+        self.too_long |= piece.len() > space;
+        self.body
+            .extend_from_slice(&piece[..piece.len().min(space)]);
     }
 
-    /// The body came to its end.
-    pub(crate) fn end(&mut self) {
-        self.whole = true;
+    /// Marks the body as complete; without this call the exchange is tagged `cut`.
+    pub(crate) fn complete(&mut self) {
+        self.complete = true;
     }
 }
 
@@ -186,18 +190,19 @@ impl Drop for Recording {
         };
         for (tag, applies) in [
             ("truncated", self.too_long),
-            ("cut", !self.whole && !self.too_long),
+            ("cut", !self.complete && !self.too_long),
         ] {
             if applies {
                 row.tags.push(tag.to_owned());
             }
         }
-        let redactor = Clean(self.recorder.redactor.as_ref(), self.key.as_ref());
+        let redactor = ExchangeRedactor(self.recorder.redactor.as_ref(), self.key.as_ref());
         match String::from_utf8(std::mem::take(&mut self.body)) {
             Ok(text) => row.response.body = Some(redactor.redact(&text).into_owned()),
             Err(err) => {
                 let bytes = err.into_bytes();
-                // Binary framings carry checksums: taking a secret out would break them, so nothing is kept.
+                // Binary framings carry checksums, which a redaction would break, so a body with a secret is not
+                // recorded.
                 let text = String::from_utf8_lossy(&bytes);
                 let clean = redactor.redact(&text) == text;
                 row.response.body_b64 = Some(if clean {
@@ -210,7 +215,7 @@ impl Drop for Recording {
                 }
             }
         }
-        // Plain data without maps of our own always has a JSON form.
+        // Serializing this struct cannot fail.
         if let Ok(line) = serde_json::to_string(&row) {
             (self.recorder.sink)(line);
         }

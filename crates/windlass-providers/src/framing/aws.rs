@@ -1,24 +1,24 @@
-//! AWS event-stream messages: a prelude with two lengths, headers, a payload, and a checksum over each of them.
-//! A message that lies whole inside one piece is never copied. Lengths are checked before anything is collected, and
-//! a damaged message ends the stream.
+//! Decodes AWS event-stream messages: a prelude with two lengths and their checksum, headers, a payload, and a checksum
+//! of the message. A message that is complete within one piece is not copied. Lengths are checked before bytes are
+//! buffered, and a damaged message ends the stream.
 
 use std::borrow::Cow;
 
-use super::{Event, FramingError, MOST, text};
+use super::{FramedEvent, FramingError, MAX_SIZE, text};
 
-/// Two lengths and their checksum.
+/// The size of the two lengths and their checksum, in bytes.
 const PRELUDE: usize = 12;
-/// What stands around headers and payload.
-const AROUND: usize = PRELUDE + 4;
+/// The size of a message without headers and payload, in bytes.
+const OVERHEAD: usize = PRELUDE + 4;
 
-/// The decoder of one stream.
+/// Decodes one AWS event stream.
 #[derive(Debug)]
 pub struct AwsDecoder {
-    /// Largest message in bytes.
+    /// The maximum size of a message, in bytes.
     max_message: usize,
-    /// Most bytes of headers in one message.
+    /// The maximum size of its headers, in bytes.
     max_headers: usize,
-    /// The start of a message whose end has not arrived.
+    /// The start of an incomplete message.
     partial: Vec<u8>,
     failed: Option<FramingError>,
 }
@@ -26,7 +26,7 @@ pub struct AwsDecoder {
 impl Default for AwsDecoder {
     fn default() -> Self {
         Self {
-            max_message: MOST,
+            max_message: MAX_SIZE,
             max_headers: 128 << 10,
             partial: Vec::new(),
             failed: None,
@@ -34,7 +34,7 @@ impl Default for AwsDecoder {
     }
 }
 
-/// The headers that say what a message is.
+/// The headers that define the meaning of a message.
 #[derive(Debug, Default)]
 struct Headers<'a> {
     message_type: Option<&'a [u8]>,
@@ -45,14 +45,14 @@ struct Headers<'a> {
 }
 
 impl AwsDecoder {
-    /// Reads the next bytes and hands each finished event to `on_event`: the name is its event type, the data its
-    /// payload. An exception is an error.
+    /// Reads the next bytes and passes each complete event to `on_event`, with its event type as the name and its
+    /// payload as the data. An exception message is an error.
     ///
-    /// An error ends the stream for good: later pushes return it again.
+    /// After an error, every later push returns the same error.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone().into());
@@ -70,11 +70,11 @@ impl AwsDecoder {
             if self.partial.len() < PRELUDE {
                 return Ok(());
             }
-            // The lengths are judged as soon as they are there, so that nothing is collected for a bad one.
+            // The lengths are checked as soon as they are complete, so that no bytes are buffered for a bad message.
             let size = self.check(|this| this.size(&this.partial))?;
             if self.partial.len() == size {
                 let mut message = std::mem::take(&mut self.partial);
-                let result = self.message(&message, &mut on_event);
+                let result = self.pass_message(&message, &mut on_event);
                 message.clear();
                 self.partial = message;
                 result?;
@@ -86,13 +86,13 @@ impl AwsDecoder {
                 break;
             };
             rest = left;
-            self.message(message, &mut on_event)?;
+            self.pass_message(message, &mut on_event)?;
         }
         self.partial.extend_from_slice(rest);
         Ok(())
     }
 
-    /// The size of the message that begins here. There are enough bytes for a prelude.
+    /// Returns the size of the message that begins here. `start` must contain a whole prelude.
     fn size(&self, start: &[u8]) -> Result<usize, FramingError> {
         let (total, headers) = (number(start, 0), number(start, 4));
         if crc32fast::hash(&start[..8]) != number(start, 8) as u32 {
@@ -101,44 +101,44 @@ impl AwsDecoder {
         if total > self.max_message {
             return Err(FramingError::EventTooLarge(self.max_message));
         }
-        if headers > self.max_headers || headers.saturating_add(AROUND) > total {
+        if headers > self.max_headers || headers.saturating_add(OVERHEAD) > total {
             return Err(FramingError::Malformed("its lengths contradict each other"));
         }
         Ok(total)
     }
 
-    fn message<E: From<FramingError>>(
+    fn pass_message<E: From<FramingError>>(
         &mut self,
         message: &[u8],
-        on_event: &mut impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: &mut impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let event = self.check(|_| event(message))?;
         on_event(event)
     }
 
-    /// Remembers a failure and frees what was collected.
+    /// Stores a failure and frees the buffered bytes.
     fn check<T>(
         &mut self,
-        judge: impl FnOnce(&Self) -> Result<T, FramingError>,
+        check: impl FnOnce(&Self) -> Result<T, FramingError>,
     ) -> Result<T, FramingError> {
-        let judged = judge(self);
-        if let Err(error) = &judged {
+        let result = check(self);
+        if let Err(error) = &result {
             self.failed = Some(error.clone());
             self.partial = Vec::new();
         }
-        judged
+        result
     }
 }
 
-/// A big-endian number of four bytes; the caller knows that they are there.
+/// Reads a big-endian number of four bytes; panics if there are fewer.
 fn number(bytes: &[u8], at: usize) -> usize {
     bytes[at..at + 4]
         .iter()
         .fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
-/// Reads a message whose lengths have been checked.
-fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
+/// Decodes a message whose lengths were checked.
+fn event(message: &[u8]) -> Result<FramedEvent<'_>, FramingError> {
     let (body, checksum) = message.split_at(message.len() - 4);
     if crc32fast::hash(body) != number(checksum, 0) as u32 {
         return Err(FramingError::Checksum);
@@ -152,18 +152,19 @@ fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
             let name = text(headers.exception_type.unwrap_or(b"exception")).into_owned();
             Err(FramingError::Exception {
                 name,
-                message: words(payload),
+                message: exception_message(payload),
             })
         }
         Some(b"error") => Err(FramingError::Exception {
             name: text(headers.error_code.unwrap_or(b"error")).into_owned(),
-            message: headers
-                .error_message
-                .map_or_else(|| words(payload), |words| text(words).into_owned()),
+            message: headers.error_message.map_or_else(
+                || exception_message(payload),
+                |message| text(message).into_owned(),
+            ),
         }),
         _ => {
             let name = headers.event_type.map_or(Cow::Borrowed("message"), text);
-            Ok(Event {
+            Ok(FramedEvent {
                 name,
                 data: text(payload),
             })
@@ -171,23 +172,23 @@ fn event(message: &[u8]) -> Result<Event<'_>, FramingError> {
     }
 }
 
-/// What the payload of an exception says.
-fn words(payload: &[u8]) -> String {
+/// Returns the message in the payload of an exception.
+fn exception_message(payload: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(payload).ok();
-    let said = parsed.as_ref().and_then(|value| {
+    let message = parsed.as_ref().and_then(|value| {
         value
             .get("message")
             .or_else(|| value.get("Message"))?
             .as_str()
     });
-    match said {
-        Some(said) => said.to_owned(),
+    match message {
+        Some(message) => message.to_owned(),
         None if payload.is_empty() => "the upstream reported a failure".to_owned(),
         None => text(&payload[..payload.len().min(1_024)]).into_owned(),
     }
 }
 
-/// Goes through the headers: name, type and value one after the other. `None` when they do not add up.
+/// Parses the headers, each with name, type and value. Returns `None` if a length or type is invalid.
 fn read_headers(mut rest: &[u8]) -> Option<Headers<'_>> {
     let mut headers = Headers::default();
     while let Some((length, after)) = rest.split_first() {
@@ -208,7 +209,7 @@ fn read_headers(mut rest: &[u8]) -> Option<Headers<'_>> {
         };
         let (value, after) = after.split_at_checked(size)?;
         rest = after;
-        let slot = match name {
+        let field = match name {
             b":message-type" => &mut headers.message_type,
             b":event-type" => &mut headers.event_type,
             b":exception-type" => &mut headers.exception_type,
@@ -217,7 +218,7 @@ fn read_headers(mut rest: &[u8]) -> Option<Headers<'_>> {
             _ => continue,
         };
         if *kind == 7 {
-            *slot = Some(value);
+            *field = Some(value);
         }
     }
     Some(headers)
@@ -228,7 +229,7 @@ pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A message with these text headers.
+    /// Encodes a message with text headers.
     pub(crate) fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (name, value) in headers {
@@ -243,7 +244,7 @@ pub(crate) mod tests {
 
     fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        out.extend_from_slice(&((headers.len() + payload.len() + AROUND) as u32).to_be_bytes());
+        out.extend_from_slice(&((headers.len() + payload.len() + OVERHEAD) as u32).to_be_bytes());
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
         out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
         out.extend_from_slice(headers);
@@ -253,7 +254,7 @@ pub(crate) mod tests {
         out
     }
 
-    /// The events and the error of a body, the same in every split.
+    /// Checks the events and the error of a body, in pieces of every size.
     #[track_caller]
     fn check(body: &[u8], expect: &[(&str, &str)], error: Option<FramingError>) {
         for size in 1..=body.len() {
@@ -262,12 +263,12 @@ pub(crate) mod tests {
                 max_headers: 200,
                 ..AwsDecoder::default()
             };
-            let mut seen = Vec::new();
+            let mut events = Vec::new();
             let mut failed = None;
             for piece in body.chunks(size) {
                 failed = decoder
                     .push(piece, |event| {
-                        seen.push((event.name.into_owned(), event.data.into_owned()));
+                        events.push((event.name.into_owned(), event.data.into_owned()));
                         Ok::<(), FramingError>(())
                     })
                     .err();
@@ -275,12 +276,12 @@ pub(crate) mod tests {
                     break;
                 }
             }
-            let seen: Vec<_> = seen
+            let events: Vec<_> = events
                 .iter()
                 .map(|(name, data)| (name.as_str(), data.as_str()))
                 .collect();
             assert_eq!(
-                (seen.as_slice(), &failed),
+                (events.as_slice(), &failed),
                 (expect, &error),
                 "in pieces of {size}"
             );
@@ -352,7 +353,7 @@ pub(crate) mod tests {
 
     #[test]
     fn exceptions_and_errors_are_typed() {
-        let thrown = message(
+        let exception = message(
             &[
                 (":exception-type", "throttlingException"),
                 (":message-type", "exception"),
@@ -364,7 +365,7 @@ pub(crate) mod tests {
             message: "Too many tokens".into(),
         };
         check(
-            &[event("a", "1"), thrown].concat(),
+            &[event("a", "1"), exception].concat(),
             &[("a", "1")],
             Some(error),
         );
@@ -381,7 +382,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damage_and_sizes_are_found_before_anything_is_collected() {
+    fn damage_and_bad_sizes_are_found_before_bytes_are_buffered() {
         let mut damaged = event("a", "{\"text\":\"hello\"}");
         let at = damaged.len() - 8;
         damaged[at] ^= 1;
@@ -395,10 +396,10 @@ pub(crate) mod tests {
         large.extend_from_slice(&[0; 4]);
         large.extend_from_slice(&crc32fast::hash(&large).to_be_bytes());
         check(&large, &[], Some(FramingError::EventTooLarge(300)));
-        let mut lying = [20_u32.to_be_bytes(), 9_u32.to_be_bytes()].concat();
-        lying.extend_from_slice(&crc32fast::hash(&lying).to_be_bytes());
+        let mut contradictory = [20_u32.to_be_bytes(), 9_u32.to_be_bytes()].concat();
+        contradictory.extend_from_slice(&crc32fast::hash(&contradictory).to_be_bytes());
         check(
-            &lying,
+            &contradictory,
             &[],
             Some(FramingError::Malformed("its lengths contradict each other")),
         );

@@ -1,25 +1,25 @@
-//! Lines: bytes in, lines out. A line that lies whole inside one piece is never copied. And one JSON document a line,
-//! where blank lines are keep-alives; it does not look inside a line.
+//! Splits bytes into lines. A line that is complete within one piece is not copied. [`LineDecoder`] passes on one JSON
+//! document per line without parsing it and skips blank lines, which are keep-alives.
 
 use std::borrow::Cow;
 
-use super::{Event, FramingError, MOST, text};
+use super::{FramedEvent, FramingError, MAX_SIZE, text};
 
-/// Cuts a stream into lines that end with a line feed, a carriage return or both.
+/// Splits a stream into lines that end with a line feed, a carriage return or both.
 #[derive(Debug)]
 pub(crate) struct LineSplitter {
     limit: usize,
-    /// The start of a line whose end has not arrived.
+    /// The start of an incomplete line.
     partial: Vec<u8>,
-    /// A carriage return ended the last line: a line feed that follows belongs to it.
+    /// The last line ended with a carriage return, so a line feed that follows belongs to it.
     skip_line_feed: bool,
-    /// The first line is behind us, so a byte-order mark is no longer looked for.
+    /// The first line was read, so a byte-order mark is no longer expected.
     started: bool,
     failed: Option<FramingError>,
 }
 
 impl LineSplitter {
-    /// For lines of at most `limit` bytes.
+    /// Creates a splitter for lines of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -30,8 +30,9 @@ impl LineSplitter {
         }
     }
 
-    /// Takes the next line off `rest`, without its end. `None` when `rest` is used up; the start of a line is kept for
-    /// the next piece. An error ends the stream for good: later calls return it again.
+    /// Removes the next line from `rest` and returns it without its terminator. Returns `None` if `rest` has no
+    /// complete line; the start of a line is kept for the next piece. After an error, every later call returns the same
+    /// error.
     pub(crate) fn next<'a>(
         &mut self,
         rest: &mut &'a [u8],
@@ -44,7 +45,7 @@ impl LineSplitter {
         }
         let end = memchr::memchr2(b'\n', b'\r', rest);
         let (line, left) = rest.split_at(end.unwrap_or(rest.len()));
-        // A mark at the start of the stream is not part of the line.
+        // A byte-order mark at the start of the stream is not part of the line.
         let allowed = self.limit + if self.started { 0 } else { 3 };
         if self.partial.len() + line.len() > allowed {
             return Err(self.fail(FramingError::LineTooLong(self.limit)));
@@ -73,17 +74,17 @@ impl LineSplitter {
         Ok(Some(line))
     }
 
-    /// Whether the next byte is the first one of a line, of a stream that has had lines.
+    /// Returns whether the next byte begins a line other than the first.
     pub(crate) fn is_at_line_start(&self) -> bool {
         self.started && self.partial.is_empty() && !self.skip_line_feed && self.failed.is_none()
     }
 
-    /// The longest line.
+    /// Returns the maximum length of a line, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Remembers the failure and frees what was collected.
+    /// Stores the failure and frees the buffered bytes.
     pub(crate) fn fail(&mut self, error: FramingError) -> FramingError {
         self.failed = Some(error.clone());
         self.partial = Vec::new();
@@ -91,40 +92,40 @@ impl LineSplitter {
     }
 }
 
-/// The decoder of one stream of JSON lines.
+/// Decodes one stream of JSON lines.
 #[derive(Debug)]
 pub struct LineDecoder(LineSplitter);
 
 impl Default for LineDecoder {
     fn default() -> Self {
-        Self(LineSplitter::new(MOST))
+        Self(LineSplitter::new(MAX_SIZE))
     }
 }
 
 impl LineDecoder {
-    /// Reads the next bytes and hands each finished line to `on_event`.
+    /// Reads the next bytes and passes each complete line to `on_event`.
     ///
-    /// An error of the framing ends the stream for good: later pushes return it again.
+    /// After an error of the framing, every later push returns the same error.
     pub fn push<E: From<FramingError>>(
         &mut self,
         bytes: &[u8],
-        mut on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        mut on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rest = bytes;
         while let Some(line) = self.0.next(&mut rest)? {
             let line = line.trim_ascii();
             if !line.is_empty() {
                 let (name, data) = ("message".into(), text(line));
-                on_event(Event { name, data })?;
+                on_event(FramedEvent { name, data })?;
             }
         }
         Ok(())
     }
 
-    /// The stream is over: hands over a last line without its line end.
+    /// Ends the stream. Passes on a last line without a terminator.
     pub fn finish<E: From<FramingError>>(
         &mut self,
-        on_event: impl FnMut(Event<'_>) -> Result<(), E>,
+        on_event: impl FnMut(FramedEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.push(b"\n", on_event)
     }
@@ -137,27 +138,27 @@ mod tests {
 
     fn read(body: &[u8], limit: usize, size: usize) -> (Vec<String>, Option<FramingError>) {
         let mut decoder = LineDecoder(LineSplitter::new(limit));
-        let mut seen = Vec::new();
-        let mut take = |event: Event<'_>| {
-            seen.push(event.data.into_owned());
+        let mut lines = Vec::new();
+        let mut take = |event: FramedEvent<'_>| {
+            lines.push(event.data.into_owned());
             Ok::<(), FramingError>(())
         };
         for piece in body.chunks(size) {
             if let Err(error) = decoder.push(piece, &mut take) {
-                return (seen, Some(error));
+                return (lines, Some(error));
             }
         }
         let error = decoder.finish(&mut take).err();
-        (seen, error)
+        (lines, error)
     }
 
     #[test]
-    fn lines_come_out_whole_without_marks_and_blank_ones() {
+    fn lines_come_out_without_byte_order_mark_and_blank_lines() {
         let body = "\u{feff}{\"a\":1}\n\n \r\n{\"b\":\"\u{e9}\"}\r\n{\"c\":3}".as_bytes();
         for size in 1..=body.len() {
-            let (seen, error) = read(body, 100, size);
+            let (lines, error) = read(body, 100, size);
             assert_eq!(
-                (seen, error),
+                (lines, error),
                 (
                     vec![
                         "{\"a\":1}".into(),

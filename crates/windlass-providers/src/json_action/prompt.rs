@@ -1,5 +1,5 @@
-//! The words a model without tool calling gets: what tools there are, what to answer, and the history in that form.
-//! The same request gives the same bytes; nothing here is sent.
+//! Builds the prompt for a model without native tool calls: the tools, the answer format, and the history in that
+//! format. The same request always gives the same bytes.
 
 use serde_json::{Value, json};
 use windlass_core::history::Entry;
@@ -15,7 +15,7 @@ One action at a time. Its result comes with the next message; never make one up.
 
 const REMINDER: &str = "\n(Answer with one valid JSON object: {\"action\": \"TOOL\", \"arguments\": {...}} or {\"answer\": \"...\"}.)";
 
-/// The system prompt with the tools in it.
+/// Returns the system prompt with the rules and the tools.
 pub(super) fn system(request: &Request<'_>) -> String {
     let tools = request
         .tools
@@ -54,7 +54,7 @@ fn describe(tools: &ToolSet) -> String {
     text
 }
 
-/// What an answer may look like, for servers that can hold a model to it.
+/// Returns the JSON schema of an answer, for servers that can enforce it.
 pub(super) fn schema(request: &Request<'_>) -> Value {
     let choice = request
         .options
@@ -84,7 +84,7 @@ pub(super) fn schema(request: &Request<'_>) -> Value {
             .unwrap_or_else(|| json!({ "type": "string" }));
         forms.push(form(&[("answer", answer)]));
     }
-    // One form alone needs no choice, and some servers know no choice at the top.
+    // A single form needs no `anyOf`, and some servers do not support `anyOf` at the top level.
     if forms.len() == 1 {
         forms.remove(0)
     } else {
@@ -101,37 +101,38 @@ fn form(fields: &[(&str, Value)]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// The history in words, message by message. Neighbours of one role become one message: many of the models that need
-/// this insist that the roles take turns.
+/// The history as text messages. Consecutive messages of one role become one message, because many of the models that
+/// need JSON actions require alternating roles.
 #[derive(Default)]
 pub(super) struct Translation {
-    groups: Vec<Group>,
+    groups: Vec<TranslatedGroup>,
 }
 
-struct Group {
-    /// What it was made from; held, so that an address stands for one message only.
-    of: Vec<Entry>,
-    in_words: Entry,
+struct TranslatedGroup {
+    /// The original entries. Keeping them alive guarantees that an equal address means the same message.
+    source: Vec<Entry>,
+    translated: Entry,
 }
 
 impl Translation {
-    /// The history in words. What was translated before is used again, with whatever is kept beside it.
+    /// Translates the history. Groups that were translated before are reused, with the encodings that are cached in
+    /// them.
     pub(super) fn update(&mut self, history: &[Entry]) -> Vec<Entry> {
         let mut at = 0;
         let mut rest = history;
         while let Some(first) = rest.first() {
-            let role = spoken_by(first);
+            let role = translated_role(first);
             let len = rest
                 .iter()
-                .take_while(|entry| spoken_by(entry) == role)
+                .take_while(|entry| translated_role(entry) == role)
                 .count();
             let (group, later) = rest.split_at(len);
             rest = later;
-            if !self.groups.get(at).is_some_and(|known| known.is(group)) {
+            if !self.groups.get(at).is_some_and(|known| known.is_of(group)) {
                 self.groups.truncate(at);
-                self.groups.push(Group {
-                    of: group.to_vec(),
-                    in_words: translate(group),
+                self.groups.push(TranslatedGroup {
+                    source: group.to_vec(),
+                    translated: translate(group),
                 });
             }
             at += 1;
@@ -139,20 +140,20 @@ impl Translation {
         self.groups.truncate(at);
         self.groups
             .iter()
-            .map(|group| group.in_words.clone())
+            .map(|group| group.translated.clone())
             .collect()
     }
 }
 
-impl Group {
-    fn is(&self, group: &[Entry]) -> bool {
+impl TranslatedGroup {
+    fn is_of(&self, group: &[Entry]) -> bool {
         let same = |(a, b): (&Entry, &Entry)| std::ptr::eq::<Message>(&**a, &**b);
-        self.of.len() == group.len() && self.of.iter().zip(group).all(same)
+        self.source.len() == group.len() && self.source.iter().zip(group).all(same)
     }
 }
 
-/// Results come from the person's side.
-fn spoken_by(message: &Message) -> Role {
+/// Returns the role of the translated message: tool results become user messages.
+fn translated_role(message: &Message) -> Role {
     match message.role {
         Role::Assistant => Role::Assistant,
         Role::User | Role::Tool => Role::User,
@@ -171,19 +172,25 @@ fn translate(group: &[Entry]) -> Entry {
         [one] if plain(one) => return one.clone(),
         _ => {}
     }
-    let role = group.first().map_or(Role::User, |first| spoken_by(first));
+    let role = group
+        .first()
+        .map_or(Role::User, |first| translated_role(first));
     let mut parts: Vec<Part> = Vec::new();
     for entry in group {
         let acts = entry.calls().next().is_some();
         for (nth, part) in entry.parts.iter().enumerate() {
-            let Part::Text { text } = in_words(part, role, acts) else {
+            let Part::Text { text } = translate_part(part, role, acts) else {
                 parts.push(part.clone());
                 continue;
             };
-            // Messages, calls and results stand apart; pieces of one text were one.
-            let apart = !parts.is_empty() && (nth == 0 || !matches!(part, Part::Text { .. }));
+            // A blank line separates messages, calls and results, but not the pieces of one text.
+            let separate = !parts.is_empty() && (nth == 0 || !matches!(part, Part::Text { .. }));
             parts.push(Part::Text {
-                text: if apart { format!("\n\n{text}") } else { text },
+                text: if separate {
+                    format!("\n\n{text}")
+                } else {
+                    text
+                },
             });
         }
     }
@@ -197,10 +204,10 @@ fn translate(group: &[Entry]) -> Entry {
     })
 }
 
-fn in_words(part: &Part, role: Role, acts: bool) -> Part {
+fn translate_part(part: &Part, role: Role, acts: bool) -> Part {
     let text = match part {
-        // An answer is repeated in the form that was asked for, as an example; what was said before an action is not
-        // an answer.
+        // An earlier answer is repeated in the requested format, as an example for the model. Text before an action is
+        // not an answer.
         Part::Text { text } if role == Role::Assistant && !acts => {
             json!({ "answer": text }).to_string()
         }

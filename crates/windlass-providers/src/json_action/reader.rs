@@ -1,46 +1,44 @@
-//! Reads a model's text as it comes and finds the one JSON object in it: an action becomes a call, an answer becomes
-//! text while it is still being written. Prose around the object is passed on, the object itself never is.
-//! An object that is not whole is never acted on; one that is whole but not JSON becomes a call that only gets an
-//! error back.
+//! Finds the JSON object in a model's text while it arrives. An action becomes a call; an answer becomes text, already
+//! while the model is writing it. Prose around the object is passed on; the object itself is not.
+//! An incomplete object is never executed. A complete object that is not valid JSON becomes a call that fails with an
+//! error, so that the model can correct it.
 
 use serde_json::{Map, Value};
 use windlass_core::provider::{Chunk, EndReason};
 
 use crate::protocol::Batch;
 
-/// The most text that is looked at for one action.
-const MOST: usize = 8 << 20;
-/// How many openings of an object are tried again when what began as one never ended.
-const MOST_TRIES: usize = 32;
+/// The maximum length of the text up to the end of an action, in bytes.
+pub(super) const MAX_TEXT: usize = 8 << 20;
+/// The maximum number of `{` inside an unclosed object that are tried as the start of another object.
+const MAX_NESTED_STARTS: usize = 32;
 
-/// The answer passed [`MOST`].
+/// The text is longer than [`MAX_TEXT`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct ActionReader {
     tools: Vec<String>,
-    /// All text so far, until the object is found.
+    /// All text until the object is found.
     text: String,
-    /// Up to here it was passed on as prose.
-    shown: usize,
-    /// Up to here it was scanned.
+    /// The end of the text that was passed on as prose.
+    passed_on: usize,
+    /// The end of the text that was scanned.
     scanned: usize,
-    state: State,
+    state: ReaderState,
     native: bool,
 }
 
 #[derive(Debug)]
-enum State {
-    /// No object is open.
+enum ReaderState {
     Seeking,
-    /// Inside one.
     Inside(Scan),
     /// Inside the text of an answer.
     Answering(Unescape),
-    /// The object was an answer; what follows does not count.
+    /// The object was an answer; the text after it is ignored.
     Answered,
-    /// It was an action.
+    /// The object was an action; the text after it is ignored.
     Called,
 }
 
@@ -50,7 +48,7 @@ struct Scan {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// It may still turn out to be an answer that can be shown as it comes.
+    /// The object may be an answer that can be streamed.
     may_answer: bool,
 }
 
@@ -65,7 +63,7 @@ impl Scan {
         }
     }
 
-    /// Takes one byte; true when it closed the object.
+    /// Processes one byte; returns whether it closed the object.
     fn closes(&mut self, byte: u8) -> bool {
         if self.in_string {
             self.in_string = self.escaped || byte != b'"';
@@ -85,75 +83,74 @@ impl Scan {
     }
 }
 
-/// What an object means.
-enum Meaning {
+enum ObjectMeaning {
     Action {
         name: String,
         args: String,
     },
     Answer(String),
-    /// It belongs to the prose.
+    /// The object belongs to the prose.
     Other,
 }
 
-impl Reader {
+impl ActionReader {
     pub(super) fn new(tools: Vec<String>) -> Self {
         Self {
             tools,
             text: String::new(),
-            shown: 0,
+            passed_on: 0,
             scanned: 0,
-            state: State::Seeking,
+            state: ReaderState::Seeking,
             native: false,
         }
     }
 
-    /// The model made a call of its own.
+    /// Records that the model made a native call.
     pub(super) fn native_call(&mut self) {
         self.native = true;
     }
 
-    /// More text.
+    /// Processes the next piece of text.
     pub(super) fn push(&mut self, piece: &str, out: &mut Batch) -> Result<(), TooLong> {
         match &mut self.state {
-            State::Answered | State::Called => return Ok(()),
-            State::Answering(string) => {
+            ReaderState::Answered | ReaderState::Called => return Ok(()),
+            ReaderState::Answering(string) => {
                 if string.push(piece, out) {
-                    self.state = State::Answered;
+                    self.state = ReaderState::Answered;
                 }
                 return Ok(());
             }
-            State::Seeking | State::Inside(_) => {}
+            ReaderState::Seeking | ReaderState::Inside(_) => {}
         }
-        if self.text.len() + piece.len() > MOST {
+        if self.text.len() + piece.len() > MAX_TEXT {
             return Err(TooLong);
         }
         self.text.push_str(piece);
         self.scan(out);
-        if let State::Seeking = self.state {
-            self.show_lines(out);
+        if let ReaderState::Seeking = self.state {
+            self.pass_on_lines(out);
         }
         Ok(())
     }
 
-    /// The answer is over.
+    /// Ends the answer and pushes its end reason.
     pub(super) fn finish(&mut self, end: EndReason, out: &mut Batch) {
         let refused = end == EndReason::Refused;
-        if let State::Inside(scan) = self.state {
-            self.look_inside(scan, out);
+        if let ReaderState::Inside(scan) = self.state {
+            self.search_unclosed(scan, out);
         }
         let end = match &self.state {
-            State::Called => EndReason::ToolCalls,
-            // What was cut off behind a whole answer does not count.
-            State::Answered => EndReason::Done,
-            State::Answering(_) => end,
-            // Half an action is not shown and not run: the engine asks for it again.
-            State::Inside(scan) if mentions(&self.text[scan.start..]) => {
-                self.show(scan.start, out);
+            ReaderState::Called => EndReason::ToolCalls,
+            // Text that was cut off after a complete answer is ignored.
+            ReaderState::Answered => EndReason::Done,
+            ReaderState::Answering(_) => end,
+            // A partial action is neither displayed nor executed; the engine asks the model again.
+            ReaderState::Inside(scan) if mentions(&self.text[scan.start..]) => {
+                self.pass_on(scan.start, out);
                 EndReason::Length
             }
-            State::Inside(_) | State::Seeking => {
-                self.show(self.text.len(), out);
+            ReaderState::Inside(_) | ReaderState::Seeking => {
+                self.pass_on(self.text.len(), out);
                 if self.native {
                     EndReason::ToolCalls
                 } else {
@@ -168,15 +165,15 @@ impl Reader {
     fn scan(&mut self, out: &mut Batch) {
         loop {
             match &mut self.state {
-                State::Seeking => {
+                ReaderState::Seeking => {
                     let Some(at) = self.text[self.scanned..].find('{') else {
                         self.scanned = self.text.len();
                         return;
                     };
                     self.scanned += at;
-                    self.state = State::Inside(Scan::at(self.scanned));
+                    self.state = ReaderState::Inside(Scan::at(self.scanned));
                 }
-                State::Inside(scan) => {
+                ReaderState::Inside(scan) => {
                     let bytes = self.text.as_bytes();
                     let closed = bytes[self.scanned..]
                         .iter()
@@ -190,73 +187,73 @@ impl Reader {
                         return;
                     };
                     self.scanned += closed + 1;
-                    self.state = State::Seeking;
+                    self.state = ReaderState::Seeking;
                     if self.settle(scan.start, self.scanned, out) {
                         return;
                     }
                 }
-                State::Answering(_) | State::Answered | State::Called => return,
+                ReaderState::Answering(_) | ReaderState::Answered | ReaderState::Called => return,
             }
         }
     }
 
-    /// Goes over to showing the answer piece by piece, when this object is one.
+    /// Starts to stream the answer, if this object is one.
     fn stream_answer(&mut self, scan: Scan, out: &mut Batch) -> bool {
-        match answer_begins(&self.text[scan.start..]) {
-            Begins::Unclear => false,
-            Begins::No => {
-                if let State::Inside(scan) = &mut self.state {
+        match answer_start(&self.text[scan.start..]) {
+            AnswerStart::Unclear => false,
+            AnswerStart::No => {
+                if let ReaderState::Inside(scan) = &mut self.state {
                     scan.may_answer = false;
                 }
                 false
             }
-            Begins::At(at) => {
-                // An answer after prose begins on its own line.
-                if self.show_before(scan.start, out) {
+            AnswerStart::At(at) => {
+                // A line break separates the answer from prose before it.
+                if self.pass_on_before(scan.start, out) {
                     out.text("\n");
                 }
                 let mut string = Unescape::default();
                 let closed = string.push(&self.text[scan.start + at..], out);
                 self.state = if closed {
-                    State::Answered
+                    ReaderState::Answered
                 } else {
-                    State::Answering(string)
+                    ReaderState::Answering(string)
                 };
                 true
             }
         }
     }
 
-    /// Acts on a whole object; false when it belongs to the prose.
+    /// Handles a complete object; returns false if it belongs to the prose.
     fn settle(&mut self, start: usize, end: usize, out: &mut Batch) -> bool {
         match meaning(&self.text[start..end], &self.tools) {
-            Meaning::Action { name, args } => {
-                self.show_before(start, out);
+            ObjectMeaning::Action { name, args } => {
+                self.pass_on_before(start, out);
                 out.push(Chunk::CallStart {
                     index: 0,
                     id: String::new(),
                     name,
                 });
                 out.args(0, &args);
-                self.state = State::Called;
+                self.state = ReaderState::Called;
                 true
             }
-            Meaning::Answer(text) => {
-                if self.show_before(start, out) {
+            ObjectMeaning::Answer(text) => {
+                if self.pass_on_before(start, out) {
                     out.text("\n");
                 }
                 out.text(&text);
-                self.state = State::Answered;
+                self.state = ReaderState::Answered;
                 true
             }
-            Meaning::Other => false,
+            ObjectMeaning::Other => false,
         }
     }
 
-    /// What began as an object and never ended may hide one that did.
-    fn look_inside(&mut self, unfinished: Scan, out: &mut Batch) {
+    /// Searches an unclosed object for a complete one inside it.
+    fn search_unclosed(&mut self, unfinished: Scan, out: &mut Batch) {
         let mut from = unfinished.start + 1;
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_NESTED_STARTS {
             let Some(at) = self.text[from..].find('{') else {
                 return;
             };
@@ -265,7 +262,7 @@ impl Reader {
             let closed = self.text.as_bytes()[start..]
                 .iter()
                 .position(|byte| scan.closes(*byte));
-            // The arguments of half an action are not an action, however whole they look.
+            // The arguments of a partial action are not an action, even if they are a complete object.
             if let Some(closed) = closed
                 && !mentions(&self.text[unfinished.start..start])
                 && self.settle(start, start + closed + 1, out)
@@ -276,41 +273,42 @@ impl Reader {
         }
     }
 
-    /// Passes on lines that cannot belong to an object.
-    fn show_lines(&mut self, out: &mut Batch) {
-        let waiting = &self.text[self.shown..];
+    /// Passes on the complete lines, which cannot belong to an object.
+    fn pass_on_lines(&mut self, out: &mut Batch) {
+        let waiting = &self.text[self.passed_on..];
         let Some(end) = waiting.rfind('\n') else {
             return;
         };
         let end = without_fence(&waiting[..end]).trim_end().len();
-        self.show(self.shown + end, out);
+        self.pass_on(self.passed_on + end, out);
     }
 
-    /// Passes on the prose before an object, without the fence that opens it; true when there was any.
-    fn show_before(&mut self, start: usize, out: &mut Batch) -> bool {
-        let end = self.shown
-            + without_fence(&self.text[self.shown..start])
+    /// Passes on the prose before an object, without the code fence around the object; returns whether there is any
+    /// prose.
+    fn pass_on_before(&mut self, start: usize, out: &mut Batch) -> bool {
+        let end = self.passed_on
+            + without_fence(&self.text[self.passed_on..start])
                 .trim_end()
                 .len();
-        self.show(end, out);
+        self.pass_on(end, out);
         !self.text[..end].trim().is_empty()
     }
 
-    fn show(&mut self, end: usize, out: &mut Batch) {
-        if end > self.shown {
-            let fresh = &self.text[self.shown..end];
-            let nothing_yet = self.text[..self.shown].trim().is_empty();
+    fn pass_on(&mut self, end: usize, out: &mut Batch) {
+        if end > self.passed_on {
+            let prose = &self.text[self.passed_on..end];
+            let nothing_yet = self.text[..self.passed_on].trim().is_empty();
             out.text(if nothing_yet {
-                fresh.trim_start()
+                prose.trim_start()
             } else {
-                fresh
+                prose
             });
-            self.shown = end;
+            self.passed_on = end;
         }
     }
 }
 
-/// The text without an opening code fence as its last line.
+/// Returns the text without an opening code fence in its last line.
 fn without_fence(text: &str) -> &str {
     let trimmed = text.trim_end();
     let line = trimmed.rfind('\n').map_or(0, |at| at + 1);
@@ -320,24 +318,24 @@ fn without_fence(text: &str) -> &str {
     if fence { &text[..line] } else { text }
 }
 
-enum Begins {
+enum AnswerStart {
     At(usize),
     No,
     Unclear,
 }
 
-/// Whether an object begins `{"answer": "`, and where its text starts.
-fn answer_begins(object: &str) -> Begins {
+/// Checks whether an object begins with `{"answer": "`, and returns where the text of the answer starts.
+fn answer_start(object: &str) -> AnswerStart {
     let mut rest = object;
     for token in ["{", "\"answer\"", ":", "\""] {
         rest = rest.trim_start();
         match rest.strip_prefix(token) {
             Some(after) => rest = after,
-            None if token.starts_with(rest) => return Begins::Unclear,
-            None => return Begins::No,
+            None if token.starts_with(rest) => return AnswerStart::Unclear,
+            None => return AnswerStart::No,
         }
     }
-    Begins::At(object.len() - rest.len())
+    AnswerStart::At(object.len() - rest.len())
 }
 
 const ACTION: [&str; 5] = ["action", "tool", "tool_name", "function", "name"];
@@ -351,43 +349,43 @@ const ARGUMENTS: [&str; 6] = [
 ];
 const ANSWER: [&str; 2] = ["answer", "final_answer"];
 
-fn meaning(object: &str, tools: &[String]) -> Meaning {
-    // A line break inside a string can only mean itself, so that much is forgiven.
+fn meaning(object: &str, tools: &[String]) -> ObjectMeaning {
+    // Models often write unescaped line breaks inside strings. Their meaning is clear, so they are accepted.
     let parsed =
         serde_json::from_str(object).or_else(|_| serde_json::from_str(&escape_controls(object)));
     match parsed {
         Ok(Value::Object(object)) => of_object(&object, tools, true),
         _ if mentions(object) => {
-            let name = named(object).unwrap_or("action").to_owned();
-            Meaning::Action {
+            let name = action_name(object).unwrap_or("action").to_owned();
+            ObjectMeaning::Action {
                 name,
                 args: object.to_owned(),
             }
         }
-        _ => Meaning::Other,
+        _ => ObjectMeaning::Other,
     }
 }
 
-fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> Meaning {
+fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> ObjectMeaning {
     let name = ACTION
         .iter()
         .find_map(|key| Some((*key, object.get(*key)?)));
     let args = ARGUMENTS.iter().find_map(|key| object.get(*key));
     match (name, args) {
-        // `name` alone is anybody's object.
+        // An object with only a `name` may be anything.
         (Some(("name", _)), None) => {}
         (Some((_, Value::String(name))), args) => {
             let finishes = ANSWER.contains(&name.as_str()) || name == "finish" || name == "none";
             if finishes && !tools.contains(name) {
-                return Meaning::Answer(args.map(only_text).unwrap_or_default());
+                return ObjectMeaning::Answer(args.map(answer_text).unwrap_or_default());
             }
             let args = match args {
                 None | Some(Value::Null) => "{}".to_owned(),
-                // Some models write the arguments as a text that holds JSON.
+                // Some models write the arguments as a string that contains JSON.
                 Some(Value::String(json)) => json.clone(),
                 Some(args) => args.to_string(),
             };
-            return Meaning::Action {
+            return ObjectMeaning::Action {
                 name: name.clone(),
                 args,
             };
@@ -396,14 +394,14 @@ fn of_object(object: &Map<String, Value>, tools: &[String], outermost: bool) -> 
         _ => {}
     }
     match ANSWER.iter().find_map(|key| object.get(*key)) {
-        Some(Value::String(text)) => Meaning::Answer(text.clone()),
-        Some(value) => Meaning::Answer(value.to_string()),
-        None => Meaning::Other,
+        Some(Value::String(text)) => ObjectMeaning::Answer(text.clone()),
+        Some(value) => ObjectMeaning::Answer(value.to_string()),
+        None => ObjectMeaning::Other,
     }
 }
 
-/// The text in the arguments of an action that only says something.
-fn only_text(args: &Value) -> String {
+/// Returns the text in the arguments of an action that is a final answer.
+fn answer_text(args: &Value) -> String {
     let inside = args
         .as_object()
         .filter(|object| object.len() == 1)
@@ -414,13 +412,13 @@ fn only_text(args: &Value) -> String {
     }
 }
 
-/// Whether text that is not JSON was meant to be one of our objects.
+/// Returns whether invalid JSON was meant to be an action or an answer.
 fn mentions(text: &str) -> bool {
     key_at(text, "action").is_some() || key_at(text, "answer").is_some()
 }
 
-/// The name in an action that is not JSON.
-fn named(text: &str) -> Option<&str> {
+/// Returns the tool name in an action that is not valid JSON.
+fn action_name(text: &str) -> Option<&str> {
     let after = text[key_at(text, "action")?..].trim_start();
     let quote = after
         .chars()
@@ -430,7 +428,7 @@ fn named(text: &str) -> Option<&str> {
     (!name.is_empty() && name.len() <= 128).then_some(name)
 }
 
-/// Where the value of this key begins, in whatever quotes the key stands.
+/// Returns where the value of this key begins. The key may be in any quotes or none.
 fn key_at(text: &str, key: &str) -> Option<usize> {
     text.match_indices(key).find_map(|(at, _)| {
         let before = text[..at].trim_end_matches(['"', '\'', '`']).trim_end();
@@ -442,7 +440,7 @@ fn key_at(text: &str, key: &str) -> Option<usize> {
     })
 }
 
-/// The object with the control characters inside its strings written as escapes.
+/// Escapes the control characters inside the strings of an object.
 fn escape_controls(object: &str) -> String {
     let mut scan = Scan::at(0);
     let mut out = String::with_capacity(object.len() + 16);
@@ -461,17 +459,17 @@ fn escape_controls(object: &str) -> String {
     out
 }
 
-/// A JSON string, read as it comes.
+/// Decodes a JSON string while it arrives.
 #[derive(Debug, Default)]
 struct Unescape {
-    /// An escape that is not complete.
+    /// An incomplete escape sequence.
     pending: String,
-    /// The first half of a character that is written as two escapes.
+    /// The high surrogate of a character that is written as two escapes.
     high: Option<u16>,
 }
 
 impl Unescape {
-    /// Takes more; true when the string was closed in it.
+    /// Decodes the next piece; returns whether the string ended in it.
     fn push(&mut self, piece: &str, out: &mut Batch) -> bool {
         let mut plain = 0;
         for (at, c) in piece.char_indices() {
@@ -487,7 +485,7 @@ impl Unescape {
             self.plain(&piece[plain..at], out);
             plain = at + 1;
             if c == '"' {
-                self.lone(out);
+                self.flush_surrogate(out);
                 return true;
             }
             self.pending.push(c);
@@ -498,7 +496,7 @@ impl Unescape {
 
     fn plain(&mut self, text: &str, out: &mut Batch) {
         if !text.is_empty() {
-            self.lone(out);
+            self.flush_surrogate(out);
             out.text(text);
         }
     }
@@ -523,14 +521,14 @@ impl Unescape {
             self.unit(unit, out);
             return;
         }
-        self.lone(out);
+        self.flush_surrogate(out);
         match kind {
             'n' => out.text("\n"),
             't' => out.text("\t"),
             'r' => out.text("\r"),
             'b' => out.text("\u{8}"),
             'f' => out.text("\u{c}"),
-            // An escape that JSON does not know stands for what is behind the stroke.
+            // An unknown escape stands for the character after the backslash.
             _ => out.text(&pending[1..]),
         }
     }
@@ -551,16 +549,16 @@ impl Unescape {
             out.text(c.encode_utf8(&mut [0; 4]));
             return;
         }
-        // The first half stood alone; the second may begin a pair of its own.
+        // The high surrogate has no partner; this unit may begin a pair of its own.
         if self.high.is_some() {
-            self.lone(out);
+            self.flush_surrogate(out);
             self.unit(unit, out);
         } else {
             out.text("\u{fffd}");
         }
     }
 
-    fn lone(&mut self, out: &mut Batch) {
+    fn flush_surrogate(&mut self, out: &mut Batch) {
         if self.high.take().is_some() {
             out.text("\u{fffd}");
         }

@@ -1,5 +1,5 @@
-//! The Messages protocol: content blocks, named events, thinking with signatures, cache marks.
-//! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
+//! Anthropic's messages protocol: content blocks, named events, thinking with signatures, cache marks.
+//! This file decodes the events; `encode` builds the request.
 
 mod encode;
 
@@ -12,28 +12,28 @@ use windlass_core::provider::{Chunk, EndReason};
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
-use super::wire::{Count, Text, TokenCount};
+use super::wire::{Count, JsonText, TokenCount};
 use crate::errors;
-use crate::framing::Event;
+use crate::framing::FramedEvent;
 
-pub(super) use encode::{encode, samples};
+pub(super) use encode::{accepts_temperature, encode};
 
-/// Reads one answer.
+/// Decodes one answer of the messages protocol.
 #[derive(Debug, Default)]
 pub(super) struct AnthropicDecoder {
-    blocks: Vec<Block>,
+    blocks: Vec<AnthropicBlock>,
     usage: Usage,
-    /// Of the answers before this one, where a proxy joined several.
+    /// The usage of earlier answers, if a proxy joined several into one stream.
     earlier: Usage,
     begun: bool,
     ending: Ending,
-    /// Of the last event, if it was a piece of text.
+    /// The frame of the last event, if that was a text delta.
     frame: Frame,
 }
 
 #[derive(Debug)]
-struct Block {
-    /// None for a block of an earlier answer.
+struct AnthropicBlock {
+    /// `None` for a block of an earlier answer.
     index: Option<u64>,
     kind: BlockKind,
 }
@@ -44,70 +44,71 @@ enum BlockKind {
     Thinking {
         signature: String,
     },
-    /// `call` counts the calls of the answer. `whole` is an input that came with the start instead of in pieces.
+    /// `call` is the number of the call within the answer. `complete_input` is an input that came with the start of the
+    /// block instead of in pieces.
     Call {
         call: u32,
-        whole: Option<String>,
+        complete_input: Option<String>,
     },
     Other,
 }
 
-/// More blocks than any answer has.
-const MOST_BLOCKS: usize = 4_096;
+/// Limits the memory for a malicious answer.
+const MAX_BLOCKS: usize = 4_096;
 
-/// All events in one shape: reading a tagged union would buffer each event first, and this is the hot path.
+/// All events in one struct: this is the hot path, and deserializing a tagged enum would buffer each event first.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wire<'a> {
+pub(super) struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: JsonText<'a>,
     index: Count,
-    delta: Option<WireDelta<'a>>,
-    content_block: Option<WireBlock<'a>>,
-    message: Option<WireMessage<'a>>,
-    usage: Option<WireUsage>,
-    error: Option<WireError<'a>>,
+    delta: Option<AnthropicDelta<'a>>,
+    content_block: Option<AnthropicWireBlock<'a>>,
+    message: Option<AnthropicMessage<'a>>,
+    usage: Option<AnthropicUsage>,
+    error: Option<AnthropicError<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireDelta<'a> {
+struct AnthropicDelta<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    text: Text<'a>,
-    thinking: Text<'a>,
-    partial_json: Text<'a>,
-    signature: Text<'a>,
-    stop_reason: Text<'a>,
+    kind: JsonText<'a>,
+    text: JsonText<'a>,
+    thinking: JsonText<'a>,
+    partial_json: JsonText<'a>,
+    signature: JsonText<'a>,
+    stop_reason: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireBlock<'a> {
+struct AnthropicWireBlock<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    id: Text<'a>,
-    name: Text<'a>,
-    text: Text<'a>,
-    thinking: Text<'a>,
-    signature: Text<'a>,
-    data: Text<'a>,
+    kind: JsonText<'a>,
+    id: JsonText<'a>,
+    name: JsonText<'a>,
+    text: JsonText<'a>,
+    thinking: JsonText<'a>,
+    signature: JsonText<'a>,
+    data: JsonText<'a>,
     input: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireMessage<'a> {
-    usage: Option<WireUsage>,
-    /// Empty in a stream; some proxies put the whole answer here.
+struct AnthropicMessage<'a> {
+    usage: Option<AnthropicUsage>,
+    /// Empty in a normal stream; some proxies put the complete_input answer here.
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    stop_reason: Text<'a>,
+    stop_reason: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireUsage {
+struct AnthropicUsage {
     input_tokens: TokenCount,
     output_tokens: TokenCount,
     cache_read_input_tokens: TokenCount,
@@ -116,16 +117,16 @@ struct WireUsage {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireError<'a> {
+struct AnthropicError<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    message: Text<'a>,
+    kind: JsonText<'a>,
+    message: JsonText<'a>,
 }
 
 impl ReadJson for AnthropicDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = AnthropicEvent<'a>;
 
-    fn shortcut(&mut self, event: &Event<'_>, out: &mut Batch) -> bool {
+    fn shortcut(&mut self, event: &FramedEvent<'_>, out: &mut Batch) -> bool {
         if event.name == "ping" {
             return true;
         }
@@ -153,7 +154,12 @@ impl ReadJson for AnthropicDecoder {
         done
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn read(
+        &mut self,
+        wire: &AnthropicEvent<'_>,
+        event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
         match wire.kind.as_str() {
             "content_block_delta" => self.delta(wire, &event.data, out),
             "content_block_start" => self.start(wire, out),
@@ -190,10 +196,10 @@ impl ReadJson for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
-    fn begin(&mut self, message: Option<&WireMessage<'_>>, out: &mut Batch) {
+    fn begin(&mut self, message: Option<&AnthropicMessage<'_>>, out: &mut Batch) {
         if std::mem::replace(&mut self.begun, true) {
             self.ending.note("event", "second message_start", out);
-            // Its blocks are numbered anew, and all of the answers are billed.
+            // Its block numbers start again, and the vendor bills all of the answers.
             self.blocks.iter_mut().for_each(|block| block.index = None);
             self.earlier.add(std::mem::take(&mut self.usage));
         }
@@ -202,7 +208,7 @@ impl AnthropicDecoder {
             self.count(usage, out);
         }
         let content = message.content.map_or("[]", RawValue::get);
-        match serde_json::from_str::<Vec<WireBlock<'_>>>(content) {
+        match serde_json::from_str::<Vec<AnthropicWireBlock<'_>>>(content) {
             Ok(blocks) => {
                 for (index, block) in (0..).zip(&blocks) {
                     self.start_block(index, block, out);
@@ -216,10 +222,10 @@ impl AnthropicDecoder {
         }
     }
 
-    fn delta(&mut self, wire: &Wire<'_>, data: &str, out: &mut Batch) {
+    fn delta(&mut self, wire: &AnthropicEvent<'_>, data: &str, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.index.0.unwrap_or(0);
-        // The newest block is nearly always the one that is meant.
+        // Nearly always it is the newest block.
         let block = self
             .blocks
             .iter_mut()
@@ -237,10 +243,16 @@ impl AnthropicDecoder {
             ("signature_delta", Some(BlockKind::Thinking { signature })) => {
                 signature.push_str(delta.signature.as_str())
             }
-            ("input_json_delta", Some(BlockKind::Call { call, whole })) => {
+            (
+                "input_json_delta",
+                Some(BlockKind::Call {
+                    call,
+                    complete_input,
+                }),
+            ) => {
                 let piece = delta.partial_json.as_str();
                 if !piece.is_empty() {
-                    *whole = None;
+                    *complete_input = None;
                     out.args(*call, piece);
                 }
             }
@@ -249,18 +261,17 @@ impl AnthropicDecoder {
         }
     }
 
-    fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+    fn start(&mut self, wire: &AnthropicEvent<'_>, out: &mut Batch) {
         let Some(block) = &wire.content_block else {
             return;
         };
         self.start_block(wire.index.0.unwrap_or(0), block, out);
     }
 
-    fn start_block(&mut self, index: u64, block: &WireBlock<'_>, out: &mut Batch) {
+    fn start_block(&mut self, index: u64, block: &AnthropicWireBlock<'_>, out: &mut Batch) {
         let index = Some(index);
-        if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MOST_BLOCKS
-        {
-            return; // a repeated start changes nothing
+        if self.blocks.iter().any(|known| known.index == index) || self.blocks.len() >= MAX_BLOCKS {
+            return; // ignore a repeated start
         }
         let kind = match block.kind.as_str() {
             "text" => {
@@ -285,13 +296,13 @@ impl AnthropicDecoder {
                     .count();
                 let call = u32::try_from(calls).unwrap_or(u32::MAX);
                 out.call(call, block.id.as_str(), block.name.as_str());
-                let whole = block
+                let complete_input = block
                     .input
                     .map(RawValue::get)
                     .filter(|json| !matches!(*json, "{}" | "null" | "\"\""));
                 BlockKind::Call {
                     call,
-                    whole: whole.map(str::to_owned),
+                    complete_input: complete_input.map(str::to_owned),
                 }
             }
             other => {
@@ -299,7 +310,7 @@ impl AnthropicDecoder {
                 BlockKind::Other
             }
         };
-        self.blocks.push(Block { index, kind });
+        self.blocks.push(AnthropicBlock { index, kind });
     }
 
     fn stop(&mut self, index: u64, out: &mut Batch) {
@@ -313,8 +324,11 @@ impl AnthropicDecoder {
                 let signature = std::mem::take(signature);
                 out.state(json!({ "signature": signature }));
             }
-            Some(BlockKind::Call { call, whole }) => {
-                if let Some(json) = whole.take() {
+            Some(BlockKind::Call {
+                call,
+                complete_input,
+            }) => {
+                if let Some(json) = complete_input.take() {
                     out.args(*call, &json);
                 }
             }
@@ -322,8 +336,8 @@ impl AnthropicDecoder {
         }
     }
 
-    /// Later reports replace earlier ones number by number; what is missing or absurd keeps its last value.
-    fn count(&mut self, wire: &WireUsage, out: &mut Batch) {
+    /// Updates each count that a report contains; missing and absurd numbers keep the last value.
+    fn count(&mut self, wire: &AnthropicUsage, out: &mut Batch) {
         let all = [
             (&mut self.usage.input, wire.input_tokens),
             (&mut self.usage.output, wire.output_tokens),
@@ -334,9 +348,9 @@ impl AnthropicDecoder {
             ),
         ];
         let mut any = false;
-        for (ours, TokenCount(theirs)) in all {
-            if let Some(count) = theirs {
-                *ours = count;
+        for (total, TokenCount(reported)) in all {
+            if let Some(count) = reported {
+                *total = count;
                 any = true;
             }
         }

@@ -1,5 +1,5 @@
-//! Anthropic's models on Bedrock: the Messages protocol inside binary messages. The body names a version instead of
-//! the model, which stands in the address; each message wraps one event. It signs and sends nothing.
+//! Anthropic's models on Bedrock: the messages protocol in binary messages, one event each. The model is in the
+//! address, and the body contains a version instead.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,28 +9,28 @@ use windlass_core::provider::ProviderError;
 use super::Batch;
 use super::anthropic::AnthropicDecoder;
 use super::decode::{Decode, Ending, ReadResult};
-use super::wire::Text;
+use super::wire::JsonText;
 use crate::errors;
-use crate::framing::{Event, FramingError, text};
+use crate::framing::{FramedEvent, FramingError, text};
 
-/// Reads one answer.
+/// Decodes one answer of an Anthropic model on Bedrock.
 #[derive(Debug, Default)]
 pub(super) struct BedrockDecoder {
     inner: AnthropicDecoder,
-    /// One event, unwrapped; kept for its memory.
+    /// The buffer for an unwrapped event, kept to reuse its memory.
     event: Vec<u8>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct BedrockEvent<'a> {
     #[serde(borrow)]
-    bytes: Text<'a>,
+    bytes: JsonText<'a>,
 }
 
-/// The event of the Messages protocol inside a message; `false` when there is none in it.
+/// Extracts the event of the messages protocol from a message into `event`; returns `false` if it contains none.
 pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
-    let wire: Wire<'_> =
+    let wire: BedrockEvent<'_> =
         serde_json::from_str(data).map_err(|err| errors::not_an_event(data, &err))?;
     let Some(encoded) = wire.bytes.0 else {
         return Ok(false);
@@ -44,11 +44,11 @@ pub fn unwrap(data: &str, event: &mut Vec<u8>) -> Result<bool, ProviderError> {
 }
 
 impl Decode for BedrockDecoder {
-    fn event(&mut self, event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn event(&mut self, event: &FramedEvent<'_>, out: &mut Batch) -> ReadResult {
         if !unwrap(&event.data, &mut self.event)? {
             return Ok(()); // not an event of the model
         }
-        let inner = Event {
+        let inner = FramedEvent {
             name: "message".into(),
             data: text(&self.event),
         };

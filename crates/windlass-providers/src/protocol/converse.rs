@@ -1,5 +1,5 @@
-//! Bedrock's Converse protocol: content blocks of any of its models, in binary messages named by what they are.
-//! Reads events one by one; `encode` shapes the request. It signs and sends nothing.
+//! Bedrock's Converse protocol: content blocks of any of its models, in binary messages with an event type.
+//! This file decodes the events; `encode` builds the request.
 
 mod encode;
 
@@ -10,79 +10,79 @@ use windlass_core::provider::{Chunk, EndReason};
 
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Text, TokenCount};
-use crate::framing::Event;
+use super::wire::{Count, JsonText, TokenCount};
+use crate::framing::FramedEvent;
 
 pub(super) use encode::encode;
 
-/// Reads one answer.
+/// Decodes one answer of the Converse protocol.
 #[derive(Debug, Default)]
 pub(super) struct ConverseDecoder {
-    blocks: Vec<Block>,
+    blocks: Vec<ConverseBlock>,
     calls: u32,
     ending: Ending,
 }
 
 #[derive(Debug)]
-struct Block {
+struct ConverseBlock {
     index: u64,
-    /// Which call it is, if it is one.
+    /// The number of the call, if the block is a call.
     call: Option<u32>,
     signature: String,
 }
 
-/// More blocks than any answer has.
-const MOST_BLOCKS: usize = 4_096;
+/// Limits the memory for a malicious answer.
+const MAX_BLOCKS: usize = 4_096;
 
-/// All events in one shape; the name of an event says which fields matter.
+/// All events in one struct; the event type decides which fields are used.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Wire<'a> {
+pub(super) struct ConverseEvent<'a> {
     content_block_index: Count,
     #[serde(borrow)]
-    start: Option<WireStart<'a>>,
-    delta: Option<WireDelta<'a>>,
-    stop_reason: Text<'a>,
-    usage: Option<WireUsage>,
+    start: Option<ConverseStart<'a>>,
+    delta: Option<ConverseDelta<'a>>,
+    stop_reason: JsonText<'a>,
+    usage: Option<ConverseUsage>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireStart<'a> {
+struct ConverseStart<'a> {
     #[serde(borrow)]
-    tool_use: Option<WireTool<'a>>,
+    tool_use: Option<ConverseTool<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireTool<'a> {
+struct ConverseTool<'a> {
     #[serde(borrow)]
-    tool_use_id: Text<'a>,
-    name: Text<'a>,
-    input: Text<'a>,
+    tool_use_id: JsonText<'a>,
+    name: JsonText<'a>,
+    input: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireDelta<'a> {
+struct ConverseDelta<'a> {
     #[serde(borrow)]
-    text: Text<'a>,
-    tool_use: Option<WireTool<'a>>,
-    reasoning_content: Option<WireReasoning<'a>>,
+    text: JsonText<'a>,
+    tool_use: Option<ConverseTool<'a>>,
+    reasoning_content: Option<ConverseReasoning<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireReasoning<'a> {
+struct ConverseReasoning<'a> {
     #[serde(borrow)]
-    text: Text<'a>,
-    signature: Text<'a>,
-    redacted_content: Text<'a>,
+    text: JsonText<'a>,
+    signature: JsonText<'a>,
+    redacted_content: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireUsage {
+struct ConverseUsage {
     input_tokens: TokenCount,
     output_tokens: TokenCount,
     cache_read_input_tokens: TokenCount,
@@ -90,7 +90,7 @@ struct WireUsage {
 }
 
 impl ReadJson for ConverseDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = ConverseEvent<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
         self.ending.end(false, out);
@@ -100,7 +100,12 @@ impl ReadJson for ConverseDecoder {
         &self.ending
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn read(
+        &mut self,
+        wire: &ConverseEvent<'_>,
+        event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
         match event.name.as_ref() {
             "contentBlockDelta" => self.delta(wire, out),
             "contentBlockStart" => self.start(wire, out),
@@ -119,7 +124,7 @@ impl ReadJson for ConverseDecoder {
                 if let Some(usage) = &wire.usage {
                     count(usage, out);
                 }
-                // It is the last event, behind the reason.
+                // The metadata are the last event, after the stop reason.
                 self.finish(out);
             }
             other => self.ending.note("event", other, out),
@@ -129,8 +134,8 @@ impl ReadJson for ConverseDecoder {
 }
 
 impl ConverseDecoder {
-    /// Only calls are announced; a block of text begins with its first piece.
-    fn start(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+    /// Only calls have a start event; a text block begins with its first delta.
+    fn start(&mut self, wire: &ConverseEvent<'_>, out: &mut Batch) {
         let Some(tool) = wire
             .start
             .as_ref()
@@ -143,14 +148,14 @@ impl ConverseDecoder {
             return;
         };
         if block.call.is_some() {
-            return; // a repeated start changes nothing
+            return; // ignore a repeated start
         }
         block.call = Some(index);
         self.calls += 1;
         out.call(index, tool.tool_use_id.as_str(), tool.name.as_str());
     }
 
-    fn delta(&mut self, wire: &Wire<'_>, out: &mut Batch) {
+    fn delta(&mut self, wire: &ConverseEvent<'_>, out: &mut Batch) {
         let Some(delta) = &wire.delta else { return };
         let index = wire.content_block_index.0.unwrap_or(0);
         if delta.text.0.is_none() && delta.tool_use.is_none() && delta.reasoning_content.is_none() {
@@ -183,13 +188,13 @@ impl ConverseDecoder {
         }
     }
 
-    /// The block of this number, made if it is new.
-    fn block(&mut self, index: u64) -> Option<&mut Block> {
+    /// Returns the block with this index, and creates it if necessary.
+    fn block(&mut self, index: u64) -> Option<&mut ConverseBlock> {
         let at = match self.blocks.iter().position(|block| block.index == index) {
             Some(at) => at,
-            None if self.blocks.len() >= MOST_BLOCKS => return None,
+            None if self.blocks.len() >= MAX_BLOCKS => return None,
             None => {
-                self.blocks.push(Block {
+                self.blocks.push(ConverseBlock {
                     index,
                     call: None,
                     signature: String::new(),
@@ -214,7 +219,7 @@ impl ConverseDecoder {
     }
 }
 
-fn count(wire: &WireUsage, out: &mut Batch) {
+fn count(wire: &ConverseUsage, out: &mut Batch) {
     let (Some(input), Some(output)) = (wire.input_tokens.0, wire.output_tokens.0) else {
         return;
     };

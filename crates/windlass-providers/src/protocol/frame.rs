@@ -1,15 +1,15 @@
-//! The shortcut for long answers: deltas of one stream differ in their text alone. What stood around the text of the
-//! last delta is kept, and an event with the same surroundings is read without parsing it again.
-//! It never guesses: with the same bytes around one JSON string, the rest of the document cannot have changed.
+//! An optimization for long answers: the deltas of one stream differ only in their text. The bytes around the text of
+//! the last delta are kept, and an event with the same bytes around its text is decoded without parsing.
+//! It never guesses: if the bytes around one JSON string are equal, the rest of the document is equal.
 
 use std::borrow::Cow;
 
-use super::wire::Text;
+use super::wire::JsonText;
 
-/// Longer surroundings are not worth keeping.
-const MOST: usize = 2_048;
+/// The maximum size of a kept frame, in bytes.
+const MAX_FRAME: usize = 2_048;
 
-/// What stands around the text of a delta: everything up to its opening quote, and from its closing quote on.
+/// The bytes around the text of a delta: up to and including its opening quote, and from its closing quote on.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     before: String,
@@ -17,8 +17,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Keeps the surroundings of `text`, which was read out of `data`. A text that had to be copied does not lie inside
-    /// its document, so it teaches nothing.
+    /// Keeps the bytes around `text`, which must be a slice of `data`. A text that was copied during parsing is not
+    /// inside the document, so the frame stays empty.
     pub(super) fn learn(&mut self, data: &str, text: &str) {
         self.forget();
         let Some(at) = (text.as_ptr() as usize).checked_sub(data.as_ptr() as usize) else {
@@ -28,19 +28,22 @@ impl Frame {
         let (Some(before), Some(after)) = (before, after) else {
             return;
         };
-        if before.ends_with('"') && after.starts_with('"') && before.len() + after.len() <= MOST {
+        if before.ends_with('"')
+            && after.starts_with('"')
+            && before.len() + after.len() <= MAX_FRAME
+        {
             self.before.push_str(before);
             self.after.push_str(after);
         }
     }
 
-    /// The next event is not known to be a delta.
+    /// Clears the frame, so that the next event is parsed.
     pub(super) fn forget(&mut self) {
         self.before.clear();
         self.after.clear();
     }
 
-    /// The text of an event with the same surroundings; `None` when it must be parsed.
+    /// Returns the text of an event with the same frame, or `None` if the event must be parsed.
     pub(super) fn text<'a>(&self, data: &'a str) -> Option<Cow<'a, str>> {
         if self.before.is_empty() {
             return None;
@@ -48,7 +51,7 @@ impl Frame {
         let text = data
             .strip_prefix(self.before.as_str())?
             .strip_suffix(self.after.as_str())?;
-        // Nothing that means something inside quotes: the bytes are the text.
+        // Without quotes, escapes and control characters the bytes are the text.
         if !text
             .bytes()
             .any(|byte| matches!(byte, b'"' | b'\\') || byte < 0x20)
@@ -58,13 +61,13 @@ impl Frame {
         if let Some(text) = unescape(text) {
             return Some(Cow::Owned(text));
         }
-        // With its quotes it must be exactly one JSON string.
+        // Including its quotes it must be exactly one JSON string.
         let quoted = data.get(self.before.len() - 1..data.len() - self.after.len() + 1)?;
-        serde_json::from_str::<Text<'a>>(quoted).ok()?.0
+        serde_json::from_str::<JsonText<'a>>(quoted).ok()?.0
     }
 }
 
-/// The text of a JSON string with nothing but the short escapes; `None` when a parser has to look at it.
+/// Decodes a JSON string that has only short escapes; returns `None` if it needs a parser.
 fn unescape(mut text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     while let Some(at) = text.find(|c: char| matches!(c, '"' | '\\') || c < ' ') {
@@ -92,11 +95,11 @@ mod tests {
 
     use super::super::{Batch, Protocol, Quirks};
     use super::*;
-    use crate::framing::Event;
+    use crate::framing::FramedEvent;
 
     const DATA: &str = r#"{"a":{"text":"one"},"b":"two"}"#;
 
-    fn taught(data: &str, text: &str) -> Frame {
+    fn learned(data: &str, text: &str) -> Frame {
         let at = data.find(text).unwrap();
         let mut frame = Frame::default();
         frame.learn(data, &data[at..at + text.len()]);
@@ -105,7 +108,7 @@ mod tests {
 
     #[track_caller]
     fn check(data: &str, expect: Option<&str>) {
-        assert_eq!(taught(DATA, "one").text(data).as_deref(), expect, "{data}");
+        assert_eq!(learned(DATA, "one").text(data).as_deref(), expect, "{data}");
     }
 
     #[test]
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_string_is_parsed() {
+    fn data_that_is_not_one_string_must_be_parsed() {
         check(r#"{"a":{"text":"x"},"b":"y"},"b":"two"}"#, None);
         check(r#"{"a":{"text":"x\"},"b":"two"}"#, None);
         check(r#"{"a":{"text":"\ud800"},"b":"two"}"#, None);
@@ -130,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_and_after_another_event() {
+    fn the_frame_is_empty_at_the_start_and_after_another_event() {
         let mut frame = Frame::default();
         assert_eq!(frame.text(DATA), None);
-        frame = taught(DATA, "one");
+        frame = learned(DATA, "one");
         frame.learn(DATA, &String::from("one"));
         assert_eq!(frame.text(DATA), None);
-        frame = taught(DATA, "one");
+        frame = learned(DATA, "one");
         frame.forget();
         assert_eq!(frame.text(DATA), None);
     }
 
-    /// One delta with this text, on each wire.
+    /// A delta with this text, in each protocol.
     fn delta(protocol: Protocol, text: &str) -> Value {
         match protocol {
             Protocol::AnthropicMessages => {
@@ -157,7 +160,7 @@ mod tests {
     fn decoded(protocol: Protocol, events: &[Value]) -> Vec<Chunk> {
         let (mut decoder, mut batch) = (protocol.decoder(&Quirks::NONE), Batch::default());
         for event in events {
-            let event = Event {
+            let event = FramedEvent {
                 name: "message".into(),
                 data: event.to_string().into(),
             };
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_between_two_deltas_keeps_its_meaning() {
+    fn events_between_two_deltas_are_decoded() {
         let p = Protocol::AnthropicMessages;
         let start = |index: u32, block: Value| json!({ "type": "content_block_start", "index": index, "content_block": block });
         let args = json!({ "type": "content_block_delta", "index": 1, "delta": { "type": "input_json_delta", "partial_json": "{}" } });
@@ -214,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_text_arrives_whole_on_both_wires(texts in prop::collection::vec("[\\PC\"\\\\\n\t]{0,8}", 0..12)) {
+        fn every_text_arrives_complete_in_both_protocols(texts in prop::collection::vec("[\\PC\"\\\\\n\t]{0,8}", 0..12)) {
             for protocol in [Protocol::AnthropicMessages, Protocol::OpenAiChat] {
                 let events: Vec<_> = texts.iter().map(|text| delta(protocol, text)).collect();
                 let all: String = decoded(protocol, &events).into_iter().map(|chunk| match chunk {
@@ -226,9 +229,9 @@ mod tests {
         }
 
         #[test]
-        fn the_shortcut_says_what_the_parser_says(middle in "[\\PC\"\\\\{}:,un0-9d\n]{0,12}") {
+        fn the_shortcut_agrees_with_the_parser(middle in "[\\PC\"\\\\{}:,un0-9d\n]{0,12}") {
             let data = DATA.replace("one", &middle);
-            if let Some(text) = taught(DATA, "one").text(&data) {
+            if let Some(text) = learned(DATA, "one").text(&data) {
                 let parsed: Value = serde_json::from_str(&data).unwrap();
                 let expect = serde_json::json!({ "a": { "text": text }, "b": "two" });
                 prop_assert_eq!(parsed, expect);

@@ -1,5 +1,5 @@
-//! The table of wire cases for the protocols that are not server-sent events. Ollama says each case in lines, Converse
-//! in named messages; Bedrock says what the Messages protocol says, wrapped.
+//! The wire cases for protocols without server-sent events: Ollama sends lines, Converse sends messages with an event
+//! type, and Bedrock wraps the events of the messages protocol.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 use crate::framing::tests::message;
 
-/// How Ollama says a case; nothing where it has no words for it.
+/// Returns the lines of a case in Ollama's protocol; empty if the protocol cannot express it.
 fn ollama(case: &str) -> &'static [&'static str] {
     const END: &str = r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#;
     match case {
@@ -46,12 +46,12 @@ fn ollama(case: &str) -> &'static [&'static str] {
             r#"{"message":{"content":"b"}}"#,
             END,
         ],
-        // It signs no thoughts, knows no refusal and reports no cache.
+        // Ollama has no signed thoughts, no refusals and no cache counts.
         _ => &[],
     }
 }
 
-/// How Converse says a case: the name of a message and its payload.
+/// Returns event type and payload of each message of a case in Converse.
 fn converse(case: &str) -> &'static [(&'static str, &'static str)] {
     const DELTA: &str = "contentBlockDelta";
     const DONE: (&str, &str) = ("messageStop", r#"{"stopReason":"end_turn"}"#);
@@ -159,7 +159,7 @@ fn converse(case: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// A message; a name that begins with a mark is an exception.
+/// Encodes a message; a name that begins with `!` is an exception.
 fn wrapped(name: &str, payload: &str) -> Vec<u8> {
     match name.strip_prefix('!') {
         Some(name) => message(
@@ -174,7 +174,7 @@ fn wrapped(name: &str, payload: &str) -> Vec<u8> {
 }
 
 #[track_caller]
-fn check(protocol: Protocol, case: &Case, stream: &[u8]) {
+fn check(protocol: Protocol, case: &WireCase, stream: &[u8]) {
     let whole = read(protocol, [stream]);
     let mut expect = case.expect.clone();
     if expect
@@ -209,7 +209,7 @@ fn check(protocol: Protocol, case: &Case, stream: &[u8]) {
 }
 
 #[test]
-fn every_case_reads_the_same_in_the_other_framings() {
+fn every_case_decodes_the_same_in_the_other_framings() {
     for case in cases() {
         let lines = ollama(case.name);
         let known = !matches!(

@@ -1,6 +1,5 @@
-//! The generateContent protocol: candidates made of parts, each chunk a whole document of its own, signatures on the
-//! parts they belong to.
-//! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
+//! Gemini's `generateContent` protocol: candidates made of parts, each event a complete document, and signatures that
+//! belong to parts. This file decodes the events; `encode` builds the request.
 
 mod encode;
 mod partial_args;
@@ -14,26 +13,26 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Lenient, Text, TokenCount};
+use super::wire::{Count, JsonText, Lenient, TokenCount};
 use crate::errors;
-use crate::framing::Event;
+use crate::framing::FramedEvent;
 
 pub(super) use encode::encode;
 use partial_args::{PartialArg, PartialArgs};
 
-/// Reads one answer.
+/// Decodes one answer of the `generateContent` protocol.
 #[derive(Debug, Default)]
 pub(super) struct GeminiDecoder {
     calls: u32,
-    /// A call whose arguments come in pieces, with its number.
+    /// A call whose arguments are arriving in pieces, with its number.
     open: Option<(u32, PartialArgs)>,
-    counts: Counts,
+    counts: GeminiCounts,
     ending: Ending,
 }
 
-/// The last number of each kind.
+/// The last reported token counts.
 #[derive(Debug, Default)]
-struct Counts {
+struct GeminiCounts {
     prompt: u64,
     cached: u64,
     tool_prompt: u64,
@@ -43,39 +42,39 @@ struct Counts {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Wire<'a> {
+pub(super) struct GeminiEvent<'a> {
     #[serde(borrow)]
-    candidates: Option<Vec<WireCandidate<'a>>>,
-    usage_metadata: Option<WireUsage>,
-    prompt_feedback: Option<WireFeedback<'a>>,
+    candidates: Option<Vec<GeminiCandidate<'a>>>,
+    usage_metadata: Option<GeminiUsage>,
+    prompt_feedback: Option<GeminiFeedback<'a>>,
     error: Lenient<Value>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireCandidate<'a> {
+struct GeminiCandidate<'a> {
     index: Count,
     #[serde(borrow)]
-    content: Option<WireContent<'a>>,
-    finish_reason: Text<'a>,
-    finish_message: Text<'a>,
+    content: Option<GeminiContent<'a>>,
+    finish_reason: JsonText<'a>,
+    finish_message: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireContent<'a> {
+struct GeminiContent<'a> {
     #[serde(borrow)]
-    parts: Option<Vec<WirePart<'a>>>,
+    parts: Option<Vec<GeminiPart<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WirePart<'a> {
+struct GeminiPart<'a> {
     #[serde(borrow)]
-    text: Text<'a>,
+    text: JsonText<'a>,
     thought: Lenient<bool>,
-    thought_signature: Text<'a>,
-    function_call: Option<WireCall<'a>>,
+    thought_signature: JsonText<'a>,
+    function_call: Option<GeminiCall<'a>>,
     executable_code: Option<IgnoredAny>,
     code_execution_result: Option<IgnoredAny>,
     inline_data: Option<IgnoredAny>,
@@ -83,10 +82,10 @@ struct WirePart<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireCall<'a> {
+struct GeminiCall<'a> {
     #[serde(borrow)]
-    id: Text<'a>,
-    name: Text<'a>,
+    id: JsonText<'a>,
+    name: JsonText<'a>,
     args: Option<&'a RawValue>,
     partial_args: Lenient<Vec<PartialArg>>,
     will_continue: Lenient<bool>,
@@ -94,14 +93,14 @@ struct WireCall<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireFeedback<'a> {
+struct GeminiFeedback<'a> {
     #[serde(borrow)]
-    block_reason: Text<'a>,
+    block_reason: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WireUsage {
+struct GeminiUsage {
     prompt_token_count: TokenCount,
     cached_content_token_count: TokenCount,
     tool_use_prompt_token_count: TokenCount,
@@ -110,10 +109,10 @@ struct WireUsage {
 }
 
 impl ReadJson for GeminiDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = GeminiEvent<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
-        self.cut_call(out);
+        self.invalidate_open_call(out);
         self.ending.end(self.calls > 0, out);
     }
 
@@ -129,7 +128,12 @@ impl ReadJson for GeminiDecoder {
         errors::in_body(data.as_bytes()).unwrap_or_else(|| errors::not_an_event(data, err))
     }
 
-    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn read(
+        &mut self,
+        wire: &GeminiEvent<'_>,
+        _event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -145,7 +149,7 @@ impl ReadJson for GeminiDecoder {
         }
         for candidate in wire.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) != 0 {
-                continue; // we ask for one answer
+                continue; // the request asks for one candidate
             }
             for part in candidate
                 .content
@@ -153,7 +157,7 @@ impl ReadJson for GeminiDecoder {
                 .flat_map(|content| &content.parts)
                 .flatten()
             {
-                // An answer that goes on after its end needs another one, or it was cut.
+                // If content follows an end reason, the answer needs a new end reason, or it was cut off.
                 if part.function_call.is_some() || !part.text.as_str().is_empty() {
                     self.ending.stop.take_if(|stop| *stop != EndReason::Refused);
                 }
@@ -170,9 +174,10 @@ impl ReadJson for GeminiDecoder {
 }
 
 impl GeminiDecoder {
-    fn part(&mut self, part: &WirePart<'_>, out: &mut Batch) {
+    fn part(&mut self, part: &GeminiPart<'_>, out: &mut Batch) {
         let signature = part.thought_signature.as_str();
-        // A signature goes back on the part it came on: calls look for theirs before them, the others behind them.
+        // A signature must be sent back with the part that it came with. The encoder expects the signature of a call
+        // before the call, and other signatures after their part.
         let sign = |on: &str, out: &mut Batch| {
             if !signature.is_empty() {
                 out.state(json!({ "thought_signature": signature, "on": on }));
@@ -203,11 +208,11 @@ impl GeminiDecoder {
         }
     }
 
-    fn call(&mut self, call: &WireCall<'_>, out: &mut Batch) {
+    fn call(&mut self, call: &GeminiCall<'_>, out: &mut Batch) {
         let pieces = call.partial_args.0.as_deref().unwrap_or_default();
         let continues = call.will_continue.0 == Some(true);
         if !call.name.as_str().is_empty() {
-            self.cut_call(out);
+            self.invalidate_open_call(out);
             let index = self.calls;
             self.calls = self.calls.saturating_add(1);
             out.call(index, call.id.as_str(), call.name.as_str());
@@ -227,8 +232,8 @@ impl GeminiDecoder {
         }
     }
 
-    /// A call whose end did not come is half a call, and must not look like a whole one.
-    fn cut_call(&mut self, out: &mut Batch) {
+    /// Gives an incomplete call arguments that are invalid JSON, so that it is not executed.
+    fn invalidate_open_call(&mut self, out: &mut Batch) {
         if let Some((index, _)) = self.open.take() {
             out.args(index, "{");
         }
@@ -267,23 +272,23 @@ impl GeminiDecoder {
         Ok(())
     }
 
-    /// Later reports replace earlier ones number by number. The prompt's count includes what came from a cache; what
-    /// the vendor's own tools read is input as well, and thoughts are output.
-    fn count(&mut self, wire: &WireUsage, out: &mut Batch) {
-        let ours = &mut self.counts;
-        for (ours, TokenCount(theirs)) in [
-            (&mut ours.prompt, wire.prompt_token_count),
-            (&mut ours.cached, wire.cached_content_token_count),
-            (&mut ours.tool_prompt, wire.tool_use_prompt_token_count),
-            (&mut ours.answer, wire.candidates_token_count),
-            (&mut ours.thoughts, wire.thoughts_token_count),
+    /// Updates each count that a report contains. The prompt count includes cached tokens. Tokens that the vendor's own
+    /// tools read are input, and thoughts are output.
+    fn count(&mut self, wire: &GeminiUsage, out: &mut Batch) {
+        let counts = &mut self.counts;
+        for (last, TokenCount(reported)) in [
+            (&mut counts.prompt, wire.prompt_token_count),
+            (&mut counts.cached, wire.cached_content_token_count),
+            (&mut counts.tool_prompt, wire.tool_use_prompt_token_count),
+            (&mut counts.answer, wire.candidates_token_count),
+            (&mut counts.thoughts, wire.thoughts_token_count),
         ] {
-            *ours = theirs.unwrap_or(*ours);
+            *last = reported.unwrap_or(*last);
         }
-        let output = ours.answer.saturating_add(ours.thoughts);
-        let prompt = Usage::of_prompt(ours.prompt, ours.cached, 0, output);
+        let output = counts.answer.saturating_add(counts.thoughts);
+        let prompt = Usage::of_prompt(counts.prompt, counts.cached, 0, output);
         out.push(Chunk::Usage(Usage {
-            input: prompt.input.saturating_add(ours.tool_prompt),
+            input: prompt.input.saturating_add(counts.tool_prompt),
             ..prompt
         }));
     }

@@ -1,4 +1,4 @@
-//! The encoders of Ollama, Bedrock and Vertex: what the bodies hold, and that a body continues the one before.
+//! Tests of the encoders of Ollama, Bedrock and Vertex: the content of bodies, and that they extend a stable prefix.
 #![allow(clippy::unwrap_used)]
 
 use windlass_core::provider::ToolChoice;
@@ -17,7 +17,7 @@ fn body(protocol: Protocol, quirks: &Quirks, options: &Sampling) -> Value {
 }
 
 #[test]
-fn the_ollama_body_holds_pictures_thoughts_and_calls_as_objects() {
+fn the_ollama_body_contains_images_thoughts_and_calls_as_objects() {
     let options = Sampling {
         temperature: Some(0.5),
         stop: vec!["END".into()],
@@ -88,7 +88,7 @@ fn the_ollama_body_holds_pictures_thoughts_and_calls_as_objects() {
 }
 
 #[test]
-fn hosted_messages_name_a_version_and_no_model() {
+fn hosted_messages_contain_a_version_and_no_model() {
     let bedrock = body(
         Protocol::BedrockAnthropic,
         &Quirks::NONE,
@@ -121,7 +121,7 @@ fn hosted_messages_name_a_version_and_no_model() {
 }
 
 #[test]
-fn the_converse_body_holds_blocks_and_pairs() {
+fn the_converse_body_contains_blocks() {
     let options = Sampling {
         temperature: Some(2.0),
         stop: vec!["END".into()],
@@ -162,23 +162,23 @@ fn the_converse_body_holds_blocks_and_pairs() {
 }
 
 #[test]
-fn roles_take_turns_where_the_vendor_wants_it() {
-    let silent = || {
-        said(vec![Part::Reasoning {
+fn consecutive_messages_of_one_role_are_merged_for_converse() {
+    let only_reasoning = || {
+        assistant(vec![Part::Reasoning {
             text: "hm".into(),
             opaque: None,
         }])
     };
-    let words = |text: &str| Entry::new(Message::user(text));
+    let user = |text: &str| Entry::new(Message::user(text));
     let history = [
-        silent(),
-        words("a"),
-        silent(),
-        words("b"),
-        words(" "),
-        said(vec![Part::Text { text: "c".into() }]),
-        words("d"),
-        words("e"),
+        only_reasoning(),
+        user("a"),
+        only_reasoning(),
+        user("b"),
+        user(" "),
+        assistant(vec![Part::Text { text: "c".into() }]),
+        user("d"),
+        user("e"),
     ];
     let text = encode(
         Protocol::BedrockConverse,
@@ -197,7 +197,7 @@ fn roles_take_turns_where_the_vendor_wants_it() {
 }
 
 #[test]
-fn from_step_to_step_these_bodies_continue_the_one_before() {
+fn each_body_begins_with_the_messages_of_the_one_before() {
     for protocol in [
         Protocol::OllamaChat,
         Protocol::BedrockAnthropic,
@@ -209,7 +209,7 @@ fn from_step_to_step_these_bodies_continue_the_one_before() {
             ..Quirks::NONE
         };
         let before = encode(protocol, &unmarked, &history, &tools, &Sampling::default());
-        history.push(said(vec![Part::Text {
+        history.push(assistant(vec![Part::Text {
             text: "more".into(),
         }]));
         let body = encode(protocol, &unmarked, &history, &tools, &Sampling::default());

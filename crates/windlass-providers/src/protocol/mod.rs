@@ -1,5 +1,5 @@
-//! Wire protocols: a request becomes body bytes, events become chunks. Pure: no socket, no clock, no vendor.
-//! What differs between vendors of one protocol is data ([`Quirks`]).
+//! Wire protocols: encodes a request as a body, and decodes events into chunks. Pure: no socket, no clock, no vendor.
+//! Differences between vendors of one protocol are data ([`Quirks`]).
 
 mod anthropic;
 pub mod bedrock;
@@ -10,8 +10,8 @@ mod gemini;
 mod ollama;
 mod openai_chat;
 mod openai_responses;
+mod output_options;
 mod wire;
-mod wishes;
 
 use std::collections::VecDeque;
 
@@ -22,54 +22,53 @@ use windlass_core::provider::{Chunk, Request, ToolChoice};
 use crate::framing::Framing;
 
 pub use self::decode::Decoder;
-pub use self::openai_responses::reasons;
-pub use self::wishes::is_strict;
+pub use self::openai_responses::is_reasoning_model;
+pub use self::output_options::is_strict;
 
 const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
-/// How requests are shaped and streams are read.
+/// A format of requests and event streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Messages with content blocks and named events.
     AnthropicMessages,
-    /// Chat completions, the form most servers speak.
+    /// Chat completions, the format that most servers support.
     OpenAiChat,
-    /// Responses: items and named events, with nothing stored at the vendor.
+    /// Responses: items and named events. The vendor stores nothing.
     OpenAiResponses,
-    /// generateContent: candidates made of parts.
+    /// `generateContent`: candidates made of parts.
     Gemini,
-    /// Ollama's own chat, one document a line.
+    /// Ollama's own chat, with one JSON document per line.
     OllamaChat,
-    /// Messages inside Bedrock's binary framing.
+    /// Anthropic's messages in Bedrock's binary framing.
     BedrockAnthropic,
-    /// Messages as Google Cloud hosts them.
+    /// Anthropic's messages on Google Cloud.
     VertexAnthropic,
-    /// Bedrock's own form for all its models.
+    /// Bedrock's own format for all its models.
     BedrockConverse,
 }
 
-/// What vendors of one protocol do differently.
+/// Differences between vendors of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quirks {
-    /// The field that limits the output of a chat completion.
     pub max_tokens: MaxTokensField,
-    /// How reasoning is sent back in a chat completion.
     pub reasoning_back: ReasoningBack,
-    /// The model may write `<think>…</think>` at the beginning of its text.
+    /// The model may begin its text with `<think>…</think>`.
     pub think_tags: bool,
-    /// The server knows `stream_options`.
+    /// The server supports `stream_options`.
     pub stream_usage: bool,
-    /// The server takes hints about its cache: `cache_control` marks, or a `prompt_cache_key`.
+    /// The server accepts hints for its cache: `cache_control` marks, or a `prompt_cache_key`.
     pub cache_marks: bool,
-    /// The server holds a chat completion to a JSON Schema; one that does not is asked for JSON and told the schema.
+    /// The server enforces a JSON schema in a chat completion. Other servers are asked for JSON, with the schema in the
+    /// prompt.
     pub json_schema: bool,
-    /// The window the server is to make, where it has to be told: what was asked of it before.
+    /// The window to request from the server in tokens, if it must be requested. It comes from an earlier probe.
     pub window: Option<u64>,
 }
 
 impl Quirks {
-    /// The protocol as its inventor speaks it.
+    /// The protocol as its original vendor implements it.
     pub const NONE: Self = Self {
         max_tokens: MaxTokensField::MaxTokens,
         reasoning_back: ReasoningBack::Never,
@@ -81,33 +80,30 @@ impl Quirks {
     };
 }
 
-/// The name of the output limit in a chat completion.
+/// The field that limits the output of a chat completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxTokensField {
-    /// `max_tokens`.
     MaxTokens,
-    /// `max_completion_tokens`.
     MaxCompletionTokens,
 }
 
-/// How earlier reasoning returns to the model.
+/// The form in which a chat completion sends earlier reasoning back to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningBack {
-    /// It does not.
     Never,
-    /// As text in `reasoning_content`.
+    /// Sends the text in `reasoning_content`.
     Content,
-    /// As the `reasoning_details` that came with it, unchanged.
+    /// Sends the received `reasoning_details` unchanged.
     Details,
 }
 
 impl Protocol {
-    /// The whole body of a request.
+    /// Encodes the body of a request.
     #[must_use]
     pub fn encode(self, request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
         match self {
             Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => {
-                // The address of Bedrock says that a stream is wanted.
+                // Bedrock requests a stream through its address.
                 let stream = self != Self::BedrockAnthropic;
                 anthropic::encode(request, quirks, self.hosted_version(), stream)
             }
@@ -119,7 +115,7 @@ impl Protocol {
         }
     }
 
-    /// Path and query of a request, behind the base address; `{model}` stands for the model's name.
+    /// Returns path and query of a request, relative to the base address; `{model}` stands for the model's name.
     #[must_use]
     pub fn path(self) -> &'static str {
         match self {
@@ -134,7 +130,7 @@ impl Protocol {
         }
     }
 
-    /// What stands in the body of a hosted Messages request instead of the model's name.
+    /// Returns the version that a hosted messages request contains instead of the model's name.
     #[must_use]
     pub fn hosted_version(self) -> Option<&'static str> {
         match self {
@@ -144,7 +140,7 @@ impl Protocol {
         }
     }
 
-    /// How the events of an answer are told apart.
+    /// Returns the framing of an answer's events.
     #[must_use]
     pub fn framing(self) -> Framing {
         match self {
@@ -158,40 +154,42 @@ impl Protocol {
         }
     }
 
-    /// The wishes of a request that this protocol has no words for, each as a warning. They are said when a session
-    /// begins and not at every step.
+    /// Returns a warning for each option of a request that this protocol cannot express. Returns none once the history
+    /// has an answer, so that the warnings appear once per session and not at every step.
     #[must_use]
-    pub fn unmet(self, request: &Request<'_>) -> Vec<String> {
+    pub fn unsupported(self, request: &Request<'_>) -> Vec<String> {
         let options = request.options;
-        let mut unmet = Vec::new();
+        let mut warnings = Vec::new();
         if request
             .history
             .iter()
             .any(|entry| entry.role == Role::Assistant)
         {
-            return unmet;
+            return warnings;
         }
         let model = request.model;
-        let by_name = match self {
-            Self::OpenAiResponses | Self::OpenAiChat => !openai_responses::reasons(model),
+        let takes_temperature = match self {
+            Self::OpenAiResponses | Self::OpenAiChat => {
+                !openai_responses::is_reasoning_model(model)
+            }
             Self::AnthropicMessages | Self::BedrockAnthropic | Self::VertexAnthropic => {
-                anthropic::samples(request)
+                anthropic::accepts_temperature(request)
             }
             _ => true,
         };
-        if options.temperature.is_some() && !by_name {
-            unmet.push(format!(
-                "`{model}` takes no temperature here; it is not sent"
+        if options.temperature.is_some() && !takes_temperature {
+            warnings.push(format!(
+                "this vendor accepts no temperature for `{model}`; it is not sent"
             ));
         }
         let stops = match self {
             Self::OpenAiResponses => false,
-            Self::OpenAiChat => by_name,
+            Self::OpenAiChat => takes_temperature,
             _ => true,
         };
         if !options.stop.is_empty() && !stops {
-            unmet.push(format!(
-                "`{model}` takes no stop sequences here; they are not sent"
+            warnings.push(format!(
+                "this vendor accepts no stop sequences for `{model}`; they are not sent"
             ));
         }
         let forced = matches!(
@@ -199,26 +197,26 @@ impl Protocol {
             Some(ToolChoice::Required | ToolChoice::Named(_))
         );
         if self == Self::OllamaChat && forced {
-            unmet.push(format!(
-                "`{model}` cannot be made to call a tool here; the choice is left to it"
+            warnings.push(format!(
+                "this vendor cannot force `{model}` to call a tool; the model decides"
             ));
         }
         if self == Self::BedrockConverse {
             if options.output_schema.is_some() {
-                unmet.push(format!(
-                    "`{model}` cannot be held to a schema here; it is told the schema instead"
+                warnings.push(format!(
+                    "this vendor cannot enforce a schema for `{model}`; the schema is added to the prompt"
                 ));
             }
             if options.reasoning_effort.is_some() || options.thinking_tokens.is_some() {
-                unmet.push(format!(
-                    "`{model}` cannot be told here how much to think; it is not sent"
+                warnings.push(format!(
+                    "this vendor has no reasoning setting for `{model}`; it is not sent"
                 ));
             }
         }
-        unmet
+        warnings
     }
 
-    /// A decoder for one answer.
+    /// Creates a decoder for one answer.
     #[must_use]
     pub fn decoder(self, quirks: &Quirks) -> Decoder {
         Decoder(match self {
@@ -235,7 +233,7 @@ impl Protocol {
     }
 }
 
-/// Chunks in the order they came; pieces of the same text that follow each other become one chunk.
+/// A queue of chunks. Consecutive pieces of the same text become one chunk.
 #[derive(Debug, Default)]
 pub struct Batch {
     chunks: VecDeque<Chunk>,
@@ -243,34 +241,34 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// More text.
+    /// Appends a piece of text.
     pub fn text(&mut self, piece: &str) {
         self.append(piece, Chunk::Text(String::new()));
     }
 
-    /// More reasoning.
+    /// Appends a piece of reasoning.
     pub fn reasoning(&mut self, piece: &str) {
         self.append(piece, Chunk::Reasoning(String::new()));
     }
 
-    /// More of a call's arguments.
+    /// Appends a piece of a call's arguments.
     pub fn args(&mut self, index: u32, piece: &str) {
         let json = String::new();
         self.append(piece, Chunk::CallArgs { index, json });
     }
 
-    /// A call begins.
+    /// Begins a tool call.
     pub(crate) fn call(&mut self, index: u32, id: &str, name: &str) {
         let (id, name) = (id.to_owned(), name.to_owned());
         self.push(Chunk::CallStart { index, id, name });
     }
 
-    /// What the model needs again with its reasoning.
+    /// Adds data that must be sent back to the model with its reasoning.
     pub(crate) fn state(&mut self, state: Value) {
         self.push(Chunk::ReasoningState(state));
     }
 
-    /// Adds a piece to the last chunk, or to this one if the last is of something else.
+    /// Appends a piece to the last chunk if that has the same type, or to a new chunk.
     fn append(&mut self, piece: &str, empty: Chunk) {
         if piece.is_empty() {
             return;
@@ -291,7 +289,7 @@ impl Batch {
         }
     }
 
-    /// Anything else. Of usage reports that follow each other the last one counts.
+    /// Adds a chunk. Of consecutive usage reports only the last one is kept.
     pub fn push(&mut self, chunk: Chunk) {
         match (self.chunks.back_mut(), chunk) {
             (Some(Chunk::Usage(usage)), Chunk::Usage(newer)) => *usage = newer,
@@ -299,7 +297,7 @@ impl Batch {
         }
     }
 
-    /// The oldest chunk.
+    /// Removes the oldest chunk.
     pub fn pop(&mut self) -> Option<Chunk> {
         let chunk = self.chunks.pop_front();
         if self.chunks.is_empty() {
@@ -308,19 +306,19 @@ impl Batch {
         chunk
     }
 
-    /// How many chunks are waiting.
+    /// Returns the number of queued chunks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Nothing is waiting.
+    /// Returns whether no chunk is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Bytes of text, reasoning and arguments waiting, give or take what was popped.
+    /// Returns the bytes of text, reasoning and arguments since the queue was last empty, including popped chunks.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

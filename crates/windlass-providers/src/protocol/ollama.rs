@@ -1,5 +1,5 @@
-//! Ollama's own chat protocol: one JSON document a line, thoughts in a field of their own, calls as whole objects.
-//! Reads lines one by one; `encode` shapes the request. It opens nothing and asks no server for its window.
+//! Ollama's own chat protocol: one JSON document per line, thoughts in a separate field, calls as complete objects.
+//! This file decodes the lines; `encode` builds the request.
 
 mod encode;
 
@@ -9,15 +9,15 @@ use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason};
 
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Lenient, Text, TokenCount, WireCall};
+use super::wire::{JsonText, Lenient, TokenCount, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
-use crate::framing::Event;
+use crate::framing::FramedEvent;
 use crate::think::ThinkSplitter;
 
 pub(super) use encode::encode;
 
-/// Reads one answer.
+/// Decodes one answer of Ollama's chat protocol.
 #[derive(Debug)]
 pub(super) struct OllamaDecoder {
     think: ThinkSplitter,
@@ -25,16 +25,16 @@ pub(super) struct OllamaDecoder {
     ending: Ending,
 }
 
-/// More calls than any answer has.
-const MOST_CALLS: u32 = 1_024;
+/// Limits the memory for a malicious answer.
+const MAX_CALLS: u32 = 1_024;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wire<'a> {
+pub(super) struct OllamaEvent<'a> {
     #[serde(borrow)]
-    message: Option<WireMessage<'a>>,
+    message: Option<OllamaMessage<'a>>,
     done: Lenient<bool>,
-    done_reason: Text<'a>,
+    done_reason: JsonText<'a>,
     prompt_eval_count: TokenCount,
     eval_count: TokenCount,
     error: Option<Value>,
@@ -42,15 +42,15 @@ pub(super) struct Wire<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireMessage<'a> {
+struct OllamaMessage<'a> {
     #[serde(borrow)]
-    content: Text<'a>,
-    thinking: Text<'a>,
+    content: JsonText<'a>,
+    thinking: JsonText<'a>,
     tool_calls: Option<Vec<WireCall<'a>>>,
 }
 
 impl OllamaDecoder {
-    /// For one answer of a vendor with these quirks.
+    /// Creates a decoder for one answer.
     pub(super) fn new(quirks: &Quirks) -> Self {
         Self {
             think: ThinkSplitter::new(quirks.think_tags),
@@ -61,7 +61,7 @@ impl OllamaDecoder {
 }
 
 impl ReadJson for OllamaDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = OllamaEvent<'a>;
 
     fn finish(&mut self, out: &mut Batch) {
         self.think.finish(out);
@@ -72,7 +72,12 @@ impl ReadJson for OllamaDecoder {
         &self.ending
     }
 
-    fn read(&mut self, wire: &Wire<'_>, _event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn read(
+        &mut self,
+        wire: &OllamaEvent<'_>,
+        _event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
         if let Some(error) = wire.error.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -110,9 +115,10 @@ impl ReadJson for OllamaDecoder {
 }
 
 impl OllamaDecoder {
-    /// Calls come whole; their numbers repeat from line to line in some versions, so they are counted here.
+    /// Adds a call, which is always complete. Some versions of Ollama repeat the numbers of calls, so they are counted
+    /// here.
     fn call(&mut self, wire: &WireCall<'_>, out: &mut Batch) {
-        let Some(function) = wire.function.as_ref().filter(|_| self.calls < MOST_CALLS) else {
+        let Some(function) = wire.function.as_ref().filter(|_| self.calls < MAX_CALLS) else {
             return;
         };
         let index = self.calls;

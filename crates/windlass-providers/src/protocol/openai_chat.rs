@@ -1,5 +1,5 @@
-//! Chat completions, the protocol most servers speak, each with its own accent.
-//! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
+//! Chat completions, the protocol that most servers support, each with small differences.
+//! This file decodes the events; `encode` builds the request.
 
 mod encode;
 
@@ -9,55 +9,55 @@ use windlass_core::provider::{Chunk, EndReason};
 
 use super::decode::{Ending, ReadJson, ReadResult};
 use super::frame::Frame;
-use super::wire::{Count, Lenient, Loose, OpenAiUsage, Text, WireCall};
+use super::wire::{Count, JsonText, Lenient, Loose, OpenAiUsage, WireCall};
 use super::{Batch, Quirks};
 use crate::errors;
-use crate::framing::Event;
+use crate::framing::FramedEvent;
 use crate::think::ThinkSplitter;
 
 pub(super) use encode::encode;
 
-/// Reads one answer.
+/// Decodes one chat completion.
 #[derive(Debug)]
 pub(super) struct ChatDecoder {
     think: ThinkSplitter,
-    calls: Vec<Call>,
+    calls: Vec<ChatCall>,
     details: Vec<Value>,
     ending: Ending,
     refused: bool,
-    /// Of the last event, if it was a piece of text and nothing else.
+    /// The frame of the last event, if that was only a text delta.
     frame: Frame,
 }
 
 #[derive(Debug)]
-struct Call {
-    /// The server's number, which may repeat.
+struct ChatCall {
+    /// The number that the server gave, which may repeat.
     index: u64,
     id: String,
-    /// Arguments that came before the name did.
-    held: String,
+    /// Arguments that arrived before the name.
+    early_args: String,
     started: bool,
 }
 
-/// More calls and reasoning details than any answer has.
-const MOST_CALLS: usize = 1_024;
-const MOST_DETAILS: usize = 4_096;
+// These limit the memory for a malicious answer.
+const MAX_CALLS: usize = 1_024;
+const MAX_DETAILS: usize = 4_096;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wire<'a> {
+pub(super) struct ChatEvent<'a> {
     #[serde(borrow)]
-    choices: Option<Vec<WireChoice<'a>>>,
+    choices: Option<Vec<ChatChoice<'a>>>,
     usage: Option<OpenAiUsage>,
-    x_groq: Option<WireInner>,
+    x_groq: Option<GroqExtension>,
     error: Lenient<Value>,
 }
 
-impl Wire<'_> {
-    /// The text of an event that holds a piece of text and nothing else that means anything.
+impl ChatEvent<'_> {
+    /// Returns the text of an event that contains a text delta and no other information.
     fn only_text(&self) -> Option<&str> {
         let [
-            WireChoice {
+            ChatChoice {
                 index,
                 delta: Some(delta),
                 finish_reason,
@@ -66,19 +66,19 @@ impl Wire<'_> {
         else {
             return None;
         };
-        let silent = |text: &Text<'_>| text.as_str().is_empty();
-        let alone = index.0.unwrap_or(0) == 0
-            && silent(finish_reason)
-            && silent(&delta.reasoning_content)
-            && silent(&delta.reasoning)
-            && silent(&delta.refusal)
+        let is_empty = |text: &JsonText<'_>| text.as_str().is_empty();
+        let only_text = index.0.unwrap_or(0) == 0
+            && is_empty(finish_reason)
+            && is_empty(&delta.reasoning_content)
+            && is_empty(&delta.reasoning)
+            && is_empty(&delta.refusal)
             && delta.reasoning_details.as_ref().is_none_or(Vec::is_empty)
             && delta.tool_calls.as_ref().is_none_or(Vec::is_empty)
             && self.usage.is_none()
             && self.x_groq.is_none()
             && self.error.0.as_ref().is_none_or(Value::is_null);
         match &delta.content {
-            Loose::Text(text) if alone => Some(text),
+            Loose::Text(text) if only_text => Some(text),
             _ => None,
         }
     }
@@ -86,33 +86,33 @@ impl Wire<'_> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireInner {
+struct GroqExtension {
     usage: Option<OpenAiUsage>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireChoice<'a> {
+struct ChatChoice<'a> {
     index: Count,
     #[serde(borrow)]
-    delta: Option<WireDelta<'a>>,
-    finish_reason: Text<'a>,
+    delta: Option<ChatDelta<'a>>,
+    finish_reason: JsonText<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireDelta<'a> {
+struct ChatDelta<'a> {
     #[serde(borrow)]
     content: Loose<'a>,
-    reasoning_content: Text<'a>,
-    reasoning: Text<'a>,
+    reasoning_content: JsonText<'a>,
+    reasoning: JsonText<'a>,
     reasoning_details: Option<Vec<Value>>,
-    refusal: Text<'a>,
+    refusal: JsonText<'a>,
     tool_calls: Option<Vec<WireCall<'a>>>,
 }
 
 impl ChatDecoder {
-    /// For one answer of a vendor with these quirks.
+    /// Creates a decoder for one answer.
     pub(super) fn new(quirks: &Quirks) -> Self {
         Self {
             think: ThinkSplitter::new(quirks.think_tags),
@@ -126,9 +126,9 @@ impl ChatDecoder {
 }
 
 impl ReadJson for ChatDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = ChatEvent<'a>;
 
-    fn shortcut(&mut self, event: &Event<'_>, out: &mut Batch) -> bool {
+    fn shortcut(&mut self, event: &FramedEvent<'_>, out: &mut Batch) -> bool {
         let text = self.frame.text(&event.data);
         let text = text.filter(|_| event.name != "error");
         match &text {
@@ -149,10 +149,10 @@ impl ReadJson for ChatDecoder {
             .enumerate()
             .filter(|(_, call)| !call.started)
         {
-            // It never got a name; whoever runs calls will answer that there is no such tool.
+            // The call has no name. The engine answers it with an unknown-tool error.
             let index = u32::try_from(at).unwrap_or(u32::MAX);
             out.call(index, &call.id, "");
-            out.args(index, &call.held);
+            out.args(index, &call.early_args);
         }
         if !self.details.is_empty() {
             let details = join_details(std::mem::take(&mut self.details));
@@ -170,14 +170,19 @@ impl ReadJson for ChatDecoder {
 
     fn mark(&mut self, mark: &str, out: &mut Batch) -> bool {
         if mark == "[DONE]" {
-            // The mark ends the answer even when no reason came before it.
+            // The marker ends the answer even without a finish reason.
             self.ending.stop.get_or_insert(EndReason::Done);
             self.finish(out);
         }
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
+    fn read(
+        &mut self,
+        wire: &ChatEvent<'_>,
+        event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
         if let Some(error) = wire.error.0.as_ref().filter(|error| !error.is_null()) {
             return Err(errors::from_error_value(error));
         }
@@ -190,7 +195,7 @@ impl ReadJson for ChatDecoder {
         }
         for choice in wire.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) != 0 {
-                continue; // we ask for one answer
+                continue; // the request asks for one choice
             }
             if let Some(delta) = &choice.delta {
                 self.delta(delta, out);
@@ -200,7 +205,7 @@ impl ReadJson for ChatDecoder {
             }
         }
         let groq = wire.x_groq.as_ref().and_then(|inner| inner.usage.as_ref());
-        if let Some(usage) = wire.usage.as_ref().or(groq).and_then(OpenAiUsage::counted) {
+        if let Some(usage) = wire.usage.as_ref().or(groq).and_then(OpenAiUsage::to_usage) {
             out.push(Chunk::Usage(usage));
         }
         Ok(())
@@ -208,8 +213,8 @@ impl ReadJson for ChatDecoder {
 }
 
 impl ChatDecoder {
-    fn delta(&mut self, delta: &WireDelta<'_>, out: &mut Batch) {
-        // Some servers say the same thought in both fields.
+    fn delta(&mut self, delta: &ChatDelta<'_>, out: &mut Batch) {
+        // Some servers send the same text in both fields.
         let thought = delta.reasoning_content.as_str();
         out.reasoning(if thought.is_empty() {
             delta.reasoning.as_str()
@@ -217,8 +222,8 @@ impl ChatDecoder {
             thought
         });
         if let Some(details) = &delta.reasoning_details {
-            let room = MOST_DETAILS.saturating_sub(self.details.len());
-            self.details.extend(details.iter().take(room).cloned());
+            let free = MAX_DETAILS.saturating_sub(self.details.len());
+            self.details.extend(details.iter().take(free).cloned());
         }
         match &delta.content {
             Loose::Text(text) => self.think.push(text, out),
@@ -239,7 +244,7 @@ impl ChatDecoder {
         }
     }
 
-    /// Content as a list: text, and with some vendors thoughts.
+    /// Decodes a part of content that is a list: text, and with some vendors thoughts.
     fn part(&mut self, part: &Value, out: &mut Batch) {
         match part.get("type").and_then(Value::as_str) {
             Some("text") => self.think.push(
@@ -263,7 +268,7 @@ impl ChatDecoder {
 
     fn call(&mut self, wire: &WireCall<'_>, out: &mut Batch) {
         let id = wire.id.as_str();
-        let Some(at) = self.slot(wire.index.0, id) else {
+        let Some(at) = self.find_or_add_call(wire.index.0, id) else {
             return;
         };
         let index = u32::try_from(at).unwrap_or(u32::MAX);
@@ -278,7 +283,7 @@ impl ChatDecoder {
         if !call.started && !name.is_empty() {
             call.started = true;
             out.call(index, &call.id, name);
-            out.args(index, &std::mem::take(&mut call.held));
+            out.args(index, &std::mem::take(&mut call.early_args));
         }
         let Some(piece) = function.arguments.json() else {
             return;
@@ -286,13 +291,13 @@ impl ChatDecoder {
         if call.started {
             out.args(index, &piece)
         } else {
-            call.held.push_str(&piece)
+            call.early_args.push_str(&piece)
         }
     }
 
-    /// Which call is meant. Numbers may start anywhere, be missing, or be the same for all calls; a new id under a
-    /// known number is a new call, and the same id repeated is not.
-    fn slot(&mut self, index: Option<u64>, id: &str) -> Option<usize> {
+    /// Returns the position of the call that a delta belongs to. Server numbers may start anywhere, be missing, or be
+    /// the same for all calls. A new id with a known number is a new call; a repeated id is not.
+    fn find_or_add_call(&mut self, index: Option<u64>, id: &str) -> Option<usize> {
         let known = match index {
             Some(index) => self.calls.iter().rposition(|call| call.index == index),
             None if id.is_empty() => self.calls.len().checked_sub(1),
@@ -303,15 +308,15 @@ impl ChatDecoder {
         if let Some(at) = known.filter(same) {
             return Some(at);
         }
-        if self.calls.len() >= MOST_CALLS {
+        if self.calls.len() >= MAX_CALLS {
             return None;
         }
-        // Without a number: one that no server uses, so that later pieces are not taken for this call.
+        // A call without a number gets one that no server uses, so that later deltas do not match it by number.
         let index = index.unwrap_or(u64::MAX - self.calls.len() as u64);
-        self.calls.push(Call {
+        self.calls.push(ChatCall {
             index,
             id: String::new(),
-            held: String::new(),
+            early_args: String::new(),
             started: false,
         });
         Some(self.calls.len() - 1)
@@ -336,15 +341,15 @@ impl ChatDecoder {
                 EndReason::Done
             }
         };
-        // The first reason stands; a later chunk may repeat it.
+        // The first reason is kept; later chunks may repeat it.
         self.ending.stop.get_or_insert(end);
         Ok(())
     }
 }
 
-/// Pieces of one detail (same type and number) become one again: texts are joined, other fields keep their last value.
+/// Joins the pieces of each detail (same type and number): texts are concatenated, other fields keep their last value.
 fn join_details(pieces: Vec<Value>) -> Vec<Value> {
-    let mut whole: Vec<Map<String, Value>> = Vec::new();
+    let mut joined: Vec<Map<String, Value>> = Vec::new();
     for piece in pieces {
         let Value::Object(piece) = piece else {
             continue;
@@ -352,8 +357,8 @@ fn join_details(pieces: Vec<Value>) -> Vec<Value> {
         let same = |known: &&mut Map<String, Value>| {
             known.get("type") == piece.get("type") && known.get("index") == piece.get("index")
         };
-        let Some(known) = whole.iter_mut().rev().find(same) else {
-            whole.push(piece);
+        let Some(known) = joined.iter_mut().rev().find(same) else {
+            joined.push(piece);
             continue;
         };
         for (name, value) in piece {
@@ -370,5 +375,5 @@ fn join_details(pieces: Vec<Value>) -> Vec<Value> {
             }
         }
     }
-    whole.into_iter().map(Value::Object).collect()
+    joined.into_iter().map(Value::Object).collect()
 }

@@ -1,6 +1,5 @@
-//! The Responses protocol: output items announced, filled and closed by named events; state that the model needs again
-//! travels inside its reasoning items.
-//! Reads events one by one; `encode` shapes the request. It opens nothing and knows no vendor's address.
+//! OpenAI's responses protocol: named events add, fill and complete output items. State that the model needs again is
+//! in its reasoning items. This file decodes the events; `encode` builds the request.
 
 mod encode;
 
@@ -11,73 +10,73 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError};
 
 use super::Batch;
 use super::decode::{Ending, ReadJson, ReadResult};
-use super::wire::{Count, Lenient, OpenAiUsage, Text};
+use super::wire::{Count, JsonText, Lenient, OpenAiUsage};
 use crate::errors;
-use crate::framing::Event;
+use crate::framing::FramedEvent;
 
 pub(super) use encode::encode;
-pub use encode::reasons;
+pub use encode::is_reasoning_model;
 
-/// Reads one answer.
+/// Decodes one answer of the responses protocol.
 #[derive(Debug, Default)]
 pub(super) struct ResponsesDecoder {
-    items: Vec<Item>,
+    items: Vec<OutputItem>,
     calls: u32,
     refused: bool,
     ending: Ending,
 }
 
 #[derive(Debug)]
-struct Item {
+struct OutputItem {
     index: Option<u64>,
     id: String,
     done: bool,
-    kind: Kind,
+    kind: ItemKind,
 }
 
 #[derive(Debug)]
-enum Kind {
-    /// `said`: its text came in pieces.
+enum ItemKind {
+    /// `has_text`: text of the item was already passed on.
     Message {
-        said: bool,
+        has_text: bool,
     },
-    /// Which form of the thoughts is shown; a server may send both.
+    /// `form`: the form of the thoughts that is passed on; a server may send both.
     Reasoning {
-        shown: Option<Shown>,
+        form: Option<ReasoningForm>,
     },
-    /// `pieces`: its arguments came in pieces.
+    /// `has_args`: arguments of the call were already passed on.
     Call {
         call: u32,
-        pieces: bool,
+        has_args: bool,
     },
-    /// A call that is not announced before it is complete: without a name, or with text instead of arguments.
-    Late,
+    /// A call that is passed on only when it is complete: it began without a name, or has text instead of arguments.
+    DeferredCall,
     Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum ReasoningForm {
     /// The number of the summary's part.
     Summary(u64),
     Thoughts,
 }
 
-/// More items than any answer has.
-const MOST_ITEMS: usize = 4_096;
+/// Limits the memory for a malicious answer.
+const MAX_ITEMS: usize = 4_096;
 
-/// All events in one shape: reading a tagged union would buffer each event first, and this is the hot path.
+/// All events in one struct: this is the hot path, and deserializing a tagged enum would buffer each event first.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wire<'a> {
+pub(super) struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
+    kind: JsonText<'a>,
     output_index: Count,
     summary_index: Count,
-    item_id: Text<'a>,
-    delta: Text<'a>,
-    text: Text<'a>,
-    refusal: Text<'a>,
-    arguments: Text<'a>,
+    item_id: JsonText<'a>,
+    delta: JsonText<'a>,
+    text: JsonText<'a>,
+    refusal: JsonText<'a>,
+    arguments: JsonText<'a>,
     item: Option<&'a RawValue>,
     response: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
@@ -85,55 +84,60 @@ pub(super) struct Wire<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireResponse {
+struct ResponsesResult {
     error: Lenient<Value>,
-    incomplete_details: Lenient<WireIncomplete>,
+    incomplete_details: Lenient<IncompleteDetails>,
     usage: Lenient<OpenAiUsage>,
     output: Lenient<Vec<Value>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireIncomplete {
+struct IncompleteDetails {
     reason: String,
 }
 
 impl ReadJson for ResponsesDecoder {
-    type Wire<'a> = Wire<'a>;
+    type WireEvent<'a> = ResponsesEvent<'a>;
 
     fn ending(&self) -> &Ending {
         &self.ending
     }
 
-    /// A gateway's mark; the answer ends with an event of its own.
+    /// Ignores the marker of some gateways; the answer ends with its own event.
     fn mark(&mut self, mark: &str, _out: &mut Batch) -> bool {
         matches!(mark, "[DONE]" | "")
     }
 
-    fn read(&mut self, wire: &Wire<'_>, event: &Event<'_>, out: &mut Batch) -> ReadResult {
-        // Some servers name the event in its own line only.
+    fn read(
+        &mut self,
+        wire: &ResponsesEvent<'_>,
+        event: &FramedEvent<'_>,
+        out: &mut Batch,
+    ) -> ReadResult {
+        // Some servers put the type only into the `event:` line.
         let kind = if wire.kind.as_str().is_empty() {
             event.name.as_ref()
         } else {
             wire.kind.as_str()
         };
         match kind {
-            "response.output_text.delta" => self.say(wire, wire.delta.as_str(), true, out),
-            "response.output_text.done" => self.say(wire, wire.text.as_str(), false, out),
+            "response.output_text.delta" => self.text(wire, wire.delta.as_str(), true, out),
+            "response.output_text.done" => self.text(wire, wire.text.as_str(), false, out),
             "response.refusal.delta" => {
                 self.refused = true;
-                self.say(wire, wire.delta.as_str(), true, out);
+                self.text(wire, wire.delta.as_str(), true, out);
             }
             "response.refusal.done" => {
                 self.refused = true;
-                self.say(wire, wire.refusal.as_str(), false, out);
+                self.text(wire, wire.refusal.as_str(), false, out);
             }
             "response.reasoning_summary_text.delta" => {
                 let part = wire.summary_index.0.unwrap_or(0);
-                self.think(wire, wire.delta.as_str(), Shown::Summary(part), out);
+                self.reasoning(wire, wire.delta.as_str(), ReasoningForm::Summary(part), out);
             }
             "response.reasoning_text.delta" | "response.reasoning.delta" => {
-                self.think(wire, wire.delta.as_str(), Shown::Thoughts, out);
+                self.reasoning(wire, wire.delta.as_str(), ReasoningForm::Thoughts, out);
             }
             "response.function_call_arguments.delta" => {
                 self.args(wire, wire.delta.as_str(), true, out)
@@ -173,8 +177,8 @@ impl ReadJson for ResponsesDecoder {
 }
 
 impl ResponsesDecoder {
-    /// The item an event speaks of: by its number, else by its id, else the newest.
-    fn item(&mut self, index: Option<u64>, id: &str) -> Option<&mut Item> {
+    /// Returns the item that an event belongs to: by its number, else by its id, else the newest.
+    fn item(&mut self, index: Option<u64>, id: &str) -> Option<&mut OutputItem> {
         let at = match index {
             Some(index) => self
                 .items
@@ -186,37 +190,43 @@ impl ResponsesDecoder {
         at.map(|at| &mut self.items[at])
     }
 
-    /// Text of a message, in pieces or whole. What came in pieces is not said again.
-    fn say(&mut self, wire: &Wire<'_>, text: &str, piece: bool, out: &mut Batch) {
+    /// Passes on the text of a message. If it came in pieces, the complete text is ignored.
+    fn text(&mut self, wire: &ResponsesEvent<'_>, text: &str, piece: bool, out: &mut Batch) {
         match self
             .item(wire.output_index.0, wire.item_id.as_str())
             .map(|item| &mut item.kind)
         {
-            Some(Kind::Message { said }) => {
-                if piece || !*said {
+            Some(ItemKind::Message { has_text }) => {
+                if piece || !*has_text {
                     out.text(text);
                 }
-                *said |= !text.is_empty();
+                *has_text |= !text.is_empty();
             }
-            // Not announced: then it is all there will be of it.
+            // The item was not announced, so no later event has its text.
             None if piece => out.text(text),
             _ => {}
         }
     }
 
-    fn think(&mut self, wire: &Wire<'_>, text: &str, form: Shown, out: &mut Batch) {
+    fn reasoning(
+        &mut self,
+        wire: &ResponsesEvent<'_>,
+        text: &str,
+        new: ReasoningForm,
+        out: &mut Batch,
+    ) {
         match self
             .item(wire.output_index.0, wire.item_id.as_str())
             .map(|item| &mut item.kind)
         {
-            Some(Kind::Reasoning { shown }) => match (*shown, form) {
-                (None, _) | (Some(Shown::Thoughts), Shown::Thoughts) => {
-                    *shown = Some(form);
+            Some(ItemKind::Reasoning { form }) => match (*form, new) {
+                (None, _) | (Some(ReasoningForm::Thoughts), ReasoningForm::Thoughts) => {
+                    *form = Some(new);
                     out.reasoning(text);
                 }
-                (Some(Shown::Summary(part)), Shown::Summary(next)) => {
+                (Some(ReasoningForm::Summary(part)), ReasoningForm::Summary(next)) => {
                     if next != part {
-                        *shown = Some(form);
+                        *form = Some(new);
                         out.reasoning("\n\n");
                     }
                     out.reasoning(text);
@@ -228,16 +238,16 @@ impl ResponsesDecoder {
         }
     }
 
-    fn args(&mut self, wire: &Wire<'_>, json: &str, piece: bool, out: &mut Batch) {
-        if let Some(Item {
-            kind: Kind::Call { call, pieces },
+    fn args(&mut self, wire: &ResponsesEvent<'_>, json: &str, piece: bool, out: &mut Batch) {
+        if let Some(OutputItem {
+            kind: ItemKind::Call { call, has_args },
             ..
         }) = self.item(wire.output_index.0, wire.item_id.as_str())
         {
-            if piece || !*pieces {
+            if piece || !*has_args {
                 out.args(*call, json);
             }
-            *pieces |= !json.is_empty();
+            *has_args |= !json.is_empty();
         }
     }
 
@@ -246,37 +256,37 @@ impl ResponsesDecoder {
             .or_else(|| text_of(item, "call_id"))
             .unwrap_or_default();
         let known = (index.is_some() || !id.is_empty()) && self.item(index, id).is_some();
-        if known || self.items.len() >= MOST_ITEMS {
-            return; // a repeated start changes nothing
+        if known || self.items.len() >= MAX_ITEMS {
+            return; // ignore a repeated start
         }
         let kind = match text_of(item, "type").unwrap_or_default() {
             "message" => {
-                // Sent back with the message: it tells the model its remarks from its answers.
+                // The phase is sent back with the message, so that the model can tell its remarks from its answers.
                 if let Some(phase) = text_of(item, "phase") {
                     out.state(json!({ "phase": phase }));
                 }
-                Kind::Message { said: false }
+                ItemKind::Message { has_text: false }
             }
-            "reasoning" => Kind::Reasoning { shown: None },
+            "reasoning" => ItemKind::Reasoning { form: None },
             "function_call" => match text_of(item, "name") {
                 Some(name) => {
                     let call = self.next_call();
                     let id = text_of(item, "call_id").unwrap_or_default();
                     out.call(call, id, name);
-                    Kind::Call {
+                    ItemKind::Call {
                         call,
-                        pieces: false,
+                        has_args: false,
                     }
                 }
-                None => Kind::Late,
+                None => ItemKind::DeferredCall,
             },
-            "custom_tool_call" => Kind::Late,
+            "custom_tool_call" => ItemKind::DeferredCall,
             other => {
                 self.ending.note("output item", other, out);
-                Kind::Other
+                ItemKind::Other
             }
         };
-        self.items.push(Item {
+        self.items.push(OutputItem {
             index,
             id: id.to_owned(),
             done: false,
@@ -290,7 +300,7 @@ impl ResponsesDecoder {
         call
     }
 
-    /// An item is complete: what did not come in pieces is taken from it.
+    /// Handles a complete item: passes on the parts of it that did not come in pieces.
     fn done(&mut self, index: Option<u64>, value: &Value, out: &mut Batch) {
         self.added(index, value, out);
         let id = text_of(value, "id")
@@ -301,8 +311,8 @@ impl ResponsesDecoder {
         };
         item.done = true;
         match &mut item.kind {
-            Kind::Message { said } => {
-                let whole = !std::mem::replace(said, true);
+            ItemKind::Message { has_text } => {
+                let text_is_new = !std::mem::replace(has_text, true);
                 for part in value
                     .get("content")
                     .and_then(Value::as_array)
@@ -311,7 +321,7 @@ impl ResponsesDecoder {
                 {
                     let refusal = text_of(part, "refusal");
                     self.refused |= refusal.is_some();
-                    if whole {
+                    if text_is_new {
                         out.text(
                             refusal
                                 .or_else(|| text_of(part, "text"))
@@ -320,18 +330,18 @@ impl ResponsesDecoder {
                     }
                 }
             }
-            Kind::Reasoning { shown } => {
-                if shown.is_none() {
+            ItemKind::Reasoning { form } => {
+                if form.is_none() {
                     out.reasoning(&thoughts_of(value));
                 }
                 out.state(json!({ "item": value }));
             }
-            Kind::Call { call, pieces } => {
-                if !*pieces {
+            ItemKind::Call { call, has_args } => {
+                if !*has_args {
                     out.args(*call, text_of(value, "arguments").unwrap_or_default());
                 }
             }
-            Kind::Late => {
+            ItemKind::DeferredCall => {
                 let call = self.next_call();
                 let text = |name| text_of(value, name).unwrap_or_default();
                 out.call(call, text("call_id"), text("name"));
@@ -340,19 +350,19 @@ impl ResponsesDecoder {
                     None => out.args(call, text("arguments")),
                 }
             }
-            Kind::Other => {}
+            ItemKind::Other => {}
         }
     }
 
-    fn completed(&mut self, kind: &str, wire: &Wire<'_>, out: &mut Batch) {
+    fn completed(&mut self, kind: &str, wire: &ResponsesEvent<'_>, out: &mut Batch) {
         let response = response_of(wire);
         if self.items.is_empty() {
-            // Nothing was announced: the whole answer stands in its last event.
+            // No items were announced: the last event contains the whole answer.
             for (at, item) in response.output.0.iter().flatten().enumerate() {
                 self.done(Some(at as u64), item, out);
             }
         }
-        if let Some(usage) = response.usage.0.and_then(|usage| usage.counted()) {
+        if let Some(usage) = response.usage.0.and_then(|usage| usage.to_usage()) {
             out.push(Chunk::Usage(usage));
         }
         let reason = response
@@ -377,13 +387,13 @@ impl ResponsesDecoder {
     }
 }
 
-fn item_of(wire: &Wire<'_>) -> Value {
+fn item_of(wire: &ResponsesEvent<'_>) -> Value {
     wire.item
         .and_then(|item| serde_json::from_str(item.get()).ok())
         .unwrap_or_default()
 }
 
-fn response_of(wire: &Wire<'_>) -> WireResponse {
+fn response_of(wire: &ResponsesEvent<'_>) -> ResponsesResult {
     wire.response
         .and_then(|response| serde_json::from_str(response.get()).ok())
         .unwrap_or_default()
@@ -393,7 +403,7 @@ fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
     value.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The readable part of a reasoning item: its summary, else its thoughts.
+/// Returns the readable part of a reasoning item: its summary, else its thoughts.
 fn thoughts_of(item: &Value) -> String {
     let texts = |name: &str| -> Vec<&str> {
         let parts = item
@@ -411,7 +421,7 @@ fn thoughts_of(item: &Value) -> String {
     }
 }
 
-fn failed(kind: &str, wire: &Wire<'_>) -> ProviderError {
+fn failed(kind: &str, wire: &ResponsesEvent<'_>) -> ProviderError {
     match response_of(wire).error.0.filter(|error| !error.is_null()) {
         Some(error) => errors::from_error_value(&error),
         None => errors::in_stream(
@@ -422,14 +432,14 @@ fn failed(kind: &str, wire: &Wire<'_>) -> ProviderError {
     }
 }
 
-/// An error event: the words stand in it, or in an object inside it.
+/// Maps an error event, whose fields are in the event itself or in an object inside it.
 fn error_event(data: &str) -> ProviderError {
     let mut value: Value = serde_json::from_str(data).unwrap_or_default();
     match value.get_mut("error").map(Value::take) {
         Some(error) if !error.is_null() => errors::from_error_value(&error),
         _ => {
             if let Value::Object(map) = &mut value {
-                map.remove("type"); // it says `error`, which tells nobody anything
+                map.remove("type"); // always `error`
             }
             errors::from_error_value(&value)
         }

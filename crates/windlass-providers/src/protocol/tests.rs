@@ -1,4 +1,5 @@
-//! The encoders: what the bodies hold, that each message is encoded once, and that a body continues the one before.
+//! Tests of the encoders: the content of bodies, that each message is encoded once, and that a body extends a stable
+//! prefix.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use super::*;
 #[path = "hosted_tests.rs"]
 mod hosted;
 
-struct Named(ToolSpec);
+struct EncoderTool(ToolSpec);
 
-impl Tool for Named {
+impl Tool for EncoderTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -43,7 +44,12 @@ impl Tool for Named {
 pub(super) fn tools(names: &[&str]) -> ToolSet {
     let tool = |name: &&str| -> Arc<dyn Tool> {
         let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-        Arc::new(Named(ToolSpec::new(name, "does it", schema, Effect::Read)))
+        Arc::new(EncoderTool(ToolSpec::new(
+            name,
+            "does it",
+            schema,
+            Effect::Read,
+        )))
     };
     ToolSet::new(names.iter().map(tool).collect())
 }
@@ -57,7 +63,7 @@ fn call(id: &str, args: Value) -> ToolCall {
     }
 }
 
-fn said(parts: Vec<Part>) -> Entry {
+fn assistant(parts: Vec<Part>) -> Entry {
     Entry::new(Message {
         parts,
         ..Message::assistant("")
@@ -73,17 +79,17 @@ fn results(ids: &[(&str, &str, bool)]) -> Entry {
     Entry::new(Message::results(ids.iter().map(result).collect()))
 }
 
-/// A session with everything in it: words, a picture, thoughts, parallel calls, results, an empty answer.
+/// A session with a text, an image, thoughts, parallel calls, results, and an empty answer.
 fn session() -> Vec<Entry> {
-    let picture = Part::Image {
+    let image = Part::Image {
         media_type: "image/png".into(),
         data: "aGk=".into(),
     };
     let mut prompt = Message::user("fix \"it\"\n");
-    prompt.parts.push(picture);
+    prompt.parts.push(image);
     vec![
         Entry::new(prompt),
-        said(vec![
+        assistant(vec![
             Part::Reasoning {
                 text: "hm".into(),
                 opaque: Some(json!({ "signature": "sig" })),
@@ -106,7 +112,7 @@ fn session() -> Vec<Entry> {
             }),
         ]),
         results(&[("call:1", "text of a", false), ("c2", " ", true)]),
-        said(vec![Part::Reasoning {
+        assistant(vec![Part::Reasoning {
             text: "nothing to say".into(),
             opaque: None,
         }]),
@@ -133,7 +139,7 @@ fn encode(
 }
 
 #[test]
-fn the_messages_body_holds_blocks_pairs_signatures_and_marks() {
+fn the_messages_body_contains_blocks_signatures_and_cache_marks() {
     let body = encode(
         Protocol::AnthropicMessages,
         &Quirks::NONE,
@@ -175,7 +181,7 @@ fn the_messages_body_holds_blocks_pairs_signatures_and_marks() {
 }
 
 #[test]
-fn the_chat_body_holds_calls_and_one_message_a_result() {
+fn the_chat_body_contains_calls_and_one_message_per_result() {
     let options = Sampling {
         temperature: Some(0.5),
         stop: vec!["END".into()],
@@ -216,13 +222,13 @@ fn the_chat_body_holds_calls_and_one_message_a_result() {
 }
 
 #[test]
-fn quirks_change_fields_and_reasoning_and_nothing_is_reused_between_them() {
+fn quirks_change_fields_and_reasoning_and_have_separate_caches() {
     let details = json!([{ "type": "reasoning.text", "text": "hm" }]);
     let thought = Part::Reasoning {
         text: "hm".into(),
         opaque: Some(json!({ "reasoning_details": details })),
     };
-    let history = [said(vec![thought, Part::Text { text: "x".into() }])];
+    let history = [assistant(vec![thought, Part::Text { text: "x".into() }])];
     let none = ToolSet::default();
     let body = |quirks: Quirks| -> Value {
         serde_json::from_str(&encode(
@@ -264,7 +270,7 @@ fn quirks_change_fields_and_reasoning_and_nothing_is_reused_between_them() {
 }
 
 #[test]
-fn thinking_leaves_room_for_the_answer_and_excludes_temperature() {
+fn thinking_leaves_tokens_for_the_answer_and_excludes_temperature() {
     let thinking = |options: Sampling| -> Value {
         let body = encode(
             Protocol::AnthropicMessages,
@@ -293,7 +299,7 @@ fn thinking_leaves_room_for_the_answer_and_excludes_temperature() {
 }
 
 #[test]
-fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
+fn the_responses_body_contains_items_and_each_reasoning_before_its_result() {
     let item = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [], "encrypted_content": "gAAA" });
     let state = |value: Value| Part::Reasoning {
         text: "shown".into(),
@@ -301,7 +307,7 @@ fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
     };
     let history = [
         Entry::new(Message::user("go")),
-        said(vec![
+        assistant(vec![
             state(json!({ "item": item("rs_1") })),
             state(json!({ "item": { "type": "reasoning", "id": "stored_only", "summary": [] } })),
             state(json!({ "phase": "commentary" })),
@@ -350,7 +356,7 @@ fn the_responses_body_holds_items_and_gives_state_back_before_what_it_led_to() {
 }
 
 #[test]
-fn the_generate_body_holds_contents_calls_and_responses() {
+fn the_gemini_body_contains_contents_calls_and_responses() {
     let body = encode(
         Protocol::Gemini,
         &Quirks::NONE,
@@ -386,7 +392,7 @@ fn the_generate_body_holds_contents_calls_and_responses() {
 }
 
 #[test]
-fn without_a_system_prompt_the_mark_is_on_the_tools_and_vendors_without_marks_get_none() {
+fn without_a_system_prompt_the_cache_mark_is_on_the_tools() {
     let (history, tools, options) = (session(), tools(&["a", "b"]), Sampling::default());
     let request = |system| Request {
         model: "m",
@@ -432,7 +438,7 @@ fn each_message_is_encoded_once() {
             &Sampling::default(),
         );
         let kept = |slot: &windlass_core::tool::WireSlot| {
-            slot.get_or_encode(key, || panic!("it was not kept"))
+            slot.get_or_encode(key, || panic!("it was not cached"))
         };
         assert!(
             history
@@ -445,7 +451,7 @@ fn each_message_is_encoded_once() {
 }
 
 #[test]
-fn from_step_to_step_the_body_continues_the_one_before() {
+fn each_body_begins_with_the_messages_of_the_one_before() {
     for (protocol, behind) in [
         (Protocol::AnthropicMessages, ""),
         (Protocol::OpenAiChat, "],\"max_tokens\""),
@@ -463,7 +469,7 @@ fn from_step_to_step_the_body_continues_the_one_before() {
                 &Sampling::default(),
             );
             if let Some(before) = before {
-                // Everything up to the end of the last message, or to the mark on it, is the same byte for byte.
+                // All bytes up to the end of the last message, or up to its cache mark, are the same.
                 let marked = before.rfind(",\"cache_control\"");
                 let end = marked.unwrap_or_else(|| before.rfind(behind).unwrap());
                 assert!(
@@ -473,7 +479,7 @@ fn from_step_to_step_the_body_continues_the_one_before() {
             }
             before = Some(body);
             let id = format!("c{step}");
-            history.push(said(vec![
+            history.push(assistant(vec![
                 Part::Text {
                     text: format!("step {step}"),
                 },
@@ -485,7 +491,7 @@ fn from_step_to_step_the_body_continues_the_one_before() {
 }
 
 #[test]
-fn neighbours_in_a_batch_become_one_chunk() {
+fn consecutive_pieces_in_a_batch_become_one_chunk() {
     let mut batch = Batch::default();
     batch.text("a");
     batch.text("");

@@ -1,5 +1,5 @@
-//! JSON as servers really send it: fields that are null, of another type, or not there read as absent instead of
-//! failing the event. Borrowed from the event where no escape forces a copy.
+//! Lenient JSON types and helpers for encoders. A field that is null, of another type or missing deserializes as absent
+//! and does not fail the whole event. Texts borrow from the event unless an escape forces a copy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,29 +15,29 @@ use windlass_core::message::{Message, Part, ToolCall, ToolResult};
 use windlass_core::provider::{Request, Sampling, ToolChoice};
 use windlass_core::tool::{ToolSet, ToolSpec};
 
-/// A text, or absent when it is anything else.
+/// A text, or absent if the value is not a string.
 #[derive(Debug, Default)]
-pub(super) struct Text<'a>(pub(super) Option<Cow<'a, str>>);
+pub(super) struct JsonText<'a>(pub(super) Option<Cow<'a, str>>);
 
-impl Text<'_> {
-    /// The text; empty when absent.
+impl JsonText<'_> {
+    /// Returns the text, or an empty string if it is absent.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 }
 
-/// A count of tokens or an index; absent when it is negative, absurd or not a number.
+/// An index; absent if the value is negative, absurd or not a number.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Count(pub(super) Option<u64>);
 
-/// More tokens than any model has; a larger number is a mistake and reads as absent.
-const MOST: f64 = 1e12;
+/// Larger numbers are treated as errors of the server.
+const MAX_COUNT: f64 = 1e12;
 
-/// A count of tokens. One that cannot be true reads as `u64::MAX`, so that the whole report is not believed.
+/// A count of tokens. An impossible value becomes `u64::MAX`, so that the whole usage report is rejected later.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct TokenCount(pub(super) Option<u64>);
 
-/// Text, or a number, a list of parts or a whole JSON object where text was expected.
+/// A field that is normally a text, but may be a number, a list of parts or an object.
 #[derive(Debug, Default)]
 pub(super) enum Loose<'a> {
     #[default]
@@ -49,7 +49,7 @@ pub(super) enum Loose<'a> {
 }
 
 impl Loose<'_> {
-    /// The JSON of arguments, which come as text or as an object.
+    /// Returns the JSON of arguments, which servers send as text or as an object.
     pub(super) fn json(&self) -> Option<Cow<'_, str>> {
         match self {
             Loose::Text(text) => Some(Cow::Borrowed(text)),
@@ -59,27 +59,27 @@ impl Loose<'_> {
     }
 }
 
-/// A call, or a piece of one, as chat protocols send it.
+/// A call, or a piece of one, in chat protocols.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct WireCall<'a> {
     pub(super) index: Count,
     #[serde(borrow)]
-    pub(super) id: Text<'a>,
+    pub(super) id: JsonText<'a>,
     pub(super) function: Option<WireFunction<'a>>,
 }
 
-/// The function that is called.
+/// The function of a [`WireCall`].
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct WireFunction<'a> {
     #[serde(borrow)]
-    pub(super) name: Text<'a>,
+    pub(super) name: JsonText<'a>,
     pub(super) arguments: Loose<'a>,
 }
 
-/// The tokens that a protocol of OpenAI counts: the first names are those of Chat Completions, the second those of
-/// Responses. Where a server sends both, the larger counts.
+/// The token counts of OpenAI's protocols: chat completions use the `prompt` and `completion` names, responses the
+/// `input` and `output` names. If a server sends both, the larger value is used.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct OpenAiUsage {
@@ -100,9 +100,9 @@ struct InputDetails {
 }
 
 impl OpenAiUsage {
-    /// What was counted; none where one of the two sums is missing. The input includes what came from a cache, and the
-    /// output the reasoning.
-    pub(super) fn counted(&self) -> Option<Usage> {
+    /// Returns the usage, or `None` if the input or output count is missing. The reported input includes cached tokens,
+    /// and the output includes reasoning.
+    pub(super) fn to_usage(&self) -> Option<Usage> {
         let input = self.prompt_tokens.0.max(self.input_tokens.0)?;
         let output = self.completion_tokens.0.max(self.output_tokens.0)?;
         let details = self.prompt_tokens_details.0.or(self.input_tokens_details.0);
@@ -118,7 +118,7 @@ impl OpenAiUsage {
     }
 }
 
-/// Reads any JSON value. Lists and objects are built only where they are kept, and passed over otherwise.
+/// Deserializes any JSON value. Lists and objects are skipped unless `keeps_containers` is set.
 struct AnyJson {
     keeps_containers: bool,
 }
@@ -180,7 +180,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         let keeps_containers = false;
         match de.deserialize_any(AnyJson { keeps_containers })? {
@@ -194,7 +194,7 @@ impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         let keeps_containers = false;
         match de.deserialize_any(AnyJson { keeps_containers })? {
-            Loose::Number(n) if (0.0..=MOST).contains(&n) && n.fract() == 0.0 => {
+            Loose::Number(n) if (0.0..=MAX_COUNT).contains(&n) && n.fract() == 0.0 => {
                 Ok(Self(Some(n as u64)))
             }
             _ => Ok(Self(None)),
@@ -206,14 +206,14 @@ impl<'de> Deserialize<'de> for TokenCount {
     fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
         let keeps_containers = false;
         match de.deserialize_any(AnyJson { keeps_containers })? {
-            Loose::Number(n) if (0.0..=MOST).contains(&n) => Ok(Self(Some(n as u64))),
+            Loose::Number(n) if (0.0..=MAX_COUNT).contains(&n) => Ok(Self(Some(n as u64))),
             Loose::Number(_) => Ok(Self(Some(u64::MAX))),
             _ => Ok(Self(None)),
         }
     }
 }
 
-/// A field that reads as absent when its content does not have the expected shape.
+/// A field that is absent if its value does not have the expected type.
 #[derive(Debug)]
 pub(super) struct Lenient<T>(pub(super) Option<T>);
 
@@ -229,11 +229,11 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
     }
 }
 
-/// Escapes of half a character pair are not valid JSON text for us; servers written in some languages send them
-/// when they cut an answer inside a character. Replaces each by the replacement character.
-pub(super) fn mend_surrogates(json: &str) -> Option<String> {
+/// Replaces the escapes of lone surrogates by the replacement character; returns `None` if there are none. Such escapes
+/// are not valid JSON for serde. Some servers send them when they cut an answer inside a character.
+pub(super) fn replace_lone_surrogates(json: &str) -> Option<String> {
     let bytes = json.as_bytes();
-    let mut mended = String::new();
+    let mut replaced = String::new();
     let (mut at, mut kept) = (0, 0);
     while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
         let start = at + found;
@@ -250,19 +250,19 @@ pub(super) fn mend_surrogates(json: &str) -> Option<String> {
         if is_pair {
             at += 6;
         } else if (0xd800..0xe000).contains(&unit) {
-            mended.push_str(&json[kept..start]);
-            mended.push_str("\\ufffd");
+            replaced.push_str(&json[kept..start]);
+            replaced.push_str("\\ufffd");
             kept = at;
         }
     }
     if kept == 0 {
         return None;
     }
-    mended.push_str(&json[kept..]);
-    Some(mended)
+    replaced.push_str(&json[kept..]);
+    Some(replaced)
 }
 
-/// The code unit of a `\uXXXX` escape at this place.
+/// Returns the code unit of a `\uXXXX` escape at this position.
 fn escape_at(bytes: &[u8], at: usize) -> Option<u32> {
     let escape = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u32::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
@@ -270,13 +270,13 @@ fn escape_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Appends a value as JSON.
 pub(super) fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    // Writing to memory fails only for maps whose keys are not text, and none of our types has such a map.
+    // Serialization fails only for maps with keys that are not strings, and no type here has such a map.
     if serde_json::to_writer(&mut *out, value).is_err() {
         out.extend_from_slice(b"null");
     }
 }
 
-/// Appends `"name":` with a comma in front where one is needed.
+/// Appends `"name":`, after a comma if one is needed.
 pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
     if !matches!(out.last(), Some(b'{') | None) {
         out.push(b',');
@@ -285,24 +285,29 @@ pub(super) fn write_key(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
-/// Appends `"name":value`.
+/// Appends `"name":value`, after a comma if one is needed.
 pub(super) fn write_field(out: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
     write_key(out, name);
     write_json(out, value);
 }
 
-/// Writes how the answer is sampled, with temperatures up to `hottest` and the stop sequences under this name.
-pub(super) fn write_sampling(out: &mut Vec<u8>, options: &Sampling, hottest: f64, stop: &str) {
+/// Appends the temperature, limited to `max_temperature`, and the stop sequences in the field `stop`.
+pub(super) fn write_sampling(
+    out: &mut Vec<u8>,
+    options: &Sampling,
+    max_temperature: f64,
+    stop: &str,
+) {
     if let Some(temperature) = options.temperature {
-        write_field(out, "temperature", &temperature.clamp(0.0, hottest));
+        write_field(out, "temperature", &temperature.clamp(0.0, max_temperature));
     }
     if !options.stop.is_empty() {
         write_field(out, stop, &options.stop);
     }
 }
 
-/// Appends every message, encoded once and kept beside it, with commas between them. A message with nothing to say
-/// leaves no trace.
+/// Appends every message, separated by commas. The encoded form is cached with the message. A message that encodes to
+/// nothing is omitted.
 pub(super) fn write_messages(
     out: &mut Vec<u8>,
     history: &[Entry],
@@ -320,7 +325,7 @@ pub(super) fn write_messages(
     }
 }
 
-/// The JSON of one message: none, one or several values, joined by commas.
+/// Encodes values as JSON, joined by commas.
 pub(super) fn joined(values: impl IntoIterator<Item = Value>) -> Vec<u8> {
     let mut out = Vec::new();
     for value in values {
@@ -332,7 +337,7 @@ pub(super) fn joined(values: impl IntoIterator<Item = Value>) -> Vec<u8> {
     out
 }
 
-/// Appends the tools of a request under this name, encoded once and kept beside them.
+/// Appends the tools of a request in this field. The encoded form is cached with the tools.
 pub(super) fn write_tools(
     out: &mut Vec<u8>,
     name: &str,
@@ -352,27 +357,27 @@ pub(super) fn write_tools(
     });
 }
 
-/// A tool as chat protocols list it.
+/// Encodes a tool for chat protocols.
 pub(super) fn function(spec: &ToolSpec) -> Value {
     json!({ "type": "function", "function": {
         "name": spec.name, "description": spec.description, "parameters": spec.schema,
     } })
 }
 
-/// Appends the system prompt as the first message, if there is one.
+/// Appends the system prompt as a message, if it is not empty.
 pub(super) fn write_system(out: &mut Vec<u8>, system: &str) {
     if !system.trim().is_empty() {
         write_json(out, &json!({ "role": "system", "content": system }));
     }
 }
 
-/// The choice between tools, where there are any.
+/// Returns the tool choice, if the request has tools.
 pub(super) fn tool_choice<'a>(request: &Request<'a>) -> Option<&'a ToolChoice> {
     let choice = request.options.tool_choice.as_ref();
     choice.filter(|_| !request.tools.is_empty())
 }
 
-/// The arguments of a call for vendors that take nothing but an object.
+/// Returns the arguments of a call for vendors that accept only an object.
 pub(super) fn object_args(call: &ToolCall) -> Value {
     match &call.args {
         args @ Value::Object(_) => args.clone(),
@@ -380,7 +385,7 @@ pub(super) fn object_args(call: &ToolCall) -> Value {
     }
 }
 
-/// The results in a message.
+/// Iterates over the tool results of a message.
 pub(super) fn results(message: &Message) -> impl Iterator<Item = &ToolResult> {
     message.parts.iter().filter_map(|part| match part {
         Part::Result(result) => Some(result),
@@ -388,7 +393,7 @@ pub(super) fn results(message: &Message) -> impl Iterator<Item = &ToolResult> {
     })
 }
 
-/// What a result says, for vendors that refuse an empty text.
+/// Returns the text of a result, for vendors that reject an empty text.
 pub(super) fn result_text(result: &ToolResult) -> &str {
     if result.text.trim().is_empty() {
         "(no output)"
@@ -397,7 +402,7 @@ pub(super) fn result_text(result: &ToolResult) -> &str {
     }
 }
 
-/// All thoughts of a message.
+/// Joins all reasoning of a message.
 pub(super) fn thoughts(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Reasoning { text, .. } => Some(text.as_str()),
@@ -406,8 +411,8 @@ pub(super) fn thoughts(message: &Message) -> String {
     texts.collect()
 }
 
-/// What a user's message holds: its text, or a list of parts where there are images among them. `image` makes a part
-/// of an image's address, `text` names the type of a text.
+/// Returns the content of a user's message: its text, or a list of parts if it contains images. `text_type` is the type
+/// of a text part, and `image` creates a part from a data URL.
 pub(super) fn user_content(
     message: &Message,
     text_type: &str,
@@ -425,16 +430,17 @@ pub(super) fn user_content(
     message.parts.iter().filter_map(part).collect()
 }
 
-/// Room for a body. A guess: looking at every message for its size would cost more than growing now and then.
+/// Estimates the size of a body in bytes. It does not look at the messages, because that would cost more than a
+/// reallocation.
 pub(super) fn likely_size(request: &Request<'_>) -> usize {
     4_096 + request.system.len() + 1_024 * request.tools.len() + 256 * request.history.len()
 }
 
-/// A number that tells texts apart; the same for the same texts, always and everywhere. It hides nothing.
+/// Hashes texts with FNV-1a. The hash is stable across machines and versions, and not cryptographic.
 pub(super) fn fingerprint(texts: &[&[u8]]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for text in texts {
-        // The end of a text counts as well, so that moving a byte over it changes the number.
+        // The end of each text is hashed as well, so that moving a byte to the next text changes the hash.
         for byte in text.iter().map(|byte| u64::from(*byte)).chain([0x100]) {
             hash = (hash ^ byte).wrapping_mul(0x0100_0000_01b3);
         }
@@ -448,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_that_make_no_sense_are_absent() {
+    fn absurd_indexes_are_absent() {
         for (json, expect) in [
             ("7", Some(7)),
             ("7.0", Some(7)),
@@ -469,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_tokens_that_cannot_be_true_are_not_taken_for_none() {
+    fn impossible_token_counts_become_the_maximum() {
         for (json, expect) in [
             ("7", Some(7)),
             ("7.5", Some(7)),
@@ -486,12 +492,12 @@ mod tests {
 
     #[test]
     fn text_borrows_unless_it_is_escaped() {
-        let Text(plain) = serde_json::from_str("\"abc\"").unwrap();
+        let JsonText(plain) = serde_json::from_str("\"abc\"").unwrap();
         assert!(matches!(plain, Some(Cow::Borrowed("abc"))));
-        let Text(escaped) = serde_json::from_str("\"a\\nc\"").unwrap();
+        let JsonText(escaped) = serde_json::from_str("\"a\\nc\"").unwrap();
         assert_eq!(escaped.as_deref(), Some("a\nc"));
         assert!(
-            serde_json::from_str::<Text<'_>>("{\"a\":1}")
+            serde_json::from_str::<JsonText<'_>>("{\"a\":1}")
                 .unwrap()
                 .0
                 .is_none()
@@ -499,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_pair_is_replaced() {
+    fn lone_surrogates_are_replaced() {
         for (json, expect) in [
             (r#""\ud83d""#, Some("\u{fffd}")),
             (r#""a\ude00b\ud83d\ude00""#, Some("a\u{fffd}b\u{1f600}")),
@@ -507,12 +513,12 @@ mod tests {
             (r#""\\ud83d""#, None),
             (r#""plain\"""#, None),
         ] {
-            let mended = mend_surrogates(json);
-            let text = mended
+            let replaced = replace_lone_surrogates(json);
+            let text = replaced
                 .as_deref()
                 .map(|json| serde_json::from_str::<String>(json).unwrap());
             assert_eq!(text.as_deref(), expect, "{json}");
         }
-        assert_eq!(mend_surrogates("\\"), None);
+        assert_eq!(replace_lone_surrogates("\\"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! One table of wire cases, the same for every protocol: what must be read from an answer that each says in its own
-//! way, and what each request holds for the same wish.
+//! A table of answers with their streams in every protocol and the common expected result, and of options with their
+//! encoding in every protocol.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
@@ -19,21 +19,21 @@ mod framed;
 use Protocol::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
 
 const ALL: [Protocol; 4] = [AnthropicMessages, OpenAiChat, OpenAiResponses, Gemini];
-/// As the table wants it: reasoning that comes with state goes back with it.
+/// The table expects that reasoning with state is sent back.
 const QUIRKS: Quirks = Quirks {
     reasoning_back: ReasoningBack::Details,
     ..Quirks::NONE
 };
 
-/// A case: what must be read, and how each protocol says it. A line that begins with a colon is sent as it is, all
-/// others as the data of an event.
-struct Case {
+/// An expected result, and the stream of each protocol that must decode to it. A line that begins with a colon is sent
+/// unchanged, all others as the data of an event.
+struct WireCase {
     name: &'static str,
     expect: Value,
     streams: [&'static [&'static str]; 4],
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<WireCase> {
     let mut all = text_cases();
     all.extend(call_cases());
     all.extend(end_cases());
@@ -41,9 +41,9 @@ fn cases() -> Vec<Case> {
     all
 }
 
-fn text_cases() -> Vec<Case> {
+fn text_cases() -> Vec<WireCase> {
     vec![
-        Case {
+        WireCase {
             name: "text",
             expect: json!({ "text": "Hello wörld", "end": "done" }),
             streams: [
@@ -75,7 +75,7 @@ fn text_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "reasoning with state",
             expect: json!({ "reasoning": "Let me think", "text": "42", "end": "done", "state_goes_back": true }),
             streams: [
@@ -113,9 +113,9 @@ fn text_cases() -> Vec<Case> {
     ]
 }
 
-fn call_cases() -> Vec<Case> {
+fn call_cases() -> Vec<WireCase> {
     vec![
-        Case {
+        WireCase {
             name: "split call",
             expect: json!({ "calls": [["read_file", { "path": "a\n" }]], "end": "tool_calls" }),
             streams: [
@@ -148,7 +148,7 @@ fn call_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "parallel calls",
             expect: json!({ "text": "both", "calls": [["a", { "n": 1 }], ["b", {}]], "end": "tool_calls" }),
             streams: [
@@ -183,9 +183,9 @@ fn call_cases() -> Vec<Case> {
     ]
 }
 
-fn end_cases() -> Vec<Case> {
+fn end_cases() -> Vec<WireCase> {
     vec![
-        Case {
+        WireCase {
             name: "refusal",
             expect: json!({ "text": "I cannot", "end": "refused" }),
             streams: [
@@ -211,7 +211,7 @@ fn end_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "length stop",
             expect: json!({ "text": "half", "end": "length", "truncated": true }),
             streams: [
@@ -234,7 +234,7 @@ fn end_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "usage with cache",
             expect: json!({ "text": "x", "end": "done", "usage": [80, 20, 0, 7] }),
             streams: [
@@ -258,7 +258,7 @@ fn end_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "error in a stream that began well",
             expect: json!({ "text": "par", "error": "unavailable", "cut": true, "end": "done" }),
             streams: [
@@ -283,9 +283,9 @@ fn end_cases() -> Vec<Case> {
     ]
 }
 
-fn noise_cases() -> Vec<Case> {
+fn noise_cases() -> Vec<WireCase> {
     vec![
-        Case {
+        WireCase {
             name: "keep-alives",
             expect: json!({ "text": "ab", "end": "done" }),
             streams: [
@@ -322,7 +322,7 @@ fn noise_cases() -> Vec<Case> {
                 ],
             ],
         },
-        Case {
+        WireCase {
             name: "something unknown",
             expect: json!({ "text": "ab", "end": "done", "unknown": 1 }),
             streams: [
@@ -353,13 +353,13 @@ fn noise_cases() -> Vec<Case> {
     ]
 }
 
-struct Read {
+struct DecodedCase {
     reply: Reply,
     summary: Value,
 }
 
-/// Reads a stream given in pieces; what is empty is left out of the summary.
-fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
+/// Decodes a stream in pieces. The summary omits empty values.
+fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> DecodedCase {
     let (mut framer, mut decoder) = (Framer::new(protocol.framing()), protocol.decoder(&QUIRKS));
     let (mut batch, mut error) = (Batch::default(), None);
     for piece in pieces {
@@ -409,7 +409,7 @@ fn read<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> R
             .filter(|(_, value)| !nothing.contains(value))
             .collect(),
     );
-    Read { reply, summary }
+    DecodedCase { reply, summary }
 }
 
 fn body(protocol: Protocol, history: &[Entry], options: &Sampling) -> Value {
@@ -426,7 +426,7 @@ fn body(protocol: Protocol, history: &[Entry], options: &Sampling) -> Value {
 }
 
 #[test]
-fn every_case_reads_the_same_in_every_protocol_and_every_split() {
+fn every_case_decodes_the_same_in_every_protocol_and_every_split() {
     for case in cases() {
         for (protocol, lines) in ALL.into_iter().zip(case.streams) {
             let raw = |line: &&str| {
@@ -483,7 +483,7 @@ fn check_stream(protocol: Protocol, lines: &[&str], expect: Value) {
 }
 
 #[test]
-fn an_answer_inside_the_start_of_a_message_is_read() {
+fn an_answer_inside_message_start_is_decoded() {
     let start = r#"{"type":"message_start","message":{"content":[{"type":"text","text":"Hello"},
         {"type":"tool_use","id":"a","name":"read","input":{"path":"x"}}],"stop_reason":"tool_use",
         "usage":{"input_tokens":3,"output_tokens":4}}}"#
@@ -496,7 +496,7 @@ fn an_answer_inside_the_start_of_a_message_is_read() {
 }
 
 #[test]
-fn a_second_start_of_a_message_is_told_and_billed() {
+fn a_second_message_start_is_reported_and_billed() {
     let start =
         r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
     let block =
@@ -513,7 +513,7 @@ fn gemini_call(call: &str) -> String {
 }
 
 #[test]
-fn arguments_that_come_in_pieces_make_one_call() {
+fn arguments_in_pieces_become_one_call() {
     let stop = r#"{"candidates":[{"finishReason":"STOP"}]}"#;
     let first = gemini_call(
         r#"{"name":"read","partialArgs":[{"jsonPath":"$.path","stringValue":"a/"}],"willContinue":true}"#,
@@ -533,30 +533,30 @@ fn arguments_that_come_in_pieces_make_one_call() {
     check_stream(Gemini, &[&gemini_call(r#"{"args":{}}"#), stop], nameless);
 }
 
-/// A wish, and for each protocol where its body says it and what it says; `null` where it says nothing.
+/// Checks the encoding of an option: for each protocol the JSON pointer in the body and the value there, or `null`.
 #[track_caller]
-fn check_wish(options: Sampling, expect: [(&str, Value); 4]) {
-    for (protocol, (place, value)) in ALL.into_iter().zip(expect) {
+fn check_option(options: Sampling, expect: [(&str, Value); 4]) {
+    for (protocol, (pointer, value)) in ALL.into_iter().zip(expect) {
         let body = body(protocol, &[Entry::new(Message::user("q"))], &options);
         assert_eq!(
-            body.pointer(place).cloned().unwrap_or_default(),
+            body.pointer(pointer).cloned().unwrap_or_default(),
             value,
-            "{protocol:?} at {place}: {body}"
+            "{protocol:?} at {pointer}: {body}"
         );
     }
 }
 
 #[test]
-fn every_protocol_has_its_own_words_for_the_same_wish() {
-    let wish = Sampling::default;
+fn every_protocol_encodes_the_options() {
+    let default = Sampling::default;
     let schema =
         json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
     let closed = json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
     let named = |strict: &Value| json!({ "name": "answer", "schema": strict, "strict": false });
-    check_wish(
+    check_option(
         Sampling {
             output_schema: Some(schema.clone()),
-            ..wish()
+            ..default()
         },
         [
             (
@@ -604,10 +604,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             json!({ "mode": "ANY", "allowedFunctionNames": ["read_file"] }),
         ),
     ] {
-        check_wish(
+        check_option(
             Sampling {
                 tool_choice: Some(choice),
-                ..wish()
+                ..default()
             },
             [
                 ("/tool_choice", a),
@@ -617,10 +617,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             ],
         );
     }
-    check_wish(
+    check_option(
         Sampling {
             temperature: Some(0.5),
-            ..wish()
+            ..default()
         },
         [
             ("/temperature", json!(0.5)),
@@ -629,10 +629,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             ("/generationConfig/temperature", json!(0.5)),
         ],
     );
-    check_wish(
+    check_option(
         Sampling {
             stop: vec!["END".into()],
-            ..wish()
+            ..default()
         },
         [
             ("/stop_sequences", json!(["END"])),
@@ -641,10 +641,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             ("/generationConfig/stopSequences", json!(["END"])),
         ],
     );
-    check_wish(
+    check_option(
         Sampling {
             reasoning_effort: Some("medium".into()),
-            ..wish()
+            ..default()
         },
         [
             (
@@ -662,10 +662,10 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             ),
         ],
     );
-    check_wish(
+    check_option(
         Sampling {
             thinking_tokens: Some(2_000),
-            ..wish()
+            ..default()
         },
         [
             ("/thinking/budget_tokens", json!(2000)),
@@ -677,8 +677,8 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
             ),
         ],
     );
-    check_wish(
-        wish(),
+    check_option(
+        default(),
         [
             ("/max_tokens", json!(20_000)),
             ("/max_tokens", json!(20_000)),
@@ -689,7 +689,7 @@ fn every_protocol_has_its_own_words_for_the_same_wish() {
 }
 
 #[test]
-fn a_picture_goes_in_each_protocols_own_form() {
+fn every_protocol_encodes_images() {
     let mut prompt = Message::user("what is this");
     prompt.parts.push(Part::Image {
         media_type: "image/png".into(),
@@ -718,7 +718,7 @@ fn a_picture_goes_in_each_protocols_own_form() {
             json!({ "inlineData": { "mimeType": "image/png", "data": "aGk=" } }),
         ),
     ] {
-        // Without a mark on it, which one protocol puts on the last block.
+        // A second message, because the Anthropic protocol adds a cache mark to the last block.
         let history = [
             Entry::new(prompt.clone()),
             Entry::new(Message::user("answer")),
@@ -731,7 +731,7 @@ fn a_picture_goes_in_each_protocols_own_form() {
     }
 }
 
-/// What the name of a model changes.
+/// Checks a value in the body that depends on the name of the model.
 #[track_caller]
 fn check_model(
     protocol: Protocol,
@@ -759,12 +759,12 @@ fn check_model(
 }
 
 #[test]
-fn newer_models_are_asked_in_the_way_they_know() {
+fn newer_models_get_the_options_that_they_support() {
     let effort = |effort: &str| Sampling {
         reasoning_effort: Some(effort.into()),
         ..Sampling::default()
     };
-    let warm = || Sampling {
+    let with_temperature = || Sampling {
         temperature: Some(1.0),
         ..Sampling::default()
     };
@@ -801,7 +801,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
     check_model(
         AnthropicMessages,
         "claude-opus-4-7",
-        warm(),
+        with_temperature(),
         n,
         "/temperature",
         Value::Null,
@@ -809,7 +809,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
     check_model(
         AnthropicMessages,
         "claude-sonnet-4-5",
-        warm(),
+        with_temperature(),
         n,
         "/temperature",
         json!(1.0),
@@ -829,7 +829,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
     check_model(
         OpenAiResponses,
         "gpt-5.4",
-        warm(),
+        with_temperature(),
         n,
         "/temperature",
         Value::Null,
@@ -837,7 +837,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
     check_model(
         OpenAiResponses,
         "gpt-5.4",
-        warm(),
+        with_temperature(),
         n,
         "/include",
         json!(["reasoning.encrypted_content"]),
@@ -845,12 +845,19 @@ fn newer_models_are_asked_in_the_way_they_know() {
     check_model(
         OpenAiResponses,
         "gpt-4o",
-        warm(),
+        with_temperature(),
         n,
         "/include",
         Value::Null,
     );
-    check_model(OpenAiChat, "o3", warm(), n, "/temperature", Value::Null);
+    check_model(
+        OpenAiChat,
+        "o3",
+        with_temperature(),
+        n,
+        "/temperature",
+        Value::Null,
+    );
     let level = json!({ "includeThoughts": true, "thinkingLevel": "high" });
     check_model(
         Gemini,
@@ -868,7 +875,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
         "/generationConfig/thinkingConfig/thinkingBudget",
         json!(0),
     );
-    // Tools and a schema together are for the third generation only; before, the schema is told.
+    // Only the third generation accepts tools together with a schema; for earlier models the schema is in the prompt.
     let plain = json!({ "type": "string" });
     check_model(
         Gemini,
@@ -878,7 +885,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
         "/generationConfig/responseJsonSchema",
         plain,
     );
-    let told = "\n\nWhen you give your final answer, give only JSON that fits this JSON Schema, without any words or \
+    let prompt = "\n\nWhen you give your final answer, give only JSON that fits this JSON Schema, without any words or \
                 marks around it:\n{\"$schema\":\"x\",\"type\":\"string\"}";
     check_model(
         Gemini,
@@ -886,7 +893,7 @@ fn newer_models_are_asked_in_the_way_they_know() {
         schema(),
         n,
         "/systemInstruction/parts/0/text",
-        json!(told),
+        json!(prompt),
     );
     let no_schema = Quirks {
         json_schema: false,
@@ -906,12 +913,12 @@ fn newer_models_are_asked_in_the_way_they_know() {
         schema(),
         no_schema,
         "/messages/0/content",
-        json!(told),
+        json!(prompt),
     );
 }
 
 #[test]
-fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
+fn an_unsupported_option_is_a_warning_at_the_start_of_a_session() {
     let options = Sampling {
         stop: vec!["END".into()],
         temperature: Some(0.5),
@@ -922,7 +929,7 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
         Entry::new(Message::user("q")),
         Entry::new(Message::assistant("a")),
     ];
-    let unmet = |protocol: Protocol, model, history: &[Entry]| {
+    let warnings = |protocol: Protocol, model, history: &[Entry]| {
         let tools = tools(&[]);
         let request = Request {
             model,
@@ -932,13 +939,13 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
             max_output: 9,
             options: &options,
         };
-        protocol.unmet(&request).len()
+        protocol.unsupported(&request).len()
     };
-    assert_eq!(unmet(OpenAiResponses, "gpt-5", &begin), 2);
-    assert_eq!(unmet(OpenAiResponses, "gpt-5", &later), 0);
-    assert_eq!(unmet(OpenAiResponses, "gpt-4o", &begin), 1);
-    assert_eq!(unmet(OpenAiChat, "gpt-5", &begin), 2);
-    assert_eq!(unmet(AnthropicMessages, "claude-opus-4-7", &begin), 1);
+    assert_eq!(warnings(OpenAiResponses, "gpt-5", &begin), 2);
+    assert_eq!(warnings(OpenAiResponses, "gpt-5", &later), 0);
+    assert_eq!(warnings(OpenAiResponses, "gpt-4o", &begin), 1);
+    assert_eq!(warnings(OpenAiChat, "gpt-5", &begin), 2);
+    assert_eq!(warnings(AnthropicMessages, "claude-opus-4-7", &begin), 1);
     for protocol in [
         AnthropicMessages,
         OpenAiChat,
@@ -946,9 +953,9 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
         Protocol::OllamaChat,
         Protocol::BedrockConverse,
     ] {
-        assert_eq!(unmet(protocol, "m", &begin), 0);
+        assert_eq!(warnings(protocol, "m", &begin), 0);
     }
-    let wishes = Sampling {
+    let options = Sampling {
         tool_choice: Some(ToolChoice::Required),
         output_schema: Some(json!({})),
         thinking_tokens: Some(1),
@@ -966,8 +973,8 @@ fn a_wish_that_cannot_be_said_is_a_warning_when_a_session_begins() {
             history: &begin,
             tools: &tools,
             max_output: 9,
-            options: &wishes,
+            options: &options,
         };
-        assert_eq!(protocol.unmet(&request).len(), expect, "{protocol:?}");
+        assert_eq!(protocol.unsupported(&request).len(), expect, "{protocol:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that somebody else has encoded: an agent that is not ours speaks the vendor's protocol itself. Only the
-//! address and the key are ours. What is in them is not read here, and nothing is tried again.
+//! Relays requests that a foreign agent has encoded in the vendor's protocol. The provider replaces only the address
+//! and the key. It does not parse the body and never retries.
 
 use bytes::Bytes;
 use reqwest::Url;
@@ -12,26 +12,26 @@ use crate::http::HttpResponse;
 use crate::protocol::Protocol;
 use crate::vendors::Vendor;
 
-/// A request as it came.
+/// A request of a foreign agent.
 #[derive(Debug, Clone)]
-pub struct Parcel {
-    /// Where it goes.
+pub struct RelayedRequest {
+    /// The address at the vendor.
     pub url: Url,
-    /// What its sender says beside the key.
+    /// The agent's headers without its key.
     pub headers: HeaderMap,
-    /// What is asked; a question without a body is a `GET`.
+    /// A request without a body is a `GET`.
     pub body: Option<Bytes>,
 }
 
 impl WireProvider {
-    /// Who is asked.
+    /// Returns the vendor of this provider.
     #[must_use]
     pub fn vendor(&self) -> &Vendor {
         &self.vendor
     }
 
-    /// Where a request for this model goes when it is about something else than a stream: the last word of the path
-    /// is `verb` instead.
+    /// Returns the address of a request for this model that does not ask for a stream: the last word of the path is
+    /// replaced by `verb`.
     #[must_use]
     pub fn url_for(&self, model: &str, verb: &str) -> Url {
         let mut url = self.endpoint.url(model);
@@ -58,16 +58,16 @@ impl WireProvider {
         url
     }
 
-    /// Sends it with the key of this vendor, and waits for the head of the answer.
-    pub async fn relay(&self, parcel: Parcel) -> Result<HttpResponse, ProviderError> {
-        let Parcel {
+    /// Sends the request with the vendor's key, and waits for the response headers.
+    pub async fn relay(&self, request: RelayedRequest) -> Result<HttpResponse, ProviderError> {
+        let RelayedRequest {
             url,
             mut headers,
             body,
-        } = parcel;
+        } = request;
         let method = if body.is_some() { "POST" } else { "GET" };
         for (name, value) in &self.signed(method, &url, body.as_deref().unwrap_or_default())? {
-            // The key is ours and nobody else's; what else the sender says stands.
+            // The provider's key always replaces the agent's; other headers of the agent are kept.
             if value.is_sensitive() || !headers.contains_key(name) {
                 headers.insert(name, value.clone());
             }
@@ -79,16 +79,17 @@ impl WireProvider {
         sent.map_err(|err| self.hide_key(err.into()))
     }
 
-    /// What an answer with an error status means.
+    /// Maps an answer with an error status, and removes keys from the message.
     #[must_use]
     pub fn failure(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> ProviderError {
         self.hide_key(errors::from_status(status, headers, body, (self.now)()))
     }
 
-    /// Overwrites every key in a piece of an answer. Gives how many bytes at its end may be the beginning of a key.
+    /// Overwrites every key in a piece of an answer. Returns the number of bytes at its end that may be the beginning
+    /// of a key; the caller must hold them back until the next piece.
     #[must_use]
     pub fn mask_keys(&self, piece: &mut [u8]) -> usize {
-        let mut held = 0;
+        let mut held_back = 0;
         for secret in self.secrets().filter(|secret| secret.len() >= 4) {
             let secret = secret.as_bytes();
             let found: Vec<_> = memchr::memmem::find_iter(piece, secret).collect();
@@ -96,15 +97,15 @@ impl WireProvider {
                 piece[at..at + secret.len()].fill(b'*');
             }
             let longest = piece.len().min(secret.len() - 1);
-            let begun = (1..=longest)
+            let prefix = (1..=longest)
                 .rev()
                 .find(|size| piece.ends_with(&secret[..*size]));
-            held = held.max(begun.unwrap_or(0));
+            held_back = held_back.max(prefix.unwrap_or(0));
         }
-        held
+        held_back
     }
 
-    /// The text without anything that proves to the vendor who asks.
+    /// Removes all keys from a body. A body that is not UTF-8 is replaced by a message.
     #[must_use]
     pub fn without_keys(&self, body: Vec<u8>) -> Vec<u8> {
         let Ok(mut text) = String::from_utf8(body) else {

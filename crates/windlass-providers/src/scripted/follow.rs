@@ -1,77 +1,78 @@
-//! Which answer comes next when a script follows the conversation instead of its own count (`follow = "history"`).
-//! A model that is told of a call that failed or may have happened looks first, and repeats it only when it did not
-//! happen. Everything it knows is in the request, so it goes on in another process as if nothing had been.
+//! Chooses the next step of a script by the conversation (`follow = "history"`) instead of by the number of requests.
+//! If a call failed or was interrupted, the model first checks whether it took effect, and repeats it only if it did
+//! not. All its state is in the request, so it continues correctly in another process after a crash.
 
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
 
-use super::format::{Call, Script, Step};
+use super::format::{ModelScript, ScriptCall, ScriptStep};
 
-/// What the model says before it looks whether a call happened.
-const LOOKING: &str = "I look whether that happened.";
-/// What it says before it makes a call once more.
-const AGAIN: &str = "It did not happen: once more.";
-/// So often it looks or repeats before it leaves a call alone.
-const MOST_TRIES: usize = 8;
+/// The text of an answer that checks whether a call took effect.
+const CHECK_TEXT: &str = "I check whether that took effect.";
+/// The text of an answer that repeats a call.
+const REPEAT_TEXT: &str = "It did not take effect, so I repeat it.";
+/// The maximum number of checks and repetitions of one call.
+const MAX_ATTEMPTS: usize = 8;
 
-/// The next answer.
+/// The step that answers a request.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// The step of the script with this number, counted from 0.
-    Step(usize),
-    /// Looking, or repeating, for the step with this number.
-    Made(usize, Box<Step>),
+    Scripted(usize),
+    /// A step that checks or repeats calls of the step with this number.
+    Generated(usize, Box<ScriptStep>),
 }
 
-/// What is to be done about a call of a step that was played.
+/// The action that a played call still needs, with the number of its results so far.
 #[derive(Debug, PartialEq, Eq)]
-enum Open {
-    Nothing,
-    Look(usize),
-    Again(usize),
+enum PendingAction {
+    None,
+    Check(usize),
+    Repeat(usize),
 }
 
-/// Finds the place in the script where this conversation is.
-pub(super) fn next(script: &Script, history: &[Entry]) -> Next {
+/// Finds the next step for this conversation.
+pub(super) fn next(script: &ModelScript, history: &[Entry]) -> NextStep {
     let Some(at) = last_played(script, history) else {
-        return Next::Step(0);
+        return NextStep::Scripted(0);
     };
     let Some(step) = script.step(at) else {
-        return Next::Step(at);
+        return NextStep::Scripted(at);
     };
     let results: Vec<&ToolResult> = history
         .iter()
         .flat_map(|entry| &entry.parts)
         .filter_map(result)
         .collect();
-    let made = |text: &str, make: fn(&Call, &str, &Open) -> Option<Call>| {
+    let generate = |text: &str, make: MakeCall| {
         let calls = step.calls.iter().enumerate().filter_map(|(nth, call)| {
             let name = format!("{}-{}", at + 1, nth + 1);
-            make(call, &name, &open(call, &name, &results))
+            make(call, &name, &pending_action(call, &name, &results))
         });
-        let calls: Vec<Call> = calls.collect();
-        let step = Step {
+        let calls: Vec<ScriptCall> = calls.collect();
+        let step = ScriptStep {
             text: Some(text.to_owned()),
             calls,
-            ..Step::default()
+            ..ScriptStep::default()
         };
-        (!step.calls.is_empty()).then(|| Next::Made(at, Box::new(step)))
+        (!step.calls.is_empty()).then(|| NextStep::Generated(at, Box::new(step)))
     };
-    if let Some(made) = made(LOOKING, look).or_else(|| made(AGAIN, again)) {
-        return made;
+    let generated = generate(CHECK_TEXT, check).or_else(|| generate(REPEAT_TEXT, repeat));
+    if let Some(step) = generated {
+        return step;
     }
-    // Asked once more after its last words, a model says them again.
+    // If the conversation continues after the final answer, the model repeats that answer.
     let is_over = at + 1 == script.len() && step.calls.is_empty();
-    Next::Step(if is_over { at } else { at + 1 })
+    NextStep::Scripted(if is_over { at } else { at + 1 })
 }
 
-/// The step that the last answer belongs to: by the ids of its calls, or by its words.
-fn last_played(script: &Script, history: &[Entry]) -> Option<usize> {
+/// Finds the step of the last answer, by the ids of its calls or by its text.
+fn last_played(script: &ModelScript, history: &[Entry]) -> Option<usize> {
     let mut at = None;
     for entry in history.iter().filter(|entry| entry.role == Role::Assistant) {
-        let called = entry.calls().find_map(|call| step_of(call.id.0.as_str()));
+        let by_call = entry.calls().find_map(|call| step_of(call.id.0.as_str()));
         let following = at.map_or(0, |at| at + 1);
-        let said = || {
+        let by_text = || {
             let step = script.step(following)?;
             let text = [&step.text, &step.refusal]
                 .into_iter()
@@ -80,12 +81,12 @@ fn last_played(script: &Script, history: &[Entry]) -> Option<usize> {
                 .collect::<String>();
             (step.calls.is_empty() && text == entry.text()).then_some(following)
         };
-        at = called.or_else(said).or(at);
+        at = by_call.or_else(by_text).or(at);
     }
     at
 }
 
-/// The step of a call's id, counted from 0: `call-STEP-N…` or `look-STEP-N…`.
+/// Returns the step in the id of a call, counted from 0: `call-STEP-N…` or `look-STEP-N…`.
 fn step_of(id: &str) -> Option<usize> {
     let rest = id
         .strip_prefix("call-")
@@ -104,58 +105,60 @@ fn result(part: &Part) -> Option<&ToolResult> {
     }
 }
 
-/// What the results say about one call of a step.
-fn open(call: &Call, name: &str, results: &[&ToolResult]) -> Open {
+/// Derives from the results the action that a call of a step still needs.
+fn pending_action(call: &ScriptCall, name: &str, results: &[&ToolResult]) -> PendingAction {
     let check = call.check.as_ref();
     let (call, look) = (format!("call-{name}"), format!("look-{name}"));
-    let about = |id: &str, of: &str| {
+    let belongs_to = |id: &str, of: &str| {
         id == of
             || id
                 .strip_prefix(of)
                 .is_some_and(|rest| rest.starts_with('-'))
     };
-    let told: Vec<_> = results
+    let received: Vec<_> = results
         .iter()
-        .filter(|r| about(r.id.0.as_str(), &call) || about(r.id.0.as_str(), &look))
+        .filter(|r| belongs_to(r.id.0.as_str(), &call) || belongs_to(r.id.0.as_str(), &look))
         .collect();
-    let tries = told.len();
-    let Some(last) = told.last().filter(|_| tries <= MOST_TRIES) else {
-        return Open::Nothing;
+    let attempts = received.len();
+    let Some(last) = received.last().filter(|_| attempts <= MAX_ATTEMPTS) else {
+        return PendingAction::None;
     };
     let interrupted = last.error == Some(ErrorCategory::Interrupted);
-    if about(last.id.0.as_str(), &look) {
+    if belongs_to(last.id.0.as_str(), &look) {
         return match check {
-            Some(_) if interrupted => Open::Look(tries),
-            Some(check) if last.text.contains(&check.shows) => Open::Nothing,
-            _ => Open::Again(tries),
+            Some(_) if interrupted => PendingAction::Check(attempts),
+            Some(check) if last.text.contains(&check.shows) => PendingAction::None,
+            _ => PendingAction::Repeat(attempts),
         };
     }
     match (last.error.is_some(), check) {
-        (true, Some(_)) => Open::Look(tries),
-        (true, None) if interrupted => Open::Again(tries),
-        _ => Open::Nothing,
+        (true, Some(_)) => PendingAction::Check(attempts),
+        (true, None) if interrupted => PendingAction::Repeat(attempts),
+        _ => PendingAction::None,
     }
 }
 
-fn look(call: &Call, name: &str, open: &Open) -> Option<Call> {
-    let (Open::Look(tries), Some(check)) = (open, &call.check) else {
+type MakeCall = fn(&ScriptCall, &str, &PendingAction) -> Option<ScriptCall>;
+
+fn check(call: &ScriptCall, name: &str, pending: &PendingAction) -> Option<ScriptCall> {
+    let (PendingAction::Check(attempts), Some(check)) = (pending, &call.check) else {
         return None;
     };
-    Some(Call {
+    Some(ScriptCall {
         name: check.name.clone(),
         args: check.args.clone(),
         args_text: None,
-        id: Some(format!("look-{name}-{tries}")),
+        id: Some(format!("look-{name}-{attempts}")),
         check: None,
     })
 }
 
-fn again(call: &Call, name: &str, open: &Open) -> Option<Call> {
-    let Open::Again(tries) = open else {
+fn repeat(call: &ScriptCall, name: &str, pending: &PendingAction) -> Option<ScriptCall> {
+    let PendingAction::Repeat(attempts) = pending else {
         return None;
     };
-    Some(Call {
-        id: Some(format!("call-{name}-{tries}")),
+    Some(ScriptCall {
+        id: Some(format!("call-{name}-{attempts}")),
         ..call.clone()
     })
 }

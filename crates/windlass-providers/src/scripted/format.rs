@@ -1,83 +1,81 @@
-//! The script's format: TOML with a `[[step]]` table per answer, or JSON lines with one object per answer.
-//! What was written and nothing more; an error shows the line and points at the place.
+//! Parses scripts: TOML with a `[[step]]` table per answer, or JSON lines with one object per answer. An error message
+//! shows the line and points at the position.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use windlass_core::provider::{EndReason, ProviderErrorKind};
 
-/// A parsed script.
+/// A parsed script of a model's answers.
 #[derive(Debug, Clone)]
-pub struct Script {
+pub struct ModelScript {
     pub(super) name: String,
     pub(super) context_window: Option<u64>,
     pub(super) max_output: Option<u64>,
-    pub(super) follow: Option<Follow>,
-    steps: Vec<Step>,
+    pub(super) follow: Option<FollowMode>,
+    steps: Vec<ScriptStep>,
 }
 
-/// How a script is written.
+/// The file format of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptFormat {
-    /// One document.
     Toml,
-    /// One object a line.
+    /// One JSON object per line.
     JsonLines,
 }
 
-/// A script that cannot be read. Shows where.
+/// Reports an invalid script and the position of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}:{line}:{column}: {message}\n{excerpt}")]
 pub struct ScriptError {
-    /// What the script is called.
+    /// The name of the script.
     pub name: String,
     /// Counted from 1.
     pub line: usize,
     /// Counted from 1, in characters.
     pub column: usize,
-    /// What is wrong.
     pub message: String,
-    /// The line, with a caret under the place.
+    /// The line, with a caret under the column.
     pub excerpt: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct ScriptDocument {
     context_window: Option<u64>,
     max_output: Option<u64>,
-    follow: Option<Follow>,
+    follow: Option<FollowMode>,
     #[serde(default)]
-    step: Vec<Step>,
+    step: Vec<ScriptStep>,
 }
 
-/// What decides which step is next; without it, how many requests there were.
+/// The way to choose the next step. Without it, the number of requests decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Follow {
-    /// What the conversation says has happened.
+pub(super) enum FollowMode {
+    /// Continues after the last answer in the conversation.
     History,
 }
 
-/// One answer.
+/// One answer of the script.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Step {
+pub(super) struct ScriptStep {
     pub(super) expect: OneOrMany,
     pub(super) expect_new: OneOrMany,
     pub(super) reasoning: Option<String>,
     pub(super) text: Option<String>,
     pub(super) refusal: Option<String>,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<ScriptCall>,
     pub(super) pieces: Option<usize>,
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<ScriptUsage>,
     pub(super) end: Option<EndReason>,
-    /// The last call's arguments stop half way.
+    /// Truncates the arguments of the last call.
     pub(super) cut: bool,
-    /// Nothing follows, and nothing ends.
+    /// Leaves the stream open after the answer, without an end.
     pub(super) hang: bool,
-    pub(super) error: Option<Failure>,
-    /// Play this step so many times.
+    pub(super) error: Option<ScriptFailure>,
+    /// The number of times to play this step.
     pub(super) repeat: Option<usize>,
 }
 
@@ -97,31 +95,31 @@ impl Default for OneOrMany {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     pub(super) name: String,
     #[serde(default = "empty_object")]
     pub(super) args: Value,
-    /// Instead of `args`: exactly this text, JSON or not.
+    /// Replaces `args` by this text, which may be invalid JSON.
     pub(super) args_text: Option<String>,
     pub(super) id: Option<String>,
-    /// How to look whether it happened, for a script that follows the conversation.
-    pub(super) check: Option<Check>,
+    /// Checks whether the call took effect, for a script with `follow = "history"`.
+    pub(super) check: Option<CallCheck>,
 }
 
-/// A call that looks, and the words in its result that say it happened.
+/// A call that checks whether another call took effect, and the text in its result that confirms it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Check {
+pub(super) struct CallCheck {
     pub(super) name: String,
     #[serde(default = "empty_object")]
     pub(super) args: Value,
     pub(super) shows: String,
 }
 
-/// A kind of error by its word alone.
-fn kind_of_word<'de, D: Deserializer<'de>>(de: D) -> Result<ProviderErrorKind, D::Error> {
-    let word = String::deserialize(de)?;
-    serde_json::from_value(json!({ "is": word })).map_err(D::Error::custom)
+/// Deserializes a kind of error from its name.
+fn kind_by_name<'de, D: Deserializer<'de>>(de: D) -> Result<ProviderErrorKind, D::Error> {
+    let name = String::deserialize(de)?;
+    serde_json::from_value(json!({ "is": name })).map_err(D::Error::custom)
 }
 
 fn empty_object() -> Value {
@@ -130,7 +128,7 @@ fn empty_object() -> Value {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Usage {
+pub(super) struct ScriptUsage {
     pub(super) input: u64,
     pub(super) output: u64,
     #[serde(default)]
@@ -141,26 +139,25 @@ pub(super) struct Usage {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Failure {
-    #[serde(deserialize_with = "kind_of_word")]
+pub(super) struct ScriptFailure {
+    #[serde(deserialize_with = "kind_by_name")]
     pub(super) kind: ProviderErrorKind,
     pub(super) message: Option<String>,
     pub(super) status: Option<u16>,
-    /// Seconds.
+    /// In seconds.
     pub(super) retry_after: Option<f64>,
-    /// After how many pieces of the answer it happens; at once when it is not given.
+    /// The number of pieces of the answer before the error.
     #[serde(default)]
     pub(super) after: usize,
 }
 
-/// A script longer than this is a mistake.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
-impl Script {
-    /// Reads a script. `name` is what errors call it.
+impl ModelScript {
+    /// Parses a script. `name` identifies it in error messages.
     pub fn parse(name: &str, text: &str, format: ScriptFormat) -> Result<Self, ScriptError> {
         let document = match format {
-            ScriptFormat::Toml => toml::from_str::<Document>(text).map_err(|err| {
+            ScriptFormat::Toml => toml::from_str::<ScriptDocument>(text).map_err(|err| {
                 let at = err.span().map_or(0, |span| span.start);
                 point(name, text, at, err.message().to_owned())
             })?,
@@ -179,23 +176,23 @@ impl Script {
         Ok(script)
     }
 
-    /// How many requests it can answer.
+    /// Returns the number of requests that the script can answer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.steps
             .iter()
-            .map(Step::times)
+            .map(ScriptStep::times)
             .fold(0, usize::saturating_add)
     }
 
-    /// It answers nothing; never true of a script that was parsed.
+    /// Returns whether the script has no steps; a parsed script always has some.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// The step that answers this request, counted from 0.
-    pub(super) fn step(&self, mut number: usize) -> Option<&Step> {
+    /// Returns the step for the request with this number, counted from 0.
+    pub(super) fn step(&self, mut number: usize) -> Option<&ScriptStep> {
         for step in &self.steps {
             if number < step.times() {
                 return Some(step);
@@ -209,48 +206,46 @@ impl Script {
         if self.steps.is_empty() {
             return Err("the script has no step; begin one with `[[step]]`".to_owned());
         }
-        if self.len() > MOST_STEPS {
-            return Err(format!("the script has more than {MOST_STEPS} steps"));
+        if self.len() > MAX_STEPS {
+            return Err(format!("the script has more than {MAX_STEPS} steps"));
         }
         for (at, step) in self.steps.iter().enumerate() {
             let wrong = |what: &str| Err(format!("step {}: {what}", at + 1));
-            let says_nothing =
+            let has_no_text =
                 step.text.is_none() && step.reasoning.is_none() && step.refusal.is_none();
-            if says_nothing
+            if has_no_text
                 && step.calls.is_empty()
                 && step.error.is_none()
                 && step.end.is_none()
                 && !step.hang
             {
-                return wrong("it says nothing; give it text, calls, refusal, end, error or hang");
+                return wrong("it is empty; add text, calls, refusal, end, error or hang");
             }
             if step.cut && step.calls.is_empty() {
-                return wrong("`cut` needs a call to cut");
+                return wrong("`cut` needs a call to truncate");
             }
             if step.repeat == Some(0) {
                 return wrong("`repeat` must be at least 1");
             }
             if self.follow.is_some() && step.calls.iter().any(|call| call.id.is_some()) {
                 return wrong(
-                    "a script that follows the conversation gives its calls their ids itself",
+                    "remove `id`: with `follow = \"history\"` the ids of calls are generated",
                 );
             }
             if self.follow.is_none() && step.calls.iter().any(|call| call.check.is_some()) {
-                return wrong(
-                    "`check` needs a script that follows the conversation: `follow = \"history\"` at the top",
-                );
+                return wrong("`check` needs `follow = \"history\"` at the top of the script");
             }
         }
         Ok(())
     }
 }
 
-impl Step {
+impl ScriptStep {
     fn times(&self) -> usize {
         self.repeat.unwrap_or(1)
     }
 
-    /// What a request must contain, and whether only its new part counts.
+    /// Iterates over the texts that a request must contain, and whether its new part must contain them.
     pub(super) fn expectations(&self) -> impl Iterator<Item = (&str, bool)> {
         let anywhere = self.expect.iter().map(|wanted| (wanted, false));
         anywhere.chain(self.expect_new.iter().map(|wanted| (wanted, true)))
@@ -267,14 +262,14 @@ impl OneOrMany {
     }
 }
 
-fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
-    let mut document = Document::default();
+fn json_lines(name: &str, text: &str) -> Result<ScriptDocument, ScriptError> {
+    let mut document = ScriptDocument::default();
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {
             let step = serde_json::from_str(line).map_err(|err| {
                 let at = offset + err.column().saturating_sub(1).min(line.trim_end().len());
-                // The position is shown by the caret; the library's own would count inside the line.
+                // The library's position is relative to this line, so it is removed; the caret shows the position.
                 let message = err.to_string();
                 let message = message
                     .split(" at line ")
@@ -290,7 +285,7 @@ fn json_lines(name: &str, text: &str) -> Result<Document, ScriptError> {
     Ok(document)
 }
 
-/// An error that shows the line around a byte of the text and points at it.
+/// Creates an error with the line around a byte offset and a caret under it.
 fn point(name: &str, text: &str, at: usize, message: String) -> ScriptError {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -300,9 +295,9 @@ fn point(name: &str, text: &str, at: usize, message: String) -> ScriptError {
     let line_text = text[start..].lines().next().unwrap_or_default();
     let line = text[..start].matches('\n').count() + 1;
     let before = text[start..at].chars().count();
-    // A long line is shown around the place.
+    // Only the part of a long line around the position is shown.
     let skip = before.saturating_sub(60);
-    let shown: String = line_text
+    let visible: String = line_text
         .chars()
         .skip(skip)
         .take(100)
@@ -310,7 +305,7 @@ fn point(name: &str, text: &str, at: usize, message: String) -> ScriptError {
         .collect();
     let gutter = " ".repeat(line.to_string().len());
     let excerpt = format!(
-        "{gutter} |\n{line} | {shown}\n{gutter} | {}^",
+        "{gutter} |\n{line} | {visible}\n{gutter} | {}^",
         " ".repeat(before - skip)
     );
     ScriptError {

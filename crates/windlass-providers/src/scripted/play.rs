@@ -1,19 +1,19 @@
-//! Turns one step of a script into the chunks of an answer, cut into small pieces so that deltas are real.
+//! Converts a step of a script into the chunks of an answer, in small pieces like the deltas of a real model.
 
 use std::time::Duration;
 
 use windlass_core::budget::Usage;
 use windlass_core::provider::{Chunk, EndReason, LONGEST_WAIT, ProviderError, ProviderErrorKind};
 
-use super::format::{Call, Failure, Step};
+use super::format::{ScriptCall, ScriptFailure, ScriptStep, ScriptUsage};
 
-/// Characters in a piece when the step does not say how many pieces it wants.
+/// The characters in a piece, if the step does not set the number of pieces.
 const PIECE: usize = 16;
 
-/// Everything the step does, in order. An error ends the answer where it happens.
-pub(super) fn acts(step: &Step, number: usize) -> Vec<Result<Chunk, ProviderError>> {
+/// Returns the chunks of a step in order. An error ends the answer.
+pub(super) fn chunks(step: &ScriptStep, number: usize) -> Vec<Result<Chunk, ProviderError>> {
     let mut chunks = Vec::new();
-    let cut = |text: &Option<String>| cut_up(text.as_deref().unwrap_or_default(), step.pieces);
+    let cut = |text: &Option<String>| split(text.as_deref().unwrap_or_default(), step.pieces);
     chunks.extend(cut(&step.reasoning).map(Chunk::Reasoning));
     chunks.extend(cut(&step.text).map(Chunk::Text));
     chunks.extend(cut(&step.refusal).map(Chunk::Text));
@@ -29,7 +29,7 @@ pub(super) fn acts(step: &Step, number: usize) -> Vec<Result<Chunk, ProviderErro
             name: call.name.clone(),
         });
         let json = arguments(call, step.cut && at + 1 == step.calls.len());
-        chunks.extend(cut_up(&json, step.pieces).map(|json| Chunk::CallArgs { index, json }));
+        chunks.extend(split(&json, step.pieces).map(|json| Chunk::CallArgs { index, json }));
     }
     let Some(failure) = &step.error else {
         if !step.hang {
@@ -41,13 +41,13 @@ pub(super) fn acts(step: &Step, number: usize) -> Vec<Result<Chunk, ProviderErro
     chunks
         .into_iter()
         .map(Ok)
-        .chain([Err(failed(failure))])
+        .chain([Err(error(failure))])
         .collect()
 }
 
-fn finish(step: &Step, chunks: &mut Vec<Chunk>) {
+fn finish(step: &ScriptStep, chunks: &mut Vec<Chunk>) {
     if let Some(usage) = step.usage {
-        let super::format::Usage {
+        let ScriptUsage {
             input,
             output,
             cache_read,
@@ -69,7 +69,7 @@ fn finish(step: &Step, chunks: &mut Vec<Chunk>) {
     chunks.push(Chunk::End(end));
 }
 
-fn arguments(call: &Call, cut: bool) -> String {
+fn arguments(call: &ScriptCall, cut: bool) -> String {
     let json = call
         .args_text
         .clone()
@@ -77,13 +77,13 @@ fn arguments(call: &Call, cut: bool) -> String {
     if !cut {
         return json;
     }
-    // The end is always missing, whatever the length: `{` alone is cut off, too.
+    // At least one character remains, and at least one is missing: `{}` becomes `{`.
     let half = (json.chars().count() / 2).max(1);
     json.chars().take(half).collect()
 }
 
-/// The text in so many pieces, or in pieces of the usual size.
-fn cut_up(text: &str, pieces: Option<usize>) -> impl Iterator<Item = String> + use<> {
+/// Splits a text into this number of pieces, or into pieces of the default size.
+fn split(text: &str, pieces: Option<usize>) -> impl Iterator<Item = String> + use<> {
     let chars: Vec<char> = text.chars().collect();
     let size = pieces
         .map_or(PIECE, |pieces| chars.len().div_ceil(pieces.max(1)))
@@ -95,27 +95,27 @@ fn cut_up(text: &str, pieces: Option<usize>) -> impl Iterator<Item = String> + u
         .into_iter()
 }
 
-fn failed(failure: &Failure) -> ProviderError {
+fn error(failure: &ScriptFailure) -> ProviderError {
     let seconds = failure
         .retry_after
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     let retry_after =
         seconds.map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_WAIT.as_secs_f64())));
     let mut kind = failure.kind.clone();
-    let words = match &mut kind {
-        ProviderErrorKind::Authentication => "the key was not accepted",
+    let default_message = match &mut kind {
+        ProviderErrorKind::Authentication => "the upstream rejected the key",
         ProviderErrorKind::RateLimited { retry_after: wait } => {
             *wait = retry_after;
             "too many requests"
         }
-        ProviderErrorKind::ContextLength => "the request does not fit the window",
+        ProviderErrorKind::ContextLength => "the request does not fit into the context window",
         ProviderErrorKind::ModelNotFound => "no such model",
         ProviderErrorKind::Unavailable { retry_after: wait } => {
             *wait = retry_after;
             "the upstream is overloaded"
         }
-        ProviderErrorKind::InvalidRequest => "the request was not accepted",
-        ProviderErrorKind::InvalidResponse => "the answer was not of the protocol",
+        ProviderErrorKind::InvalidRequest => "the upstream rejected the request",
+        ProviderErrorKind::InvalidResponse => "the answer does not follow the protocol",
         ProviderErrorKind::Refused => "the upstream declined",
         ProviderErrorKind::Network { transient, .. } => {
             *transient = true;
@@ -125,7 +125,7 @@ fn failed(failure: &Failure) -> ProviderError {
     let message = failure
         .message
         .clone()
-        .unwrap_or_else(|| format!("{words} (scripted)"));
+        .unwrap_or_else(|| format!("{default_message} (scripted)"));
     ProviderError {
         kind,
         message,

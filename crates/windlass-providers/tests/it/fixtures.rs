@@ -1,5 +1,5 @@
-//! Small recordings of our own making. Each says in its first line what must be read from it, whole and in every
-//! two-way split, byte by byte, and with its line ends exchanged.
+//! Tests with small synthetic recordings. The first line of each has the expected result. Each is decoded whole, split
+//! in two at every position, byte by byte, and with other line endings.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_core::message::Part;
 use windlass_providers::protocol::{Protocol, Quirks};
 
-use super::{Read, read};
+use super::{DecodedStream, read};
 
 /// Name, protocol and content of every recording.
 fn recordings() -> Vec<(String, Protocol, Vec<u8>)> {
@@ -48,8 +48,8 @@ fn expectation(bytes: &[u8]) -> Value {
     .unwrap()
 }
 
-/// What was read, in the form of the expectation; what is empty is left out.
-pub(crate) fn summary(read: &Read) -> Value {
+/// Returns a decoded stream in the form of the expectation, without empty values.
+pub(crate) fn summary(read: &DecodedStream) -> Value {
     let message = &read.reply.message;
     let reasoning = |part: &Part| match part {
         Part::Reasoning { text, opaque } => Some((text.clone(), opaque.clone())),
@@ -101,7 +101,7 @@ pub(crate) fn summary(read: &Read) -> Value {
 }
 
 #[test]
-fn every_recording_reads_as_it_says() {
+fn every_recording_decodes_as_expected() {
     for (name, protocol, bytes) in recordings() {
         let expect = expectation(&bytes);
         let mut got = summary(&read(protocol, &Quirks::NONE, [bytes.as_slice()]));
@@ -113,7 +113,7 @@ fn every_recording_reads_as_it_says() {
 }
 
 #[test]
-fn every_recording_reads_the_same_in_every_split() {
+fn every_recording_decodes_the_same_in_every_split() {
     for (name, protocol, bytes) in recordings() {
         let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
         for at in 0..=bytes.len() {
@@ -144,7 +144,7 @@ fn every_recording_reads_the_same_in_every_split() {
 }
 
 #[test]
-fn a_recording_cut_anywhere_is_a_cut_or_the_whole_and_runs_no_half_call() {
+fn a_truncated_recording_is_cut_or_complete_and_has_no_partial_call() {
     for (name, protocol, bytes) in recordings() {
         let whole = read(protocol, &Quirks::NONE, [bytes.as_slice()]);
         for at in 0..bytes.len() {
@@ -270,9 +270,9 @@ pub(crate) fn document() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// A recording with bytes exchanged: whatever comes of it, nothing panics and the split does not matter.
+    /// Recordings with replaced bytes do not panic, and the result does not depend on the pieces.
     #[test]
-    fn damaged_recordings_never_panic_and_read_the_same_in_pieces(
+    fn damaged_recordings_never_panic_and_decode_the_same_in_pieces(
         which in any::<prop::sample::Index>(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         size in 1usize..200,
@@ -299,9 +299,9 @@ proptest! {
         }
     }
 
-    /// Events made of the words of all protocols, with values of any type in every place.
+    /// Events with the field names of all protocols and values of any type do not panic.
     #[test]
-    fn events_with_the_right_words_in_the_wrong_places_never_panic(events in prop::collection::vec(document(), 0..8)) {
+    fn events_with_known_fields_in_wrong_places_never_panic(events in prop::collection::vec(document(), 0..8)) {
         let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
         for protocol in PROTOCOLS {
             let whole = read(protocol, &Quirks::NONE, [stream.as_bytes()]);

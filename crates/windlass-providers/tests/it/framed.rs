@@ -1,5 +1,5 @@
-//! The protocols that are not server-sent events: small answers of our own making, read whole, in every two-way split,
-//! byte by byte and cut anywhere; and the recorded Converse streams where they are present.
+//! Tests of the protocols without server-sent events: synthetic answers, decoded whole, split in two at every position,
+//! byte by byte and truncated at every position; and recorded Converse streams, if they are available.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use windlass_providers::protocol::{Protocol, Quirks};
 use super::fixtures::{document, summary};
 use super::{read, shared};
 
-/// A binary message with these text headers.
+/// Encodes a binary message with text headers.
 fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in headers {
@@ -45,7 +45,7 @@ fn event(name: &str, payload: Value) -> Vec<u8> {
     )
 }
 
-/// One event of the Messages protocol as Bedrock wraps it.
+/// Encodes an event of the messages protocol as Bedrock wraps it.
 fn chunk(payload: Value) -> Vec<u8> {
     event(
         "chunk",
@@ -53,9 +53,9 @@ fn chunk(payload: Value) -> Vec<u8> {
     )
 }
 
-fn exception(name: &str, words: &str) -> Vec<u8> {
+fn exception(name: &str, text: &str) -> Vec<u8> {
     let headers = [(":exception-type", name), (":message-type", "exception")];
-    message(&headers, &json!({ "message": words }).to_string())
+    message(&headers, &json!({ "message": text }).to_string())
 }
 
 fn lines(lines: &[Value]) -> Vec<u8> {
@@ -65,7 +65,7 @@ fn lines(lines: &[Value]) -> Vec<u8> {
         .collect()
 }
 
-/// One door: what the answer reads as, the same in every split, and no more than that when it is cut.
+/// Checks the result of an answer: it is the same in every split, and a truncated answer gives a prefix of it.
 #[track_caller]
 fn check(protocol: Protocol, body: &[u8], expect: Value) {
     let whole = read(protocol, &Quirks::NONE, [body]);
@@ -74,7 +74,7 @@ fn check(protocol: Protocol, body: &[u8], expect: Value) {
         got.as_object_mut().unwrap().remove("ids");
     }
     if whole.cut {
-        got.as_object_mut().unwrap().remove("end"); // there was none
+        got.as_object_mut().unwrap().remove("end"); // a cut answer has no end
     }
     assert_eq!(got, expect);
     for at in 0..=body.len() {
@@ -112,18 +112,18 @@ fn check(protocol: Protocol, body: &[u8], expect: Value) {
 }
 
 #[test]
-fn ollama_says_thoughts_words_whole_calls_and_counts() {
-    let said = |message: Value| json!({ "model": "m", "message": message, "done": false });
+fn ollama_sends_thoughts_text_complete_calls_and_counts() {
+    let line = |message: Value| json!({ "model": "m", "message": message, "done": false });
     let body = lines(&[
-        said(json!({ "role": "assistant", "content": "", "thinking": "hm " })),
-        said(json!({ "role": "assistant", "content": "", "thinking": "\u{1f914}" })),
-        said(json!({ "role": "assistant", "content": "Hel" })),
+        line(json!({ "role": "assistant", "content": "", "thinking": "hm " })),
+        line(json!({ "role": "assistant", "content": "", "thinking": "\u{1f914}" })),
+        line(json!({ "role": "assistant", "content": "Hel" })),
         json!({ "keep": "alive" }),
-        said(json!({ "role": "assistant", "content": "lo" })),
-        said(json!({ "role": "assistant", "content": "", "tool_calls": [
+        line(json!({ "role": "assistant", "content": "lo" })),
+        line(json!({ "role": "assistant", "content": "", "tool_calls": [
             { "id": "c1", "function": { "index": 0, "name": "add", "arguments": { "x": 1 } } },
             { "function": { "index": 0, "name": "now", "arguments": {} } } ] })),
-        said(
+        line(
             json!({ "tool_calls": [{ "function": { "name": "raw", "arguments": "{\"y\":2}" } }, { "id": 7 }] }),
         ),
         json!({ "message": { "content": "" }, "done": true, "done_reason": "stop", "prompt_eval_count": 12, "eval_count": 7 }),
@@ -138,7 +138,7 @@ fn ollama_says_thoughts_words_whole_calls_and_counts() {
 }
 
 #[test]
-fn ollama_ends_early_in_its_own_words() {
+fn ollama_reports_early_ends() {
     let body = lines(&[
         json!({ "message": { "content": "half" }, "done": false }),
         json!({ "message": { "content": "" }, "done": true, "done_reason": "length", "prompt_eval_count": 1, "eval_count": -4 }),
@@ -206,12 +206,12 @@ fn bedrock_wraps_the_messages_protocol() {
 }
 
 #[test]
-fn exceptions_keep_what_came_before_them() {
-    let text = event(
+fn exceptions_keep_the_text_before_them() {
+    let delta = event(
         "contentBlockDelta",
         json!({ "contentBlockIndex": 0, "delta": { "text": "half" } }),
     );
-    for (name, words, kind) in [
+    for (name, text, kind) in [
         ("throttlingException", "slow down", "rate_limited"),
         (
             "validationException",
@@ -227,7 +227,7 @@ fn exceptions_keep_what_came_before_them() {
             "model_not_found",
         ),
     ] {
-        let body = [text.clone(), exception(name, words)].concat();
+        let body = [delta.clone(), exception(name, text)].concat();
         check(
             Protocol::BedrockConverse,
             &body,
@@ -237,7 +237,7 @@ fn exceptions_keep_what_came_before_them() {
 }
 
 #[test]
-fn converse_says_thoughts_words_calls_and_counts() {
+fn converse_sends_thoughts_text_calls_and_counts() {
     let delta = |index: u32, delta: Value| {
         event(
             "contentBlockDelta",
@@ -291,7 +291,7 @@ fn converse_says_thoughts_words_calls_and_counts() {
     );
 }
 
-/// The payloads of a body, taken apart in the plainest way.
+/// Extracts the payloads of a body without the decoder.
 fn payloads(mut body: &[u8]) -> Vec<Value> {
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
     let mut all = Vec::new();
@@ -304,7 +304,7 @@ fn payloads(mut body: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn recorded_converse_streams_say_what_their_payloads_say() {
+fn recorded_converse_streams_decode_to_their_payloads() {
     let Some(folder) = shared::folder() else {
         windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
         return;
@@ -378,9 +378,9 @@ const NAMES: &[&str] = &[
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Events made of the words of all protocols, with values of any type in every place.
+    /// Events with the field names of all protocols and values of any type do not panic.
     #[test]
-    fn events_with_the_right_words_in_the_wrong_places_never_panic(
+    fn events_with_known_fields_in_wrong_places_never_panic(
         events in prop::collection::vec((prop::sample::select(NAMES), document()), 0..8),
     ) {
         let documents: Vec<Value> = events.iter().map(|(_, document)| document.clone()).collect();

@@ -1,4 +1,4 @@
-//! The decoders against recordings: our own, checked in, and the shared ones where they are present.
+//! Tests of the decoders with recordings: synthetic ones in the repository, and real ones if they are available.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod fixtures;
@@ -8,33 +8,34 @@ mod shared;
 use windlass_core::id::CallId;
 use windlass_core::provider::{Chunk, ProviderError};
 use windlass_core::reply::{Reply, ReplyFold};
-use windlass_providers::framing::{Event, Framer};
+use windlass_providers::framing::{FramedEvent, Framer};
 use windlass_providers::protocol::{Batch, Decoder, Protocol, Quirks};
 
-/// What a whole answer came to: the reply, what was unknown in it, and the error that ended it.
+/// A decoded answer: the reply, its unknown elements, and the error that ended it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Read {
+pub(crate) struct DecodedStream {
     pub(crate) reply: Reply,
     /// Name and argument text of every call, complete or not.
     pub(crate) calls: Vec<(String, String)>,
     pub(crate) unknown: Vec<String>,
     pub(crate) error: Option<ProviderError>,
-    /// The stream ended before the answer did.
+    /// The stream ended before the answer was complete.
     pub(crate) cut: bool,
 }
 
-/// Reads a body given in pieces.
+/// Decodes a body in pieces.
 pub(crate) fn read<'a>(
     protocol: Protocol,
     quirks: &Quirks,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Read {
+) -> DecodedStream {
     let mut framer = Framer::new(protocol.framing());
     let mut decoder = protocol.decoder(quirks);
     let mut batch = Batch::default();
     let mut error = None;
-    let event =
-        |decoder: &mut Decoder, batch: &mut Batch, event: Event<'_>| decoder.event(&event, batch);
+    let event = |decoder: &mut Decoder, batch: &mut Batch, event: FramedEvent<'_>| {
+        decoder.event(&event, batch)
+    };
     for piece in pieces {
         if let Err(err) = framer.push(piece, |e| event(&mut decoder, &mut batch, e)) {
             error = Some(err);
@@ -42,7 +43,7 @@ pub(crate) fn read<'a>(
         }
     }
     if error.is_none() {
-        // A half event at the end is a cut, not a broken protocol.
+        // An incomplete event at the end is a cut, not an error of the protocol.
         let _ = framer.finish(|e| event(&mut decoder, &mut batch, e));
     }
     let cut = !decoder.finish(&mut batch);
@@ -72,7 +73,7 @@ pub(crate) fn read<'a>(
         fresh += 1;
         CallId(format!("fresh-{fresh}"))
     });
-    Read {
+    DecodedStream {
         reply,
         calls,
         unknown,

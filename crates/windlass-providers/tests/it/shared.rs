@@ -1,5 +1,6 @@
-//! Real recorded streams and what the vendors' own libraries read from them. They live outside the repository: the
-//! test reads them when their folder is there (`WINDLASS_STREAMS`, else `../shared/streams`) and says so when not.
+//! Compares the decoders with the vendors' own libraries on real recorded streams. The recordings are not in the
+//! repository: the directory is `WINDLASS_STREAMS`, else `../shared/streams`. Without it the tests are listed as not
+//! run.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -10,11 +11,11 @@ use windlass_core::message::Part;
 use windlass_core::provider::EndReason;
 use windlass_providers::protocol::{Protocol, Quirks};
 
-use super::{Read, read};
+use super::{DecodedStream, read};
 
-const REFUSAL: &str = "a refusal is shown to the person as text, and the answer ends as refused";
+const REFUSAL: &str = "a refusal is displayed as text, and the answer ends as refused";
 
-/// Where we differ from a library on purpose: the id, and why.
+/// The ids of streams that are decoded differently from the library on purpose, and the reason.
 const ON_PURPOSE: &[(&str, &str)] = &[
     (
         "rig:tests/cassettes/openai/refusal_matrix/chat_streaming_agent_surfaces_refusal.yaml#0",
@@ -66,11 +67,11 @@ const ON_PURPOSE: &[(&str, &str)] = &[
     ),
     (
         "rig:tests/cassettes/anthropic/streaming/gateway_message_delta_metadata.yaml#0",
-        "a gateway ends this stream with `[DONE]`, which the library fails on; we read the whole answer",
+        "a gateway ends this stream with `[DONE]`, on which the library fails; our decoder reads the whole answer",
     ),
     (
         "opencode:packages/llm/test/fixtures/recordings/openai-chat/streams-tool-call.json#0",
-        "the reason says `stop` although a call was asked for; we end with tool calls",
+        "the finish reason is `stop` although there is a call; our decoder ends with tool calls",
     ),
 ];
 
@@ -92,7 +93,7 @@ pub(crate) fn rows(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
+fn recorded_streams_decode_as_with_the_vendors_own_libraries() {
     let Some(folder) = folder() else {
         windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
         return;
@@ -112,7 +113,7 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
             _ => continue,
         };
         let id = row["id"].as_str().unwrap();
-        // An answer with an error status is no stream; it is read by its status.
+        // An answer with an error status is not a stream.
         let Some(expect) = expected
             .get(id)
             .filter(|_| row["response"]["status"] == 200)
@@ -161,7 +162,7 @@ fn recorded_streams_read_as_the_vendors_own_libraries_read_them() {
     );
 }
 
-/// Tokens that are paid for and that the library's numbers leave out: what the vendor's own tools read, and thoughts.
+/// Returns the billed tokens that the library does not report: input of the vendor's own tools, and thoughts.
 fn unreported(protocol: Protocol, body: &[u8]) -> (u64, u64) {
     if protocol != Protocol::Gemini {
         return (0, 0);
@@ -181,7 +182,7 @@ fn unreported(protocol: Protocol, body: &[u8]) -> (u64, u64) {
 
 fn differences(
     protocol: Protocol,
-    read: &Read,
+    read: &DecodedStream,
     expect: &Value,
     unreported: (u64, u64),
 ) -> Vec<String> {
@@ -202,12 +203,12 @@ fn differences(
     let calls: Vec<Value> = read
         .calls
         .iter()
-        .map(|(name, json)| serde_json::json!({ "name": name, "args": as_they_read(json) }))
+        .map(|(name, json)| serde_json::json!({ "name": name, "args": expected_args(json) }))
         .collect();
     let cut_off = read
         .calls
         .iter()
-        .filter(|(_, json)| as_they_read(json).get("_raw").is_some())
+        .filter(|(_, json)| expected_args(json).get("_raw").is_some())
         .count();
     compare(
         "calls kept",
@@ -250,8 +251,8 @@ fn differences(
     found
 }
 
-/// Three of the protocols have no reason of their own for calls.
-fn expected_stop(read: &Read, expect: &Value) -> EndReason {
+/// Returns the expected end reason. Three of the protocols have no end reason for calls.
+fn expected_stop(read: &DecodedStream, expect: &Value) -> EndReason {
     let ollama = expect["by"] == "ollama";
     match expect["stop"].as_str() {
         Some("stop") if ollama && !read.calls.is_empty() => EndReason::ToolCalls,
@@ -264,8 +265,8 @@ fn expected_stop(read: &Read, expect: &Value) -> EndReason {
     }
 }
 
-/// Arguments that do not parse are written down as the text that came.
-fn as_they_read(json: &str) -> Value {
+/// Returns arguments as the expectations contain them; invalid JSON is a text under `_raw`.
+fn expected_args(json: &str) -> Value {
     if json.is_empty() {
         return serde_json::json!({});
     }

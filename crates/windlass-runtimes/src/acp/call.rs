@@ -1,5 +1,5 @@
-//! One call of the agent as it tells it, piece by piece, and what of ours it amounts to. Kind, title, paths and input are
-//! the agent's own words: whatever in them would be worse than the kind it names is judged, too.
+//! One call of the agent, collected from its updates, and the equivalent Windlass calls. Kind, title, paths and input
+//! are claims of the agent: anything in them that would be worse than the stated kind is judged, too.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,76 +13,70 @@ use windlass_core::id::CallId;
 use windlass_core::message::ToolCall;
 use windlass_core::tool::{Effect, Like};
 
-use super::words::{clean, clip, shell_line};
+use super::text::{clean, clip, shell_line};
+use crate::equivalent_calls::EquivalentCalls;
 use crate::json;
-use crate::likeness::Likeness;
 
-/// Bytes of a call's input that are kept, and of each new text of a file.
+/// Bytes of a call's input that are kept, and of each new content of a file.
 const MAX_KEPT: usize = 256 << 10;
-/// Bytes of all new texts of files together.
+/// Bytes of all new contents of files together.
 const MAX_TEXTS: usize = 1 << 20;
-/// Fields, paths and new texts that are kept of a call.
+/// Fields, paths and new contents that are kept of a call.
 const MAX_PATHS: usize = 64;
-/// Bytes of a path, or of the name of a field; a longer one is none.
+/// Bytes of a path, or of a field name. Longer ones are ignored.
 const MAX_NAME: usize = 4 << 10;
-/// Characters of what came of it.
+/// Bytes of the result of a call.
 const MAX_RESULT: usize = 64 << 10;
-/// Characters of each file's new text that the log has of a call.
+/// Characters of each new content of a file in the log of a call.
 const MAX_SHOWN: usize = 16 << 10;
-/// Characters of a title.
 const MAX_TITLE: usize = 300;
 
-/// How agents call the place that they change in a file, and what stands there afterwards.
-const OLD: &[&str] = &["old_string", "oldString", "old_str", "before"];
-const NEW: &[&str] = &["new_string", "newString", "new_str", "after"];
+/// Names that agents use for the text that an edit replaces, and for its replacement.
+const OLD_TEXT_FIELDS: &[&str] = &["old_string", "oldString", "old_str", "before"];
+const NEW_TEXT_FIELDS: &[&str] = &["new_string", "newString", "new_str", "after"];
 
-/// How agents call the whole new text of a file.
-const CONTENT: &[&str] = &["content", "contents", "file_text", "text"];
+/// Names that agents use for the new content of a file.
+const CONTENT_FIELDS: &[&str] = &["content", "contents", "file_text", "text"];
 
-/// What is known of one call.
+/// The state of one call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
-    /// As it is in the log.
+pub(super) struct AcpCall {
+    /// The id of the call in the log.
     pub id: CallId,
-    /// The tool, as far as the agent names it.
+    /// The name of the tool, if the agent reports it.
     pub name: Option<String>,
-    /// What it shows people.
+    /// The title for users, shortened.
     pub title: String,
-    /// The same to its last letter: some agents have the command nowhere else. `None` when it is too long to be judged.
+    /// The complete title: some agents put the command only there. `None` if it is too long to be judged.
     whole_title: Option<String>,
-    /// What kind of call it says it is.
+    /// The kind that the agent states.
     pub kind: ToolKind,
-    /// How far it is.
     pub status: ToolCallStatus,
-    /// What it was called with.
     pub input: Map<String, Value>,
     input_bytes: usize,
-    /// Files it names.
     pub paths: Vec<String>,
-    /// What files are to become, where it says so.
+    /// The new contents of files, if the agent shows them.
     pub diffs: Vec<(String, Option<String>)>,
-    /// Files that are to go, where it says so.
+    /// The files that the call deletes, if the agent shows them.
     deleted: Vec<String>,
-    /// What came of it, in words.
+    /// The text of the result.
     pub text: String,
-    /// What came of it beside that.
+    /// The raw output, which is used if there is no text.
     pub output: Option<String>,
-    /// Whether it is in the log.
     pub announced: bool,
-    /// Whether we were asked about it.
+    /// Whether the agent asked about the call.
     pub asked: bool,
-    /// Whether it was decided.
+    /// Whether the call was decided.
     pub judged: bool,
-    /// Whether the log says that it runs.
-    pub begun: bool,
-    /// Whether the agent ran it without asking.
-    pub unasked: bool,
-    /// It works in a terminal of ours.
+    /// Whether the log says that the call runs.
+    pub started: bool,
+    /// Whether the agent ran the call without asking.
+    pub without_question: bool,
+    /// The id of the client's terminal in which the call runs.
     pub terminal: Option<String>,
 }
 
-impl Told {
-    /// Nothing but an id.
+impl AcpCall {
     pub(super) fn new(id: CallId) -> Self {
         Self {
             id,
@@ -90,20 +84,20 @@ impl Told {
         }
     }
 
-    /// The same under another id, of which the log knows nothing yet.
-    pub(super) fn again(self, id: CallId) -> Self {
+    /// A copy under another id, which is not logged yet.
+    pub(super) fn with_id(self, id: CallId) -> Self {
         Self {
             id,
             announced: false,
             asked: false,
             judged: false,
-            begun: false,
+            started: false,
             ..self
         }
     }
 
-    /// Takes in what the agent says of it now. Where that is not what it does, the names of tools may tell.
-    pub(super) fn take(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
+    /// Merges an update of the agent. If the agent states no kind, the names of tools determine it.
+    pub(super) fn merge(&mut self, update: ToolCallUpdate, kinds: &HashMap<String, ToolKind>) {
         let ToolCallUpdate { fields, meta, .. } = update;
         let ToolCallUpdateFields {
             kind,
@@ -116,11 +110,13 @@ impl Told {
             raw_output,
             ..
         } = fields;
-        if let Some(name) = name.or_else(|| meta.as_ref().and_then(name_in)) {
-            self.name = Some(word(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
+        if let Some(name) = name.or_else(|| meta.as_ref().and_then(tool_name)) {
+            self.name =
+                Some(as_tool_name(&name).unwrap_or_else(|| clip(&clean(&name), 64).into_owned()));
         }
         if let Some(title) = title {
-            // The first title of a call is often the tool's name, and what it does comes later. A file is none.
+            // The first title of a call is often the name of the tool, and a description follows later. A file name is
+            // not the name of a tool.
             let is_file = || {
                 locations
                     .iter()
@@ -128,7 +124,7 @@ impl Told {
                     .any(|location| location.path.ends_with(&title))
             };
             if self.title.is_empty() && self.name.is_none() && !is_file() {
-                self.name = word(&title);
+                self.name = as_tool_name(&title);
             }
             self.title = clip(&clean(&title), MAX_TITLE).into_owned();
             self.whole_title = (title.len() <= MAX_KEPT).then_some(title);
@@ -154,7 +150,7 @@ impl Told {
             self.input(input);
         }
         if let Some(output) = raw_output {
-            self.output = Some(output_in(&output));
+            self.output = Some(output_text(&output));
         }
         if let Some(content) = content {
             self.content(content);
@@ -163,8 +159,7 @@ impl Told {
             .as_ref()
             .and_then(|meta| meta.get("terminal_output_delta")?.get("data")?.as_str())
         {
-            let room = MAX_RESULT.saturating_sub(self.text.len());
-            self.text.push_str(&clip(&clean(data), room));
+            append(&mut self.text, &clean(data));
         }
     }
 
@@ -193,7 +188,7 @@ impl Told {
                 self.path(path);
             }
         }
-        // Later words replace earlier ones, and what is not said again stays.
+        // New fields replace earlier ones, and other fields stay.
         for (name, value) in fields.into_iter().take(MAX_PATHS) {
             let before = self.input.get(&name).map(size);
             if name.len() > MAX_NAME || (before.is_none() && self.input.len() >= MAX_PATHS) {
@@ -204,7 +199,7 @@ impl Told {
             let value = if others + bytes <= MAX_KEPT {
                 value
             } else {
-                json!(format!("[{bytes} bytes, left out]"))
+                json!(format!("[{bytes} bytes omitted]"))
             };
             self.input_bytes = others + size(&value);
             self.input.insert(name, value);
@@ -216,13 +211,12 @@ impl Told {
         for piece in content {
             match piece {
                 ToolCallContent::Content(content) => {
-                    let room = MAX_RESULT.saturating_sub(text.len());
-                    text.push_str(&clip(&words_of(&content.content), room));
+                    append(&mut text, &block_text(&content.content));
                 }
                 ToolCallContent::Diff(diff) => {
                     let path = diff.path.to_string_lossy().into_owned();
                     self.diffs.retain(|(known, _)| *known != path);
-                    // The protocol has no word for a file that goes; one agent has its own.
+                    // The protocol cannot express that a file is deleted. One agent uses metadata for it.
                     if diff
                         .meta
                         .as_ref()
@@ -251,27 +245,27 @@ impl Told {
                 _ => {}
             }
         }
-        // Content is always the whole of it so far.
+        // Each update contains the complete content so far.
         if !text.is_empty() {
             self.text = text;
         }
     }
 
-    /// Whether there is something that only a call that runs can have. A terminal is none: one agent names it, and asks.
-    pub(super) fn shows_work(&self) -> bool {
+    /// Whether the update contains results that only a running call can have. A terminal is no proof: one agent reports
+    /// it and then asks.
+    pub(super) fn has_results(&self) -> bool {
         self.status == ToolCallStatus::InProgress
             && (!self.text.is_empty() || self.output.is_some())
     }
 
-    /// Whether it is over.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         matches!(
             self.status,
             ToolCallStatus::Completed | ToolCallStatus::Failed
         )
     }
 
-    /// For the log, in the agent's words.
+    /// The call for the log, with the agent's own fields.
     pub(super) fn call(&self) -> ToolCall {
         let name = self.name.clone().unwrap_or_else(|| json::word(self.kind));
         let mut args = self.input.clone();
@@ -280,7 +274,7 @@ impl Told {
             if !self.paths.is_empty() {
                 args.insert("paths".to_owned(), json!(self.paths));
             }
-            // A yes to this text is none to another.
+            // The changes are part of the call, because the approval of one text is no approval of another.
             let change = |(path, text): &(String, Option<String>)| json!({ "path": path, "text": clip(text.as_deref().unwrap_or_default(), MAX_SHOWN) });
             if !self.deleted.is_empty() {
                 args.insert("deletes".to_owned(), json!(self.deleted));
@@ -300,7 +294,7 @@ impl Told {
         }
     }
 
-    /// What it did, as it says.
+    /// The result, as the agent reports it.
     pub(super) fn result(&self) -> String {
         if self.text.is_empty() {
             self.output.clone().unwrap_or_default()
@@ -309,7 +303,7 @@ impl Told {
         }
     }
 
-    /// The worst it can do, by its kind alone.
+    /// The worst effect, by the kind alone.
     pub(super) fn effect(&self) -> Effect {
         match self.kind {
             ToolKind::Read | ToolKind::Search | ToolKind::Think => Effect::Read,
@@ -319,7 +313,7 @@ impl Told {
         }
     }
 
-    /// The command it would run, where it names one.
+    /// The command that the call would run, if there is one.
     pub(super) fn command(&self) -> Option<String> {
         let named = ["command", "cmd", "script"]
             .iter()
@@ -330,33 +324,39 @@ impl Told {
                 .clone()
                 .filter(|title| self.name.as_ref() != Some(title) && !title.trim().is_empty()),
             None => None,
-            Some(named) => line_in(named),
+            Some(named) => command_line(named),
         }
     }
 
-    /// What of ours it amounts to, in a workspace that is there.
-    pub(super) fn likeness(&self, root: &Path) -> Likeness {
+    /// The equivalent Windlass calls, in the workspace `root`.
+    pub(super) fn equivalent_calls(&self, root: &Path) -> EquivalentCalls {
         let mut like = Vec::new();
         if let Some(command) = self.command() {
             like.push(self.like_bash(&command, root));
         }
         for (path, new) in &self.diffs {
             let content = new.as_deref().unwrap_or_default();
-            // Some show the place that changes, and not the file.
-            let place =
-                self.text_of(NEW).is_some_and(|new| new == content) && self.text_of(OLD).is_some();
+            // Some agents show only the changed part of the file.
+            let is_partial = self
+                .text_of(NEW_TEXT_FIELDS)
+                .is_some_and(|new| new == content)
+                && self.text_of(OLD_TEXT_FIELDS).is_some();
             let write = || Like::new("write_file", json!({ "path": path, "content": content }));
-            like.push(if place { self.like_edit(path) } else { write() });
+            like.push(if is_partial {
+                self.like_edit(path)
+            } else {
+                write()
+            });
         }
         like.extend(
             self.deleted
                 .iter()
                 .map(|path| Like::new("delete_file", json!({ "path": path }))),
         );
-        let told = |path: &String| {
+        let is_shown = |path: &String| {
             self.deleted.contains(path) || self.diffs.iter().any(|(known, _)| known == path)
         };
-        let others = self.paths.iter().filter(|path| !told(path));
+        let others = self.paths.iter().filter(|path| !is_shown(path));
         match self.kind {
             _ if self.names_new_text()
                 && !matches!(self.kind, ToolKind::Move | ToolKind::Delete) =>
@@ -374,22 +374,23 @@ impl Told {
             ToolKind::Search => like.push(self.like_search()),
             _ => {}
         }
-        // Something that only looks, but nobody knows at what, may be anything.
-        let blind = like.is_empty() && self.kind == ToolKind::Read;
+        // A read without a known target may be anything.
+        let unknown_target = like.is_empty() && self.kind == ToolKind::Read;
         let writes = !self.diffs.is_empty() || !self.deleted.is_empty() || self.names_new_text();
         if self.command().is_some() {
             return (like, Effect::Execute);
         }
-        match (blind, writes) {
+        match (unknown_target, writes) {
             (true, _) => (like, Effect::Execute),
             (false, true) => (like, self.effect().max(Effect::Write)),
             (false, false) => (like, self.effect()),
         }
     }
 
-    /// Whether it names a file and what the file is to hold, whatever kind it says it is.
+    /// Whether the call names a file and its new content, independent of the stated kind.
     fn names_new_text(&self) -> bool {
-        !self.paths.is_empty() && (self.text_of(CONTENT).is_some() || self.text_of(NEW).is_some())
+        !self.paths.is_empty()
+            && (self.text_of(CONTENT_FIELDS).is_some() || self.text_of(NEW_TEXT_FIELDS).is_some())
     }
 
     fn text_of(&self, names: &[&str]) -> Option<&str> {
@@ -408,13 +409,13 @@ impl Told {
     }
 
     fn like_edit(&self, path: &str) -> Like {
-        let (old, new) = (self.text_of(OLD), self.text_of(NEW));
+        let (old, new) = (self.text_of(OLD_TEXT_FIELDS), self.text_of(NEW_TEXT_FIELDS));
         match (old, new) {
             (Some(old), Some(new)) if !old.is_empty() => {
                 Like::new("edit_file", json!({ "path": path, "old": old, "new": new }))
             }
             _ => {
-                let content = self.text_of(CONTENT).unwrap_or_default();
+                let content = self.text_of(CONTENT_FIELDS).unwrap_or_default();
                 Like::new("write_file", json!({ "path": path, "content": content }))
             }
         }
@@ -447,19 +448,19 @@ impl Told {
     }
 }
 
-/// What a block says; what are no words is named.
-pub(super) fn words_of(block: &ContentBlock) -> String {
+/// The text of a content block, or a placeholder for other content.
+pub(super) fn block_text(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => clean(&text.text).into_owned(),
         ContentBlock::ResourceLink(link) => format!("[{}]", clean(&link.uri)),
-        ContentBlock::Image(_) => "[picture]".to_owned(),
-        ContentBlock::Audio(_) => "[sound]".to_owned(),
+        ContentBlock::Image(_) => "[image]".to_owned(),
+        ContentBlock::Audio(_) => "[audio]".to_owned(),
         _ => "[resource]".to_owned(),
     }
 }
 
-/// The tool's name where an agent puts it beside the protocol.
-fn name_in(meta: &Meta) -> Option<String> {
+/// The name of the tool in the metadata, where some agents put it.
+fn tool_name(meta: &Meta) -> Option<String> {
     let at = |path: &[&str]| {
         let mut value = meta.get(path[0])?;
         for name in &path[1..] {
@@ -472,15 +473,15 @@ fn name_in(meta: &Meta) -> Option<String> {
         .or_else(|| at(&["goose", "toolCall", "toolName"]))
 }
 
-/// The text where it is a name and no sentence.
-fn word(text: &str) -> Option<String> {
+/// The text, if it is a name and not a sentence.
+fn as_tool_name(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     (!text.is_empty() && text.len() <= 64 && text.chars().all(fits) && !text.starts_with('/'))
         .then(|| text.to_owned())
 }
 
-/// A command as a line, however it is written.
-fn line_in(named: &Value) -> Option<String> {
+/// A command as a line, from a string or a list of arguments.
+fn command_line(named: &Value) -> Option<String> {
     match named {
         Value::String(line) if !line.trim().is_empty() => Some(line.clone()),
         Value::Array(words) => {
@@ -491,7 +492,7 @@ fn line_in(named: &Value) -> Option<String> {
     }
 }
 
-/// How long a value is, about.
+/// The approximate size of a value.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -500,8 +501,8 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// What came of a call, from where agents put it.
-fn output_in(output: &Value) -> String {
+/// The output of a call, from the fields that agents use.
+fn output_text(output: &Value) -> String {
     let named = output
         .get("output")
         .or_else(|| output.get("error"))
@@ -513,7 +514,16 @@ fn output_in(output: &Value) -> String {
     clip(&text, MAX_RESULT).into_owned()
 }
 
-/// Adds a path once, while there are not too many.
+/// Appends to the text of a result, up to the limit. After the first cut nothing is appended, so that the note about the
+/// cut appears once and the text stays bounded.
+fn append(text: &mut String, more: &str) {
+    let remaining = MAX_RESULT.saturating_sub(text.len());
+    if remaining > 0 {
+        text.push_str(&clip(more, remaining));
+    }
+}
+
+/// Adds a path once, up to the limit.
 fn remember(paths: &mut Vec<String>, path: &str) {
     let known = paths.iter().any(|known| known == path);
     if paths.len() < MAX_PATHS && path.len() <= MAX_NAME && !known {
@@ -527,16 +537,28 @@ mod tests {
 
     #[track_caller]
     fn check(kind: ToolKind, input: Value, wanted: &[&str], effect: Effect) {
-        let mut told = Told::new(CallId::default());
-        told.kind = kind;
-        told.input(input);
-        let (like, worst) = told.likeness(Path::new("/w"));
+        let mut acp_call = AcpCall::new(CallId::default());
+        acp_call.kind = kind;
+        acp_call.input(input);
+        let (like, worst) = acp_call.equivalent_calls(Path::new("/w"));
         let names: Vec<&str> = like.iter().map(|like| like.tool.as_str()).collect();
         assert_eq!((names.as_slice(), worst), (wanted, effect));
     }
 
     #[test]
-    fn a_call_is_judged_by_what_it_names_and_not_by_its_kind_alone() {
+    fn the_text_of_a_result_is_cut_once() {
+        let mut text = "x".repeat(MAX_RESULT - 2);
+        append(&mut text, "abc");
+        let cut = text.clone();
+        assert!(cut.ends_with("xab…[3 bytes in total]"), "{}", cut.len());
+        for _ in 0..3 {
+            append(&mut text, "more");
+        }
+        assert_eq!(text, cut);
+    }
+
+    #[test]
+    fn a_call_is_judged_by_its_fields_and_not_by_its_kind_alone() {
         let write = json!({ "path": "/etc/passwd", "content": "x" });
         for kind in [ToolKind::Think, ToolKind::Read, ToolKind::Search] {
             check(kind, write.clone(), &["write_file"], Effect::Write);

@@ -1,8 +1,8 @@
-//! The Agent Client Protocol, version 1, as its client: a conversation is set up step by step, then each prompt is one
-//! request that stays open for the whole turn. Calls are judged when the agent asks for permission, files and terminals are
-//! served, and everything it tells becomes the transcript.
+//! The client side of the Agent Client Protocol, version 1. The conversation is set up step by step; then each prompt
+//! is one request that stays open for the whole turn. The gate judges a call when the agent asks for permission, the
+//! driver serves files and terminals, and the transcript collects the agent's messages.
 
-mod opening;
+mod setup;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,64 +19,61 @@ use windlass_core::message::ToolCall;
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_core::tool::{Admitted, Effect};
 
-use super::call::Told;
+use super::call::AcpCall;
 use super::options::AcpOptions;
-use super::profile::{Profile, TurnUsage};
-use super::session::greeting;
-use super::transcript::Transcript;
-use super::words::{clean, clip};
+use super::profile::{AcpProfile, TurnUsage};
+use super::session::initialize_request;
+use super::text::{clean, clip};
+use super::transcript::AcpTranscript;
 use super::{permission, usage};
-use crate::agent::{End, Reported};
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
-use crate::likeness::{Likeness, unlike};
-use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
-use crate::services::{Grant, Reply};
+use crate::agent::{ReportedUsage, TurnEndReason};
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
+};
+use crate::equivalent_calls::{EquivalentCalls, no_equivalent};
+use crate::rpc::{MAX_UNSENT, RpcBuilder, RpcError, RpcMessage, parse_message};
+use crate::services::{Grant, ServiceReply};
 
-/// How long an agent may take for each step before its first turn.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The error by which an agent says that it wants to be signed in.
-const NOT_SIGNED_IN: i64 = -32000;
-/// Requests of the agent that are under way at a time; behind that it is not read from.
-const MAX_WORK: usize = 32;
+/// Timeout for each request before the first turn.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(120);
+/// The error code with which an agent requests a login.
+const AUTH_REQUIRED: i64 = -32000;
+/// Requests of the agent that are processed concurrently. Above this number the driver stops reading from the agent.
+const MAX_CONCURRENT_REQUESTS: usize = 32;
 
-/// What was offered to the agent.
+/// The services that the client offers to the agent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Serves {
-    /// Files.
+pub(super) struct ClientFeatures {
     pub fs: bool,
-    /// Commands.
     pub terminal: bool,
 }
 
-/// What a conversation over ACP is made from.
+/// The parameters of a conversation over ACP.
 pub(super) struct AcpSetup {
     pub(super) name: String,
     pub(super) options: AcpOptions,
-    pub(super) profile: Profile,
-    pub(super) serves: Serves,
-    /// Its model, and whether its start tells it that.
+    pub(super) profile: AcpProfile,
+    pub(super) client_features: ClientFeatures,
+    /// The agent's model, and whether its command or environment names it.
     pub(super) model: Option<String>,
     pub(super) names_model: bool,
-    /// Whether its model is asked through the meter.
+    /// Whether the model requests pass through the meter.
     pub(super) metered: bool,
-    /// Kinds of its tools, by their names.
     pub(super) kinds: Arc<HashMap<String, ToolKind>>,
-    /// Where the workspace is.
     pub(super) root: PathBuf,
     pub(super) meta: Option<Meta>,
-    /// The conversation to resume.
     pub(super) resume: Option<String>,
 }
 
-/// The request of ours that is open.
+/// The open request to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum AcpRequest {
     Initialize,
     Authenticate,
     List,
     Resume,
     New,
-    /// The setting of this number of the options.
+    /// The setting with this index in the options.
     Config(usize),
     Model,
     Mode,
@@ -86,98 +83,100 @@ enum Step {
 /// An agent that speaks ACP, over all its turns.
 pub(super) struct AcpDialogue {
     setup: AcpSetup,
-    frames: Frames,
+    rpc: RpcBuilder,
     /// The open request, its number and its method.
-    step: Step,
-    asked: (u64, &'static str),
+    open_request: AcpRequest,
+    request_info: (u64, &'static str),
     open: bool,
-    hello: Option<InitializeResponse>,
-    /// The agent's name of the conversation, what it told of its modes and models, and its settings.
+    handshake: Option<InitializeResponse>,
+    /// The agent's id of the conversation, its response with modes and models, and its settings.
     session: String,
-    told: Value,
+    session_info: Value,
     settings: Vec<SessionConfigOption>,
-    /// The conversation to resume is not known to it.
-    forgot: bool,
+    /// The agent does not have the conversation that it was to resume.
+    session_lost: bool,
     prompt: String,
-    /// The prompt with what was said before, for an agent that forgot it.
-    pub(super) retold: String,
+    /// The prompt with a digest of the conversation, for an agent that has lost it.
+    pub(super) prompt_with_digest: String,
     warnings: Vec<(&'static str, String)>,
-    transcript: Transcript,
-    /// What the agent calls itself.
+    transcript: AcpTranscript,
+    /// The name that the agent reports.
     agent: String,
-    /// What the session had cost by its own words when it was last asked.
-    cost_told: u64,
-    told_last_call: bool,
+    /// Micro-USD that the agent had reported for the session at the end of the last turn.
+    reported_cost: u64,
+    warned_last_call: bool,
     cancelled: bool,
 }
 
 impl AcpDialogue {
     pub(super) fn new(setup: AcpSetup) -> Self {
         Self {
-            transcript: Transcript::new(Arc::clone(&setup.kinds), setup.root.clone()),
+            transcript: AcpTranscript::new(Arc::clone(&setup.kinds), setup.root.clone()),
             setup,
-            frames: Frames::versioned(),
-            step: Step::Initialize,
-            asked: (0, ""),
+            rpc: RpcBuilder::versioned(),
+            open_request: AcpRequest::Initialize,
+            request_info: (0, ""),
             open: false,
-            hello: None,
+            handshake: None,
             session: String::new(),
-            told: Value::Null,
+            session_info: Value::Null,
             settings: Vec::new(),
-            forgot: false,
+            session_lost: false,
             prompt: String::new(),
-            retold: String::new(),
+            prompt_with_digest: String::new(),
             warnings: Vec::new(),
             agent: String::new(),
-            cost_told: 0,
-            told_last_call: false,
+            reported_cost: 0,
+            warned_last_call: false,
             cancelled: false,
         }
     }
 
     fn ask(
         &mut self,
-        step: Step,
+        open_request: AcpRequest,
         method: &'static str,
         params: &impl serde::Serialize,
-        out: &mut Outputs,
+        out: &mut OutputQueue,
     ) {
-        let (id, line) = self.frames.request(method, params);
-        (self.step, self.asked) = (step, (id, method));
-        out.push(Output::Within((step != Step::Prompt).then_some(PATIENCE)));
+        let (id, line) = self.rpc.request(method, params);
+        (self.open_request, self.request_info) = (open_request, (id, method));
+        out.push(DialogueOutput::SetTimeout(
+            (open_request != AcpRequest::Prompt).then_some(SETUP_TIMEOUT),
+        ));
         out.send(line);
     }
 
-    fn reply(&self, id: &Value, reply: &Reply, out: &mut Outputs) {
-        out.send(self.frames.answer(id, reply));
+    fn reply(&self, id: &Value, reply: &ServiceReply, out: &mut OutputQueue) {
+        out.send(self.rpc.answer(id, reply));
     }
 
-    /// There is no conversation, and why.
-    fn over(&mut self, end: End, out: &mut Outputs) {
+    /// Ends the turn without an answer of the agent.
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
         if !self.open {
-            out.push(Output::Began(None));
+            out.push(DialogueOutput::SessionStarted(None));
         }
         let text = self.transcript.end(out);
-        out.end(Ended::with(text, end));
+        out.end(TurnResult::with(text, end));
     }
 
-    /// Says the prompt. A turn begins.
-    fn say(&mut self, out: &mut Outputs) {
+    /// Sends the prompt, which starts a turn.
+    fn send_prompt(&mut self, out: &mut OutputQueue) {
         for (code, text) in std::mem::take(&mut self.warnings) {
-            out.push(Output::Warn(code, text));
+            out.push(DialogueOutput::Warn(code, text));
         }
-        let retold = std::mem::take(&mut self.retold);
-        if std::mem::take(&mut self.forgot) {
-            self.prompt = retold;
+        let prompt_with_digest = std::mem::take(&mut self.prompt_with_digest);
+        if std::mem::take(&mut self.session_lost) {
+            self.prompt = prompt_with_digest;
         }
         self.transcript.begin();
         let text = TextContent::new(std::mem::take(&mut self.prompt));
         let params = PromptRequest::new(self.session.clone(), vec![ContentBlock::Text(text)]);
-        self.ask(Step::Prompt, "session/prompt", &params, out);
+        self.ask(AcpRequest::Prompt, "session/prompt", &params, out);
     }
 
-    /// The turn is over, as the agent says.
-    fn prompted(&mut self, result: Reply, out: &mut Outputs) {
+    /// Handles the response to the prompt, which ends the turn.
+    fn on_prompt_response(&mut self, result: ServiceReply, out: &mut OutputQueue) {
         let text = self.transcript.end(out);
         let end = match result {
             Ok(answer) => {
@@ -186,31 +185,33 @@ impl AcpDialogue {
             }
             Err(err) => failed(&self.setup.name, err),
         };
-        out.end(Ended::with(text, end));
+        out.end(TurnResult::with(text, end));
     }
 
-    /// Notes what the agent says the turn took.
-    fn count(&mut self, answer: &Value, out: &mut Outputs) {
+    /// Reports the usage of the turn.
+    fn count(&mut self, answer: &Value, out: &mut OutputQueue) {
         let mut usage = usage::of_turn(answer).unwrap_or_default();
         let means = self.setup.options.turn_usage;
         let means = means.unwrap_or_else(|| self.setup.profile.turn_usage(&self.agent));
         if means == TurnUsage::LastCall {
             if self.setup.metered {
-                // Compared with what went through the meter it would only be wrong.
+                // The meter counted all calls, so that a comparison would be wrong.
                 usage = Usage::default();
-            } else if !std::mem::replace(&mut self.told_last_call, true) {
+            } else if !std::mem::replace(&mut self.warned_last_call, true) {
                 let text = format!(
-                    "{} tells only the tokens of the last model call of each turn",
+                    "{} reports only the tokens of the last model call of each turn",
                     self.setup.name
                 );
-                out.push(Output::Warn("usage_incomplete", text));
+                out.push(DialogueOutput::Warn("usage_incomplete", text));
             }
         }
-        let cost = self.transcript.cost_micros.unwrap_or(self.cost_told);
-        let cost_micros = cost.checked_sub(self.cost_told).filter(|more| *more > 0);
-        self.cost_told = cost.max(self.cost_told);
+        let cost = self.transcript.cost_micros.unwrap_or(self.reported_cost);
+        let cost_micros = cost
+            .checked_sub(self.reported_cost)
+            .filter(|more| *more > 0);
+        self.reported_cost = cost.max(self.reported_cost);
         if usage != Usage::default() || cost_micros.is_some() {
-            out.push(Output::Spent(Reported {
+            out.push(DialogueOutput::Spent(ReportedUsage {
                 usage,
                 cost_micros,
                 model: usage::model_of_turn(answer),
@@ -218,51 +219,51 @@ impl AcpDialogue {
         }
     }
 
-    fn notice(&mut self, method: &str, mut params: Value, out: &mut Outputs) {
-        // Whatever is not named as the protocol names it is the agent's own.
+    fn on_notification(&mut self, method: &str, mut params: Value, out: &mut OutputQueue) {
+        // Other methods that do not look like those of the protocol are extensions of the agent.
         if method != "session/update" {
             if method.starts_with("session/") || !method.contains(['/', '_', '$']) {
-                out.push(Output::Unknown);
+                out.push(DialogueOutput::Unknown);
             }
             return;
         }
         let ours = params["sessionId"].as_str() == Some(self.session.as_str());
-        if self.step != Step::Prompt || !ours {
+        if self.open_request != AcpRequest::Prompt || !ours {
             return;
         }
         let update = params.get_mut("update").map(Value::take);
         self.transcript.take(out, update.unwrap_or_default());
     }
 
-    fn request(&mut self, id: Value, method: String, params: Value, out: &mut Outputs) {
+    fn on_request(&mut self, id: Value, method: String, params: Value, out: &mut OutputQueue) {
         let permission = method == "session/request_permission";
         let served = match method.as_str() {
             "session/request_permission" => true,
-            "fs/read_text_file" | "fs/write_text_file" => self.setup.serves.fs,
+            "fs/read_text_file" | "fs/write_text_file" => self.setup.client_features.fs,
             "terminal/create"
             | "terminal/output"
             | "terminal/wait_for_exit"
             | "terminal/kill"
-            | "terminal/release" => self.setup.serves.terminal,
+            | "terminal/release" => self.setup.client_features.terminal,
             _ => false,
         };
         let wrong = |code, why: &str| Err(RpcError::new(code, why));
         if !served {
-            let why = format!("there is no method `{}` here", clip(&method, 200));
+            let why = format!("the method `{}` is not supported", clip(&method, 200));
             return self.reply(&id, &wrong(RpcError::NO_METHOD, &why), out);
         }
-        if self.cancelled || self.step != Step::Prompt {
-            return self.reply(&id, &called_off(permission), out);
+        if self.cancelled || self.open_request != AcpRequest::Prompt {
+            return self.reply(&id, &cancelled_reply(permission), out);
         }
         if params["sessionId"].as_str() != Some(self.session.as_str()) {
-            let why = "this is not the session that works here";
+            let why = "the session id is not the current one";
             return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
         }
         if !permission {
-            // What was said before it is before it in the log.
+            // Earlier messages must precede the request in the log.
             self.transcript.flush(out);
-            let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
-            return out.push(Output::Serve {
+            let ticket = RequestTicket::new(id.to_string(), json!({ "id": id }));
+            return out.push(DialogueOutput::Serve {
                 ticket,
                 method,
                 params,
@@ -276,29 +277,32 @@ impl AcpDialogue {
         };
         let call = &request.tool_call.tool_call_id.0;
         if self.transcript.is_being_judged(call) {
-            let why = "this call is being decided about already";
+            let why = "a decision about this call is already pending";
             return self.reply(&id, &wrong(RpcError::BAD_PARAMS, why), out);
         }
-        let told = self.transcript.asked(out, request.tool_call);
-        let data = json!({ "id": id, "options": request.options, "call": told.id.0 });
-        out.push(Output::Judge {
-            ticket: Ticket::new(id.to_string(), data),
-            call: told.call(),
+        let acp_call = self.transcript.asked(out, request.tool_call);
+        let data = json!({ "id": id, "options": request.options, "call": acp_call.id.0 });
+        out.push(DialogueOutput::Judge {
+            ticket: RequestTicket::new(id.to_string(), data),
+            call: acp_call.call(),
             may_differ: false,
         });
     }
 
-    /// Passes on what was decided about a call.
-    fn judged(&mut self, mut ticket: Ticket, verdict: &Admitted, out: &mut Outputs) {
+    /// Sends the verdict about a call to the agent.
+    fn on_verdict(&mut self, mut ticket: RequestTicket, verdict: &Admitted, out: &mut OutputQueue) {
         let options: Vec<PermissionOption> =
             serde_json::from_value(ticket.data["options"].take()).unwrap_or_default();
         let call = ticket.data["call"].as_str().unwrap_or_default().into();
         let admitted = matches!(verdict, Admitted::Yes { .. });
         let (reply, allows) = permission::outcome(&options, admitted);
         self.transcript.judged(&call, admitted);
-        // An agent that offers no way to say yes is not told yes.
-        if let Some(told) = self.transcript.open_call(&call).filter(|_| allows) {
-            out.push(Output::Grant(call, grants(told, &self.setup.root)));
+        // Without an option that allows the call, the agent receives no permission, and so no grant.
+        if let Some(acp_call) = self.transcript.open_call(&call).filter(|_| allows) {
+            out.push(DialogueOutput::Grant(
+                call,
+                grants(acp_call, &self.setup.root),
+            ));
         }
         self.reply(&ticket.data["id"], &Ok(reply), out);
     }
@@ -309,106 +313,112 @@ impl Dialogue for AcpDialogue {
         &self.setup.name
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(prompt) => {
+            DialogueInput::Prompt(prompt) => {
                 self.prompt = prompt;
                 if self.open {
-                    self.say(out);
+                    self.send_prompt(out);
                 } else {
-                    let params = greeting(&self.setup);
-                    self.ask(Step::Initialize, "initialize", &params, out);
+                    let params = initialize_request(&self.setup);
+                    self.ask(AcpRequest::Initialize, "initialize", &params, out);
                 }
             }
-            Input::Line(line) => match understood(line) {
-                Heard::Response {
+            DialogueInput::Line(line) => match parse_message(line) {
+                RpcMessage::Response {
                     id: Some(id),
                     result,
-                } if id == self.asked.0 => self.answered(result, out),
-                // An answer to nothing, or a second one.
-                Heard::Response { .. } | Heard::Odd => out.push(Output::Unknown),
-                Heard::Told { method, params } => self.notice(&method, params, out),
-                Heard::Request { id, method, params } => self.request(id, method, params, out),
+                } if id == self.request_info.0 => self.on_response(result, out),
+                // A response without a request, or a second one.
+                RpcMessage::Response { .. } | RpcMessage::Invalid => {
+                    out.push(DialogueOutput::Unknown)
+                }
+                RpcMessage::Notification { method, params } => {
+                    self.on_notification(&method, params, out)
+                }
+                RpcMessage::Request { id, method, params } => {
+                    self.on_request(id, method, params, out)
+                }
             },
-            Input::Judged(ticket, verdict) => self.judged(ticket, &verdict, out),
-            Input::Served(ticket, reply) => self.reply(&ticket.data["id"], &reply, out),
-            Input::Withdrawn(ticket) => {
+            DialogueInput::Judged(ticket, verdict) => self.on_verdict(ticket, &verdict, out),
+            DialogueInput::Served(ticket, reply) => self.reply(&ticket.data["id"], &reply, out),
+            DialogueInput::Withdrawn(ticket) => {
                 let permission = ticket.data.get("options").is_some();
-                self.reply(&ticket.data["id"], &called_off(permission), out);
+                self.reply(&ticket.data["id"], &cancelled_reply(permission), out);
             }
-            Input::Interrupt => {
+            DialogueInput::Interrupt => {
                 self.cancelled = true;
                 if !self.session.is_empty() {
                     let params = json!({ "sessionId": self.session });
-                    out.send(self.frames.notice("session/cancel", &params));
+                    out.send(self.rpc.notification("session/cancel", &params));
                 }
-                if self.step != Step::Prompt {
-                    self.over(End::Cancelled, out);
+                if self.open_request != AcpRequest::Prompt {
+                    self.end_turn(TurnEndReason::Cancelled, out);
                 }
             }
-            Input::Late(_) => {
-                let (name, method) = (&self.setup.name, self.asked.1);
+            DialogueInput::TimedOut(_) => {
+                let (name, method) = (&self.setup.name, self.request_info.1);
                 let why = format!("{name} did not answer `{method}` in time");
-                self.over(End::Broken(why), out);
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
-            Input::Exited(how) => {
-                let (name, method) = (&self.setup.name, self.asked.1);
-                let why = format!("{name} ended before it answered `{method}`, {how}");
-                self.over(End::Broken(why), out);
+            DialogueInput::Exited(exit) => {
+                let (name, method) = (&self.setup.name, self.request_info.1);
+                let why = format!("{name} exited before it answered `{method}`, {exit}");
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }
     }
 
-    fn liken(&self, call: &ToolCall) -> Likeness {
+    fn equivalent_calls(&self, call: &ToolCall) -> EquivalentCalls {
         match self.transcript.open_call(&call.id) {
-            Some(told) => told.likeness(&self.setup.root),
-            None => unlike(Effect::Execute),
+            Some(acp_call) => acp_call.equivalent_calls(&self.setup.root),
+            None => no_equivalent(Effect::Execute),
         }
     }
 
-    fn finish(&mut self, out: &mut Outputs) {
+    fn finish(&mut self, out: &mut OutputQueue) {
         self.transcript.end(out);
         let dropped = std::mem::take(&mut self.transcript.dropped);
         if dropped > 0 {
             let text = format!(
-                "{} said {dropped} bytes more than are kept of one turn",
+                "{} produced {dropped} bytes above the limit of one turn; they were not logged",
                 self.setup.name
             );
-            out.push(Output::Warn("too_much_said", text));
+            out.push(DialogueOutput::Warn("too_much_said", text));
         }
     }
 
-    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+    fn skipped_lines_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let text = format!(
-            "{} messages of {} were not understood and passed over",
+            "{} messages of {} were not understood and were ignored",
             unread.saturating_add(unknown),
             self.setup.name
         );
         ("not_understood", text)
     }
 
-    fn max_unread(&self) -> usize {
-        MAX_UNREAD
+    fn max_unsent(&self) -> usize {
+        MAX_UNSENT
     }
 
-    fn max_work(&self) -> usize {
-        MAX_WORK
+    fn max_concurrent_requests(&self) -> usize {
+        MAX_CONCURRENT_REQUESTS
     }
 }
 
-/// Everything that an allowed call shows.
-fn grants(told: &Told, root: &Path) -> Vec<Grant> {
-    // A text that was too long to be kept cannot be known again.
-    let shown = told.diffs.iter().filter_map(|(path, text)| {
+/// The grants that follow from an allowed call.
+fn grants(acp_call: &AcpCall, root: &Path) -> Vec<Grant> {
+    // A text that was too long to be kept cannot be compared, and gives no grant.
+    let shown = acp_call.diffs.iter().filter_map(|(path, text)| {
         Some(Grant::Write {
             path: path.clone(),
             text: Some(text.clone()?),
         })
     });
     let mut all: Vec<Grant> = shown.collect();
-    if told.diffs.is_empty() {
-        let like = told.likeness(root).0.into_iter();
+    if acp_call.diffs.is_empty() {
+        let like = acp_call.equivalent_calls(root).0.into_iter();
         let written = like.filter(|like| like.tool == "write_file" || like.tool == "edit_file");
         all.extend(written.filter_map(|like| {
             Some(Grant::Write {
@@ -417,50 +427,50 @@ fn grants(told: &Told, root: &Path) -> Vec<Grant> {
             })
         }));
     }
-    all.extend(told.command().map(Grant::Run));
+    all.extend(acp_call.command().map(Grant::Run));
     all
 }
 
-fn called_off(permission: bool) -> Reply {
+fn cancelled_reply(permission: bool) -> ServiceReply {
     if permission {
         return Ok(json!({ "outcome": { "outcome": "cancelled" } }));
     }
     Err(RpcError::new(RpcError::CANCELLED, "the turn was cancelled"))
 }
 
-/// Why a turn ended, as the agent says.
-fn ended(answer: &Value, text: &str) -> End {
+/// The end of a turn, by the agent's stop reason.
+fn ended(answer: &Value, text: &str) -> TurnEndReason {
     let reason = serde_json::from_value::<StopReason>(answer["stopReason"].clone());
     match reason {
-        Ok(StopReason::EndTurn) => End::Done,
+        Ok(StopReason::EndTurn) => TurnEndReason::Done,
         Ok(StopReason::MaxTokens) => {
-            End::OwnLimit("the answer was cut at the most tokens of its model".to_owned())
+            TurnEndReason::OwnLimit("the answer reached the token limit of its model".to_owned())
         }
         Ok(StopReason::MaxTurnRequests) => {
-            End::OwnLimit("the most model calls of one turn were made".to_owned())
+            TurnEndReason::OwnLimit("the turn reached the maximum number of model calls".to_owned())
         }
         Ok(StopReason::Refusal) => {
-            let said = if text.trim().is_empty() {
-                "the agent's model declined"
+            let reason = if text.trim().is_empty() {
+                "the agent's model refused the task"
             } else {
                 text.trim()
             };
-            End::Refused(clip(said, 2_000).into_owned())
+            TurnEndReason::Refused(clip(reason, 2_000).into_owned())
         }
-        Ok(StopReason::Cancelled) => End::Cancelled,
-        _ => End::Broken(format!(
-            "the turn ended for a reason that is not known: {}",
+        Ok(StopReason::Cancelled) => TurnEndReason::Cancelled,
+        _ => TurnEndReason::Broken(format!(
+            "the turn ended with an unknown stop reason: {}",
             clip(&answer["stopReason"].to_string(), 80)
         )),
     }
 }
 
-/// Why a turn failed, as the agent says: its model, where its words leave no doubt, or the agent itself.
-fn failed(name: &str, err: RpcError) -> End {
-    let said = clip(&clean(&err.in_words()), 2_000).into_owned();
-    let message = format!("{name} reports: {said}");
-    let said = said.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+/// The end of a turn that failed: an error of the model if the message is clear about it, else of the agent.
+fn failed(name: &str, err: RpcError) -> TurnEndReason {
+    let reported = clip(&clean(&err.in_words()), 2_000).into_owned();
+    let message = format!("{name} reports: {reported}");
+    let reported = reported.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| reported.contains(word));
     let (kind, status) = if has(&["rate limit", "rate_limit", "too many requests", "quota"]) {
         (
             ProviderErrorKind::RateLimited { retry_after: None },
@@ -503,9 +513,9 @@ fn failed(name: &str, err: RpcError) -> End {
             None,
         )
     } else {
-        return End::Broken(format!("{message} ({})", err.code));
+        return TurnEndReason::Broken(format!("{message} ({})", err.code));
     };
-    End::Provider(ProviderError {
+    TurnEndReason::Provider(ProviderError {
         kind,
         message,
         status,
@@ -519,13 +529,13 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/acp/opencode.jsonl");
         let mut dialogue = AcpDialogue::new(AcpSetup {
             name: "opencode".to_owned(),
             options: AcpOptions::default(),
             profile: GENERIC,
-            serves: Serves {
+            client_features: ClientFeatures {
                 fs: true,
                 terminal: true,
             },

@@ -1,5 +1,5 @@
-//! What a person can set for an agent that speaks the Agent Client Protocol. What is not said here is as its profile has
-//! it; a key that is not here is an error, and so is a value that the agent turns out not to have.
+//! The user's options for an agent that speaks the Agent Client Protocol. The profile of the agent provides the
+//! defaults. Unknown keys are errors, as are values that the agent does not support.
 
 use std::collections::BTreeMap;
 
@@ -10,70 +10,70 @@ use crate::mcp_server::McpServers;
 
 /// The options of one agent.
 ///
-/// In `args`, `env`, `point_at`, `home_files` and `session_meta` these words in braces stand for values that are known when it is
-/// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home) and `{workspace}`.
+/// In `args`, `env`, `point_at`, `home_files` and `session_meta`, these placeholders stand for values that are known
+/// when the agent is started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (of the agent)
+/// and `{workspace}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcpOptions {
-    /// What it is called, in the log and on the screen. Absent: as its profile, or its command.
+    /// The name in the log and on the screen. Default: the name of the profile, or of the command.
     pub name: Option<String>,
-    /// The program, by its path or its name. Absent: as its profile has it.
+    /// The path or name of the program. Default: from the profile.
     pub command: Option<String>,
-    /// Its words. Absent: as its profile has them.
+    /// The arguments of the program. Default: from the profile.
     pub args: Option<Vec<String>>,
-    /// Variables for it, beside those of its profile; they win.
+    /// Additional variables, which override those of the profile.
     pub env: BTreeMap<String, String>,
-    /// The mode to work in, by its id or its name.
+    /// The id or the name of the mode.
     pub mode: Option<String>,
-    /// The model to use, by the name the agent has for it.
+    /// The model, under the name that the agent uses.
     pub model: Option<String>,
-    /// The agent's own settings, by their id: a value's id or name, or true and false.
-    pub config_options: BTreeMap<String, Setting>,
-    /// MCP servers that it is to use, by name, in the form of `.mcp.json`. They run where the agent runs.
+    /// The agent's own settings, by id. A value is an id or a name, or true or false.
+    pub config_options: BTreeMap<String, AcpSetting>,
+    /// MCP servers by name, in the format of `.mcp.json`. The agent starts them in its enclosure.
     pub mcp_servers: McpServers,
-    /// How it is to sign in, by the method's id. Absent: as its profile has it, or not at all.
+    /// The id of the login method. Default: from the profile, else none.
     pub auth_method: Option<String>,
-    /// Whether it may read and write files through us. Absent: as its profile has it.
+    /// Whether the client serves files. Default: from the profile.
     pub fs: Option<bool>,
-    /// Whether it may run commands through us. Absent: as its profile has it.
+    /// Whether the client runs commands for the agent. Default: from the profile.
     pub terminal: Option<bool>,
-    /// Variables that point it at the run's model endpoint. Absent: as its profile has them. They are left out when the
-    /// agent has a login of its own.
+    /// Variables for the run's model endpoint. Default: from the profile. Not set if the agent uses its own login.
     pub point_at: Option<BTreeMap<String, String>>,
-    /// Files to put into its home, by their path there. Those that name `{url}` or `{key}` are left out when the agent
-    /// has a login of its own.
+    /// Files in the agent's home, by their path there. Files with `{url}` or `{key}` are omitted if the agent uses its
+    /// own login.
     pub home_files: BTreeMap<String, String>,
-    /// What a session is begun with beside the protocol, as a JSON object: the `_meta` of `session/new`.
+    /// The `_meta` of `session/new`, as a JSON object.
     pub session_meta: Option<String>,
-    /// Whether it asks before each call. Absent: as its profile has it; of one that nobody knows it is not believed.
+    /// Whether the agent asks before each call. Default: from the profile, else false.
     pub asks: Option<bool>,
-    /// Whether it says what it cost. Absent: as its profile has it.
+    /// Whether the agent reports its cost. Default: from the profile.
     pub reports_cost: Option<bool>,
-    /// What its numbers at the end of a turn mean. Absent: as its profile has it.
+    /// The meaning of the token counts at the end of a turn. Default: from the profile.
     pub turn_usage: Option<TurnUsage>,
-    /// Whether it uses MCP servers that it is given. Absent: as its profile has it.
+    /// Whether the agent supports MCP servers from the client. Default: from the profile.
     pub mcp: Option<bool>,
-    /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. Absent: as
-    /// its profile has it.
+    /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. Default:
+    /// from the profile.
     pub keeps_directory: Option<bool>,
-    /// The name that replaces the one the agent reports, so that the facts about an agent of that name apply to it.
+    /// Replaces the name that the agent reports, so that the known facts about an agent of that name apply.
     pub calls_itself: Option<String>,
-    /// Further words in braces, by their names: a value for each wire of the model, as `anthropic=/v1 | gemini=/v1beta |
-    /// /v1`. One without a wire is for all others.
+    /// Further placeholders by name, each with a value per protocol of the model, as `anthropic=/v1 | gemini=/v1beta |
+    /// /v1`. A value without a protocol applies to all others.
     pub words: BTreeMap<String, String>,
-    /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
+    /// Kinds (of the protocol) of tools, by name, for tools that the agent reports as `other`.
     pub kinds: BTreeMap<String, String>,
-    /// Files and folders of its home that steer it, and are gone before each start. Beside those of its profile.
+    /// Files and directories of the home that influence the agent. They are removed before each start, together with
+    /// those of the profile.
     pub steered_by: Vec<String>,
 }
 
 /// A value of one of the agent's own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Setting {
-    /// On or off.
+pub enum AcpSetting {
     Switch(bool),
-    /// One of several, by its id or its name.
+    /// The id or the name of a value.
     Choice(String),
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_that_is_not_there_is_an_error() {
+    fn an_unknown_option_is_an_error() {
         let text = r#"{"command":"x","config_options":{"fast":true,"thought":"high"},"mcp_servers":{
             "a":{"command":"b"},"c":{"type":"http","url":"http://d"}}}"#;
         let options: AcpOptions = serde_json::from_str(text).unwrap();

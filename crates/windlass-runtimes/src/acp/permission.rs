@@ -1,11 +1,11 @@
-//! How the agent is told yes or no. It offers the answers; one is chosen by its kind, never by its name or its place, and
-//! never one that would answer for the next time, too.
+//! Selects the agent's option that corresponds to a verdict: by its kind, never by its name or position, and never one
+//! that also applies to later calls, if there is another.
 
 use agent_client_protocol::v1::schema::{PermissionOption, PermissionOptionKind};
 use serde_json::{Value, json};
 
-/// Words in an answer that would change more than this call.
-const CHANGES_A_MODE: &[&str] = &[
+/// Words in an option that would change more than this call.
+const MODE_WORDS: &[&str] = &[
     "mode",
     "auto",
     "yolo",
@@ -17,21 +17,21 @@ const CHANGES_A_MODE: &[&str] = &[
     "acceptedits",
 ];
 
-/// Words in a no that would end the turn, where another no lets the agent go on.
-const ENDS_THE_TURN: &[&str] = &["cancel", "abort", "stop"];
+/// Words in a rejection that would end the turn. Another rejection lets the agent continue.
+const ABORT_WORDS: &[&str] = &["cancel", "abort", "stop"];
 
-/// The answer for a call that may run, or may not, in the words of the protocol; and whether that is a yes.
+/// The response for a call that is allowed or refused, and whether the response allows the call.
 pub(super) fn outcome(options: &[PermissionOption], admitted: bool) -> (Value, bool) {
     let of = |kind| options.iter().filter(move |option| option.kind == kind);
     let chosen = if admitted {
         let mut once = of(PermissionOptionKind::AllowOnce);
         let first = once.clone().next();
-        once.find(|option| !says(option, CHANGES_A_MODE)).or(first)
+        once.find(|option| !says(option, MODE_WORDS)).or(first)
     } else {
         let mut once = of(PermissionOptionKind::RejectOnce);
         let first = once.clone().next();
-        let goes_on = once.find(|option| !says(option, ENDS_THE_TURN)).or(first);
-        goes_on.or_else(|| of(PermissionOptionKind::RejectAlways).next())
+        let continuing = once.find(|option| !says(option, ABORT_WORDS)).or(first);
+        continuing.or_else(|| of(PermissionOptionKind::RejectAlways).next())
     };
     let outcome = match chosen {
         Some(option) => json!({ "outcome": "selected", "optionId": option.option_id }),
@@ -76,7 +76,7 @@ mod tests {
         ]);
         check(always_first.clone(), true, Some("b"));
         check(always_first, false, Some("c"));
-        // Names say the opposite.
+        // The names contradict the kinds.
         check(
             json!([
                 option("reject", "allow_once"),
@@ -85,7 +85,7 @@ mod tests {
             true,
             Some("reject"),
         );
-        // Two of a kind, one of which also changes the mode.
+        // Two options of the same kind, one of which also changes the mode.
         let two = json!([
             option("proceed_once_and_auto_mode", "allow_once"),
             option("proceed_once", "allow_once")
@@ -96,7 +96,7 @@ mod tests {
             true,
             Some("yes_and_auto_mode"),
         );
-        // Never for the next time, too.
+        // Permission for later calls is never given.
         check(
             json!([option("a", "allow_always"), option("r", "reject_always")]),
             true,
@@ -107,7 +107,7 @@ mod tests {
             false,
             Some("r"),
         );
-        // Two of a kind, one of which also ends the turn.
+        // Two options of the same kind, one of which also ends the turn.
         let two = json!([
             option("cancel", "reject_once"),
             option("decline", "reject_once")

@@ -1,79 +1,78 @@
-//! How an ACP agent is started, pointed at a model and held, as data. The rows are in [`crate::agents`]; nothing here is
-//! code that only one agent needs.
+//! Start, model access and restrictions of an ACP agent, as data. The rows are in [`crate::agents`]; no code here is
+//! for a single agent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{AGENTS, AgentKind, AgentSpec};
 use crate::dialect::Dialect;
-use crate::filling::EVERY_CLIENT;
+use crate::placeholders::COMMON_CLIENT_ENV;
 
-/// What the numbers mean that an agent gives at the end of a turn.
+/// The meaning of the token counts that an agent reports at the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnUsage {
-    /// All model calls of the turn.
+    /// The sum of all model calls of the turn.
     Sum,
-    /// Only the last one.
+    /// Only the last model call.
     LastCall,
 }
 
-/// Further words in braces, and what they stand for by what the model speaks. `None` is for all that are not named.
+/// Further placeholders, and their values by the protocol of the model. `None` applies to all other protocols.
 pub type DialectWords = (
     &'static [&'static str],
     &'static [(Option<Dialect>, &'static [&'static str])],
 );
 
-/// Names and what they stand for.
+/// Names with their values.
 pub type Pairs = &'static [(&'static str, &'static str)];
 
-/// What is known of one agent. Whatever a new one does not say is as it is for any: `..GENERIC`.
+/// The facts about one ACP agent. A new agent takes its defaults from `..GENERIC`.
 #[derive(Debug, Clone, Copy)]
-pub struct Profile {
-    /// What it calls itself, where that is another name: so one that is started by its command is known, too.
+pub struct AcpProfile {
+    /// The name that the agent reports, if it differs from ours. It identifies an agent that was started with
+    /// `acp:COMMAND`.
     pub calls_itself: &'static str,
-    /// The program and its words; empty where a person has to say.
+    /// The program and its arguments; empty if the user has to give them.
     pub command: &'static [&'static str],
-    /// Variables; see the options for the words in braces.
+    /// Environment variables. The options document the placeholders.
     pub env: Pairs,
-    /// Variables that point it at the model.
+    /// Variables for the model endpoint.
     pub point_at: Pairs,
-    /// Files of its home, by their path there.
+    /// Files in the agent's home, by their path there.
     pub home_files: Pairs,
-    /// Further words in its texts.
+    /// Further placeholders in these texts.
     pub words: DialectWords,
-    /// How it signs in, where it has to be told.
+    /// The id of the login method, if the agent requires one.
     pub auth_method: Option<&'static str>,
-    /// What a session is begun with beside the protocol, as JSON: the `_meta` of `session/new`.
+    /// The `_meta` of `session/new`, as a JSON object.
     pub session_meta: Option<&'static str>,
-    /// The mode in which it asks before it does something, where that is not how it starts.
+    /// The mode in which the agent asks before each action, if it is not the default.
     pub mode: Option<&'static str>,
-    /// Whether it works well with files that are read and written through us.
+    /// Whether the agent works well with files that the client serves.
     pub fs: bool,
-    /// Whether it works well with commands that are run through us.
+    /// Whether the agent works well with commands that the client runs.
     pub terminal: bool,
-    /// Whether it uses MCP servers that it is given.
+    /// Whether the agent supports MCP servers from the client.
     pub mcp: bool,
-    /// Whether it asks before each call, as it is set up here.
+    /// Whether the agent asks before each call with these settings.
     pub asks: bool,
-    /// Whether it says what it cost.
     pub reports_cost: bool,
-    /// What its numbers at the end of a turn mean.
     pub turn_usage: TurnUsage,
-    /// What its tools do, by their names, where it says no more of them than `other`: a kind of the protocol.
+    /// Kinds (of the protocol) of tools, by name, for tools that the agent reports as `other`.
     pub kinds: Pairs,
     /// Whether a conversation stays in the directory in which it began, even if it is resumed in another one. A copy of
-    /// the workspace can be in another directory for each run, and the earlier one is gone.
+    /// the workspace may be in another directory for each run, and the earlier directory is gone.
     pub keeps_directory: bool,
-    /// Files and folders of its home that steer it, and that an earlier try may have left for the next.
+    /// Files and directories of the home with which an earlier attempt could influence the next one.
     pub steered_by: &'static [&'static str],
 }
 
-/// Any agent, by its command: nothing is known of it, so nothing is claimed.
-pub const GENERIC: Profile = Profile {
+/// Any agent, by its command. Nothing is known about it, so it has no claims.
+pub const GENERIC: AcpProfile = AcpProfile {
     calls_itself: "",
     command: &[],
     env: &[],
-    point_at: EVERY_CLIENT,
+    point_at: COMMON_CLIENT_ENV,
     home_files: &[],
     words: (&[], &[]),
     auth_method: None,
@@ -90,8 +89,8 @@ pub const GENERIC: Profile = Profile {
     steered_by: &[],
 };
 
-impl Profile {
-    /// What the numbers of a turn mean for one that calls itself so.
+impl AcpProfile {
+    /// The meaning of the token counts for an agent that reports this name.
     pub(super) fn turn_usage(&self, agent: &str) -> TurnUsage {
         let is = |spec: &&AgentSpec| {
             spec.kind == AgentKind::Acp && [spec.name, spec.acp.calls_itself].contains(&agent)
@@ -102,7 +101,7 @@ impl Profile {
             .map_or(self.turn_usage, |spec| spec.acp.turn_usage)
     }
 
-    /// The words in braces for a model that speaks so.
+    /// The placeholders for a model that speaks this dialect.
     pub(super) fn words_for(&self, dialect: Dialect) -> Vec<(&'static str, &'static str)> {
         let (names, rows) = self.words;
         let mut rows = rows.iter();
@@ -117,10 +116,10 @@ impl Profile {
 mod tests {
     use super::*;
     use crate::agent::ModelAccess;
-    use crate::filling::Values;
+    use crate::placeholders::PlaceholderValues;
 
     #[test]
-    fn every_setting_that_is_json_stays_json_when_it_is_filled() {
+    fn json_settings_stay_valid_json_when_they_are_filled() {
         let access = ModelAccess::Metered {
             url: "http://127.0.0.1:9".into(),
             key: "k".into(),
@@ -132,7 +131,7 @@ mod tests {
                 Dialect::OpenAiResponses,
                 Dialect::Gemini,
             ] {
-                let values = Values {
+                let values = PlaceholderValues {
                     of: "a",
                     access: &access,
                     model: Some("vendor/m-1.5:latest"),

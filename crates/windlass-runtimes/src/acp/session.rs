@@ -1,5 +1,5 @@
-//! How a conversation over ACP is set up: what the agent is told of us, which MCP servers it gets, and which of its settings,
-//! models and modes is meant. Values in, values out.
+//! Functions for the setup of a conversation over ACP: the client's capabilities, the MCP servers, and the search for a
+//! setting, model or mode by id or name.
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
@@ -10,16 +10,18 @@ use agent_client_protocol::v1::schema::{
 use serde_json::{Value, json};
 
 use super::dialogue::AcpSetup;
-use super::options::Setting;
-use super::words::{clean, clip};
-use crate::mcp_server::Reached;
+use super::options::AcpSetting;
+use super::text::{clean, clip};
+use crate::mcp_server::McpEndpoint;
 
-pub(super) fn greeting(setup: &AcpSetup) -> InitializeRequest {
-    let serves = setup.serves;
+pub(super) fn initialize_request(setup: &AcpSetup) -> InitializeRequest {
+    let client_features = setup.client_features;
     let fs = FileSystemCapabilities::new()
-        .read_text_file(serves.fs)
-        .write_text_file(serves.fs);
-    let capabilities = ClientCapabilities::new().fs(fs).terminal(serves.terminal);
+        .read_text_file(client_features.fs)
+        .write_text_file(client_features.fs);
+    let capabilities = ClientCapabilities::new()
+        .fs(fs)
+        .terminal(client_features.terminal);
     let us =
         Implementation::new("windlass", env!("CARGO_PKG_VERSION")).title("Windlass".to_owned());
     InitializeRequest::new(ProtocolVersion::V1)
@@ -27,31 +29,31 @@ pub(super) fn greeting(setup: &AcpSetup) -> InitializeRequest {
         .client_info(us)
 }
 
-pub(super) fn ways(methods: &[AuthMethod]) -> String {
-    let ways: Vec<String> = methods
+pub(super) fn login_methods(methods: &[AuthMethod]) -> String {
+    let login_methods: Vec<String> = methods
         .iter()
         .map(|method| format!("`{}`", clip(&clean(&method.id().0), 80)))
         .collect();
-    there_is(&ways)
+    list_available(&login_methods)
 }
 
-pub(super) fn there_is(what: &[String]) -> String {
+pub(super) fn list_available(what: &[String]) -> String {
     match what {
-        [] => "it has none".to_owned(),
-        some => format!("there is {}", some[..some.len().min(50)].join(", ")),
+        [] => "none is available".to_owned(),
+        some => format!("available: {}", some[..some.len().min(50)].join(", ")),
     }
 }
 
-/// The MCP servers in the agent's words, when it takes such.
+/// The MCP servers in the format of the protocol. An error if the agent does not support one of them.
 pub(super) fn servers(
     setup: &AcpSetup,
-    hello: &InitializeResponse,
+    handshake: &InitializeResponse,
 ) -> Result<Vec<wire::McpServer>, String> {
-    let takes = &hello.agent_capabilities.mcp_capabilities;
+    let takes = &handshake.agent_capabilities.mcp_capabilities;
     let mut servers = Vec::new();
     for (name, server) in &setup.options.mcp_servers {
-        let reached = match server.reached() {
-            Ok(reached) => reached,
+        let endpoint = match server.endpoint() {
+            Ok(endpoint) => endpoint,
             Err(why) => return Err(format!("`mcp_servers.{name}` {why}")),
         };
         let headers = || {
@@ -61,8 +63,8 @@ pub(super) fn servers(
                 .map(|(name, value)| wire::HttpHeader::new(name, value))
                 .collect()
         };
-        servers.push(match reached {
-            Reached::Program(command) => {
+        servers.push(match endpoint {
+            McpEndpoint::Program(command) => {
                 let env = server
                     .env
                     .iter()
@@ -74,16 +76,16 @@ pub(super) fn servers(
                         .env(env),
                 )
             }
-            Reached::Remote { url, sse: false } if takes.http => {
+            McpEndpoint::Remote { url, sse: false } if takes.http => {
                 wire::McpServer::Http(wire::McpServerHttp::new(name, url).headers(headers()))
             }
-            Reached::Remote { url, sse: true } if takes.sse => {
+            McpEndpoint::Remote { url, sse: true } if takes.sse => {
                 wire::McpServer::Sse(wire::McpServerSse::new(name, url).headers(headers()))
             }
-            Reached::Remote { sse, .. } => {
+            McpEndpoint::Remote { sse, .. } => {
                 let over = if sse { "SSE" } else { "HTTP" };
                 return Err(format!(
-                    "{} takes no MCP server over {over}, so `{name}` cannot be used",
+                    "{} does not support MCP servers over {over}, so that `{name}` cannot be used",
                     setup.name
                 ));
             }
@@ -92,47 +94,49 @@ pub(super) fn servers(
     Ok(servers)
 }
 
-pub(super) fn settings_in(session: &Value) -> Vec<SessionConfigOption> {
+pub(super) fn parse_settings(session: &Value) -> Vec<SessionConfigOption> {
     let all = session["configOptions"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    // One of a kind that is not known here is not one that could be set.
+    // Settings of an unknown kind could not be changed anyway.
     all.iter()
         .filter_map(|one| serde_json::from_value(one.clone()).ok())
         .collect()
 }
 
-/// The value of a setting that a person wants.
-pub(super) fn chosen(
+/// The user's value for a setting, in the format of the protocol.
+pub(super) fn setting_value(
     setup: &AcpSetup,
     setting: &SessionConfigOption,
-    value: &Setting,
+    value: &AcpSetting,
 ) -> Result<Value, String> {
     let id = &setting.id.0;
     match (&setting.kind, value) {
-        (SessionConfigKind::Boolean(_), Setting::Switch(on)) => {
+        (SessionConfigKind::Boolean(_), AcpSetting::Switch(on)) => {
             Ok(json!({ "type": "boolean", "value": on }))
         }
-        // Settings that come as words have no other way to say it.
-        (SessionConfigKind::Boolean(_), Setting::Choice(on)) if on == "true" || on == "false" => {
+        // Settings from flags are always text.
+        (SessionConfigKind::Boolean(_), AcpSetting::Choice(on))
+            if on == "true" || on == "false" =>
+        {
             Ok(json!({ "type": "boolean", "value": on == "true" }))
         }
-        (SessionConfigKind::Select(_), Setting::Choice(name)) => {
-            Ok(json!({ "value": choice(setup, setting, name)? }))
+        (SessionConfigKind::Select(_), AcpSetting::Choice(name)) => {
+            Ok(json!({ "value": select_value(setup, setting, name)? }))
         }
         (SessionConfigKind::Boolean(_), _) => Err(format!(
-            "the setting `{id}` of {} is true or false",
+            "the setting `{id}` of {} must be true or false",
             setup.name
         )),
         _ => Err(format!(
-            "the setting `{id}` of {} is one of several; name one",
+            "the setting `{id}` of {} needs the name of a value",
             setup.name
         )),
     }
 }
 
-pub(super) fn choice(
+pub(super) fn select_value(
     setup: &AcpSetup,
     setting: &SessionConfigOption,
     wanted: &str,
@@ -155,11 +159,11 @@ pub(super) fn choice(
             .collect(),
         _ => Vec::new(),
     };
-    one_of(setup, &setting.id.0, wanted, all.into_iter())
+    find_id(setup, &setting.id.0, wanted, all.into_iter())
 }
 
-/// The one that is wanted, by its id or its name.
-pub(super) fn one_of<'s>(
+/// Finds an id by itself or by its name.
+pub(super) fn find_id<'s>(
     setup: &AcpSetup,
     what: &str,
     wanted: &str,
@@ -179,6 +183,6 @@ pub(super) fn one_of<'s>(
     Err(format!(
         "{} has no {what} `{wanted}`; {}",
         setup.name,
-        there_is(&all)
+        list_available(&all)
     ))
 }

@@ -1,5 +1,5 @@
-//! What the agent tells while it works, as facts of ours: pieces become messages, calls are announced with them, and each
-//! call has one result. What it tells of a past turn is passed over.
+//! Converts the messages of the agent into events: pieces become messages, calls are announced with them, and each call
+//! gets one result. Messages about past turns are ignored.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -14,46 +14,46 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Part};
 use windlass_core::tool::ForeignCall;
 
-use super::call::{Told, words_of};
-use super::words::{clean, clip, end_of};
-use crate::dialogue::{Output, Outputs};
+use super::call::{AcpCall, block_text};
+use super::text::{clean, clip, end_of};
+use crate::dialogue::{DialogueOutput, OutputQueue};
 use crate::dollars::micros;
 
-/// Bytes of one message; a longer one goes on as the next.
+/// Bytes of one message. A longer one is split.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Bytes that are said in one turn; what is over is counted.
+/// Bytes of text in one turn. The rest is counted and dropped.
 const MAX_TURN: usize = 8 << 20;
-/// Calls that are under way.
+/// Calls that may be open at the same time.
 const MAX_OPEN: usize = 64;
-/// Calls that are over and remembered, so that a late word about one is no new call.
+/// Completed calls that are remembered, so that a late update of one is not taken for a new call.
 const MAX_DONE: usize = 20_000;
-/// Characters of a call's newest output that are shown.
+/// Bytes of a call's newest output that are displayed.
 const MAX_PROGRESS: usize = 4 << 10;
 
-/// One conversation as it goes.
+/// The state of one conversation.
 #[derive(Default)]
-pub(super) struct Transcript {
+pub(super) struct AcpTranscript {
     text: String,
     thought: String,
     message: Option<String>,
-    /// The last words that were whole.
+    /// The last complete message.
     last: String,
-    said: usize,
-    /// What tools do, by their names, where the agent says nothing of it.
+    turn_bytes: usize,
+    /// Kinds of tools, by name, for tools that the agent reports as `other`.
     kinds: Arc<HashMap<String, ToolKind>>,
     root: PathBuf,
-    open: HashMap<String, Told>,
+    open: HashMap<String, AcpCall>,
     order: Vec<String>,
     done: HashSet<String>,
-    renamed: u64,
-    /// What was over the bound, in bytes.
+    reused_ids: u64,
+    /// Bytes above the limit of a turn.
     pub dropped: u64,
-    /// What the session cost so far, in millionths of the currency, where it says so in dollars.
+    /// Micro-USD of the session so far, if the agent reports dollars.
     pub cost_micros: Option<u64>,
 }
 
-impl Transcript {
-    /// Of an agent whose tools are of these kinds, in the workspace at `root`.
+impl AcpTranscript {
+    /// For an agent whose tools have these kinds, in the workspace at `root`.
     pub(super) fn new(kinds: Arc<HashMap<String, ToolKind>>, root: PathBuf) -> Self {
         Self {
             kinds,
@@ -62,16 +62,15 @@ impl Transcript {
         }
     }
 
-    /// A new turn begins.
+    /// Starts a new turn.
     pub(super) fn begin(&mut self) {
-        (self.said, self.message) = (0, None);
+        (self.turn_bytes, self.message) = (0, None);
         self.last.clear();
     }
 
-    /// Takes in one update.
-    pub(super) fn take(&mut self, out: &mut Outputs, update: Value) {
+    pub(super) fn take(&mut self, out: &mut OutputQueue, update: Value) {
         let Ok(update) = serde_json::from_value::<SessionUpdate>(update) else {
-            out.push(Output::Unknown);
+            out.push(DialogueOutput::Unknown);
             return;
         };
         match update {
@@ -79,9 +78,9 @@ impl Transcript {
             SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(out, chunk, DeltaOf::Reasoning),
             SessionUpdate::ToolCall(call) => {
                 let id = key(&call.tool_call_id.0);
-                // A call that is over does not begin again: another one has its name.
+                // A completed call does not start again. The agent reuses its id for another call.
                 if self.done.remove(&id) {
-                    self.renamed += 1;
+                    self.reused_ids += 1;
                 }
                 self.call(out, call.into())
             }
@@ -102,29 +101,29 @@ impl Transcript {
                     self.cost_micros = micros(cost.amount).or(self.cost_micros);
                 }
             }
-            // Known, and nothing that the log needs.
+            // Known updates that the log does not need.
             SessionUpdate::UserMessageChunk(_)
             | SessionUpdate::AvailableCommandsUpdate(_)
             | SessionUpdate::CurrentModeUpdate(_)
             | SessionUpdate::ConfigOptionUpdate(_)
             | SessionUpdate::SessionInfoUpdate(_) => {}
             _ => {
-                out.push(Output::Unknown);
+                out.push(DialogueOutput::Unknown);
             }
         }
     }
 
-    fn chunk(&mut self, out: &mut Outputs, chunk: ContentChunk, of: DeltaOf) {
+    fn chunk(&mut self, out: &mut OutputQueue, chunk: ContentChunk, of: DeltaOf) {
         let message = chunk.message_id.map(|id| clip(&id.0, 128).into_owned());
         if message.is_some() && self.message.is_some() && message != self.message {
             self.flush(out);
         }
         self.message = message.or(self.message.take());
-        let text = words_of(&chunk.content);
-        let room = MAX_TURN.saturating_sub(self.said);
-        let fits = &text[..text.floor_char_boundary(room)];
+        let text = block_text(&chunk.content);
+        let remaining = MAX_TURN.saturating_sub(self.turn_bytes);
+        let fits = &text[..text.floor_char_boundary(remaining)];
         self.dropped += (text.len() - fits.len()) as u64;
-        self.said += fits.len();
+        self.turn_bytes += fits.len();
         let whole = match of {
             DeltaOf::Reasoning => &mut self.thought,
             _ => &mut self.text,
@@ -136,176 +135,181 @@ impl Transcript {
         }
     }
 
-    fn call(&mut self, out: &mut Outputs, update: ToolCallUpdate) {
+    fn call(&mut self, out: &mut OutputQueue, update: ToolCallUpdate) {
         let id = key(&update.tool_call_id.0);
         if self.done.contains(&id) {
             return;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(out, &id);
-        told.take(update, &kinds);
-        if told.is_over() {
-            return self.over(out, &id);
+        let acp_call = self.call_entry(out, &id);
+        acp_call.merge(update, &kinds);
+        if acp_call.is_completed() {
+            return self.complete(out, &id);
         }
-        if told.shows_work() && !told.asked && !told.begun {
+        if acp_call.has_results() && !acp_call.asked && !acp_call.started {
             self.announce(out, &id);
             self.begin_call(out, &id);
         }
-        if let Some(told) = self
+        if let Some(acp_call) = self
             .open
             .get(&id)
-            .filter(|told| told.announced && !told.text.is_empty())
+            .filter(|acp_call| acp_call.announced && !acp_call.text.is_empty())
         {
-            let newest = end_of(&told.text, MAX_PROGRESS).to_owned();
-            out.push(Output::Progress(told.id.clone(), newest));
+            let newest = end_of(&acp_call.text, MAX_PROGRESS).to_owned();
+            out.push(DialogueOutput::Progress(acp_call.id.clone(), newest));
         }
     }
 
-    /// The call of this name, a new one where there is none.
-    fn told(&mut self, out: &mut Outputs, id: &str) -> &mut Told {
+    /// The call with this id, created if necessary.
+    fn call_entry(&mut self, out: &mut OutputQueue, id: &str) -> &mut AcpCall {
         if !self.open.contains_key(id) {
             if self.open.len() >= MAX_OPEN {
                 let oldest = self.order.first().cloned().unwrap_or_default();
-                self.over(out, &oldest);
+                self.complete(out, &oldest);
             }
             let name = clean(id).into_owned();
-            let unique = if self.renamed == 0 {
+            let unique = if self.reused_ids == 0 {
                 name
             } else {
-                format!("{name}#{}", self.renamed)
+                format!("{name}#{}", self.reused_ids)
             };
             self.order.push(id.to_owned());
-            self.open.insert(id.to_owned(), Told::new(CallId(unique)));
+            self.open
+                .insert(id.to_owned(), AcpCall::new(CallId(unique)));
         }
         self.open
             .entry(id.to_owned())
-            .or_insert_with(|| Told::new(CallId(id.to_owned())))
+            .or_insert_with(|| AcpCall::new(CallId(id.to_owned())))
     }
 
-    /// Whether it is being decided about a call.
+    /// Whether a decision about a call is pending.
     pub(super) fn is_being_judged(&self, id: &str) -> bool {
         self.open
             .get(&key(id))
-            .is_some_and(|told| told.asked && !told.judged)
+            .is_some_and(|acp_call| acp_call.asked && !acp_call.judged)
     }
 
-    /// The agent asks about a call: what it says of it is taken in, and it is in the log.
-    pub(super) fn asked(&mut self, out: &mut Outputs, update: ToolCallUpdate) -> Told {
+    /// The agent asks about a call: merges the update and announces the call.
+    pub(super) fn asked(&mut self, out: &mut OutputQueue, update: ToolCallUpdate) -> AcpCall {
         let id = key(&update.tool_call_id.0);
-        // What it asks about a second time, or after it began, is judged as a call of its own.
+        // A second question, or one after the start of the call, is judged as a new call.
         let before = self
             .open
             .get(&id)
-            .filter(|told| told.asked || told.begun)
+            .filter(|acp_call| acp_call.asked || acp_call.started)
             .cloned();
         if before.is_some() {
-            self.over(out, &id);
+            self.complete(out, &id);
         }
         if self.done.remove(&id) {
-            self.renamed += 1;
+            self.reused_ids += 1;
         }
         let kinds = Arc::clone(&self.kinds);
-        let told = self.told(out, &id);
+        let acp_call = self.call_entry(out, &id);
         if let Some(before) = before {
-            *told = before.again(told.id.clone());
+            *acp_call = before.with_id(acp_call.id.clone());
         }
-        told.take(update, &kinds);
-        told.asked = true;
-        // What it says to the person who decides is not what came of the call.
-        told.text.clear();
+        acp_call.merge(update, &kinds);
+        acp_call.asked = true;
+        // The text of a question is for the user, and is not a result of the call.
+        acp_call.text.clear();
         self.announce(out, &id);
         self.open
             .get(&id)
             .cloned()
-            .unwrap_or_else(|| Told::new(CallId(id)))
+            .unwrap_or_else(|| AcpCall::new(CallId(id)))
     }
 
-    /// What we said of a call that the agent asked about.
+    /// Records the verdict about a call.
     pub(super) fn judged(&mut self, call: &CallId, admitted: bool) {
-        let Some(told) = self.open.values_mut().find(|told| told.id == *call) else {
+        let Some(acp_call) = self.open.values_mut().find(|acp_call| acp_call.id == *call) else {
             return;
         };
-        told.begun |= admitted;
-        told.judged = true;
+        acp_call.started |= admitted;
+        acp_call.judged = true;
     }
 
-    /// Puts a call into the log, with what was said before it.
-    fn announce(&mut self, out: &mut Outputs, id: &str) {
-        let Some(told) = self.open.get_mut(id) else {
+    /// Announces a call in the log, after the collected messages.
+    fn announce(&mut self, out: &mut OutputQueue, id: &str) {
+        let Some(acp_call) = self.open.get_mut(id) else {
             return;
         };
-        if std::mem::replace(&mut told.announced, true) {
+        if std::mem::replace(&mut acp_call.announced, true) {
             return;
         }
-        let call = told.call();
-        self.say(out);
-        out.push(Output::Announce(call));
+        let call = acp_call.call();
+        self.collect_messages(out);
+        out.push(DialogueOutput::Announce(call));
     }
 
-    fn begin_call(&mut self, out: &mut Outputs, id: &str) {
-        let Some(told) = self.open.get_mut(id) else {
+    fn begin_call(&mut self, out: &mut OutputQueue, id: &str) {
+        let Some(acp_call) = self.open.get_mut(id) else {
             return;
         };
-        if std::mem::replace(&mut told.begun, true) || told.asked {
+        if std::mem::replace(&mut acp_call.started, true) || acp_call.asked {
             return;
         }
-        told.unasked = true;
+        acp_call.without_question = true;
         self.observe(out, id);
     }
 
-    /// Says what is known of a call that the agent did not ask about.
-    fn observe(&self, out: &mut Outputs, id: &str) {
-        if let Some(told) = self.open.get(id).filter(|told| told.unasked) {
-            let call = told.call();
-            let (like, effect) = told.likeness(&self.root);
-            out.push(Output::Observed(ForeignCall { call, like, effect }));
+    /// Reports a call that the agent did not ask about.
+    fn observe(&self, out: &mut OutputQueue, id: &str) {
+        if let Some(acp_call) = self
+            .open
+            .get(id)
+            .filter(|acp_call| acp_call.without_question)
+        {
+            let call = acp_call.call();
+            let (like, effect) = acp_call.equivalent_calls(&self.root);
+            out.push(DialogueOutput::Observed(ForeignCall { call, like, effect }));
         }
     }
 
-    fn over(&mut self, out: &mut Outputs, id: &str) {
+    fn complete(&mut self, out: &mut OutputQueue, id: &str) {
         self.announce(out, id);
-        // The input and paths of a call may have come after it began.
-        match self.open.get(id).is_some_and(|told| told.begun) {
+        // The input and the paths of a call may arrive after its start.
+        match self.open.get(id).is_some_and(|acp_call| acp_call.started) {
             true => self.observe(out, id),
             false => self.begin_call(out, id),
         }
         self.order.retain(|known| known != id);
-        let Some(told) = self.open.remove(id) else {
+        let Some(acp_call) = self.open.remove(id) else {
             return;
         };
         if self.done.len() >= MAX_DONE {
             self.done.clear();
         }
         self.done.insert(id.to_owned());
-        out.push(Output::Revoke(told.id.clone()));
-        let text = told.result();
-        let (failed, text) = match told.status {
+        out.push(DialogueOutput::Revoke(acp_call.id.clone()));
+        let text = acp_call.result();
+        let (failed, text) = match acp_call.status {
             ToolCallStatus::Completed => (None, text),
             ToolCallStatus::Failed => (Some(ErrorCategory::Exception), text),
             _ => (
                 Some(ErrorCategory::Interrupted),
-                "the agent said no more of it".to_owned(),
+                "the agent reported no result".to_owned(),
             ),
         };
-        match told.terminal {
-            // One that worked in a terminal of ours says nothing itself.
-            Some(terminal) if text.is_empty() => out.push(Output::TerminalResult {
-                call: told.id,
+        match acp_call.terminal {
+            // A call that ran in a terminal of the client has no text of its own.
+            Some(terminal) if text.is_empty() => out.push(DialogueOutput::TerminalResult {
+                call: acp_call.id,
                 terminal,
                 failed,
             }),
-            _ => out.result(&told.id.0, text, failed, false),
+            _ => out.result(&acp_call.id.0, text, failed, false),
         }
     }
 
-    /// Logs what is whole.
-    pub(super) fn flush(&mut self, out: &mut Outputs) {
-        self.say(out);
-        out.push(Output::Flush);
+    /// Logs the complete messages.
+    pub(super) fn flush(&mut self, out: &mut OutputQueue) {
+        self.collect_messages(out);
+        out.push(DialogueOutput::Flush);
     }
 
-    /// Gathers what is whole.
-    fn say(&mut self, out: &mut Outputs) {
+    /// Collects the complete messages.
+    fn collect_messages(&mut self, out: &mut OutputQueue) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
             out.part(Part::reasoning(thought));
@@ -317,12 +321,12 @@ impl Transcript {
         }
     }
 
-    /// A turn ends: what was not said is said, and calls that nobody ended are over. Its last words.
-    pub(super) fn end(&mut self, out: &mut Outputs) -> String {
+    /// Ends a turn: logs the remaining text, completes all open calls, and returns the last message.
+    pub(super) fn end(&mut self, out: &mut OutputQueue) -> String {
         while let Some(id) = self.order.first().cloned() {
-            // One that was only begun to be told was never made.
+            // A call that was never announced was not made.
             match self.open.get(&id) {
-                Some(told) if told.announced => self.over(out, &id),
+                Some(acp_call) if acp_call.announced => self.complete(out, &id),
                 _ => {
                     self.open.remove(&id);
                     self.order.retain(|known| *known != id);
@@ -333,13 +337,13 @@ impl Transcript {
         std::mem::take(&mut self.last)
     }
 
-    /// The call of this name, while it is under way.
-    pub(super) fn open_call(&self, call: &CallId) -> Option<&Told> {
-        self.open.values().find(|told| told.id == *call)
+    /// The open call with this id in the log.
+    pub(super) fn open_call(&self, call: &CallId) -> Option<&AcpCall> {
+        self.open.values().find(|acp_call| acp_call.id == *call)
     }
 }
 
-/// The agent's name of a call, not longer than names are.
+/// The agent's id of a call, limited in length.
 fn key(id: &str) -> String {
     clip(id, 128).into_owned()
 }

@@ -1,10 +1,10 @@
-//! What an agent says it spent, read from where agents put it. The numbers are not comparable between them, and are
-//! never believed where ours are there.
+//! Token usage that an agent reports, from the fields that agents use. The numbers of different agents are not
+//! comparable, and the meter overrides them.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-/// The tokens of a turn, from the answer to its prompt.
+/// The tokens of a turn, from the response to its prompt.
 pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
     let places = [&answer["usage"], &answer["_meta"]["quota"]["token_count"]];
     let tokens = places.into_iter().find(|tokens| tokens.is_object())?;
@@ -18,7 +18,7 @@ pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
         cache_write: number(&["cachedWriteTokens", "cacheWriteInputTokens"]),
         output: number(&["outputTokens", "output_tokens"]),
     };
-    // Some count what was thought as output, some beside it; the sum tells which.
+    // Some agents include thinking tokens in the output, others count them separately. The total tells which.
     let thought = number(&["thoughtTokens", "reasoningOutputTokens"]);
     let sum = usage.total_input().saturating_add(usage.output);
     if thought > 0 && sum.saturating_add(thought) <= number(&["totalTokens", "total_tokens"]) {
@@ -27,7 +27,7 @@ pub(super) fn of_turn(answer: &Value) -> Option<Usage> {
     (usage != Usage::default()).then_some(usage)
 }
 
-/// The model it says it used, where it was one.
+/// The model of a turn, if it was a single one.
 pub(super) fn model_of_turn(answer: &Value) -> Option<String> {
     match answer["_meta"]["quota"]["model_usage"]
         .as_array()?
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn each_agent_has_its_own_place_for_numbers() {
+    fn usage_is_found_in_the_fields_of_each_agent() {
         let beside = json!({ "inputTokens": 200, "outputTokens": 20, "totalTokens": 1230, "thoughtTokens": 10,
             "cachedReadTokens": 1000 });
         check(&json!({ "usage": beside }), Some([200, 1000, 0, 30]));

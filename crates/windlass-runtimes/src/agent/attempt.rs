@@ -1,5 +1,5 @@
-//! One attempt of a foreign agent at a job: its enclosure, the way to its model, and the doors to log, gate and user. It
-//! keeps count of calls, so that every one has its result when the attempt ends.
+//! One attempt of a foreign agent at a job: its enclosure, the access to its model, and the connections to the log, the
+//! gate and the user. The attempt tracks the calls of the agent, so that each call has a result when the attempt ends.
 
 use parking_lot::Mutex;
 use std::any::Any;
@@ -16,56 +16,49 @@ use windlass_core::runtime::{Job, RuntimeError};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
 use windlass_core::turn::Planned;
 
-use super::looked::Before;
-use super::{Answer, End, ForeignRuntime, WantedOutput};
+use super::file_changes::FileBeforeCall;
+use super::{AgentAnswer, ForeignRuntime, TurnEndReason, WantedOutput};
 use crate::contract::CONTRACT;
-use crate::likeness::effect_of;
-use crate::said::weigh;
+use crate::equivalent_calls::effect_of;
+use crate::turn_volume::part_size;
 
-/// The most calls of one message that are open at a time; what is over is not logged one by one.
+/// Calls of one message that are tracked. Calls above this number are not logged individually.
 const MAX_OPEN: usize = 1_024;
-/// Bytes that an agent may say in one try, calls and results included: all of it is in memory and in the log.
-const MAX_SAID: usize = 128 << 20;
-/// What a message or a result takes beside its words.
-const FRAME: usize = 200;
-/// The longest name of an agent's session.
+/// Bytes that an agent may produce in one iteration, including calls and results. All of it is in memory and in the
+/// log.
+const MAX_OUTPUT: usize = 128 << 20;
+/// Bytes that a message or a result needs besides its text.
+const MESSAGE_OVERHEAD: usize = 200;
+/// Bytes of the longest session id that an agent may use.
 const MAX_SESSION: usize = 200;
 
-/// How the agent reaches its model.
+/// The agent's access to its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelAccess {
-    /// At this address of ours (`http://127.0.0.1:PORT`, with no path), showing this key, which opens nothing else.
-    /// Anthropic clients take the address as it is, OpenAI clients with `/v1`, Gemini clients as it is.
-    Metered {
-        /// The address.
-        url: String,
-        /// The key.
-        key: String,
-    },
-    /// By a login of its own; nobody of ours is in between.
+    /// Through the meter at `url` (`http://127.0.0.1:PORT`, without a path). The meter accepts `key`, which is valid
+    /// nowhere else. Anthropic and Gemini clients use the address as it is, OpenAI clients append `/v1`.
+    Metered { url: String, key: String },
+    /// Directly, with the agent's own login. Windlass does not see the traffic.
     Own,
 }
 
 impl ModelAccess {
-    /// Whether its model calls go through us.
     pub(crate) fn is_metered(&self) -> bool {
         matches!(self, Self::Metered { .. })
     }
 }
 
-/// What an agent says it spent, added up over the try.
+/// The spending that an agent reports, summed up over the iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reported {
-    /// Tokens.
+pub struct ReportedUsage {
     pub usage: Usage,
-    /// Micro-USD, where it says so.
+    /// Micro-USD; `None` if the agent reports no cost.
     pub cost_micros: Option<u64>,
-    /// Of which model, where it says so.
+    /// The model that was used; `None` if the agent does not report it.
     pub model: Option<String>,
 }
 
-impl Reported {
-    /// Adds what was reported further.
+impl ReportedUsage {
     pub(crate) fn add(&mut self, more: &Self) {
         self.usage.add(more.usage);
         if let Some(cost) = more.cost_micros {
@@ -76,8 +69,8 @@ impl Reported {
         }
     }
 
-    /// The tokens to book, and the price at which they cost what the agent says they did; a cost without tokens is put
-    /// on one. Where it names no cost the given price counts. `None` when there is nothing.
+    /// The tokens to book, and a price at which they cost as much as the agent reports. A cost without tokens is booked
+    /// on one token. If the agent reports no cost, the given price applies. `None` if there is nothing to book.
     pub(super) fn booked(&self, price: Option<Price>) -> Option<(Usage, Option<Price>)> {
         let Some(cost) = self.cost_micros.filter(|cost| *cost > 0) else {
             return (self.usage != Usage::default()).then_some((self.usage, price));
@@ -99,49 +92,44 @@ impl Reported {
     }
 }
 
-/// One attempt of a foreign agent.
+/// One attempt of a foreign agent at a job.
 pub struct AgentAttempt<'a> {
-    /// Everything the run gives.
     pub job: &'a Job<'a>,
-    /// Where the agent runs.
     pub enclosure: &'a dyn Enclosure,
-    /// How it reaches its model.
     pub model: ModelAccess,
-    /// Its conversation to go on with, in its own words.
+    /// The agent's own id of the conversation to resume.
     pub resume: Option<String>,
-    /// An answer that has to fit a schema. The prompt says so already; a protocol that has a place for it is better.
+    /// The schema that the answer has to match. The prompt contains it already; an adapter whose protocol has a field
+    /// for it should use that, too.
     pub output: Option<&'a WantedOutput>,
-    /// Ends it.
     pub cancel: CancellationToken,
-    /// Time.
     pub clock: &'a dyn Clock,
-    /// Words behind the contract.
+    /// Instructions that follow the contract.
     pub(super) instructions: &'a str,
-    /// The runtime's name.
     pub(super) name: &'a str,
-    state: Mutex<State>,
+    state: Mutex<AttemptState>,
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The values of `said` and `worked` when the program was kept for the next prompt.
-    at_keeping: Option<(usize, bool)>,
+struct AttemptState {
+    /// The values of `output_bytes` and `worked` when the program was kept for the next prompt.
+    progress_at_keep: Option<(usize, bool)>,
     began: bool,
-    said: usize,
+    output_bytes: usize,
     session: Option<String>,
     worked: bool,
-    /// The last thing of note was a call that was refused.
+    /// The agent's last action was a call that was refused.
     refused: bool,
-    /// The model said something after that.
-    spoke_since: bool,
+    /// The model produced text after the refused call.
+    text_since_refusal: bool,
     open: HashMap<CallId, ToolCall>,
-    /// How often each name of a call was used in the session, once somebody has to know.
-    used: Option<HashMap<String, u32>>,
-    /// Files as they were before calls that write them.
-    before: HashMap<CallId, Vec<Before>>,
-    reported: Option<Reported>,
-    unbooked: Reported,
+    /// Uses of each call id in the session. Computed at the first use.
+    id_uses: Option<HashMap<String, u32>>,
+    /// Contents of files before the calls that write them.
+    before: HashMap<CallId, Vec<FileBeforeCall>>,
+    reported: Option<ReportedUsage>,
+    unbooked: ReportedUsage,
 }
 
 impl<'a> AgentAttempt<'a> {
@@ -153,7 +141,7 @@ impl<'a> AgentAttempt<'a> {
         cancel: CancellationToken,
     ) -> Self {
         let name = runtime.adapter.name();
-        // The log says whose session it was; another agent's is of no use here.
+        // The log contains the name of the agent that owned the session. Only that agent can resume it.
         let own = job
             .foreign_session
             .as_deref()
@@ -176,77 +164,77 @@ impl<'a> AgentAttempt<'a> {
         }
     }
 
-    /// Keeps something between two turns of the try: the program that runs, for one. It is dropped with the try.
+    /// Keeps a value between two turns of the attempt, for example the running program. It is dropped with the attempt.
     pub fn keep(&self, what: impl Any + Send) {
         *self.kept.lock() = Some(Box::new(what));
     }
 
-    /// Keeps a program that takes the next prompt.
+    /// Keeps a running program for the next prompt.
     pub(crate) fn keep_running(&self, conversation: impl Any + Send) {
         self.keep(conversation);
-        self.expect_more();
+        self.mark_kept();
     }
 
-    /// Notes how much was said before the next prompt to a program that was kept.
-    fn expect_more(&self) {
+    /// Records the progress before the next prompt to a program that was kept.
+    fn mark_kept(&self) {
         let mut state = self.state.lock();
-        state.at_keeping = Some((state.said, state.worked));
+        state.progress_at_keep = Some((state.output_bytes, state.worked));
     }
 
-    /// Takes what was kept.
+    /// Takes the kept value, if it has this type.
     pub fn take_kept<T: Any + Send>(&self) -> Option<T> {
         let kept = self.kept.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
     }
 
-    /// Continues with the program and the conversation of the iteration before.
+    /// Continues with the program and the conversation of the previous iteration.
     pub(super) async fn continue_with(
         &self,
         conversation: Box<dyn Any + Send>,
         session: Option<String>,
     ) -> Result<(), RuntimeError> {
         *self.kept.lock() = Some(conversation);
-        self.expect_more();
-        self.began(session.as_deref()).await
+        self.mark_kept();
+        self.log_start(session.as_deref()).await
     }
 
-    /// Whether a program that was kept ended without a word on this prompt. True at most once for each.
-    pub(super) fn ended_at_once(&self, answer: &Answer) -> bool {
+    /// Whether a kept program exited without any reaction to this prompt. True at most once per kept program.
+    pub(super) fn exited_at_once(&self, answer: &AgentAnswer) -> bool {
         let mut state = self.state.lock();
-        let now = (state.said, state.worked);
-        let broken = matches!(answer.end, End::Broken(_)) && !self.cancel.is_cancelled();
-        broken && state.at_keeping.take() == Some(now)
+        let now = (state.output_bytes, state.worked);
+        let broken = matches!(answer.end, TurnEndReason::Broken(_)) && !self.cancel.is_cancelled();
+        broken && state.progress_at_keep.take() == Some(now)
     }
 
-    /// Takes the program and its conversation, for the next iteration.
+    /// Takes the program and its conversation for the next iteration.
     pub(super) fn take_conversation(&self) -> Option<Box<dyn Any + Send>> {
         self.kept.lock().take()
     }
 
-    /// A path in the agent's home, as a text.
+    /// The absolute path of a file in the agent's home.
     pub(crate) fn in_home(&self, path: &str) -> String {
         let path = self.enclosure.home().join(path);
         path.to_string_lossy().into_owned()
     }
 
-    /// Removes files and folders of the agent's home that an earlier attempt may have left to steer it.
+    /// Removes files and directories from the agent's home with which an earlier attempt could influence this one.
     pub(crate) fn clear_home(&self, paths: &[impl AsRef<str>]) -> Result<(), String> {
         for path in paths.iter().map(AsRef::as_ref) {
             let cleared = self.enclosure.clear(path);
-            cleared.map_err(|err| format!("{path} in its home could not be removed: {err}"))?;
+            cleared
+                .map_err(|err| format!("cannot remove {path} from the home of the agent: {err}"))?;
         }
         Ok(())
     }
 
-    /// Writes a file of the agent's home.
     pub(crate) fn put_home(&self, path: &str, text: &str) -> Result<(), String> {
         let put = self.enclosure.put(path, text.as_bytes());
-        put.map_err(|err| format!("{path} could not be put into its home: {err}"))
+        put.map_err(|err| format!("cannot write {path} in the home of the agent: {err}"))
     }
 
-    /// Says that the try began, with the agent's own session. Before anything else is said; once is enough. A session
-    /// whose name could be taken for something else on a command line is none to go on with.
-    pub async fn began(&self, session: Option<&str>) -> Result<(), RuntimeError> {
+    /// Logs the start of the iteration, with the agent's own session id. Must precede everything else; later calls do
+    /// nothing. An id that could be mistaken for an option on a command line is not used for resuming.
+    pub async fn log_start(&self, session: Option<&str>) -> Result<(), RuntimeError> {
         let session = session.filter(|id| is_session(id));
         {
             let mut state = self.state.lock();
@@ -255,7 +243,8 @@ impl<'a> AgentAttempt<'a> {
                 return Ok(());
             }
         }
-        // A try that waited for an answer began before it; only another session of the agent is news.
+        // An iteration that waited for an answer has logged its start already. Only a new session of the agent is
+        // logged again.
         if !self.job.pending.is_empty()
             && session.is_none_or(|id| self.resume.as_deref() == Some(id))
         {
@@ -269,21 +258,20 @@ impl<'a> AgentAttempt<'a> {
         .await
     }
 
-    /// Logs an event.
     pub(crate) async fn emit(&self, kind: EventKind) -> Result<(), RuntimeError> {
         self.job.outlet.emit(kind).await?;
         Ok(())
     }
 
-    /// What an agent is told that takes standing instructions: what it was made with, and the contract.
+    /// Instructions for an agent that accepts standing instructions: those of the runtime, and the contract.
     #[must_use]
-    pub fn standing_words(&self) -> String {
+    pub fn standing_instructions(&self) -> String {
         format!("{}\n\n{CONTRACT}", self.instructions)
             .trim_start()
             .to_owned()
     }
 
-    /// The agent's session to go on with, in its own words: the one of this try, else the one of earlier.
+    /// The agent's own session id to resume: of this attempt, else of an earlier one.
     #[must_use]
     pub fn session(&self) -> Option<String> {
         self.state
@@ -293,14 +281,14 @@ impl<'a> AgentAttempt<'a> {
             .or_else(|| self.resume.clone())
     }
 
-    /// A whole message of the agent's model. Calls in it have to be announced here before they are admitted, observed or
-    /// reported.
-    pub async fn said(&self, message: Message) -> Result<(), RuntimeError> {
-        self.began(None).await?;
-        self.count_said(message.parts.iter().map(weigh).sum())?;
+    /// Logs a complete message of the agent's model. A message must contain a call before the call is admitted,
+    /// observed or reported.
+    pub async fn log_message(&self, message: Message) -> Result<(), RuntimeError> {
+        self.log_start(None).await?;
+        self.count_output(message.parts.iter().map(part_size).sum())?;
         {
             let mut state = self.state.lock();
-            state.spoke_since |= !message.text().trim().is_empty();
+            state.text_since_refusal |= !message.text().trim().is_empty();
             for call in message.calls() {
                 if state.open.len() < MAX_OPEN {
                     state.open.insert(call.id.clone(), call.clone());
@@ -310,29 +298,32 @@ impl<'a> AgentAttempt<'a> {
         self.emit(EventKind::said(message)).await
     }
 
-    /// The name of a call in the log, where its own may have been used in the session before: there are programs and
-    /// servers that count from one in every answer.
-    pub fn call_id(&self, theirs: &str) -> CallId {
+    /// A call id that is unique in the session. Some programs and servers number their calls from one in every answer.
+    pub fn call_id(&self, agent_id: &str) -> CallId {
         let mut state = self.state.lock();
-        let used = state.used.get_or_insert_with(|| {
-            let mut used: HashMap<String, u32> = HashMap::new();
+        let id_uses = state.id_uses.get_or_insert_with(|| {
+            let mut id_uses: HashMap<String, u32> = HashMap::new();
             for entry in self.job.outlet.history().iter() {
                 entry.calls().for_each(|call| {
-                    *used.entry(own_name(&call.id.0).to_owned()).or_default() += 1
+                    *id_uses
+                        .entry(agent_call_id(&call.id.0).to_owned())
+                        .or_default() += 1
                 });
             }
-            used
+            id_uses
         });
-        let times = used.entry(own_name(theirs).to_owned()).or_default();
-        *times += 1;
-        CallId(if *times > 1 {
-            format!("{theirs}~{times}")
+        let count = id_uses
+            .entry(agent_call_id(agent_id).to_owned())
+            .or_default();
+        *count += 1;
+        CallId(if *count > 1 {
+            format!("{agent_id}~{count}")
         } else {
-            theirs.to_owned()
+            agent_id.to_owned()
         })
     }
 
-    /// A piece of an answer, for whoever watches.
+    /// Displays a piece of an answer, if a client watches the run.
     pub fn delta(&self, of: DeltaOf, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
             let text = text.to_owned();
@@ -340,7 +331,7 @@ impl<'a> AgentAttempt<'a> {
         }
     }
 
-    /// The newest output of a call, for whoever watches.
+    /// Displays the newest output of a call, if a client watches the run.
     pub fn progress(&self, call: &CallId, text: &str) {
         if self.job.outlet.watched() && !text.is_empty() {
             let (id, text) = (call.clone(), text.to_owned());
@@ -348,13 +339,13 @@ impl<'a> AgentAttempt<'a> {
         }
     }
 
-    /// Has a call judged that the agent asks about. Its answer goes to the agent as it is.
+    /// Asks the gate about a call of the agent. The agent receives the verdict unchanged.
     pub async fn admit(&self, call: ForeignCall) -> Result<Admitted, RuntimeError> {
-        let (id, effect) = (call.call.id.clone(), worst(&call));
+        let (id, effect) = (call.call.id.clone(), effect_of_call(&call));
         let admitted = self.job.toolbox.admit(call).await?;
-        // A person may have taken long: what is there now is what the call finds.
+        // The user may have taken long to answer. The comparison starts with the files as they are now.
         let before = match &admitted {
-            Admitted::Yes { writes, .. } => Before::of_all(self.job.files.as_ref(), writes),
+            Admitted::Yes { writes, .. } => FileBeforeCall::of_all(self.job.files.as_ref(), writes),
             Admitted::No { .. } => Vec::new(),
         };
         let mut state = self.state.lock();
@@ -366,9 +357,9 @@ impl<'a> AgentAttempt<'a> {
                 state.refused = false;
                 state.worked |= effect > Effect::Read;
             }
-            // It has its result.
+            // The gate logged a result for the refused call.
             Admitted::No { .. } => {
-                (state.refused, state.spoke_since) = (true, false);
+                (state.refused, state.text_since_refusal) = (true, false);
                 state.open.remove(&id);
             }
         }
@@ -376,7 +367,7 @@ impl<'a> AgentAttempt<'a> {
         Ok(admitted)
     }
 
-    /// Runs a call of a tool of ours that the agent was offered: judged and logged like any.
+    /// Runs a Windlass tool for the agent. The gate judges and the engine logs the call like any other.
     pub async fn call(&self, call: ToolCall) -> Result<ToolResult, RuntimeError> {
         let planned = Planned {
             call: call.clone(),
@@ -390,35 +381,35 @@ impl<'a> AgentAttempt<'a> {
             .into_iter()
             .next();
         let mut state = self.state.lock();
-        // It has its result. A call that is dropped on the way stays open, so that it gets one in the end.
+        // The call has its result. A call that is dropped before this line stays open, and gets a result at the end.
         state.open.remove(&call.id);
         let Some(settled) = settled else {
-            return Ok(ToolResult::not_run(&call, "nobody ran it"));
+            return Ok(ToolResult::not_run(&call, "the engine did not run it"));
         };
         state.worked |= settled.effect.is_some_and(|effect| effect > Effect::Read);
         Ok(settled.result)
     }
 
-    /// Notes a call that the agent runs without having asked.
+    /// Logs a call that the agent executes without asking.
     pub async fn observed(&self, call: ForeignCall) -> Result<(), RuntimeError> {
         self.state.lock().worked |= call.effect > Effect::Read;
         self.job.toolbox.observed(call).await?;
         Ok(())
     }
 
-    /// Notes what the agent says came of a call. One that nobody knows, or that has its result, is passed over.
+    /// Logs the result that the agent reports for a call. Results of unknown or completed calls are ignored.
     pub async fn reported_result(&self, result: ToolResult) -> Result<(), RuntimeError> {
         if self.state.lock().open.remove(&result.id).is_none() {
             return Ok(());
         }
-        self.count_said(result.text.len())?;
-        let seen = self.looked_again(&result.id);
-        self.job.toolbox.reported(result, seen).await?;
+        self.count_output(result.text.len())?;
+        let changes = self.compare_files(&result.id);
+        self.job.toolbox.reported(result, changes).await?;
         Ok(())
     }
 
-    /// What became of the files that a call was to write.
-    fn looked_again(&self, call: &CallId) -> Vec<Seen> {
+    /// Compares the files that a call was to write with their contents before the call.
+    fn compare_files(&self, call: &CallId) -> Vec<Seen> {
         let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()
@@ -426,77 +417,79 @@ impl<'a> AgentAttempt<'a> {
             .collect()
     }
 
-    fn count_said(&self, bytes: usize) -> Result<(), RuntimeError> {
-        let said = &mut self.state.lock().said;
-        *said = said.saturating_add(bytes).saturating_add(FRAME);
-        if *said <= MAX_SAID {
+    fn count_output(&self, bytes: usize) -> Result<(), RuntimeError> {
+        let bytes_so_far = &mut self.state.lock().output_bytes;
+        *bytes_so_far = bytes_so_far
+            .saturating_add(bytes)
+            .saturating_add(MESSAGE_OVERHEAD);
+        if *bytes_so_far <= MAX_OUTPUT {
             return Ok(());
         }
         Err(RuntimeError::Other(format!(
-            "{} said more than {} MiB in one try",
+            "{} produced more than {} MiB of output in one iteration",
             self.name,
-            MAX_SAID >> 20
+            MAX_OUTPUT >> 20
         )))
     }
 
-    /// What the agent says it spent since it last said so.
-    pub fn spent(&self, more: &Reported) {
+    /// Adds the spending that the agent reports since its last report.
+    pub fn spent(&self, more: &ReportedUsage) {
         let mut state = self.state.lock();
         state.reported.get_or_insert_default().add(more);
         state.unbooked.add(more);
     }
 
-    /// Something a person should know.
+    /// Logs a warning for the user.
     pub async fn warn(&self, code: &str, text: String) -> Result<(), RuntimeError> {
         let code = code.to_owned();
         self.emit(EventKind::Warned { code, text }).await
     }
 
-    /// Whether the agent did more than look.
-    pub(super) fn did_something(&self) -> bool {
+    /// Whether the agent did more than read.
+    pub(super) fn did_work(&self) -> bool {
         self.state.lock().worked
     }
 
-    /// Whether the last call was refused, and the model neither did nor said anything since. Words before the call are
-    /// no answer to its refusal.
-    pub(crate) fn fell_silent_at_a_refusal(&self) -> bool {
+    /// Whether the last call was refused and the model neither acted nor produced text since. Text before the call is
+    /// no answer to the refusal.
+    pub(crate) fn is_silent_after_refusal(&self) -> bool {
         let state = self.state.lock();
-        state.refused && !state.spoke_since
+        state.refused && !state.text_since_refusal
     }
 
-    /// Whether the last call was refused and nothing was done since.
-    pub(crate) fn ended_at_a_refusal(&self) -> bool {
+    /// Whether the last call was refused and no call was allowed since.
+    pub(crate) fn ended_at_refusal(&self) -> bool {
         self.state.lock().refused
     }
 
-    pub(super) fn reported(&self) -> Option<Reported> {
+    pub(super) fn reported(&self) -> Option<ReportedUsage> {
         self.state.lock().reported.clone()
     }
 
-    pub(super) fn take_unbooked(&self) -> Reported {
+    pub(super) fn take_unbooked(&self) -> ReportedUsage {
         std::mem::take(&mut self.state.lock().unbooked)
     }
 
-    /// Gives every call that is still open a result.
+    /// Logs a failed result for every open call.
     pub(super) async fn close_open_calls(&self, why: &str) -> Result<(), RuntimeError> {
         let open = std::mem::take(&mut self.state.lock().open);
         for call in open.into_values() {
             let result = ToolResult::failed(&call, ErrorCategory::Interrupted, why);
-            let seen = self.looked_again(&call.id);
-            self.job.toolbox.reported(result, seen).await?;
+            let changes = self.compare_files(&call.id);
+            self.job.toolbox.reported(result, changes).await?;
         }
         Ok(())
     }
 }
 
-/// Whether it is a name that an agent can be told to go on with, and not a word of its command line.
+/// Whether the agent can be told to resume this id, and the id cannot be mistaken for an option on a command line.
 fn is_session(id: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control();
     !id.is_empty() && id.len() <= MAX_SESSION && !id.starts_with('-') && id.chars().all(plain)
 }
 
-/// A call's own name, without the number that it got here.
-fn own_name(id: &str) -> &str {
+/// The agent's own id of a call, without the number that [`AgentAttempt::call_id`] appended.
+fn agent_call_id(id: &str) -> &str {
     let numbered = |(_, number): &(&str, &str)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
@@ -505,10 +498,10 @@ fn own_name(id: &str) -> &str {
         .map_or(id, |(name, _)| name)
 }
 
-fn worst(call: &ForeignCall) -> Effect {
-    // What ours it is like is judged by the toolbox; here it only matters whether it was work.
-    let looks = |like: &Like| effect_of(&like.tool) == Effect::Read;
-    if !call.like.is_empty() && call.like.iter().all(looks) {
+fn effect_of_call(call: &ForeignCall) -> Effect {
+    // The toolbox judges the call by the tools that it resembles. This function only tells reading from work.
+    let is_read = |like: &Like| effect_of(&like.tool) == Effect::Read;
+    if !call.like.is_empty() && call.like.iter().all(is_read) {
         Effect::Read
     } else {
         call.effect
@@ -520,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_no_word_of_a_command_line() {
+    fn a_session_id_cannot_be_a_command_line_option() {
         for id in [
             "3e581522-b2f8-4804-8e8e-b2bb2ffc70c8",
             "ses_e233328fcffeqgvG7iP3tUbSbT",
@@ -543,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_its_own_name_and_perhaps_a_number() {
+    fn the_appended_number_is_removed_from_a_call_id() {
         for (id, name) in [
             ("call-1", "call-1"),
             ("call-1~2", "call-1"),
@@ -551,7 +544,7 @@ mod tests {
             ("a~", "a~"),
             ("a~2~13", "a~2"),
         ] {
-            assert_eq!(own_name(id), name);
+            assert_eq!(agent_call_id(id), name);
         }
     }
 
@@ -567,7 +560,7 @@ mod tests {
             output: tokens[1],
             ..Usage::default()
         };
-        let booked = Reported {
+        let booked = ReportedUsage {
             usage,
             cost_micros,
             model: None,
@@ -579,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_it_cost_counts_before_a_price() {
+    fn a_reported_cost_overrides_the_price() {
         let price = Price {
             input: 3_000_000,
             output: 15_000_000,

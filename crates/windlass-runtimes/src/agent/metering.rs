@@ -1,5 +1,4 @@
-//! How it is known what a foreign agent spends: an endpoint of ours that its model traffic goes through, its own word, or
-//! nothing.
+//! The source of the numbers for the spending of a foreign agent: the meter, the agent's own reports, or none.
 
 use std::sync::Arc;
 
@@ -7,22 +6,18 @@ use windlass_core::budget::Price;
 use windlass_core::terms::MeteringKind;
 use windlass_meter::Endpoint;
 
-/// How it is known what an agent spends (decision 9).
+/// The source of the numbers for the spending of an agent.
 #[derive(Clone)]
 pub enum Metering {
-    /// Its model traffic goes through us.
+    /// The agent's model traffic passes through the meter.
     Wire(Arc<dyn Endpoint>),
-    /// It says so itself, and a person accepted that. The price counts where it gives none.
-    Reported {
-        /// The price of its model.
-        price: Option<Price>,
-    },
-    /// It is not known, and nothing is limited.
+    /// The agent reports its spending, and the user accepted that. The price applies if the agent reports no cost.
+    Reported { price: Option<Price> },
+    /// The spending is unknown and no limit applies.
     None,
 }
 
 impl Metering {
-    /// The kind of it, for the terms of a run.
     pub(super) fn kind(&self) -> MeteringKind {
         match self {
             Self::Wire(_) => MeteringKind::Wire,

@@ -1,30 +1,30 @@
-//! Claude Code's tools in the words of ours, so that its calls are judged by the same rules. What is like nothing of ours
-//! is judged by the worst it can do; what nobody knows is taken for a program.
+//! Maps the tools of Claude Code to Windlass tools, so that the same rules judge its calls. A call without an
+//! equivalent is judged by its worst effect; an unknown tool is treated as a program.
 
 use serde_json::{Map, Value, json};
 use windlass_core::tool::Effect;
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json;
-use crate::likeness::{Likeness, like, unlike};
 
-/// What a call amounts to.
-pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
+/// The equivalent Windlass calls of a call.
+pub(super) fn equivalent_calls(name: &str, args: &Value) -> EquivalentCalls {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));
-        like("write_file", json!({ "path": path, "content": content }))
+        equivalent("write_file", json!({ "path": path, "content": content }))
     };
     match name {
-        "Bash" => like("bash", json!({ "command": text("command") })),
-        "Read" => like("read_file", json!({ "path": text("file_path") })),
+        "Bash" => equivalent("bash", json!({ "command": text("command") })),
+        "Read" => equivalent("read_file", json!({ "path": text("file_path") })),
         "Write" => write("file_path", "content"),
-        "Edit" | "MultiEdit" => like("edit_file", edit(args, text("file_path"))),
+        "Edit" | "MultiEdit" => equivalent("edit_file", edit(args, text("file_path"))),
         "NotebookEdit" => write("notebook_path", "new_source"),
-        "Glob" => like("find_files", pick(args, &["pattern", "path"])),
-        "Grep" => like("grep", pick(args, &["pattern", "path", "glob"])),
-        "LS" => like("list_directory", pick(args, &["path"])),
-        "WebFetch" | "WebSearch" => unlike(Effect::Network),
-        // They plan, look, or start an agent whose own calls are judged one by one.
+        "Glob" => equivalent("find_files", pick(args, &["pattern", "path"])),
+        "Grep" => equivalent("grep", pick(args, &["pattern", "path", "glob"])),
+        "LS" => equivalent("list_directory", pick(args, &["path"])),
+        "WebFetch" | "WebSearch" => no_equivalent(Effect::Network),
+        // These tools plan, read, or start a subagent whose own calls are judged one by one.
         "Task"
         | "Agent"
         | "TodoWrite"
@@ -47,12 +47,12 @@ pub(super) fn likeness(name: &str, args: &Value) -> Likeness {
         | "ReportFindings"
         | "SendMessage"
         | "ListMcpResourcesTool"
-        | "ReadMcpResourceTool" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        | "ReadMcpResourceTool" => no_equivalent(Effect::Read),
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
-/// What is missing becomes empty, and our tool's own check refuses it.
+/// Missing fields become empty, and the check of the Windlass tool refuses them.
 fn edit(args: &Value, path: &str) -> Value {
     let one = |from: &Value| {
         let (old, new) = (
@@ -71,7 +71,7 @@ fn edit(args: &Value, path: &str) -> Value {
     }
 }
 
-/// Those of these that are texts, under the same names.
+/// The fields that are texts, under the same names.
 fn pick(args: &Value, keys: &[&str]) -> Value {
     let known = keys
         .iter()
@@ -85,7 +85,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
-        let (like, effect) = likeness(name, &args);
+        let (like, effect) = equivalent_calls(name, &args);
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn its_calls_are_judged_as_ours() {
+    fn calls_are_mapped_to_windlass_tools() {
         check(
             "Bash",
             json!({"command": "ls", "description": "look"}),

@@ -1,19 +1,20 @@
-//! How Claude Code is started: its words, its variables, and the file it is given. Nothing is started here.
+//! Assembles the start of Claude Code: its arguments, its environment, and the files in its home. This module spawns
+//! nothing.
 
 use serde_json::{Map, Value, json};
 use windlass_core::enclosure::Launch;
 
-use super::options::{ClaudeOptions, OURS};
+use super::options::{ClaudeOptions, MCP_SERVER_NAME};
 use crate::agent::{AgentAttempt, ModelAccess};
-use crate::agents::CLAUDE_STEERED;
+use crate::agents::CLAUDE_CLEARED_FILES;
 use crate::json;
 
-/// Where its MCP servers are written, in its home. They may hold keys, which a command line would show.
+/// The file with the MCP servers, in the agent's home. It may contain keys, which a command line would expose.
 const SERVERS: &str = ".windlass/mcp.json";
-/// Where it keeps what it remembers, in its home.
+/// The directory of the agent's own data, in its home.
 const CONFIG: &str = ".claude";
-/// Tools that make no sense here: they wait for a person, or for another day.
-const USELESS: &[&str] = &[
+/// Tools that do not work here: they wait for a user, or for a later time.
+const UNSUITABLE_TOOLS: &[&str] = &[
     "AskUserQuestion",
     "EnterPlanMode",
     "ExitPlanMode",
@@ -25,14 +26,14 @@ const USELESS: &[&str] = &[
     "ScheduleWakeup",
 ];
 
-/// Puts what it needs into its home and says how to start it.
+/// Writes the files into the home, and returns the command and environment.
 pub(super) fn launch(
     options: &ClaudeOptions,
     attempt: &AgentAttempt<'_>,
     resume: Option<&str>,
     offers: bool,
 ) -> Result<Launch, String> {
-    attempt.clear_home(CLAUDE_STEERED)?;
+    attempt.clear_home(CLAUDE_CLEARED_FILES)?;
     attempt.put_home(SERVERS, &servers(options, offers).to_string())?;
     let servers = attempt.in_home(SERVERS);
     let schema = attempt.output.map(|wanted| wanted.schema.to_string());
@@ -45,10 +46,13 @@ pub(super) fn launch(
 fn servers(options: &ClaudeOptions, offers: bool) -> Value {
     let mut servers: Map<String, Value> = Map::new();
     for (name, server) in &options.mcp_servers {
-        servers.insert(name.clone(), server.in_full());
+        servers.insert(name.clone(), server.to_mcp_json());
     }
     if offers {
-        servers.insert(OURS.to_owned(), json!({"type": "sdk", "name": OURS}));
+        servers.insert(
+            MCP_SERVER_NAME.to_owned(),
+            json!({"type": "sdk", "name": MCP_SERVER_NAME}),
+        );
     }
     json!({ "mcpServers": servers })
 }
@@ -73,12 +77,12 @@ fn argv(
     say("--mcp-config", servers.to_owned());
     let sources: Vec<String> = options.setting_sources.iter().map(json::word).collect();
     say("--setting-sources", sources.join(","));
-    // Hooks of settings files do not run; ours is not one of those.
+    // Hooks in settings files must not run. The Windlass hook does not come from a file.
     say("--settings", json!({"disableAllHooks": true}).to_string());
-    // Without the project's settings its `CLAUDE.md` is only read as that of a further directory.
+    // Without the project settings, Claude Code reads `CLAUDE.md` only from additional directories.
     say("--add-dir", ".".to_owned());
-    // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
-    let useless = USELESS
+    // The vendor would execute the web search outside of every sandbox, so that the meter blocks it.
+    let useless = UNSUITABLE_TOOLS
         .iter()
         .copied()
         .chain(metered.then_some("WebSearch"))
@@ -125,7 +129,7 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
     if let ModelAccess::Metered { url, key } = model {
         set("ANTHROPIC_BASE_URL", url);
         set("ANTHROPIC_API_KEY", key);
-        // Whoever serves the model knows better how often to try.
+        // The meter retries requests itself.
         set("CLAUDE_CODE_MAX_RETRIES", "1");
     }
     set("CLAUDE_CONFIG_DIR", config);
@@ -133,9 +137,9 @@ fn env(options: &ClaudeOptions, model: &ModelAccess, config: &str) -> Vec<(Strin
     set("DISABLE_AUTOUPDATER", "1");
     set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
     set("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1");
-    // It is stopped after its answer, and may never run again: what it remembers is on disk by then.
+    // The process is paused after its answer and may never be resumed, so its conversation must be on disk by then.
     set("CLAUDE_CODE_EAGER_FLUSH", "1");
-    // An answer while work goes on behind it would not be the end of the work.
+    // An answer must be the end of the work; a background task would continue after it.
     set("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1");
     if let Some(tokens) = options.thinking_tokens {
         set("MAX_THINKING_TOKENS", &tokens.to_string());
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn through_the_meter_nobody_searches_the_web() {
+    fn web_search_is_disabled_through_the_meter() {
         for metered in [true, false] {
             let argv = argv(&ClaudeOptions::default(), None, "s", None, metered);
             let never = argv

@@ -1,77 +1,69 @@
-//! What a person can choose about Claude Code. What it could not be held to is refused here, before anything starts.
+//! The user's options for Claude Code. Options that the adapter cannot support are refused before anything starts.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
+use crate::option_checks::{check_args, check_env, check_limit, check_program};
 
-/// The name under which our own tools are offered.
-pub(super) const OURS: &str = "windlass";
+/// The name of the MCP server with the Windlass tools.
+pub(super) const MCP_SERVER_NAME: &str = "windlass";
 
-/// Options of Claude Code.
+/// The user's options for Claude Code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClaudeOptions {
-    /// The program, by name or path; `claude` if empty.
+    /// The name or path of the program. Default: `claude`.
     pub program: String,
-    /// The model, by name or alias; the program's own choice if not given.
+    /// The name or alias of the model. Default: the program's own choice.
     pub model: Option<String>,
-    /// Models to fall back to when that one is overloaded, in order.
+    /// Models for the case that the first one is overloaded, in order.
     pub fallback_models: Vec<String>,
-    /// How much effort the model makes.
     pub effort: Option<ClaudeEffort>,
-    /// Tokens it may think with; 0 turns thinking off.
+    /// The limit for thinking tokens; 0 disables thinking.
     pub thinking_tokens: Option<u32>,
-    /// The only tools of its own that it is offered, by their names; all of them if not given, none if empty.
+    /// The names of the agent's own tools that are enabled. Default: all; an empty list disables all.
     pub allowed_tools: Option<Vec<String>>,
-    /// Tools that it does not get, by name or as a rule such as `Bash(git push *)`.
+    /// Tools that are disabled, by name or by a rule such as `Bash(git push *)`.
     pub disallowed_tools: Vec<String>,
-    /// Settings it reads: `project`, `local`. None by default, so that nobody's hooks, rules and variables are in force
-    /// but ours; the project's `CLAUDE.md` is read all the same. Hooks in them never run.
+    /// Settings that the agent reads: `project`, `local`. Default: none, so that no foreign hooks, rules and variables
+    /// apply. `CLAUDE.md` of the project is read in any case. Hooks in settings never run.
     pub setting_sources: Vec<SettingSource>,
-    /// MCP servers beside our own tools, by name, in the form of `.mcp.json`. They run where the agent runs.
+    /// Additional MCP servers by name, in the format of `.mcp.json`. The agent starts them in its enclosure.
     pub mcp_servers: McpServers,
-    /// Words behind its system prompt.
+    /// Text that is appended to the system prompt.
     pub append_system_prompt: Option<String>,
-    /// Model calls that it may make on one prompt.
+    /// The maximum number of model calls for one prompt.
     pub max_turns: Option<u32>,
-    /// Further words for its command line.
     pub args: Vec<String>,
-    /// Further variables.
     pub env: BTreeMap<String, String>,
 }
 
-/// How much effort the model makes.
+/// The effort of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaudeEffort {
-    /// Little.
     Low,
-    /// Some.
     Medium,
-    /// Much.
     High,
-    /// More.
     Xhigh,
-    /// All it can.
     Max,
 }
 
-/// Settings that Claude Code reads.
+/// Sources of settings of Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingSource {
-    /// Those of the person.
+    /// The settings of the user.
     User,
-    /// Those in the repository.
+    /// The settings in the repository.
     Project,
-    /// Those beside the repository's that are not checked in.
+    /// The settings in the working tree that are not checked in.
     Local,
 }
 
-/// Options of the program that the adapter says itself, or that would open what it closes.
+/// Arguments that the adapter sets itself, or that would loosen its restrictions.
 const OWN_ARGS: &[&str] = &[
     "-p",
     "--print",
@@ -126,18 +118,18 @@ const OWN_ENV: &[&str] = &[
 ];
 
 impl ClaudeOptions {
-    /// Says what cannot be done.
+    /// Refuses options that the adapter cannot support.
     pub(super) fn check(&self) -> Result<(), String> {
         check_program("program", &self.program, "the program, such as `claude`")?;
         if self.setting_sources.contains(&SettingSource::User) {
-            let why = "`setting_sources` may not have `user`: the agent has a home made for it, and no person's \
-                settings are in it; use `project` or `local`";
+            let why = "`setting_sources` cannot contain `user`: the agent has a home of its own, without the settings of \
+                the user; use `project` or `local`";
             return Err(why.to_owned());
         }
         for tool in self.allowed_tools.iter().flatten() {
             if tool.is_empty() || !tool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
                 return Err(format!(
-                    "`allowed_tools` takes names of tools, and `{tool}` is none; a rule goes into the permissions"
+                    "`allowed_tools` contains `{tool}`, which is not the name of a tool; put rules into the permissions"
                 ));
             }
         }
@@ -147,7 +139,7 @@ impl ClaudeOptions {
             .find(|tool| tool.trim().is_empty() || tool.contains('\n'))
         {
             return Err(format!(
-                "`disallowed_tools` has `{}`, which is neither a name nor a rule",
+                "`disallowed_tools` contains `{}`, which is neither a name nor a rule",
                 tool.escape_debug()
             ));
         }
@@ -157,13 +149,13 @@ impl ClaudeOptions {
             .find(|model| model.is_empty() || model.contains(','))
         {
             return Err(format!(
-                "`fallback_models` has `{model}`, which is no name of a model"
+                "`fallback_models` contains `{model}`, which is not a valid model name"
             ));
         }
         check_limit("max_turns", self.max_turns)?;
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        mcp_server::check(&self.mcp_servers, OURS)
+        mcp_server::check(&self.mcp_servers, MCP_SERVER_NAME)
     }
 }
 
@@ -172,7 +164,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::ClaudeCode;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
@@ -184,25 +176,28 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn unsupported_options_are_refused() {
         check(json!({}), "");
         check(
             json!({"model": "opus", "effort": "xhigh", "setting_sources": ["project"], "args": ["--add-dir", "x"]}),
             "",
         );
         check(json!({"modle": "opus"}), "unknown field `modle`");
-        check(json!({"setting_sources": ["user"]}), "no person's settings");
+        check(
+            json!({"setting_sources": ["user"]}),
+            "without the settings of the user",
+        );
         check(
             json!({"allowed_tools": ["Bash(git *)"]}),
-            "a rule goes into the permissions",
+            "put rules into the permissions",
         );
         check(
             json!({"args": ["--permission-mode=bypassPermissions"]}),
-            "may not have `--permission-mode`",
+            "cannot contain `--permission-mode`",
         );
         check(
             json!({"env": {"ANTHROPIC_BASE_URL": "http://elsewhere"}}),
-            "may not set `ANTHROPIC_BASE_URL`",
+            "cannot set `ANTHROPIC_BASE_URL`",
         );
         check(
             json!({"mcp_servers": {"windlass": {"command": "x"}}}),
@@ -212,6 +207,6 @@ mod tests {
             json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}),
             "either a `command` or a `url`",
         );
-        check(json!({"max_turns": 0}), "nothing could be done");
+        check(json!({"max_turns": 0}), "allows no work");
     }
 }

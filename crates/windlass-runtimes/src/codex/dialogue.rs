@@ -1,5 +1,5 @@
-//! The app server of Codex: hello, a conversation begun or resumed, turns in it. What its notices mean, and how its
-//! requests are answered.
+//! The app server of Codex: initializes it, starts or resumes a conversation, and runs turns in it. Interprets its
+//! notifications and answers its requests.
 
 use std::collections::HashMap;
 
@@ -9,33 +9,33 @@ use windlass_core::id::CallId;
 use windlass_core::message::{Part, ToolCall};
 use windlass_core::tool::{Admitted, ToolSpec};
 
-use super::ended::{Meter, end, failed};
-use super::items::{call, command, likeness, result};
-use crate::agent::{End, Reported};
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use super::items::{call, command, equivalent_calls, result};
+use super::turn_end::{CodexUsage, end, failed};
+use crate::agent::{ReportedUsage, TurnEndReason};
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
+};
+use crate::equivalent_calls::EquivalentCalls;
 use crate::json::{self, text};
-use crate::likeness::Likeness;
-use crate::offered::is_offered;
-use crate::rpc::{Frames, Heard, MAX_UNREAD, RpcError, understood};
+use crate::offered_tools::is_offered;
+use crate::rpc::{MAX_UNSENT, RpcBuilder, RpcError, RpcMessage, parse_message};
 
-/// Calls and warnings of one turn.
+/// Limits for the calls and warnings of one turn.
 const MAX_CALLS: usize = 20_000;
 const MAX_WARNINGS: u32 = 20;
-/// How often in a row it may say that it tries its model again. It would do so for ever.
+/// Consecutive retry notices of Codex before the turn fails. Codex itself would retry without a limit.
 const MAX_RETRIES: u32 = 6;
 
-/// What a turn with Codex is made from.
+/// The parameters of a conversation with Codex.
 #[derive(Default)]
 pub(super) struct CodexSetup {
     /// Params of `thread/start` or `thread/resume`.
     pub(super) thread: Value,
-    /// Params of `turn/start`, but for the conversation and the prompt.
+    /// Params of `turn/start`, without the conversation and the prompt.
     pub(super) turn: Value,
     pub(super) resumes: bool,
     pub(super) model: Option<String>,
-    /// Tools of ours that it is offered.
     pub(super) tools: Vec<ToolSpec>,
-    /// Where the workspace is.
     pub(super) root: String,
 }
 
@@ -43,24 +43,24 @@ pub(super) struct CodexSetup {
 #[derive(Default)]
 pub(super) struct CodexDialogue {
     setup: CodexSetup,
-    frames: Frames,
-    /// Our requests that have no answer.
+    rpc: RpcBuilder,
+    /// Requests to Codex without a response, by number.
     asked: HashMap<u64, &'static str>,
     prompt: String,
     thread: Option<String>,
     turn: Option<String>,
-    /// Calls that were announced, and whether one was asked about.
+    /// Announced calls, each with a flag whether Codex asked about it.
     calls: HashMap<String, (ToolCall, bool)>,
-    /// Its last words.
+    /// The last complete message.
     text: String,
-    /// A message that was begun and not said.
-    unsaid: Option<String>,
+    /// The id of a message that was started and not completed.
+    incomplete_message: Option<String>,
     error: Option<Value>,
     retries: u32,
-    meter: Meter,
+    meter: CodexUsage,
     warnings: u32,
     cancelled: bool,
-    /// It is done with its prompt, and waits for the next.
+    /// The program has answered the prompt and takes the next one.
     done: bool,
 }
 
@@ -72,27 +72,27 @@ impl CodexDialogue {
         }
     }
 
-    fn ask(&mut self, method: &'static str, params: &Value, out: &mut Outputs) {
-        let (id, line) = self.frames.request(method, params);
+    fn ask(&mut self, method: &'static str, params: &Value, out: &mut OutputQueue) {
+        let (id, line) = self.rpc.request(method, params);
         self.asked.insert(id, method);
         out.send(line);
     }
 
-    fn answer(&self, id: &Value, result: Value, out: &mut Outputs) {
-        out.send(self.frames.answer(id, &Ok(result)));
+    fn answer(&self, id: &Value, result: Value, out: &mut OutputQueue) {
+        out.send(self.rpc.answer(id, &Ok(result)));
     }
 
-    fn over(&mut self, end: End, out: &mut Outputs) {
-        self.done = end == End::Done;
-        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
+        self.done = end == TurnEndReason::Done;
+        out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
-    /// An answer to a request of ours leads to the next.
-    fn response(
+    /// Handles a response, and sends the next request of the setup.
+    fn on_response(
         &mut self,
         method: &'static str,
         result: Result<Value, RpcError>,
-        out: &mut Outputs,
+        out: &mut OutputQueue,
     ) {
         let result = match result {
             Ok(result) => result,
@@ -100,18 +100,18 @@ impl CodexDialogue {
                 if method == "thread/resume"
                     && (message.contains("no rollout") || message.contains("not found")) =>
             {
-                return out.end(Ended::Forgotten);
+                return out.end(TurnResult::SessionLost);
             }
             Err(_) if method == "turn/interrupt" => return,
             Err(RpcError { code, message, .. }) => {
-                let why = format!("it refused `{method}`: {message} ({code})");
-                return self.over(End::Broken(why), out);
+                let why = format!("Codex refused `{method}`: {message} ({code})");
+                return self.end_turn(TurnEndReason::Broken(why), out);
             }
         };
         let id = |of: &str| result.get(of)?.get("id")?.as_str().map(str::to_owned);
         match method {
             "initialize" => {
-                out.send(self.frames.notice("initialized", &json!({})));
+                out.send(self.rpc.notification("initialized", &json!({})));
                 let method = if self.setup.resumes {
                     "thread/resume"
                 } else {
@@ -122,10 +122,10 @@ impl CodexDialogue {
             }
             "thread/start" | "thread/resume" => {
                 let Some(thread) = id("thread") else {
-                    let why = "it began a conversation without an id".to_owned();
-                    return self.over(End::Broken(why), out);
+                    let why = "Codex started a conversation without an id".to_owned();
+                    return self.end_turn(TurnEndReason::Broken(why), out);
                 };
-                out.push(Output::Began(Some(thread.clone())));
+                out.push(DialogueOutput::SessionStarted(Some(thread.clone())));
                 self.thread = Some(thread.clone());
                 if !self.cancelled {
                     self.start_turn(&thread, out);
@@ -141,22 +141,22 @@ impl CodexDialogue {
         }
     }
 
-    fn start_turn(&mut self, thread: &str, out: &mut Outputs) {
+    fn start_turn(&mut self, thread: &str, out: &mut OutputQueue) {
         let mut params = self.setup.turn.clone();
         params["threadId"] = json!(thread);
         params["input"] = json!([{ "type": "text", "text": std::mem::take(&mut self.prompt) }]);
         self.ask("turn/start", &params, out);
     }
 
-    /// Forgets the turn before.
+    /// Resets the state of the previous turn.
     fn next_turn(&mut self) {
-        (self.turn, self.unsaid, self.error) = (None, None, None);
+        (self.turn, self.incomplete_message, self.error) = (None, None, None);
         (self.retries, self.warnings, self.done) = (0, 0, false);
         self.calls.clear();
         self.text.clear();
     }
 
-    fn stop_turn(&mut self, out: &mut Outputs) {
+    fn stop_turn(&mut self, out: &mut OutputQueue) {
         let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
             return;
         };
@@ -164,7 +164,7 @@ impl CodexDialogue {
         self.ask("turn/interrupt", &params, out);
     }
 
-    fn notice(&mut self, method: &str, params: &Value, out: &mut Outputs) {
+    fn on_notification(&mut self, method: &str, params: &Value, out: &mut OutputQueue) {
         let text = |key: &str| text(params, key);
         let item = params.get("item").unwrap_or(&Value::Null);
         let ours = self.thread.as_deref() == json::some_text(params, "threadId");
@@ -174,21 +174,21 @@ impl CodexDialogue {
         match method {
             "item/started" => {
                 if ours && item.get("type") == Some(&json!("agentMessage")) {
-                    self.unsaid = json::some_text(item, "id").map(str::to_owned);
+                    self.incomplete_message = json::some_text(item, "id").map(str::to_owned);
                 }
-                // A call is announced as soon as it is known, because it is judged next.
+                // A call is announced as soon as it is known, because the question about it follows.
                 if let Some(call) = call(item) {
                     self.announce(call, out);
                 }
             }
-            "item/completed" => self.completed(item, ours, out),
+            "item/completed" => self.on_completed(item, ours, out),
             "item/agentMessage/delta" if ours => out.delta(DeltaOf::Text, text("delta")),
             "item/reasoning/textDelta" | "item/reasoning/summaryTextDelta" if ours => {
                 out.delta(DeltaOf::Reasoning, text("delta"));
             }
             "item/commandExecution/outputDelta" => {
                 let call = CallId::from(text("itemId"));
-                out.push(Output::Progress(call, text("delta").to_owned()));
+                out.push(DialogueOutput::Progress(call, text("delta").to_owned()));
             }
             "thread/tokenUsage/updated" if ours => {
                 let now = self.turn.is_some()
@@ -197,7 +197,7 @@ impl CodexDialogue {
                     .get("tokenUsage")
                     .and_then(|count| self.meter.more(count, now));
                 if let Some(usage) = more {
-                    out.push(Output::Spent(Reported {
+                    out.push(DialogueOutput::Spent(ReportedUsage {
                         usage,
                         cost_micros: None,
                         model: self.setup.model.clone(),
@@ -206,7 +206,7 @@ impl CodexDialogue {
             }
             "serverRequest/resolved" => {
                 if let Some(id) = params.get("requestId") {
-                    out.push(Output::Forget(id.to_string()));
+                    out.push(DialogueOutput::Forget(id.to_string()));
                 }
             }
             "error" if ours => {
@@ -215,53 +215,53 @@ impl CodexDialogue {
                 if params.get("willRetry") == Some(&Value::Bool(true)) && self.retries > MAX_RETRIES
                 {
                     let end = failed(self.error.as_ref());
-                    self.over(end, out);
+                    self.end_turn(end, out);
                 }
             }
             "turn/completed" if ours => {
                 let turn = params.get("turn").unwrap_or(&Value::Null);
                 let end = match end(turn, self.error.as_ref(), self.cancelled) {
-                    // That is all that can be seen of a model that declines.
-                    End::Done if self.unsaid.is_some() => End::Refused(
-                        "its model began an answer and gave none, as one does that declines"
+                    // A model that refuses is only visible as a message without content.
+                    TurnEndReason::Done if self.incomplete_message.is_some() => TurnEndReason::Refused(
+                        "the model started an answer without completing it, which indicates a refusal"
                             .to_owned(),
                     ),
                     end => end,
                 };
-                self.over(end, out);
+                self.end_turn(end, out);
             }
             "warning" | "configWarning" => {
-                let said = ["message", "summary"].into_iter().map(text);
-                let said = said.into_iter().find(|text| !text.is_empty());
-                let said = said.unwrap_or("a warning without words");
-                // The enclosure holds it, so that its own sandbox is not needed.
-                if said.contains("bubblewrap") {
+                let warning = ["message", "summary"].into_iter().map(text);
+                let warning = warning.into_iter().find(|text| !text.is_empty());
+                let warning = warning.unwrap_or("a warning without a message");
+                // The enclosure restricts Codex, so the warning about its own sandbox is irrelevant.
+                if warning.contains("bubblewrap") {
                     return;
                 }
-                self.warn(format!("Codex says: {said}"), out);
+                self.warn(format!("Codex warns: {warning}"), out);
             }
             "mcpServer/startupStatus/updated" if text("status") == "failed" => {
                 let (name, why) = (text("name"), text("error"));
                 let text = format!("Codex could not start the MCP server `{name}`: {why}");
                 self.warn(text, out);
             }
-            other if !is_known(other) => out.push(Output::Unknown),
+            other if !is_known(other) => out.push(DialogueOutput::Unknown),
             _ => {}
         }
     }
 
-    fn announce(&mut self, call: ToolCall, out: &mut Outputs) {
+    fn announce(&mut self, call: ToolCall, out: &mut OutputQueue) {
         if self.calls.len() < MAX_CALLS && !self.calls.contains_key(&call.id.0) {
             let id = call.id.0.clone();
             self.calls.insert(id, (call.clone(), false));
         }
-        out.push(Output::Announce(call));
+        out.push(DialogueOutput::Announce(call));
     }
 
-    fn completed(&mut self, item: &Value, ours: bool, out: &mut Outputs) {
+    fn on_completed(&mut self, item: &Value, ours: bool, out: &mut OutputQueue) {
         match text(item, "type") {
             "agentMessage" if ours => {
-                self.unsaid = None;
+                self.incomplete_message = None;
                 text(item, "text").clone_into(&mut self.text);
                 out.say(self.text.clone());
             }
@@ -286,12 +286,12 @@ impl CodexDialogue {
                     *asked = true;
                 }
                 let result = result(item, &call);
-                out.push(Output::Result { result, ran });
+                out.push(DialogueOutput::Result { result, ran });
             }
         }
     }
 
-    fn request(&mut self, id: Value, method: &str, params: &Value, out: &mut Outputs) {
+    fn on_request(&mut self, id: Value, method: &str, params: &Value, out: &mut OutputQueue) {
         match method {
             "item/commandExecution/requestApproval" => {
                 let call = self.command_asked(params);
@@ -299,7 +299,7 @@ impl CodexDialogue {
             }
             "item/fileChange/requestApproval" => {
                 let call = self.calls.get(text(params, "itemId"));
-                // Without its changes nobody knows what the patch would do.
+                // Without its changes, a patch cannot be judged.
                 let call = call.map(|(call, _)| call.clone()).filter(|call| {
                     let changes = call.args.get("changes").and_then(Value::as_array);
                     changes.is_some_and(|changes| !changes.is_empty())
@@ -311,7 +311,7 @@ impl CodexDialogue {
                 self.judge(id, "elicitation", call, out);
             }
             "item/tool/call" => self.tool_call(&id, params, out),
-            // More than the enclosure gives is not given.
+            // The enclosure defines the permissions, and Codex gets no others.
             "item/permissions/requestApproval" => {
                 self.answer(&id, json!({ "permissions": {}, "scope": "turn" }), out);
             }
@@ -320,14 +320,14 @@ impl CodexDialogue {
                 self.answer(&id, json!({ "decision": "denied" }), out);
             }
             _ => {
-                out.push(Output::Unknown);
+                out.push(DialogueOutput::Unknown);
                 let err = RpcError::new(RpcError::NO_METHOD, "method not found");
-                out.send(self.frames.answer(&id, &Err(err)));
+                out.send(self.rpc.answer(&id, &Err(err)));
             }
         }
     }
 
-    /// The command that is asked about; `None` for something that is no plain command.
+    /// The command that Codex asks about; `None` for a question that is not about a plain command.
     fn command_asked(&self, params: &Value) -> Option<ToolCall> {
         let text = |key: &str| json::some_text(params, key);
         let more = ["networkApprovalContext", "additionalPermissions"];
@@ -337,7 +337,7 @@ impl CodexDialogue {
         {
             return None;
         }
-        // One item may be asked about more than once; each time it is another call.
+        // Codex may ask about one item several times. Each question is a separate call.
         let id = text("approvalId")
             .or(text("itemId"))
             .filter(|id| !id.is_empty())?;
@@ -354,7 +354,7 @@ impl CodexDialogue {
         Some(ToolCall::new(id, name.to_owned(), args))
     }
 
-    /// The tool of an MCP server that is asked about; `None` for any other question.
+    /// The tool call of an MCP server that Codex asks about; `None` for any other question.
     fn tool_asked(&self, params: &Value) -> Option<ToolCall> {
         let meta = params.get("_meta")?;
         if meta.get("codex_approval_kind")?.as_str()? != "mcp_tool_call" {
@@ -368,9 +368,9 @@ impl CodexDialogue {
             .map(|(call, _)| call.clone())
     }
 
-    /// Has a call judged. What cannot be judged is refused.
-    fn judge(&mut self, id: Value, form: &str, call: Option<ToolCall>, out: &mut Outputs) {
-        let ticket = Ticket::new(id.to_string(), json!({ "id": id, "form": form }));
+    /// Has a call judged. A question without a known call is refused.
+    fn judge(&mut self, id: Value, form: &str, call: Option<ToolCall>, out: &mut OutputQueue) {
+        let ticket = RequestTicket::new(id.to_string(), json!({ "id": id, "form": form }));
         let Some(call) = call else {
             let word = if self.cancelled { "cancel" } else { "decline" };
             return self.decide(&ticket, word, out);
@@ -379,14 +379,14 @@ impl CodexDialogue {
         if let Some((_, asked)) = self.calls.get_mut(&call.id.0) {
             *asked = true;
         }
-        out.push(Output::Judge {
+        out.push(DialogueOutput::Judge {
             ticket,
             call,
             may_differ: false,
         });
     }
 
-    fn decide(&self, ticket: &Ticket, word: &str, out: &mut Outputs) {
+    fn decide(&self, ticket: &RequestTicket, word: &str, out: &mut OutputQueue) {
         let answer = match ticket.data["form"].as_str() {
             Some("elicitation") => {
                 let content = (word == "accept").then(|| json!({}));
@@ -397,8 +397,8 @@ impl CodexDialogue {
         self.answer(&ticket.data["id"], answer, out);
     }
 
-    /// Runs a tool of ours.
-    fn tool_call(&mut self, id: &Value, params: &Value, out: &mut Outputs) {
+    /// Runs a Windlass tool.
+    fn tool_call(&mut self, id: &Value, params: &Value, out: &mut OutputQueue) {
         let args = params.get("arguments").cloned();
         let call = ToolCall::new(
             text(params, "callId"),
@@ -407,16 +407,16 @@ impl CodexDialogue {
         );
         self.announce(call.clone(), out);
         if !is_offered(&self.setup.tools, &call.name) {
-            return self.answer(id, tool_answer("there is no such tool", false), out);
+            return self.answer(id, tool_answer("the tool does not exist", false), out);
         }
-        let ticket = Ticket::new(id.to_string(), json!({ "id": id }));
-        out.push(Output::Run { ticket, call });
+        let ticket = RequestTicket::new(id.to_string(), json!({ "id": id }));
+        out.push(DialogueOutput::Run { ticket, call });
     }
 
-    fn warn(&mut self, text: String, out: &mut Outputs) {
+    fn warn(&mut self, text: String, out: &mut OutputQueue) {
         self.warnings += 1;
         if self.warnings <= MAX_WARNINGS {
-            out.push(Output::Warn("agent_warning", text));
+            out.push(DialogueOutput::Warn("agent_warning", text));
         }
     }
 }
@@ -426,9 +426,9 @@ impl Dialogue for CodexDialogue {
         "Codex"
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(prompt) => {
+            DialogueInput::Prompt(prompt) => {
                 self.prompt = prompt;
                 self.next_turn();
                 if let Some(thread) = self.thread.clone() {
@@ -439,58 +439,64 @@ impl Dialogue for CodexDialogue {
                     json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } });
                 self.ask("initialize", &params, out);
             }
-            Input::Line(line) => match understood(line) {
-                Heard::Response { id, result } => match id.and_then(|id| self.asked.remove(&id)) {
-                    Some(method) => self.response(method, result, out),
-                    None => out.push(Output::Unknown),
-                },
-                Heard::Request { id, method, params } => self.request(id, &method, &params, out),
-                Heard::Told { method, params } => self.notice(&method, &params, out),
-                Heard::Odd => out.push(Output::Unknown),
+            DialogueInput::Line(line) => match parse_message(line) {
+                RpcMessage::Response { id, result } => {
+                    match id.and_then(|id| self.asked.remove(&id)) {
+                        Some(method) => self.on_response(method, result, out),
+                        None => out.push(DialogueOutput::Unknown),
+                    }
+                }
+                RpcMessage::Request { id, method, params } => {
+                    self.on_request(id, &method, &params, out)
+                }
+                RpcMessage::Notification { method, params } => {
+                    self.on_notification(&method, &params, out)
+                }
+                RpcMessage::Invalid => out.push(DialogueOutput::Unknown),
             },
-            Input::Judged(ticket, verdict) => {
+            DialogueInput::Judged(ticket, verdict) => {
                 let yes = matches!(verdict, Admitted::Yes { .. });
                 self.decide(&ticket, if yes { "accept" } else { "decline" }, out);
             }
-            Input::Ran(ticket, result) => {
+            DialogueInput::ToolRan(ticket, result) => {
                 let answer = tool_answer(&result.text, result.error.is_none());
                 self.answer(&ticket.data["id"], answer, out);
             }
-            Input::Withdrawn(ticket) if ticket.data.get("form").is_none() => {
+            DialogueInput::Withdrawn(ticket) if ticket.data.get("form").is_none() => {
                 let answer = tool_answer("the run was cancelled", false);
                 self.answer(&ticket.data["id"], answer, out);
             }
-            Input::Withdrawn(ticket) => self.decide(&ticket, "cancel", out),
-            Input::Interrupt => {
+            DialogueInput::Withdrawn(ticket) => self.decide(&ticket, "cancel", out),
+            DialogueInput::Interrupt => {
                 self.cancelled = true;
                 self.stop_turn(out);
             }
-            Input::Exited(how) => {
-                let why = format!("it ended without an answer, {how}");
-                self.over(End::Broken(why), out);
+            DialogueInput::Exited(exit) => {
+                let why = format!("Codex exited without an answer, {exit}");
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }
     }
 
-    fn ends_with_input(&self) -> bool {
+    fn exits_at_eof(&self) -> bool {
         !self.done
     }
 
-    fn takes_another(&self) -> bool {
+    fn accepts_prompt(&self) -> bool {
         self.done
     }
 
-    fn liken(&self, call: &ToolCall) -> Likeness {
-        likeness(call, &self.setup.root)
+    fn equivalent_calls(&self, call: &ToolCall) -> EquivalentCalls {
+        equivalent_calls(call, &self.setup.root)
     }
 
-    fn max_unread(&self) -> usize {
-        MAX_UNREAD
+    fn max_unsent(&self) -> usize {
+        MAX_UNSENT
     }
 }
 
-/// Notices that are passed over because nothing follows from them; of others it is said that they are not known.
+/// Whether a notification is known and can be ignored. Unknown ones are counted.
 fn is_known(method: &str) -> bool {
     let family = method.split('/').next().unwrap_or_default();
     matches!(
@@ -529,7 +535,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_interrupted_without_a_program() {
+    fn a_recorded_interrupt_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/codex-interrupt.jsonl");
         let mut dialogue = CodexDialogue::new(CodexSetup {
             thread: json!({ "cwd": "/workspace" }),
@@ -543,6 +549,7 @@ mod tests {
         let began = "began Some(\"01a1dccb-53ba-7570-be40-82efc663d892\")";
         assert_eq!(facts, [began, "end Cancelled: "]);
     }
+
     #[test]
     fn the_next_prompt_is_a_turn_of_the_same_conversation() {
         let turn = |id: u32, text: &str| {
@@ -563,7 +570,7 @@ mod tests {
         });
         let facts = play(&mut codex, "one", &format!("{hello}\n{}", turn(3, "one")));
         assert_eq!(facts, ["began Some(\"t1\")", "end Done: "]);
-        assert!(codex.takes_another() && !codex.ends_with_input());
+        assert!(codex.accepts_prompt() && !codex.exits_at_eof());
         assert_eq!(play(&mut codex, "two", &turn(4, "two")), ["end Done: "]);
     }
 }

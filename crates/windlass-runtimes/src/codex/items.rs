@@ -1,16 +1,16 @@
-//! Codex's items in the words of ours: which call one is, what it amounts to, and what came of it. Values in, values out.
+//! Maps the items of Codex to calls: the call of an item, its equivalent Windlass calls, and its result.
 
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::{Effect, Like};
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json;
-use crate::likeness::{Likeness, like, unlike};
 
-/// Words of a command line that are looked at.
+/// Words of a command line that are parsed.
 const MAX_WORDS: usize = 4;
 
-/// The call that an item is; `None` for one that is none.
+/// The call of an item; `None` if the item is no call.
 pub(super) fn call(item: &Value) -> Option<ToolCall> {
     let text = |key: &str| json::text(item, key);
     let args = || item.get("arguments").cloned().unwrap_or_else(|| json!({}));
@@ -39,11 +39,11 @@ pub(super) fn call(item: &Value) -> Option<ToolCall> {
 
 /// The arguments of a command.
 pub(super) fn command(line: &str, cwd: &str) -> Value {
-    json!({ "command": unwrapped(line), "cwd": cwd })
+    json!({ "command": unwrap_shell(line), "cwd": cwd })
 }
 
-/// What a call amounts to; `root` is where the workspace is.
-pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
+/// The equivalent Windlass calls of a call, in the workspace `root`.
+pub(super) fn equivalent_calls(call: &ToolCall, root: &str) -> EquivalentCalls {
     let text = |key: &str| json::text(&call.args, key);
     match call.name.as_str() {
         "exec_command" => {
@@ -52,21 +52,23 @@ pub(super) fn likeness(call: &ToolCall, root: &str) -> Likeness {
             if !cwd.is_empty() && cwd.trim_end_matches('/') != root.trim_end_matches('/') {
                 args["workdir"] = json!(cwd);
             }
-            like("bash", args)
+            equivalent("bash", args)
         }
         "apply_patch" => {
             let changes = json::items(&call.args, "changes");
             (changes.flat_map(change).collect(), Effect::Write)
         }
-        "view_image" => like("read_file", json!({ "path": text("path") })),
-        "web_search" => unlike(Effect::Network),
-        // An agent of its own; its calls are judged one by one.
-        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        "view_image" => equivalent("read_file", json!({ "path": text("path") })),
+        "web_search" => no_equivalent(Effect::Network),
+        // A subagent. Its own calls are judged one by one.
+        "spawnAgent" | "sendInput" | "resumeAgent" | "wait" | "closeAgent" => {
+            no_equivalent(Effect::Read)
+        }
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
-/// One change of a patch. Of most only the difference is known; what is judged is the path.
+/// One change of a patch. Codex often shows only the diff, so the judgement depends on the path.
 fn change(change: &Value) -> Vec<Like> {
     let (path, kind) = (json::text(change, "path"), &change["kind"]);
     let mut likes = vec![match json::some_text(kind, "type") {
@@ -83,12 +85,12 @@ fn change(change: &Value) -> Vec<Like> {
     likes
 }
 
-/// What an item says came of its call.
+/// The result that an item reports for its call.
 pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
     let text = |key: &str| json::text(item, key);
     let failed = matches!(text("status"), "failed" | "declined")
         || item.get("success") == Some(&Value::Bool(false));
-    let said = match text("type") {
+    let output = match text("type") {
         "commandExecution" => {
             let code = item["exitCode"].as_i64().filter(|code| *code != 0);
             let code = code.map(|code| format!("exit code {code}\n"));
@@ -101,28 +103,28 @@ pub(super) fn result(item: &Value, call: &ToolCall) -> ToolResult {
         "dynamicToolCall" => json::texts(item, "contentItems"),
         _ => text("status").to_owned(),
     };
-    let said = json::clipped(said);
+    let output = json::clipped(output);
     if failed {
-        return ToolResult::failed(call, ErrorCategory::Exception, &said);
+        return ToolResult::failed(call, ErrorCategory::Exception, &output);
     }
-    ToolResult::done(call, said)
+    ToolResult::done(call, output)
 }
 
-/// The line inside `/bin/bash -lc '…'`; any other line as it is.
-pub(super) fn unwrapped(line: &str) -> String {
-    let Some(words) = words(line) else {
+/// The line inside `/bin/bash -lc '…'`; any other line unchanged.
+pub(super) fn unwrap_shell(line: &str) -> String {
+    let Some(words) = split_words(line) else {
         return line.to_owned();
     };
-    // Not one of that name in the workspace, which may be any program.
-    let places = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
-    let bare = |word: &str| {
-        places
+    // A shell in the workspace could be any program, and is not unwrapped.
+    let shell_dirs = ["/usr/local/bin/", "/usr/bin/", "/bin/"];
+    let program_name = |word: &str| {
+        shell_dirs
             .iter()
-            .find_map(|place| word.strip_prefix(place))
+            .find_map(|dir| word.strip_prefix(dir))
             .unwrap_or(word)
             .to_owned()
     };
-    let shell = |word: &str| matches!(bare(word).as_str(), "bash" | "sh" | "zsh" | "dash");
+    let shell = |word: &str| matches!(program_name(word).as_str(), "bash" | "sh" | "zsh" | "dash");
     match words.as_slice() {
         [program, flag, script] if shell(program) && matches!(flag.as_str(), "-lc" | "-c") => {
             script.clone()
@@ -131,8 +133,8 @@ pub(super) fn unwrapped(line: &str) -> String {
     }
 }
 
-/// The words of a line as a shell reads quotes; `None` when a quote is open, or there are many.
-fn words(line: &str) -> Option<Vec<String>> {
+/// Splits a line into words by the quoting rules of a shell. `None` if a quote is open, or if there are too many words.
+fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = line.chars();
@@ -180,9 +182,9 @@ mod tests {
     #[track_caller]
     fn check(item: Value, expect: &str) {
         let call = call(&item);
-        let (like, effect) = call
-            .as_ref()
-            .map_or((Vec::new(), Effect::Read), |call| likeness(call, "/w"));
+        let (like, effect) = call.as_ref().map_or((Vec::new(), Effect::Read), |call| {
+            equivalent_calls(call, "/w")
+        });
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn its_items_are_judged_as_our_calls() {
+    fn items_are_mapped_to_windlass_tools() {
         check(
             json!({"type": "commandExecution", "id": "c", "command": "/bin/bash -lc 'a && b'", "cwd": "/w"}),
             r#"exec_command Execute: bash {"command":"a && b"}"#,
@@ -231,11 +233,11 @@ mod tests {
 
     #[track_caller]
     fn check_line(line: &str, expect: &str) {
-        assert_eq!(unwrapped(line), expect);
+        assert_eq!(unwrap_shell(line), expect);
     }
 
     #[test]
-    fn the_line_inside_the_shell_is_found() {
+    fn the_line_inside_a_shell_command_is_found() {
         check_line("/bin/bash -lc 'touch a && cat b'", "touch a && cat b");
         check_line("bash -c ls", "ls");
         check_line(

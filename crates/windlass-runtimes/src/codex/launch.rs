@@ -1,4 +1,4 @@
-//! How Codex is started, and what its conversation is begun with. Nothing is started here.
+//! Assembles the start of Codex and the parameters of its conversation. This module spawns nothing.
 
 use std::path::Path;
 
@@ -8,14 +8,15 @@ use windlass_providers::protocol::is_strict;
 
 use super::options::{CodexOptions, KEY, PROVIDER};
 use crate::agent::{AgentAttempt, ModelAccess};
-use crate::agents::CODEX_STEERED;
-use crate::offered::offered;
+use crate::agents::CODEX_CLEARED_FILES;
+use crate::offered_tools::offered_tools;
 
-/// Where it keeps what it remembers, in its home.
+/// The directory of the agent's own data, in its home.
 const CONFIG: &str = ".codex";
-/// Puts what it needs into its home and says how to start it.
+
+/// Writes the files into the home, and returns the command and environment.
 pub(super) fn launch(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Result<Launch, String> {
-    attempt.clear_home(CODEX_STEERED)?;
+    attempt.clear_home(CODEX_CLEARED_FILES)?;
     let config = config(&attempt.model, attempt.job.files.root());
     attempt.put_home(&format!("{CONFIG}/config.toml"), &config)?;
     let mut argv = vec![options.program.clone()];
@@ -29,23 +30,23 @@ pub(super) fn launch(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Resu
     Ok(Launch::new(argv, env))
 }
 
-/// What it reads as it starts. What a person chose comes with the conversation instead.
+/// The settings file for the start. The user's options are sent with the conversation instead.
 fn config(model: &ModelAccess, root: &Path) -> String {
     let mut text = String::from("check_for_update_on_startup = false\n");
     if matches!(model, ModelAccess::Metered { .. }) {
-        // The vendor would do the searching, outside of every sandbox; the meter does not pass it on.
+        // The vendor would execute the web search outside of every sandbox, so that the meter blocks it.
         text.push_str(&format!(
             "model_provider = \"{PROVIDER}\"\nweb_search = \"disabled\"\n"
         ));
     }
     text.push_str("\n[analytics]\nenabled = false\n");
-    // Where nobody says so it trusts the project by itself, and then starts the servers that the project names.
+    // Without this setting, Codex trusts the project and starts the MCP servers that the project names.
     let root = Value::from(root.to_string_lossy());
     text.push_str(&format!(
         "\n[projects.{root}]\ntrust_level = \"untrusted\"\n"
     ));
     if let ModelAccess::Metered { url, .. } = model {
-        // A JSON text is one in TOML, too.
+        // A JSON string is also a valid TOML string.
         let url = Value::from(format!("{url}/v1"));
         text.push_str(&format!(
             "\n[model_providers.{PROVIDER}]\nname = \"{PROVIDER}\"\nbase_url = {url}\nwire_api = \"responses\"\n\
@@ -56,7 +57,7 @@ fn config(model: &ModelAccess, root: &Path) -> String {
     text
 }
 
-/// What a conversation is begun or gone on with.
+/// The parameters that start or resume a conversation.
 pub(super) fn thread(
     options: &CodexOptions,
     attempt: &AgentAttempt<'_>,
@@ -64,7 +65,7 @@ pub(super) fn thread(
 ) -> Value {
     let mut params = json!({
         "cwd": attempt.job.files.root(),
-        // It asks about every command. Its own sandbox would not start inside ours, which holds it.
+        // Codex asks about every command. Its own sandbox could not start inside the enclosure, which restricts it.
         "approvalPolicy": "untrusted",
         "approvalsReviewer": "user",
         "sandbox": "danger-full-access",
@@ -100,7 +101,7 @@ pub(super) fn thread(
 }
 
 fn tools(attempt: &AgentAttempt<'_>) -> Value {
-    let tools = offered(attempt.job.toolbox).into_iter().map(|spec| {
+    let tools = offered_tools(attempt.job.toolbox).into_iter().map(|spec| {
         json!({
             "type": "function",
             "name": spec.name,
@@ -111,13 +112,13 @@ fn tools(attempt: &AgentAttempt<'_>) -> Value {
     Value::Array(tools.collect())
 }
 
-/// What a turn is begun with, but for the conversation and the prompt.
+/// The parameters of a turn, without the conversation and the prompt.
 pub(super) fn turn(options: &CodexOptions, attempt: &AgentAttempt<'_>) -> Value {
     let mut params = json!({ "threadId": null, "input": null });
     if let Some(effort) = &options.effort {
         params["effort"] = json!(effort);
     }
-    // Its model takes strict schemas alone. For others there is the prompt, which says it as well.
+    // The model only accepts strict schemas. The prompt contains the schema in any case.
     if let Some(wanted) = attempt.output.filter(|wanted| is_strict(&wanted.schema)) {
         params["outputSchema"] = wanted.schema.clone();
     }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn through_the_meter_nobody_searches_the_web() {
+    fn web_search_is_disabled_through_the_meter() {
         let metered = ModelAccess::Metered {
             url: "http://127.0.0.1:1".into(),
             key: "k".into(),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_not_trusted_whatever_it_is_called() {
+    fn a_project_with_any_name_is_untrusted() {
         let config = config(&ModelAccess::Own, Path::new("/w\"]\nx = \"y\\z"));
         assert!(
             config.ends_with(

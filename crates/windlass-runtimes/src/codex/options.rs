@@ -1,41 +1,40 @@
-//! What a person can choose about Codex. What it could not be held to is refused here, before anything starts.
+//! The user's options for Codex. Options that the adapter cannot support are refused before anything starts.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::given::{check_args, check_effort, check_env, check_program};
-use crate::mcp_server::{self, McpServer, McpServers, Reached};
+use crate::mcp_server::{self, McpEndpoint, McpServer, McpServers};
+use crate::option_checks::{check_args, check_effort, check_env, check_program};
 
-/// The variable with the key that is shown to our endpoint, and the provider that it belongs to.
+/// The variable with the key for the meter, and the provider that uses it.
 pub(super) const KEY: &str = "WINDLASS_MODEL_KEY";
 pub(super) const PROVIDER: &str = "windlass";
 
-/// Options of Codex.
+/// The user's options for Codex.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodexOptions {
-    /// The program, by name or path; `codex` if empty.
+    /// The name or path of the program. Default: `codex`.
     pub program: String,
-    /// The model, by name; the program's own choice if not given. Its tools depend on it: a name it does not know gets
+    /// The name of the model. Default: the program's own choice. The tools of Codex depend on it: an unknown model gets
     /// no tool to apply patches.
     pub model: Option<String>,
-    /// How much effort the model makes, in the model's own words (`low`, `medium`, `high`, …).
+    /// The effort of the model, as the model names it (`low`, `medium`, `high`, …).
     pub effort: Option<String>,
-    /// MCP servers beside our own tools, by name, in the form of `.mcp.json`. They run where the agent runs.
+    /// Additional MCP servers by name, in the format of `.mcp.json`. The agent starts them in its enclosure.
     pub mcp_servers: McpServers,
-    /// Words for the model beside its own instructions.
+    /// Additional instructions for the model.
     pub developer_instructions: Option<String>,
-    /// Further settings, in the form of its `config.toml`.
+    /// Additional settings, in the format of `config.toml`.
     pub config: BTreeMap<String, Value>,
-    /// Further words for its command line, in front of `app-server`.
+    /// Additional arguments, before `app-server`.
     pub args: Vec<String>,
-    /// Further variables.
     pub env: BTreeMap<String, String>,
 }
 
-/// Settings that the adapter says itself, or that would open what it closes.
+/// Settings that the adapter sets itself, or that would loosen its restrictions.
 const OWN_CONFIG: &[&str] = &[
     "model",
     "model_provider",
@@ -89,7 +88,7 @@ const OWN_ENV: &[&str] = &[
 ];
 
 impl CodexOptions {
-    /// Says what cannot be done.
+    /// Refuses options that the adapter cannot support.
     pub(super) fn check(&self) -> Result<(), String> {
         check_program("program", &self.program, "the program, such as `codex`")?;
         check_effort(self.effort.as_deref())?;
@@ -97,17 +96,18 @@ impl CodexOptions {
             let first = key.split('.').next().unwrap_or_default();
             if OWN_CONFIG.contains(&first) {
                 return Err(format!(
-                    "`config` may not set `{key}`: Windlass says it itself, or has an option for it"
+                    "`config` cannot set `{key}`: Windlass sets it, or has an option for it"
                 ));
             }
         }
         check_args(&self.args, OWN_ARGS)?;
         check_env(&self.env, OWN_ENV)?;
-        let sse =
-            |server: &McpServer| matches!(server.reached(), Ok(Reached::Remote { sse: true, .. }));
+        let sse = |server: &McpServer| {
+            matches!(server.endpoint(), Ok(McpEndpoint::Remote { sse: true, .. }))
+        };
         if let Some((name, _)) = self.mcp_servers.iter().find(|(_, server)| sse(server)) {
             return Err(format!(
-                "`mcp_servers.{name}` is of `type` `sse`, which Codex does not speak; use `http`"
+                "`mcp_servers.{name}` has the `type` `sse`, which Codex does not support; use `http`"
             ));
         }
         mcp_server::check(&self.mcp_servers, PROVIDER)
@@ -120,7 +120,7 @@ mod tests {
 
     use super::super::Codex;
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn unsupported_options_are_refused() {
         check(json!({}), "");
         check(
             json!({"model": "gpt-5.5", "effort": "xhigh", "config": {"tools.view_image": false}}),
@@ -138,16 +138,16 @@ mod tests {
         check(json!({"effort": "very much"}), "such as `low`");
         check(
             json!({"config": {"approval_policy": "never"}}),
-            "may not set `approval_policy`",
+            "cannot set `approval_policy`",
         );
         check(
             json!({"config": {"model_providers.x.base_url": "http://elsewhere"}}),
-            "may not set `model_providers.x",
+            "cannot set `model_providers.x",
         );
-        check(json!({"args": ["--yolo"]}), "may not have `--yolo`");
+        check(json!({"args": ["--yolo"]}), "cannot contain `--yolo`");
         check(
             json!({"env": {"CODEX_HOME": "/home/me"}}),
-            "may not set `CODEX_HOME`",
+            "cannot set `CODEX_HOME`",
         );
         check(
             json!({"mcp_servers": {"a b": {"command": "x"}}}),
@@ -155,7 +155,7 @@ mod tests {
         );
         check(
             json!({"mcp_servers": {"a": {"type": "sse", "url": "http://x"}}}),
-            "does not speak",
+            "does not support",
         );
     }
 }

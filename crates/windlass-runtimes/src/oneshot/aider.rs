@@ -1,8 +1,8 @@
-//! Aider as a program for one prompt: its words, and what it writes down in its home: the chat, for its answer, and a log
-//! of events, for tokens and cost. What it edits is found in the tree, as anybody's.
+//! Aider as a one-shot program: its arguments, and the files that it writes into its home: the chat, which contains the
+//! answer, and an event log, which contains tokens and cost. Its edits are found in the tree, as those of any agent.
 //!
-//! It is started by a few lines of Python of ours, because no option keeps it from reading settings, variables and
-//! commands out of a project's files, nor from writing its cache into the tree.
+//! A small Python program of Windlass starts Aider, because no option keeps it from reading settings, variables and
+//! commands from a project's files, or from writing its cache into the tree.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use super::program::{Output, Program};
-use crate::acp::words::end_of;
-use crate::agent::Reported;
+use super::program::{OneShotProgram, ProgramOutput};
+use crate::acp::text::end_of;
+use crate::agent::ReportedUsage;
 use crate::dialect::Dialect;
 use crate::dollars::micros;
-use crate::filling::{StartTexts, owned};
-use crate::given::{check_args, check_env};
+use crate::option_checks::{check_args, check_env};
+use crate::placeholders::{LaunchTexts, owned};
 
-/// What starts it, and where that is put in its home.
+/// The Python program that starts Aider, and its path in the home.
 const START: &str = include_str!("start_aider.py");
 const START_AT: &str = ".windlass/start_aider.py";
-/// Where it writes down what was said, and what it did.
+/// The chat and the event log, in the home.
 const CHAT: &str = ".windlass/aider-chat.md";
 const LOG: &str = ".windlass/aider-log.jsonl";
-/// Both, as they are read when it ended.
+/// The files that are read after the exit.
 pub(super) const NOTES: &[&str] = &[CHAT, LOG];
-/// How much of what it complained about is shown.
-const SHOWN: usize = 1_500;
+/// Bytes of an error output in messages.
+const MAX_QUOTED: usize = 1_500;
 
-/// Words that hold it, or that would undo what does.
-const OURS: &[&str] = &[
+/// Arguments that restrict Aider, or that would loosen its restrictions.
+const OWN_ARGS: &[&str] = &[
     "--model",
     "--message",
     "--msg",
@@ -85,8 +85,8 @@ const OURS: &[&str] = &[
     "--reasoning-effort",
     "--thinking-tokens",
 ];
-/// Variables that point it at its model, and that say how it is held.
-const OUR_ENV: &[&str] = &[
+/// Variables that Windlass sets for the model and for the restrictions.
+const OWN_ENV: &[&str] = &[
     "OPENAI_API_BASE",
     "OPENAI_BASE_URL",
     "OPENAI_API_KEY",
@@ -98,87 +98,83 @@ const OUR_ENV: &[&str] = &[
     "HOME",
 ];
 
-/// What a person can set for Aider.
+/// The user's options for Aider.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AiderOptions {
-    /// The Python that it is installed for.
+    /// The Python interpreter with the Aider package.
     pub python: String,
-    /// Further words.
     pub args: Vec<String>,
-    /// Variables for it.
     pub env: BTreeMap<String, String>,
-    /// The model.
     pub model: Option<String>,
-    /// How the model writes edits: `diff`, `whole`, `udiff`, `architect` …, or `auto`: as Aider has it for the model. For
-    /// models that it does not know that is `whole`, which writes every file anew; so without a word it is `diff`.
+    /// The format of the model's edits: `diff`, `whole`, `udiff`, `architect` …, or `auto` for Aider's choice. Aider
+    /// chooses `whole` for unknown models, which rewrites complete files, so the default is `diff`.
     pub edit_format: Option<String>,
-    /// Tokens of the map of the repository that the model sees; 0 is none. Absent: as Aider has it for the model.
+    /// Tokens of the repository map for the model; 0 disables the map. Default: Aider's choice.
     pub map_tokens: Option<u64>,
-    /// Files that are always in the chat, beside those that a prompt names.
+    /// Files that are always in the chat, in addition to those that a prompt names.
     pub files: Vec<String>,
     /// Files that the model sees and does not change.
     pub read_files: Vec<String>,
-    /// A command that it runs after its edits, and whose failures it goes on with.
+    /// A command that Aider runs after its edits. It tries to fix failures of this command.
     pub test_command: Option<String>,
-    /// How hard the model thinks.
+    /// The reasoning effort of the model.
     pub effort: Option<String>,
-    /// Tokens to think with.
+    /// The limit for thinking tokens.
     pub thinking_tokens: Option<u64>,
 }
 
 impl AiderOptions {
-    /// The program that they make, for a model that is asked so.
-    pub fn program(self, dialect: Dialect) -> Result<Program, String> {
-        check_args(&self.args, OURS)?;
-        check_env(&self.env, OUR_ENV)?;
+    /// The description of the program, for a model with this protocol.
+    pub fn program(self, dialect: Dialect) -> Result<OneShotProgram, String> {
+        check_args(&self.args, OWN_ARGS)?;
+        check_env(&self.env, OWN_ENV)?;
         let Some(model) = &self.model else {
-            return Err(
-                "Aider has to be told its model; name one with -m, or set `model`".to_owned(),
-            );
+            return Err("Aider needs a model; name one with `-m`, or set `model`".to_owned());
         };
         let starts = |name: &String| name.starts_with('-');
-        if let Some(odd) = self
+        if let Some(invalid) = self
             .files
             .iter()
             .chain(&self.read_files)
             .find(|name| starts(name))
         {
-            return Err(format!("`{odd}` is not the name of a file"));
+            return Err(format!("`{invalid}` is not the name of a file"));
         }
-        // Its start is in its home, and where that is is known when it is started.
+        // The path of the start program is filled in when the home is known.
         let start = format!("{{home}}/{START_AT}");
         let (args, env) = (
-            self.words(&named(model, dialect), dialect),
+            self.arguments(&litellm_model(model, dialect), dialect),
             self.env.clone(),
         );
-        Ok(Program {
+        Ok(OneShotProgram {
             name: "aider".to_owned(),
-            // Without packages of its home: an earlier try may have left some that change what is held here.
+            // `-s` disables packages in the home: an earlier attempt could have installed some that loosen the
+            // restrictions.
             command: vec![self.python, "-s".to_owned()],
             args: std::iter::once(start).chain(args).collect(),
             resume_args: Vec::new(),
-            texts: StartTexts {
-                env: owned(HELD).into_iter().chain(env).collect(),
-                point_at: owned(POINTED),
+            texts: LaunchTexts {
+                env: owned(FIXED_ENV).into_iter().chain(env).collect(),
+                point_at: owned(ENDPOINT_ENV),
                 home_files: owned(&[(START_AT, START)]),
                 clear: [CHAT, LOG].map(str::to_owned).to_vec(),
             },
             model: self.model,
-            output: Output::Aider,
+            output: ProgramOutput::Aider,
         })
     }
 
-    fn words(&self, model: &str, dialect: Dialect) -> Vec<String> {
-        let mut words: Vec<String> = WORDS.iter().map(|word| (*word).to_owned()).collect();
+    fn arguments(&self, model: &str, dialect: Dialect) -> Vec<String> {
+        let mut arguments: Vec<String> = FIXED_ARGS.iter().map(|word| (*word).to_owned()).collect();
         let mut say =
-            |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+            |option: &str, value: &str| arguments.extend([option.to_owned(), value.to_owned()]);
         say("--message-file", "{prompt_file}");
         say("--chat-history-file", &format!("{{home}}/{CHAT}"));
         say("--input-history-file", "/dev/null");
         say("--analytics-log", &format!("{{home}}/{LOG}"));
         say("--model", model);
-        // It would ask others of the vendor's for titles and for edits.
+        // Aider would use other models of the vendor for titles and edits.
         say("--weak-model", model);
         say("--editor-model", model);
         let numbers = [
@@ -192,7 +188,7 @@ impl AiderOptions {
         }
         match self.edit_format.as_deref() {
             Some("auto") => {}
-            // Gemini models like the name of a file inside of the fence.
+            // Gemini models put the file name inside of the fence.
             None if dialect == Dialect::Gemini => say("--edit-format", "diff-fenced"),
             format => say("--edit-format", format.unwrap_or("diff")),
         }
@@ -204,17 +200,17 @@ impl AiderOptions {
         match &self.test_command {
             Some(command) => {
                 say("--test-cmd", command);
-                words.push("--auto-test".to_owned());
+                arguments.push("--auto-test".to_owned());
             }
-            None => words.push("--no-auto-test".to_owned()),
+            None => arguments.push("--no-auto-test".to_owned()),
         }
-        words.extend(self.args.iter().cloned());
-        words
+        arguments.extend(self.args.iter().cloned());
+        arguments
     }
 }
 
-/// Words that make it work alone, leave the repository to us, and ask nobody but the model.
-const WORDS: &[&str] = &[
+/// Arguments that make Aider run unattended, leave commits to Windlass, and contact no server but the model.
+const FIXED_ARGS: &[&str] = &[
     "--yes-always",
     "--no-pretty",
     "--no-stream",
@@ -234,9 +230,9 @@ const WORDS: &[&str] = &[
     "--disable-playwright",
 ];
 
-/// No list of prices is fetched, and no name is written into the repository's settings because there is none. A repository
-/// that lies in the tree is none of git's: these count in the place of the settings that programs have otherwise.
-const HELD: &[(&str, &str)] = &[
+/// Aider must not download a price list, nor write a user name into the repository's settings because there is none.
+/// Git must not use a bare repository inside of the tree, because its settings could run programs.
+const FIXED_ENV: &[(&str, &str)] = &[
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
     ("GIT_CONFIG_COUNT", "3"),
     ("GIT_CONFIG_KEY_0", "user.name"),
@@ -248,7 +244,7 @@ const HELD: &[(&str, &str)] = &[
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
-const POINTED: &[(&str, &str)] = &[
+const ENDPOINT_ENV: &[(&str, &str)] = &[
     ("OPENAI_API_BASE", "{url}/v1"),
     ("OPENAI_API_KEY", "{key}"),
     ("ANTHROPIC_API_BASE", "{url}"),
@@ -257,36 +253,35 @@ const POINTED: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
-/// The model by the name that says how it is asked.
-fn named(model: &str, dialect: Dialect) -> String {
-    let how = match dialect {
+/// The model name with a prefix for its protocol.
+fn litellm_model(model: &str, dialect: Dialect) -> String {
+    let prefix = match dialect {
         Dialect::Anthropic => "anthropic",
         Dialect::OpenAiChat => "openai",
         Dialect::OpenAiResponses => "openai/responses",
         Dialect::Gemini => "gemini",
     };
-    format!("{how}/{model}")
+    format!("{prefix}/{model}")
 }
 
-/// What it wrote down about one prompt.
+/// The content of the files that Aider wrote for one prompt.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// What the model said last.
+pub(super) struct AiderNotes {
+    /// The last message of the model.
     pub(super) answer: String,
-    /// What it says it spent.
-    pub(super) spent: Option<Reported>,
-    /// Why there is no answer of a model.
+    pub(super) spent: Option<ReportedUsage>,
+    /// The reason why there is no answer of the model.
     pub(super) failed: Option<String>,
 }
 
-/// Reads them from its home. Its exit code says nothing.
-pub(super) fn notes(files: &[String]) -> Notes {
+/// Parses the files from the home. The exit code of Aider is not informative.
+pub(super) fn notes(files: &[String]) -> AiderNotes {
     let file = |at: usize| files.get(at).map_or("", String::as_str);
     read_notes(file(0), file(1))
 }
 
-fn read_notes(chat: &str, log: &str) -> Notes {
-    let mut sum: Option<Reported> = None;
+fn read_notes(chat: &str, log: &str) -> AiderNotes {
+    let mut sum: Option<ReportedUsage> = None;
     for line in log.lines() {
         let Ok(event) = serde_json::from_str::<Value>(line) else {
             continue;
@@ -294,50 +289,50 @@ fn read_notes(chat: &str, log: &str) -> Notes {
         if event["event"] != "message_send" {
             continue;
         }
-        let told = &event["properties"];
-        let number = |key: &str| told[key].as_u64().unwrap_or_default();
-        let cost = told["cost"].as_f64().and_then(micros);
-        sum.get_or_insert_default().add(&Reported {
+        let properties = &event["properties"];
+        let number = |key: &str| properties[key].as_u64().unwrap_or_default();
+        let cost = properties["cost"].as_f64().and_then(micros);
+        sum.get_or_insert_default().add(&ReportedUsage {
             usage: Usage::of_prompt(number("prompt_tokens"), 0, 0, number("completion_tokens")),
             cost_micros: cost.filter(|cost| *cost > 0),
             model: None,
         });
     }
     let failed = sum.is_none().then(|| {
-        let said: Vec<&str> = chat
+        let own_lines: Vec<&str> = chat
             .lines()
             .rev()
             .map_while(|line| line.strip_prefix("> "))
             .collect();
-        let said = said
+        let own_lines = own_lines
             .into_iter()
             .rev()
             .map(str::trim_end)
             .collect::<Vec<_>>()
             .join("\n");
-        let said = end_of(&said, SHOWN);
-        if said.is_empty() {
-            "it ended without an answer of its model".to_owned()
+        let own_lines = end_of(&own_lines, MAX_QUOTED);
+        if own_lines.is_empty() {
+            "Aider exited without an answer of the model".to_owned()
         } else {
-            format!("it ended without an answer of its model, and says: {said}")
+            format!("Aider exited without an answer of the model and printed: {own_lines}")
         }
     });
-    Notes {
+    AiderNotes {
         answer: answer(chat),
         spent: sum,
         failed,
     }
 }
 
-/// What the model said, without the prompt and what Aider says itself.
+/// The model's text, without the prompt and Aider's own lines.
 fn answer(chat: &str) -> String {
     let lines: Vec<&str> = chat.lines().collect();
-    let said = lines
+    let own_lines = lines
         .iter()
         .rposition(|line| line.starts_with("#### "))
         .map_or(0, |at| at + 1);
     let own = |line: &&&str| **line == ">" || line.starts_with("> ");
-    lines[said..]
+    lines[own_lines..]
         .iter()
         .filter(|line| !own(line))
         .copied()
@@ -355,7 +350,7 @@ mod tests {
     const LOG: &str = include_str!("../../tests/fixtures/oneshot/aider-analytics-log.jsonl");
 
     #[test]
-    fn tokens_and_cost_are_in_its_log_and_the_answer_in_its_chat() {
+    fn usage_is_in_the_log_and_the_answer_in_the_chat() {
         let chat = "\n# aider chat started at 2026-11-15 21:23:27\n\n> Aider v0.86.2  \n\n#### Change a.py  \n#### now  \n\
                     > a.py  \n> Add file to the chat? (Y)es/(N)o/(D)on't ask again [Yes]: y  \n\nHere is the change.\n\n\
                     a.py\n```\n  x=2\n```\n\n> Tokens: 1.2k sent, 30 received.  \n> Applied edit to a.py  \n";
@@ -370,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_without_an_answer_is_a_failure_although_it_exits_with_0() {
+    fn a_prompt_without_an_answer_fails_despite_exit_code_0() {
         let log: String = LOG
             .lines()
             .filter(|line| !line.contains("message_send\""))
@@ -379,7 +374,8 @@ mod tests {
         let chat = "#### Change a.py  \n> litellm.InternalServerError: no  \n> Retrying in 0.2 seconds...  \n";
         let failed = read_notes(chat, &log).failed.unwrap();
         assert!(
-            failed.ends_with("says: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."),
+            failed
+                .ends_with("printed: litellm.InternalServerError: no\nRetrying in 0.2 seconds..."),
             "{failed}"
         );
         assert!(read_notes("", "no json\n").failed.is_some());
@@ -391,9 +387,9 @@ mod tests {
             .unwrap()
             .program(dialect);
         match (made, expect) {
-            (Ok(program), Ok(words)) => {
+            (Ok(program), Ok(arguments)) => {
                 let line = program.args.join(" ");
-                assert!(words.iter().all(|word| line.contains(word)), "{line}");
+                assert!(arguments.iter().all(|word| line.contains(word)), "{line}");
                 assert_eq!(program.command, ["/p/python", "-s"]);
                 assert!(
                     line.starts_with("{home}/.windlass/start_aider.py --yes-always"),
@@ -406,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn options_become_words_and_what_holds_it_stays() {
+    fn options_become_arguments_and_restrictions_stay() {
         let base = |more: &str| format!(r#"{{"python":"/p/python","model":"m"{more}}}"#);
         let chat = Dialect::OpenAiChat;
         check(
@@ -453,18 +449,18 @@ mod tests {
         check(
             &base(r#","args":["--load=x"]"#),
             chat,
-            Err("may not have `--load`"),
+            Err("cannot contain `--load`"),
         );
         check(
             &base(r#","env":{"OPENAI_API_BASE":"x"}"#),
             chat,
-            Err("Windlass sets it itself"),
+            Err("Windlass sets it"),
         );
         check(
             &base(r#","files":["--load"]"#),
             chat,
             Err("not the name of a file"),
         );
-        check(r#"{"python":"/p/python"}"#, chat, Err("told its model"));
+        check(r#"{"python":"/p/python"}"#, chat, Err("needs a model"));
     }
 }

@@ -1,5 +1,5 @@
-//! A program that takes one prompt, prints and ends: what its lines say, and what its end means. It asks about nothing, and
-//! nothing of it can be refused on its way: its enclosure holds it.
+//! A program that takes one prompt, prints and exits: interprets its output and its exit. It does not ask about calls,
+//! so that only the enclosure restricts it.
 
 use serde_json::Value;
 use windlass_core::event::DeltaOf;
@@ -7,68 +7,70 @@ use windlass_core::message::{Part, ToolCall};
 use windlass_core::tool::ForeignCall;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-use super::aider::{self, Notes};
-use super::fields::{Facts, Fields};
-use super::printed::{Printed, plain};
-use super::program::Output as Prints;
-use crate::acp::words::end_of;
-use crate::agent::End;
-use crate::dialogue::{Dialogue, Ended, Framing, Input, Output, Outputs};
-use crate::likeness::likeness_by_input;
+use super::aider::{self, AiderNotes};
+use super::fields::{Fields, LineFacts};
+use super::printed_text::{PrintedText, without_sequences};
+use super::program::ProgramOutput;
+use crate::acp::text::end_of;
+use crate::agent::TurnEndReason;
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputFraming, OutputQueue, TurnResult,
+};
+use crate::equivalent_calls::equivalent_by_input;
 
 /// Bytes that a program may print for one prompt.
 const MAX_PRINTED: usize = 64 << 20;
-/// How much of its last words is shown, when they are why it ended.
-const SHOWN: usize = 1_500;
-/// What a call is told to have come to, where the program never says.
-const UNTOLD: &str = "(the program does not say what came of it)";
+/// Bytes of the last output in an error message.
+const MAX_QUOTED: usize = 1_500;
+/// The result of a call for which the program reports none.
+const NO_RESULT: &str = "(the program reports no results)";
 
 /// One prompt to a program.
 #[derive(Default)]
 pub(super) struct OneShotDialogue {
     name: String,
-    prints: Prints,
-    /// What it reads from its standard input.
+    output: ProgramOutput,
+    /// The text for its standard input.
     input: String,
     resumed: bool,
     bytes: usize,
-    printed: Printed,
-    /// Pieces of a message.
+    printed: PrintedText,
+    /// The pieces of an incomplete message.
     pieces: String,
-    /// The last whole message.
+    /// The last complete message.
     last: String,
     spoke: bool,
     calls: u64,
-    /// What the program says went wrong, until it says something else.
+    /// The last reported error. Later text clears it.
     error: Option<String>,
-    /// How it ended, and what it wrote to standard error last, until its notes were read.
+    /// The exit and the end of standard error, until the program's files are read.
     ended: Option<(Result<ProcessEnd, ProcessError>, String)>,
     cancelled: bool,
 }
 
 impl OneShotDialogue {
-    /// A program that prints so, with this on its standard input.
-    pub(super) fn new(name: String, prints: Prints, input: String, resumed: bool) -> Self {
+    /// A program with this output format, and with `input` for its standard input.
+    pub(super) fn new(name: String, output: ProgramOutput, input: String, resumed: bool) -> Self {
         Self {
             name,
-            prints,
+            output,
             input,
             resumed,
             ..Self::default()
         }
     }
 
-    fn line(&mut self, line: &[u8], out: &mut Outputs) {
+    fn line(&mut self, line: &[u8], out: &mut OutputQueue) {
         self.bytes = self.bytes.saturating_add(line.len() + 1);
         if self.bytes > MAX_PRINTED {
             let most = MAX_PRINTED >> 20;
-            out.end(Ended::broken(format!(
-                "it printed more than {most} MiB, and was ended"
+            out.end(TurnResult::broken(format!(
+                "the program printed more than {most} MiB and was stopped"
             )));
             return;
         }
-        let Prints::Lines(fields) = &self.prints else {
-            let line = plain(line);
+        let ProgramOutput::Lines(fields) = &self.output else {
+            let line = without_sequences(line);
             out.delta(DeltaOf::Text, &format!("{line}\n"));
             self.printed.push(&line);
             return;
@@ -81,16 +83,16 @@ impl OneShotDialogue {
             }
             Err(_) => {
                 if !line.trim_ascii().is_empty() {
-                    out.push(Output::Unknown);
+                    out.push(DialogueOutput::Unknown);
                 }
-                self.printed.push(&plain(line));
+                self.printed.push(&without_sequences(line));
             }
         }
     }
 
-    fn facts(&mut self, fields: &Fields, facts: Facts, out: &mut Outputs) {
+    fn facts(&mut self, fields: &Fields, facts: LineFacts, out: &mut OutputQueue) {
         if facts.session.is_some() {
-            out.push(Output::Began(facts.session));
+            out.push(DialogueOutput::SessionStarted(facts.session));
         }
         if let Some(error) = facts.error {
             self.error = Some(error);
@@ -101,7 +103,7 @@ impl OneShotDialogue {
             self.error = None;
         }
         if !facts.texts.is_empty() {
-            // The whole of what came in pieces.
+            // This message replaces its pieces.
             self.pieces.clear();
         }
         if !facts.calls.is_empty() {
@@ -117,32 +119,32 @@ impl OneShotDialogue {
         for (name, id, args) in facts.calls {
             self.calls += 1;
             self.spoke = true;
-            // Results name a call as the program does.
-            let theirs = id.unwrap_or_else(|| format!("call-{}", self.calls));
-            let call = ToolCall::new(theirs.as_str(), name, args);
+            // Results refer to the program's own id of a call.
+            let agent_id = id.unwrap_or_else(|| format!("call-{}", self.calls));
+            let call = ToolCall::new(agent_id.as_str(), name, args);
             out.part(Part::Call(call.clone()));
             calls.push(call);
         }
-        out.push(Output::Flush);
+        out.push(DialogueOutput::Flush);
         for call in calls {
             let id = call.id.0.clone();
-            // Nobody was asked, and what the tool does is not known.
-            let (like, effect) = likeness_by_input(&call.name, &call.args);
-            out.push(Output::Observed(ForeignCall { call, like, effect }));
+            // The program did not ask, and its tools are unknown.
+            let (like, effect) = equivalent_by_input(&call.name, &call.args);
+            out.push(DialogueOutput::Observed(ForeignCall { call, like, effect }));
             if fields.result.is_none() {
-                out.result(&id, UNTOLD.to_owned(), None, false);
+                out.result(&id, NO_RESULT.to_owned(), None, false);
             }
         }
-        for (theirs, text) in facts.results {
-            out.result(&theirs, text, None, false);
+        for (agent_id, text) in facts.results {
+            out.result(&agent_id, text, None, false);
         }
         if let Some(more) = facts.spent {
-            out.push(Output::Spent(more));
+            out.push(DialogueOutput::Spent(more));
         }
     }
 
-    /// Says the message that came in pieces.
-    fn flush(&mut self, out: &mut Outputs) {
+    /// Logs the message that was collected from pieces.
+    fn flush(&mut self, out: &mut OutputQueue) {
         let text = std::mem::take(&mut self.pieces);
         if !text.trim().is_empty() {
             self.last.clone_from(&text);
@@ -151,19 +153,19 @@ impl OneShotDialogue {
         }
     }
 
-    /// What a program that ended by itself said, and how it ended.
-    fn closing(&mut self, notes: Option<Notes>, out: &mut Outputs) {
-        let Some((exit, complaint)) = self.ended.take() else {
+    /// Ends the turn after the exit of the program.
+    fn end_turn(&mut self, notes: Option<AiderNotes>, out: &mut OutputQueue) {
+        let Some((exit, stderr)) = self.ended.take() else {
             return;
         };
         self.flush(out);
-        let lines = matches!(self.prints, Prints::Lines(_));
+        let lines = matches!(self.output, ProgramOutput::Lines(_));
         let (spent, answer, failed) = match notes {
             Some(notes) => (notes.spent, notes.answer, notes.failed),
             None => (None, String::new(), None),
         };
         if let Some(more) = spent {
-            out.push(Output::Spent(more));
+            out.push(DialogueOutput::Spent(more));
         }
         let text = match lines {
             true => self.last.clone(),
@@ -171,54 +173,56 @@ impl OneShotDialogue {
             false => self.printed.text().to_owned(),
         };
         let end = match exit {
-            Err(err) => End::Broken(err.0),
+            Err(err) => TurnEndReason::Broken(err.0),
             Ok(ProcessEnd::Exited { code: 0 }) => match (self.error.take(), failed) {
-                (Some(error), _) => {
-                    End::Broken(format!("it says: {}", end_of(error.trim(), SHOWN)))
-                }
-                (None, Some(why)) => End::Broken(why),
-                (None, None) => End::Done,
+                (Some(error), _) => TurnEndReason::Broken(format!(
+                    "the program reports: {}",
+                    end_of(error.trim(), MAX_QUOTED)
+                )),
+                (None, Some(why)) => TurnEndReason::Broken(why),
+                (None, None) => TurnEndReason::Done,
             },
-            Ok(end) => End::Broken(format!(
-                "it ended with {}{}",
+            Ok(end) => TurnEndReason::Broken(format!(
+                "the program ended with {}{}",
                 end.in_words(),
-                self.last_words(&complaint)
+                self.failure_detail(&stderr)
             )),
         };
-        if end == End::Done && !lines && !text.is_empty() {
+        if end == TurnEndReason::Done && !lines && !text.is_empty() {
             self.spoke = true;
             out.say(text.clone());
         }
         if self.printed.dropped > 0 && !lines {
             let text = format!(
-                "the program printed {} bytes more than are kept; the end is",
+                "the program printed {} bytes above the limit; only the end was kept",
                 self.printed.dropped
             );
-            out.push(Output::Warn("too_much_said", text));
+            out.push(DialogueOutput::Warn("too_much_said", text));
         }
-        // One that fails at once, with a conversation to resume, may not know that.
-        let at_once = matches!(end, End::Broken(_)) && !self.spoke && text.trim().is_empty();
+        // A program that fails at once with a conversation to resume may have lost that conversation.
+        let at_once =
+            matches!(end, TurnEndReason::Broken(_)) && !self.spoke && text.trim().is_empty();
         out.end(match self.resumed && at_once {
-            true => Ended::Forgotten,
-            false => Ended::with(text, end),
+            true => TurnResult::SessionLost,
+            false => TurnResult::with(text, end),
         });
     }
 
-    /// Why it failed, in its own words.
-    fn last_words(&mut self, complaint: &str) -> String {
+    /// The error message of the program, for a failed turn.
+    fn failure_detail(&mut self, stderr: &str) -> String {
         if let Some(error) = &self.error {
-            return format!("; it says: {}", end_of(error.trim(), SHOWN));
+            return format!("; it reports: {}", end_of(error.trim(), MAX_QUOTED));
         }
-        if !complaint.is_empty() {
-            return format!("; the last on its standard error: {complaint}");
+        if !stderr.is_empty() {
+            return format!("; end of its standard error: {stderr}");
         }
         let printed = self.printed.text();
         if printed.is_empty() {
             String::new()
         } else {
             format!(
-                "; the last that it printed: {}",
-                end_of(printed.trim(), SHOWN)
+                "; end of its output: {}",
+                end_of(printed.trim(), MAX_QUOTED)
             )
         }
     }
@@ -229,49 +233,53 @@ impl Dialogue for OneShotDialogue {
         &self.name
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(_) => out.push(Output::SendLast(std::mem::take(&mut self.input))),
-            Input::Text(line) => self.line(&line, out),
-            Input::Interrupt => {
-                self.cancelled = true;
-                out.push(Output::Terminate);
+            DialogueInput::Prompt(_) => {
+                out.push(DialogueOutput::SendLast(std::mem::take(&mut self.input)))
             }
-            Input::Ended(..) if self.cancelled => out.end(Ended::with("", End::Cancelled)),
-            Input::Ended(end, complaint) => {
-                self.ended = Some((end, complaint));
-                match self.prints {
-                    Prints::Aider => out.push(Output::ReadHome(aider::NOTES)),
-                    Prints::Text | Prints::Lines(_) => self.closing(None, out),
+            DialogueInput::Text(line) => self.line(&line, out),
+            DialogueInput::Interrupt => {
+                self.cancelled = true;
+                out.push(DialogueOutput::Terminate);
+            }
+            DialogueInput::ProcessEnded(..) if self.cancelled => {
+                out.end(TurnResult::with("", TurnEndReason::Cancelled))
+            }
+            DialogueInput::ProcessEnded(end, stderr) => {
+                self.ended = Some((end, stderr));
+                match self.output {
+                    ProgramOutput::Aider => out.push(DialogueOutput::ReadHome(aider::NOTES)),
+                    ProgramOutput::Text | ProgramOutput::Lines(_) => self.end_turn(None, out),
                 }
             }
-            Input::HomeFiles(files) => self.closing(Some(aider::notes(&files)), out),
+            DialogueInput::HomeFiles(files) => self.end_turn(Some(aider::notes(&files)), out),
             _ => {}
         }
     }
 
-    fn finish(&mut self, out: &mut Outputs) {
+    fn finish(&mut self, out: &mut OutputQueue) {
         self.flush(out);
     }
 
-    fn framing(&self) -> Framing {
-        Framing::Text
+    fn framing(&self) -> OutputFraming {
+        OutputFraming::Text
     }
 
-    fn repeats_names(&self) -> bool {
+    fn reuses_call_ids(&self) -> bool {
         true
     }
 
-    fn unread_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
+    fn skipped_lines_warning(&self, unread: u64, unknown: u64) -> (&'static str, String) {
         let unread = unread.saturating_add(unknown);
         let text =
-            format!("{unread} lines of the program were no JSON or too long, and were passed over");
+            format!("{unread} lines of the program were not JSON or too long; they were ignored");
         ("unread_lines", text)
     }
 
-    fn forgot_warning(&self) -> String {
+    fn lost_session_warning(&self) -> String {
         format!(
-            "{} could not go on with its conversation; it begins a new one and is told what was said before, shortened",
+            "{} could not resume its conversation; it starts a new one with a shortened copy of the log",
             self.name
         )
     }

@@ -1,91 +1,85 @@
-//! Where things stand in the JSON lines of a program, as a person writes it down: `part.text`, or `type=text:part.text`
-//! for lines of one kind. One line goes in, facts come out; nothing of it is believed here.
+//! The positions of values in the JSON lines of a program, as the user describes them: `part.text`, or
+//! `type=text:part.text` for lines of one kind. This module extracts the values of a line; it does not trust them.
 //!
-//! A place is a path of names with dots between them. In front of it may stand conditions, with commas between them and
-//! a colon behind them: `type=message,role=assistant:content`. Through a list a path goes into every entry. Several
-//! places stand with `|` between them; the first that has something in a line counts.
+//! A position is a path of names, separated by dots. Conditions may precede it, separated by commas and followed by a
+//! colon: `type=message,role=assistant:content`. A path goes into every entry of a list. Several positions are
+//! separated by `|`; the first one with a value in a line applies.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use crate::agent::Reported;
+use crate::agent::ReportedUsage;
 use crate::dollars::micros;
 
-/// The longest name of a tool, a call or a session.
+/// Bytes of the longest name of a tool, a call or a session.
 const MAX_NAME: usize = 200;
-/// The most places of one field, conditions of one place and names of one path.
+/// The limit for positions per field, conditions per position and names per path.
 const MAX_PARTS: usize = 20;
 
-/// Where things stand. What is not said is not read.
+/// The positions of all values. An absent field is not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fields {
-    /// A whole message of the agent. The last one is its answer.
-    pub text: Option<Place>,
-    /// A piece of a message; pieces are put together until something else comes.
-    pub delta: Option<Place>,
-    /// The program's own name for the conversation.
-    pub session: Option<Place>,
-    /// The name of a tool that it calls.
-    pub tool: Option<Place>,
-    /// The call's own name, with which its result is found again.
-    pub tool_id: Option<Place>,
-    /// What the tool is given.
-    pub tool_input: Option<Place>,
-    /// What came of a call.
-    pub result: Option<Place>,
-    /// Of which call. Absent: as `tool_id`.
-    pub result_id: Option<Place>,
-    /// Input tokens, without those that came from a cache. Numbers of several lines are added.
-    pub input_tokens: Option<Place>,
-    /// Input tokens, with those that came from a cache.
-    pub total_input_tokens: Option<Place>,
-    /// Input tokens that came from a cache.
-    pub cached_tokens: Option<Place>,
-    /// Output tokens.
-    pub output_tokens: Option<Place>,
-    /// US dollars.
-    pub cost_usd: Option<Place>,
-    /// Why it could not go on. It counts unless something was said after it.
-    pub error: Option<Place>,
+    /// A complete message of the agent. The last one is its answer.
+    pub text: Option<FieldPosition>,
+    /// A piece of a message. Pieces are joined until another value follows.
+    pub delta: Option<FieldPosition>,
+    /// The program's own id of the conversation.
+    pub session: Option<FieldPosition>,
+    /// The name of a called tool.
+    pub tool: Option<FieldPosition>,
+    /// The id of a call, to which its result refers.
+    pub tool_id: Option<FieldPosition>,
+    /// The input of a tool.
+    pub tool_input: Option<FieldPosition>,
+    /// The result of a call.
+    pub result: Option<FieldPosition>,
+    /// The id of the call of a result. Default: `tool_id`.
+    pub result_id: Option<FieldPosition>,
+    /// Input tokens without cached ones. The numbers of several lines are added.
+    pub input_tokens: Option<FieldPosition>,
+    /// Input tokens including cached ones.
+    pub total_input_tokens: Option<FieldPosition>,
+    /// Input tokens from a cache.
+    pub cached_tokens: Option<FieldPosition>,
+    pub output_tokens: Option<FieldPosition>,
+    pub cost_usd: Option<FieldPosition>,
+    /// An error message. Later text clears it.
+    pub error: Option<FieldPosition>,
 }
 
-/// Where one thing stands.
+/// The position of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Place {
+pub struct FieldPosition {
     text: String,
-    choices: Vec<Choice>,
+    choices: Vec<PositionChoice>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice {
-    only: Vec<(Vec<String>, String)>,
+struct PositionChoice {
+    conditions: Vec<(Vec<String>, String)>,
     path: Vec<String>,
 }
 
-/// What one line says.
+/// The values of one line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Facts {
-    /// The conversation's name.
+pub struct LineFacts {
     pub session: Option<String>,
-    /// Whole messages.
     pub texts: Vec<String>,
-    /// Pieces of one.
+    /// Pieces of a message.
     pub deltas: Vec<String>,
-    /// Calls: name, id and input.
+    /// Name, id and input of each call.
     pub calls: Vec<(String, Option<String>, Value)>,
-    /// What came of calls: id and text.
+    /// Id and text of each result.
     pub results: Vec<(String, String)>,
-    /// What was spent.
-    pub spent: Option<Reported>,
-    /// What went wrong.
+    pub spent: Option<ReportedUsage>,
     pub error: Option<String>,
 }
 
 impl Fields {
-    /// Whether tokens are among them.
+    /// Whether token counts are among the fields.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
         self.input_tokens.is_some()
@@ -93,34 +87,37 @@ impl Fields {
             || self.output_tokens.is_some()
     }
 
-    /// What a line says.
+    /// Extracts the values of a line.
     #[must_use]
-    pub fn read(&self, line: &Value) -> Facts {
-        let texts = |place: &Option<Place>| {
-            let found = found(place, line).into_iter();
-            found
+    pub fn read(&self, line: &Value) -> LineFacts {
+        let texts = |position: &Option<FieldPosition>| {
+            let values = find_values(position, line).into_iter();
+            values
                 .filter_map(Value::as_str)
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)
                 .collect()
         };
-        Facts {
+        LineFacts {
             session: names(&self.session, line).into_iter().next(),
             texts: texts(&self.text),
             deltas: texts(&self.delta),
             calls: self.calls(line),
             results: self.results(line),
             spent: self.spent(line),
-            error: found(&self.error, line)
+            error: find_values(&self.error, line)
                 .first()
-                .map(|error| in_words(error)),
+                .map(|error| value_text(error)),
         }
     }
 
     fn calls(&self, line: &Value) -> Vec<(String, Option<String>, Value)> {
         let tools = names(&self.tool, line);
-        let (ids, inputs) = (names(&self.tool_id, line), found(&self.tool_input, line));
-        // Entries of a list without the one or the other cannot be told apart.
+        let (ids, inputs) = (
+            names(&self.tool_id, line),
+            find_values(&self.tool_input, line),
+        );
+        // In a list with a missing id or input, the entries cannot be matched.
         let fit = |many: usize| many == tools.len();
         let (ids_fit, inputs_fit) = (fit(ids.len()), fit(inputs.len()));
         let call = |(at, tool): (usize, String)| {
@@ -132,7 +129,7 @@ impl Fields {
     }
 
     fn results(&self, line: &Value) -> Vec<(String, String)> {
-        let results = found(&self.result, line);
+        let results = find_values(&self.result, line);
         let named = match &self.result_id {
             None => &self.tool_id,
             own => own,
@@ -143,13 +140,15 @@ impl Fields {
         }
         ids.into_iter()
             .zip(results)
-            .map(|(id, result)| (id, in_words(result)))
+            .map(|(id, result)| (id, value_text(result)))
             .collect()
     }
 
-    fn spent(&self, line: &Value) -> Option<Reported> {
-        let sum = |place: &Option<Place>| {
-            let numbers = found(place, line).into_iter().filter_map(whole);
+    fn spent(&self, line: &Value) -> Option<ReportedUsage> {
+        let sum = |position: &Option<FieldPosition>| {
+            let numbers = find_values(position, line)
+                .into_iter()
+                .filter_map(whole_number);
             numbers.reduce(u64::saturating_add)
         };
         let (input, total, cached) = (
@@ -158,7 +157,7 @@ impl Fields {
             sum(&self.cached_tokens),
         );
         let output = sum(&self.output_tokens);
-        let dollars: Option<f64> = found(&self.cost_usd, line)
+        let dollars: Option<f64> = find_values(&self.cost_usd, line)
             .into_iter()
             .filter_map(Value::as_f64)
             .reduce(|a, b| a + b);
@@ -176,7 +175,7 @@ impl Fields {
             cache_write: 0,
             output: output.unwrap_or_default(),
         };
-        Some(Reported {
+        Some(ReportedUsage {
             usage,
             cost_micros,
             model: None,
@@ -184,15 +183,15 @@ impl Fields {
     }
 }
 
-impl Place {
-    /// Everything that stands there in a line.
+impl FieldPosition {
+    /// All values at this position in a line.
     fn find<'a>(&self, line: &'a Value) -> Vec<&'a Value> {
         for choice in &self.choices {
             let mut all = Vec::new();
             if choice
-                .only
+                .conditions
                 .iter()
-                .all(|(path, wanted)| holds(line, path, wanted))
+                .all(|(path, wanted)| matches_condition(line, path, wanted))
             {
                 walk(line, &choice.path, &mut all);
             }
@@ -204,7 +203,7 @@ impl Place {
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for FieldPosition {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -212,32 +211,35 @@ impl TryFrom<String> for Place {
         match choices.collect::<Option<Vec<_>>>() {
             Some(choices) if choices.len() <= MAX_PARTS => Ok(Self { text, choices }),
             _ => Err(format!(
-                "`{text}` is no place in a line; write names with dots between them, as `part.text`, and conditions in \
-                 front of a colon, as `type=text:part.text`"
+                "`{text}` is not a valid position in a line; write names separated by dots, as `part.text`, and conditions \
+                 before a colon, as `type=text:part.text`"
             )),
         }
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
-        place.text
+impl From<FieldPosition> for String {
+    fn from(position: FieldPosition) -> Self {
+        position.text
     }
 }
 
-fn choice(text: &str) -> Option<Choice> {
-    let (only, at) = text.split_once(':').unwrap_or(("", text));
+fn choice(text: &str) -> Option<PositionChoice> {
+    let (conditions, at) = text.split_once(':').unwrap_or(("", text));
     let condition = |one: &str| {
         let (at, wanted) = one.split_once('=')?;
         Some((path(at)?, wanted.trim().to_owned()))
     };
-    let only: Vec<_> = match only {
+    let conditions: Vec<_> = match conditions {
         "" if text.contains(':') => return None,
         "" => Vec::new(),
-        only => only.split(',').map(condition).collect::<Option<_>>()?,
+        conditions => conditions
+            .split(',')
+            .map(condition)
+            .collect::<Option<_>>()?,
     };
     let path = path(at)?;
-    (only.len() <= MAX_PARTS).then_some(Choice { only, path })
+    (conditions.len() <= MAX_PARTS).then_some(PositionChoice { conditions, path })
 }
 
 fn path(text: &str) -> Option<Vec<String>> {
@@ -247,21 +249,21 @@ fn path(text: &str) -> Option<Vec<String>> {
     (names.len() <= MAX_PARTS && names.iter().all(plain)).then_some(names)
 }
 
-fn found<'a>(place: &Option<Place>, line: &'a Value) -> Vec<&'a Value> {
-    place
+fn find_values<'a>(position: &Option<FieldPosition>, line: &'a Value) -> Vec<&'a Value> {
+    position
         .as_ref()
-        .map(|place| place.find(line))
+        .map(|position| position.find(line))
         .unwrap_or_default()
 }
 
-fn names(place: &Option<Place>, line: &Value) -> Vec<String> {
-    let texts = found(place, line).into_iter().map(in_words);
+fn names(position: &Option<FieldPosition>, line: &Value) -> Vec<String> {
+    let texts = find_values(position, line).into_iter().map(value_text);
     texts
         .map(|text| text[..text.floor_char_boundary(MAX_NAME)].to_owned())
         .collect()
 }
 
-/// Goes on from a value; through lists into every entry of them.
+/// Collects the values at a path, in every entry of lists.
 fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
     match (path.split_first(), value) {
         (None, Value::Null) => {}
@@ -276,22 +278,22 @@ fn walk<'a>(value: &'a Value, path: &[String], all: &mut Vec<&'a Value>) {
     }
 }
 
-fn holds(line: &Value, path: &[String], wanted: &str) -> bool {
+fn matches_condition(line: &Value, path: &[String], wanted: &str) -> bool {
     let mut all = Vec::new();
     walk(line, path, &mut all);
     all.into_iter().any(|value| match value {
-        Value::Array(entries) => entries.iter().any(|entry| in_words(entry) == wanted),
-        value => in_words(value) == wanted,
+        Value::Array(entries) => entries.iter().any(|entry| value_text(entry) == wanted),
+        value => value_text(value) == wanted,
     })
 }
 
-fn in_words(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn whole(value: &Value) -> Option<u64> {
+fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         value
             .as_f64()
@@ -308,13 +310,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(place: &str, line: Value, expect: &[Value]) {
-        let place = Place::try_from(place.to_owned()).unwrap();
-        assert_eq!(place.find(&line), expect.iter().collect::<Vec<_>>());
+    fn check(position: &str, line: Value, expect: &[Value]) {
+        let position = FieldPosition::try_from(position.to_owned()).unwrap();
+        assert_eq!(position.find(&line), expect.iter().collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_place_is_a_path_with_conditions() {
+    fn a_position_is_a_path_with_conditions() {
         let line =
             json!({"type": "text", "n": 3, "yes": true, "part": {"text": "hi", "none": null}});
         check("part.text", line.clone(), &[json!("hi")]);
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_an_error() {
+    fn an_invalid_position_is_an_error() {
         for text in [
             "",
             " ",
@@ -354,7 +356,7 @@ mod tests {
             &"a.".repeat(40),
         ] {
             assert!(
-                serde_json::from_value::<Place>(json!(text)).is_err(),
+                serde_json::from_value::<FieldPosition>(json!(text)).is_err(),
                 "{text:?}"
             );
         }
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_added_and_a_cache_is_counted_once() {
+    fn numbers_are_added_and_cached_tokens_are_counted_once() {
         let fields = |value: Value| serde_json::from_value::<Fields>(value).unwrap();
         let all = fields(
             json!({"total_input_tokens": "in", "cached_tokens": "c", "output_tokens": "out", "cost_usd": "usd"}),

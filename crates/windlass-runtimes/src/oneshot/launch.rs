@@ -1,18 +1,20 @@
-//! How a program is started for one prompt: its words and variables are filled in, the prompt is put where it looks for
-//! it, and what an earlier try left to steer it is removed.
+//! Assembles the start of a program for one prompt: fills in its arguments and variables, writes the prompt to its
+//! place, and removes files with which an earlier attempt could influence it.
 
 use windlass_core::enclosure::Launch;
 
-use super::program::{PROMPT, PROMPT_AT, PROMPT_FILE, Program, PromptBy, SESSION};
+use super::program::{
+    OneShotProgram, PROMPT, PROMPT_FILE, PROMPT_FILE_PLACEHOLDER, PromptBy, SESSION,
+};
 use crate::agent::AgentAttempt;
-use crate::filling::Values;
+use crate::placeholders::PlaceholderValues;
 
-/// The longest word that Linux gives a program, with room for what stands around the prompt in it.
+/// The longest argument that Linux accepts, with space for text around the prompt.
 const MAX_ARGUMENT: usize = (128 << 10) - 4_096;
 
-/// Puts what it needs into its home and says how to start it; beside that, what it is to read from its standard input.
+/// Writes the files into the home. Returns the command with its environment, and the text for standard input.
 pub(super) fn launch(
-    program: &Program,
+    program: &OneShotProgram,
     attempt: &AgentAttempt<'_>,
     session: Option<&str>,
     say: &str,
@@ -22,23 +24,23 @@ pub(super) fn launch(
     let by = program.prompt_by();
     if by == PromptBy::Argument && say.len() > MAX_ARGUMENT {
         return Err(format!(
-            "the prompt has {} bytes, and a word of a command line at most {MAX_ARGUMENT}; give it by `{PROMPT_AT}` or \
-             the standard input instead",
+            "the prompt has {} bytes, but an argument at most {MAX_ARGUMENT}; pass it with `{PROMPT_FILE_PLACEHOLDER}` or the standard \
+             input instead",
             say.len()
         ));
     }
     let words = [
         (PROMPT, say),
-        (PROMPT_AT, &file),
+        (PROMPT_FILE_PLACEHOLDER, &file),
         (SESSION, session.unwrap_or_default()),
     ];
-    let values = Values::new(attempt, &program.name, model, &words);
+    let values = PlaceholderValues::new(attempt, &program.name, model, &words);
     let resume = session.map(|_| &program.resume_args).into_iter().flatten();
     let mut argv = program.command.clone();
     for word in program.args.iter().chain(resume) {
         argv.push(values.word(word)?);
     }
-    let values = Values::new(attempt, &program.name, model, &[]);
+    let values = PlaceholderValues::new(attempt, &program.name, model, &[]);
     let env = values.prepare(attempt, &program.texts)?;
     if by == PromptBy::File {
         attempt.put_home(PROMPT_FILE, say)?;

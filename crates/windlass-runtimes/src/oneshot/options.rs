@@ -1,65 +1,62 @@
-//! What a person can set for a program of their own that does one prompt and ends. A key that is not here is an error.
+//! The user's options for a program that handles one prompt and exits. Unknown keys are errors.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
-use super::program::{Output, Program};
-use crate::filling::{EVERY_CLIENT, StartTexts, owned};
+use super::program::{OneShotProgram, ProgramOutput};
+use crate::placeholders::{COMMON_CLIENT_ENV, LaunchTexts, owned};
 
-/// The options of one program; see [`Program`] for the words in braces.
+/// The options of one program. [`OneShotProgram`] documents the placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CliOptions {
-    /// What it is called. Absent: as its command.
+    /// Default: the name of the command.
     pub name: Option<String>,
-    /// The program, with whoever runs it in front.
+    /// The program, after an interpreter if it needs one.
     pub command: Vec<String>,
-    /// Its words.
     pub args: Vec<String>,
-    /// Further words with which it goes on with an earlier conversation.
+    /// Additional arguments that resume an earlier conversation.
     pub resume_args: Vec<String>,
-    /// Variables for it.
     pub env: BTreeMap<String, String>,
-    /// The model to tell it.
     pub model: Option<String>,
-    /// What it prints. Absent: its answer in words.
-    pub output: Format,
-    /// What stands where in its lines.
+    /// The output format. Default: text.
+    pub output: CliOutputFormat,
+    /// The positions of values in JSON lines.
     pub fields: Fields,
-    /// Variables that point it at the run's model endpoint. Absent: those of every client that is known.
+    /// Variables for the run's model endpoint. Default: those of all known clients.
     pub point_at: Option<BTreeMap<String, String>>,
-    /// Files to put into its home, by their path there.
+    /// Files in the program's home, by their path there.
     pub home_files: BTreeMap<String, String>,
 }
 
-/// What a program prints.
+/// The output format of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// Its answer, in words.
+pub enum CliOutputFormat {
+    /// The answer as plain text.
     #[default]
     Text,
-    /// JSON lines.
+    /// One JSON value per line.
     Jsonl,
 }
 
 impl CliOptions {
-    /// The program that they make.
-    pub fn program(self) -> Result<Program, String> {
+    /// The description of the program.
+    pub fn program(self) -> Result<OneShotProgram, String> {
         let output = match self.output {
-            Format::Text if self.fields != Fields::default() => {
-                return Err("`fields` are for lines of JSON; set `output = \"jsonl\"`".to_owned());
+            CliOutputFormat::Text if self.fields != Fields::default() => {
+                return Err("`fields` needs JSON lines; set `output = \"jsonl\"`".to_owned());
             }
-            Format::Text => Output::Text,
-            Format::Jsonl if self.fields.text.is_none() && self.fields.delta.is_none() => {
+            CliOutputFormat::Text => ProgramOutput::Text,
+            CliOutputFormat::Jsonl if self.fields.text.is_none() && self.fields.delta.is_none() => {
                 return Err(
-                    "lines of JSON need `fields.text` or `fields.delta`: where its words stand"
+                    "JSON lines need `fields.text` or `fields.delta`, the position of the text"
                         .to_owned(),
                 );
             }
-            Format::Jsonl => Output::Lines(Box::new(self.fields)),
+            CliOutputFormat::Jsonl => ProgramOutput::Lines(Box::new(self.fields)),
         };
         let own = || {
             self.command
@@ -68,14 +65,14 @@ impl CliOptions {
                 .unwrap_or_default()
                 .to_owned()
         };
-        Ok(Program {
+        Ok(OneShotProgram {
             name: self.name.unwrap_or_else(own),
             command: self.command,
             args: self.args,
             resume_args: self.resume_args,
-            texts: StartTexts {
+            texts: LaunchTexts {
                 env: self.env,
-                point_at: self.point_at.unwrap_or_else(|| owned(EVERY_CLIENT)),
+                point_at: self.point_at.unwrap_or_else(|| owned(COMMON_CLIENT_ENV)),
                 home_files: self.home_files,
                 clear: Vec::new(),
             },
@@ -107,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_where_the_prompt_goes() {
+    fn the_arguments_determine_where_the_prompt_goes() {
         check(r#"{"command":["a"]}"#, Ok(PromptBy::Stdin));
         check(
             r#"{"command":["a"],"args":["-p","{prompt}"]}"#,
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_said_before_anything_starts() {
+    fn unusable_options_are_refused_before_the_start() {
         check("{}", Err("set `command`"));
         check(
             r#"{"command":["a"],"args":["-m","{model}"]}"#,
@@ -140,7 +137,7 @@ mod tests {
         );
         check(
             r#"{"command":["a"],"output":"jsonl"}"#,
-            Err("where its words stand"),
+            Err("the position of the text"),
         );
         check(
             r#"{"command":["a"],"args":["{session}"]}"#,

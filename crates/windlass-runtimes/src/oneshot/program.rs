@@ -1,52 +1,50 @@
-//! A program that does one prompt and ends, as data: how it is started, where the prompt goes, what its output is, and
-//! how it is pointed at its model. Nothing here starts one.
+//! The description of a program that handles one prompt and exits: its start, the way of the prompt, its output, and
+//! its model access. This module spawns nothing.
 
 use super::fields::Fields;
-use crate::filling::StartTexts;
+use crate::placeholders::LaunchTexts;
 
-/// Where the prompt is written for a program that reads it from a file, in its home.
+/// The file with the prompt, in the program's home.
 pub(super) const PROMPT_FILE: &str = ".windlass/prompt.md";
-/// The word for the prompt itself, for its file and for the conversation to go on with.
+/// The placeholders for the prompt, for its file, and for the conversation to resume.
 pub(super) const PROMPT: &str = "{prompt}";
-pub(super) const PROMPT_AT: &str = "{prompt_file}";
+pub(super) const PROMPT_FILE_PLACEHOLDER: &str = "{prompt_file}";
 pub(super) const SESSION: &str = "{session}";
 
 /// One program.
 ///
-/// In `args`, `resume_args` and `texts` words in braces stand for what is known when it is
-/// started: `{url}` and `{key}` (the model endpoint of the run), `{model}`, `{home}` (its home), `{workspace}`; in words
-/// also `{prompt}`, `{prompt_file}` and, to go on, `{session}`.
+/// In `args`, `resume_args` and `texts`, placeholders stand for values that are known when it is started: `{url}` and
+/// `{key}` (the model endpoint of the run), `{model}`, `{home}` (of the program), `{workspace}`; in arguments also
+/// `{prompt}`, `{prompt_file}` and, for resuming, `{session}`.
 #[derive(Debug, Clone, Default)]
-pub struct Program {
-    /// What it is called, in the log and on the screen.
+pub struct OneShotProgram {
+    /// The name in the log and on the screen.
     pub name: String,
-    /// The program, with whoever runs it in front.
+    /// The program, after an interpreter if it needs one.
     pub command: Vec<String>,
-    /// Its words. Without the prompt or its file among them it reads the prompt from its standard input.
+    /// The arguments. Without the prompt or its file among them, the program reads the prompt from its standard input.
     pub args: Vec<String>,
-    /// Further words with which it goes on with an earlier conversation; without them it has none.
+    /// Additional arguments that resume an earlier conversation. Without them, the program has no conversations.
     pub resume_args: Vec<String>,
-    /// Its variables and the files of its home.
-    pub texts: StartTexts,
-    /// The model it is told.
+    /// The environment and the files in the home.
+    pub texts: LaunchTexts,
     pub model: Option<String>,
-    /// What it prints.
-    pub output: Output,
+    pub output: ProgramOutput,
 }
 
-/// What a program prints.
+/// The output of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Output {
-    /// Its answer, in words.
+pub enum ProgramOutput {
+    /// The answer as plain text.
     #[default]
     Text,
-    /// JSON lines, with what stands where.
+    /// JSON lines, with the positions of their values.
     Lines(Box<Fields>),
-    /// What Aider prints and writes down.
+    /// The output and the files of Aider.
     Aider,
 }
 
-/// Where the prompt goes.
+/// The way in which the program gets the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PromptBy {
     Stdin,
@@ -54,17 +52,17 @@ pub(super) enum PromptBy {
     File,
 }
 
-impl Program {
+impl OneShotProgram {
     pub(super) fn prompt_by(&self) -> PromptBy {
         let has = |word: &str| self.args.iter().any(|arg| arg.contains(word));
-        match (has(PROMPT), has(PROMPT_AT)) {
+        match (has(PROMPT), has(PROMPT_FILE_PLACEHOLDER)) {
             (true, _) => PromptBy::Argument,
             (false, true) => PromptBy::File,
             (false, false) => PromptBy::Stdin,
         }
     }
 
-    /// Whether it is told its model by what it is started with.
+    /// Whether the command, the environment or the files name the model.
     pub(super) fn names_model(&self) -> bool {
         let words = self
             .command
@@ -76,31 +74,30 @@ impl Program {
             .any(|text| text.contains("{model}"))
     }
 
-    /// What is wrong with it, before anything starts.
+    /// Refuses a description that cannot work.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.command.first().is_none_or(String::is_empty) {
-            return Err("a program needs the command that starts it; set `command`".to_owned());
+            return Err("the command of the program is missing; set `command`".to_owned());
         }
         if self.names_model() && self.model.is_none() {
             return Err(
-                "it is told `{model}`, and no model was named; name one with -m, or set `model`"
+                "the settings contain `{model}`, but no model was named; name one with `-m`, or set `model`"
                     .to_owned(),
             );
         }
         let names = |args: &[String], word: &str| args.iter().any(|arg| arg.contains(word));
-        if names(&self.args, PROMPT) && names(&self.args, PROMPT_AT) {
-            return Err("`args` may have `{prompt}` or `{prompt_file}`, not both".to_owned());
+        if names(&self.args, PROMPT) && names(&self.args, PROMPT_FILE_PLACEHOLDER) {
+            return Err("`args` can contain `{prompt}` or `{prompt_file}`, not both".to_owned());
         }
         if !self.resume_args.is_empty() {
             if !names(&self.resume_args, SESSION) {
                 return Err(
-                    "`resume_args` says nowhere which conversation; it needs `{session}`"
-                        .to_owned(),
+                    "`resume_args` does not name the conversation; it needs `{session}`".to_owned(),
                 );
             }
-            if !matches!(&self.output, Output::Lines(fields) if fields.session.is_some()) {
+            if !matches!(&self.output, ProgramOutput::Lines(fields) if fields.session.is_some()) {
                 return Err(
-                    "`resume_args` needs the name of a conversation: set `output = \"jsonl\"` and `fields.session`"
+                    "`resume_args` needs the id of a conversation: set `output = \"jsonl\"` and `fields.session`"
                         .to_owned(),
                 );
             }

@@ -1,8 +1,8 @@
-"""Between Windlass and the agent server of OpenHands, which both run in the agent's place where nobody can connect to.
+"""Connects Windlass with the agent server of OpenHands. Both run in the agent's enclosure, without outside access.
 
-The server is a child on the loopback of that place. Requests come as JSON lines on standard input and go to it over HTTP;
-answers and the events of one conversation come as JSON lines on standard output. It decides nothing and ends with its
-input. Its words are for the server's command line; with `agent-server PORT …` it is the child.
+The server is a child process on the loopback of the enclosure. Requests arrive as JSON lines on standard input and go to
+the server over HTTP; responses and the events of one conversation go to standard output as JSON lines. The bridge makes no
+decisions and exits at the end of its input. Its arguments are for the server; with `agent-server PORT …` it is the server.
 """
 
 import http.client
@@ -24,35 +24,35 @@ START_SECONDS = 170
 ANSWER_SECONDS = 120
 HOST = "127.0.0.1"
 
-# Whatever a library prints must not come between the lines.
+# Output of libraries must not mix with the protocol.
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
 os.dup2(2, 1)
 LOCK = threading.Lock()
 
 
-def say(value):
+def send_line(value):
     line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE:
-        line = json.dumps({"id": value.get("id"), "status": 0, "error": "longer than a line may be"}).encode() + b"\n"
+        line = json.dumps({"id": value.get("id"), "status": 0, "error": "the message is longer than the limit of a line"}).encode() + b"\n"
     with LOCK:
         view = memoryview(line)
         while view:
             view = view[OUT.write(view):]
 
 
-def serve(port, words):
-    """The server itself, without what it would do to the workspace on its own."""
+def serve(port, arguments):
+    """Runs the server, without its own changes to the workspace."""
     from openhands.agent_server import __main__ as server
     from openhands.agent_server.event_service import EventService
 
-    # It would make a repository of a folder that is none.
+    # It would create a git repository in a directory without one.
     EventService._ensure_workspace_is_git_repo = staticmethod(lambda working_dir: None)
-    sys.argv = ["agent-server", "--host", HOST, "--port", port, *words]
+    sys.argv = ["agent-server", "--host", HOST, "--port", port, *arguments]
     server.main()
 
 
 class Server:
-    """The child, and the way to it."""
+    """The child process and the connection to it."""
 
     def __init__(self):
         with socket.socket() as free:
@@ -64,26 +64,26 @@ class Server:
         self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2, env=env, cwd=os.environ["HOME"])
 
     def ask(self, method, path, body, seconds=ANSWER_SECONDS):
-        way = http.client.HTTPConnection(HOST, self.port, timeout=seconds)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=seconds)
         try:
-            sent = None if body is None else json.dumps(body)
-            head = {"X-Session-API-Key": self.key, "Content-Type": "application/json"}
-            way.request(method, path, body=sent, headers=head)
-            answer = way.getresponse()
+            data = None if body is None else json.dumps(body)
+            headers = {"X-Session-API-Key": self.key, "Content-Type": "application/json"}
+            connection.request(method, path, body=data, headers=headers)
+            answer = connection.getresponse()
             text = answer.read(MAX_LINE)
             try:
                 return answer.status, json.loads(text) if text else None
             except ValueError:
                 return answer.status, text[:2000].decode("utf-8", "replace")
         finally:
-            way.close()
+            connection.close()
 
     def wait(self):
-        """Waits until it answers; why it never will, if so."""
+        """Waits until the server responds. Returns the reason if it never will."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if self.child.poll() is not None:
-                return "the server ended with code %s before it answered" % self.child.returncode
+                return "the server exited with code %s before it answered" % self.child.returncode
             try:
                 if self.ask("GET", "/ready", None, seconds=10)[0] == 200:
                     return None
@@ -101,22 +101,22 @@ class Server:
 
 
 def follow(server, request):
-    """Passes the events of one conversation on, as they come."""
+    """Forwards the events of one conversation."""
     from websockets.sync.client import connect
 
     address = "ws://%s:%d/sockets/events/%s" % (HOST, server.port, request["follow"])
     try:
-        with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as way:
-            way.send(json.dumps({"type": "auth", "session_api_key": server.key}))
-            # The first is how things are now. From then on nothing is missed.
-            say({"event": json.loads(way.recv(timeout=ANSWER_SECONDS))})
-            say({"id": request["id"], "status": 200})
-            for text in way:
-                say({"event": json.loads(text)})
-        why = "the server closed the way of the events"
+        with connect(address, max_size=MAX_LINE, ping_interval=None, compression=None, proxy=None) as connection:
+            connection.send(json.dumps({"type": "auth", "session_api_key": server.key}))
+            # The first event is the current state. No later event is missed.
+            send_line({"event": json.loads(connection.recv(timeout=ANSWER_SECONDS))})
+            send_line({"id": request["id"], "status": 200})
+            for text in connection:
+                send_line({"event": json.loads(text)})
+        reason = "the server closed the event stream"
     except Exception as err:
-        why = "%s: %s" % (type(err).__name__, err)
-    say({"id": request["id"], "status": 0, "error": why, "lost": True})
+        reason = "%s: %s" % (type(err).__name__, err)
+    send_line({"id": request["id"], "status": 0, "error": reason, "lost": True})
 
 
 def answer(server, request):
@@ -126,9 +126,9 @@ def answer(server, request):
         if not path.startswith("/api/"):
             raise ValueError("not a path of the server: %r" % path)
         status, body = server.ask(request["method"], path, request.get("body"))
-        say({"id": number, "status": status, "body": body})
+        send_line({"id": number, "status": status, "body": body})
     except Exception as err:
-        say({"id": number, "status": 0, "error": "%s: %s" % (type(err).__name__, err)})
+        send_line({"id": number, "status": 0, "error": "%s: %s" % (type(err).__name__, err)})
 
 
 def work(server, waiting):
@@ -138,12 +138,12 @@ def work(server, waiting):
 
 def main():
     server = Server()
-    why = server.wait()
-    if why is not None:
-        say({"failed": why})
+    reason = server.wait()
+    if reason is not None:
+        send_line({"failed": reason})
         server.end()
         return
-    say({"ready": True})
+    send_line({"ready": True})
     waiting = queue.Queue(MAX_WAITING)
     for _ in range(WORKERS):
         threading.Thread(target=work, args=(server, waiting), daemon=True).start()

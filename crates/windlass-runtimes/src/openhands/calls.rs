@@ -1,15 +1,13 @@
-//! The actions of OpenHands in the words of ours: which call one is, what it amounts to, and what came of it. Values in,
-//! values out.
+//! Maps the actions of OpenHands to calls: the call of an action, its equivalent Windlass calls, and its result.
 
 use serde_json::{Value, json};
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::tool::Effect;
 
+use crate::equivalent_calls::{EquivalentCalls, equivalent, no_equivalent};
 use crate::json::{self, clipped};
-use crate::likeness::{Likeness, like, unlike};
 
-/// The call that an action event is. What is done is the action; of one that could not be read only the model's words
-/// are there.
+/// The call of an action event. If the server could not parse the model's call, its raw arguments are used.
 pub(super) fn call(event: &Value) -> Option<ToolCall> {
     let text = |key: &str| json::some_text(event, key).filter(|text| !text.is_empty());
     let mut args = match event.get("action").filter(|action| action.is_object()) {
@@ -18,8 +16,8 @@ pub(super) fn call(event: &Value) -> Option<ToolCall> {
         }
         Some(action) => action.clone(),
         None => {
-            let said = json::text(&event["tool_call"], "arguments");
-            serde_json::from_str(said).unwrap_or_else(|_| json!({ "arguments": said }))
+            let text = json::text(&event["tool_call"], "arguments");
+            serde_json::from_str(text).unwrap_or_else(|_| json!({ "arguments": text }))
         }
     };
     if let Some(args) = args.as_object_mut() {
@@ -32,51 +30,51 @@ pub(super) fn call(event: &Value) -> Option<ToolCall> {
     ))
 }
 
-/// The class that an event, an action or an observation is of.
+/// The class of an event, an action or an observation.
 pub(super) fn kind(of: &Value) -> &str {
     json::text(of, "kind")
 }
 
-/// What a call amounts to; `cwd` is where its terminal is, when that is not the workspace.
-pub(super) fn likeness(name: &str, args: &Value, cwd: Option<&str>) -> Likeness {
+/// The equivalent Windlass calls of a call. `cwd` is the directory of the terminal, if it is not the workspace.
+pub(super) fn equivalent_calls(name: &str, args: &Value, cwd: Option<&str>) -> EquivalentCalls {
     let text = |key: &str| json::text(args, key);
     let write = |path: &str, content: &str| {
         let (path, content) = (text(path), text(content));
-        like("write_file", json!({ "path": path, "content": content }))
+        equivalent("write_file", json!({ "path": path, "content": content }))
     };
     let edit = |path: &str, old: &str, new: &str| {
         let (path, old, new) = (text(path), text(old), text(new));
-        like("edit_file", json!({ "path": path, "old": old, "new": new }))
+        equivalent("edit_file", json!({ "path": path, "old": old, "new": new }))
     };
     match name {
-        "terminal" if only_waits(args) => unlike(Effect::Read),
+        "terminal" if only_waits(args) => no_equivalent(Effect::Read),
         "terminal" => {
             let mut args = json!({ "command": text("command") });
             if let Some(cwd) = cwd {
                 args["workdir"] = json!(cwd);
             }
-            like("bash", args)
+            equivalent("bash", args)
         }
         "file_editor" | "planning_file_editor" => match text("command") {
-            "view" => like("read_file", json!({ "path": text("path") })),
+            "view" => equivalent("read_file", json!({ "path": text("path") })),
             "str_replace" => edit("path", "old_str", "new_str"),
             "create" => write("path", "file_text"),
-            // What the file will be is not said; what is judged is the path.
+            // The new content of the file is unknown, so that the judgement depends on the path.
             _ => write("path", "new_str"),
         },
         "write_file" => write("file_path", "content"),
         "edit" => edit("file_path", "old_string", "new_string"),
-        "read_file" => like("read_file", json!({ "path": text("file_path") })),
-        "list_directory" => like("list_directory", json!({ "path": text("dir_path") })),
-        "glob" => like("find_files", searched(args)),
-        "grep" => like("grep", searched(args)),
-        // It writes a list of tasks down beside the conversation, and thinks.
-        "task_tracker" | "think" | "finish" => unlike(Effect::Read),
-        _ => unlike(Effect::Execute),
+        "read_file" => equivalent("read_file", json!({ "path": text("file_path") })),
+        "list_directory" => equivalent("list_directory", json!({ "path": text("dir_path") })),
+        "glob" => equivalent("find_files", searched(args)),
+        "grep" => equivalent("grep", searched(args)),
+        // These tools store a task list next to the conversation, or think.
+        "task_tracker" | "think" | "finish" => no_equivalent(Effect::Read),
+        _ => no_equivalent(Effect::Execute),
     }
 }
 
-/// It looks at what a command printed meanwhile, or sends a key such as Ctrl-C to it.
+/// Whether the call only reads the output of a running command, or sends it a key such as Ctrl-C.
 fn only_waits(args: &Value) -> bool {
     let line = json::text(args, "command").trim();
     let typed = args["is_input"] == true;
@@ -92,31 +90,31 @@ fn searched(args: &Value) -> Value {
     all
 }
 
-/// What an observation says came of a call.
+/// The result of a call, from an observation.
 pub(super) fn result(event: &Value, call: &ToolCall) -> ToolResult {
     match kind(event) {
         "AgentErrorEvent" => {
-            let error = json::some_text(event, "error").unwrap_or("it does not say why");
+            let error = json::some_text(event, "error").unwrap_or("no reason given");
             ToolResult::failed(call, ErrorCategory::Exception, &clipped(error.to_owned()))
         }
         _ => {
-            let seen = event.get("observation").unwrap_or(&Value::Null);
-            let said = clipped(json::texts(seen, "content"));
-            let code = seen["exit_code"].as_i64().filter(|code| *code != 0);
-            if seen["is_error"] == true {
-                return ToolResult::failed(call, ErrorCategory::Exception, &said);
+            let observation = event.get("observation").unwrap_or(&Value::Null);
+            let text = clipped(json::texts(observation, "content"));
+            let code = observation["exit_code"].as_i64().filter(|code| *code != 0);
+            if observation["is_error"] == true {
+                return ToolResult::failed(call, ErrorCategory::Exception, &text);
             }
             let text = match code {
-                // It still runs, or nobody knows.
-                Some(-1) | None => said,
-                Some(code) => format!("exit code {code}\n{said}"),
+                // The command still runs, or its exit code is unknown.
+                Some(-1) | None => text,
+                Some(code) => format!("exit code {code}\n{text}"),
             };
             ToolResult::done(call, text)
         }
     }
 }
 
-/// Where the terminal was after a command.
+/// The directory of the terminal after a command.
 pub(super) fn cwd(event: &Value) -> Option<&str> {
     let dir = event["observation"]["metadata"]["working_dir"].as_str();
     dir.filter(|path| path.starts_with('/'))
@@ -128,7 +126,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, args: Value, expect: &str) {
-        let (like, effect) = likeness(name, &args, None);
+        let (like, effect) = equivalent_calls(name, &args, None);
         let like: Vec<String> = like
             .iter()
             .map(|like| format!("{} {}", like.tool, like.args))
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn its_calls_are_judged_as_ours() {
+    fn calls_are_mapped_to_windlass_tools() {
         check(
             "terminal",
             json!({"command": "ls", "is_input": false}),
@@ -203,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_elsewhere_is_judged_there() {
-        let (like, _) = likeness("terminal", &json!({"command": "ls"}), Some("/w/sub"));
+    fn the_directory_of_the_terminal_is_part_of_the_call() {
+        let (like, _) = equivalent_calls("terminal", &json!({"command": "ls"}), Some("/w/sub"));
         assert_eq!(like[0].args, json!({"command": "ls", "workdir": "/w/sub"}));
     }
 
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_action_is_the_call_and_what_cannot_be_read_is_shown_as_it_was_said() {
+    fn the_action_is_the_call_and_unparsable_arguments_stay_raw() {
         check_call(
             json!({"tool_name": "terminal", "tool_call_id": "c", "action": {"kind": "TerminalAction", "command": "ls"}}),
             Some(r#"c terminal {"command":"ls"}"#),

@@ -1,6 +1,6 @@
-//! The agent server of OpenHands over the bridge of ours: requests by their numbers, events as they come. A conversation is
-//! begun or resumed, then each prompt is one run of it. The server waits with all actions of a step for one answer, so that
-//! one refused call refuses the step.
+//! The agent server of OpenHands behind the bridge: requests with numbers, and a stream of events. A conversation is
+//! started or resumed; then each prompt is one run of it. The server waits for a single answer about all actions of a
+//! step, so that one refused call refuses the whole step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -11,25 +11,27 @@ use windlass_core::event::DeltaOf;
 use windlass_core::message::{Part, ToolCall, ToolResult};
 use windlass_core::tool::Admitted;
 
-use super::calls::{call, cwd, kind, likeness, result};
-use super::ended::{Meter, end};
-use crate::agent::End;
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use super::calls::{call, cwd, equivalent_calls, kind, result};
+use super::turn_end::{OpenHandsUsage, end};
+use crate::agent::TurnEndReason;
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
+};
+use crate::equivalent_calls::EquivalentCalls;
 use crate::json::{self, text};
-use crate::likeness::Likeness;
 
-/// How long the server may take to start: it reads some hundred megabytes of Python, from a disk that may be cold.
-const START: Duration = Duration::from_secs(180);
-/// How long everything up to the first prompt may take then.
-const BEGIN: Duration = Duration::from_secs(60);
-/// The longest name of a conversation.
+/// Timeout for the start of the server. It loads some hundred megabytes of Python, possibly from a cold disk.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// Timeout for the requests between the start and the first prompt.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of the longest id of a conversation.
 const MAX_ID: usize = 64;
-/// Calls of one turn that are kept track of.
+/// Calls of one turn that are tracked.
 const MAX_CALLS: usize = 10_000;
-/// Requests of one turn that wait for their answer.
+/// Requests of one turn that may wait for their response.
 const MAX_ASKED: usize = 100;
-/// Events that are known, and from which nothing follows here.
-const PASSED: &[&str] = &[
+/// Known events without consequences.
+const IGNORED_EVENTS: &[&str] = &[
     "SystemPromptEvent",
     "PauseEvent",
     "InterruptEvent",
@@ -40,40 +42,36 @@ const PASSED: &[&str] = &[
     "LLMCompletionLogEvent",
     "HookExecutionEvent",
 ];
-const FORGOT: &str = "OpenHands does not know the conversation any more that it was to go on with, or it was begun with \
-                      other tools or in another directory; it begins a new one and is told what was said before, shortened";
+const LOST_SESSION: &str = "OpenHands no longer has the conversation that it was to resume, or that conversation has other \
+                      tools or another directory; it starts a new one with a shortened copy of the log";
 
-/// What a conversation with OpenHands is made from.
+/// The parameters of a conversation with OpenHands.
 #[derive(Default)]
 pub(super) struct OpenHandsSetup {
-    /// The conversation to resume.
     pub(super) resume: Option<String>,
-    /// What a new conversation is begun with, and the terms by which an earlier one is known to be alike.
+    /// The request that starts a new conversation, and the terms that an earlier one must have to be resumed.
     pub(super) conversation: Value,
     pub(super) terms: String,
-    /// The model.
     pub(super) llm: Value,
-    /// Where the workspace is.
     pub(super) root: PathBuf,
-    /// The most steps of one prompt.
+    /// The maximum number of steps for one prompt.
     pub(super) max_iterations: Option<u32>,
 }
 
-/// How far the conversation is.
+/// The progress of the setup.
 #[derive(Default)]
-enum Phase {
-    /// The server starts.
+enum SetupPhase {
     #[default]
     Starting,
-    /// It is asked about the conversation to resume.
+    /// The server looks up the conversation to resume.
     Looking(String),
-    /// Steps that resume it, each with what it is asked.
+    /// The remaining requests that resume it.
     Resuming(VecDeque<(&'static str, Value)>),
-    /// It begins a new one.
+    /// The server creates a conversation.
     Creating,
-    /// It is asked for the events.
+    /// The bridge subscribes to the events.
     Following,
-    /// It takes prompts.
+    /// The server takes prompts.
     Open,
 }
 
@@ -81,29 +79,28 @@ enum Phase {
 #[derive(Default)]
 pub(super) struct OpenHandsDialogue {
     setup: OpenHandsSetup,
-    phase: Phase,
-    /// Requests without an answer, and what they were for.
+    phase: SetupPhase,
+    /// Requests without a response, with their purpose.
     asked: HashMap<u64, &'static str>,
     count: u64,
-    /// The conversation.
     id: String,
-    forgot: bool,
-    /// Why it could not begin, once that is known.
+    session_lost: bool,
+    /// The reason why the setup failed.
     failed: Option<String>,
-    /// The prompt, and the same with what was said before.
+    /// The prompt, and the prompt with a digest of the conversation.
     prompt: String,
-    pub(super) retold: String,
-    meter: Meter,
-    /// Where its terminal is, where that is not the workspace.
+    pub(super) prompt_with_digest: String,
+    meter: OpenHandsUsage,
+    /// The directory of the terminal, if it is not the workspace.
     cwd: Option<String>,
-    /// The server was told to run, and did not stop yet.
-    runs: bool,
-    /// Calls that it waits with, and those of the step that is being judged.
+    /// The server runs the conversation and has not stopped yet.
+    running: bool,
+    /// Calls that the server waits with, and those of the step that is being judged.
     pending: Vec<ToolCall>,
     judging: VecDeque<ToolCall>,
-    others: usize,
-    seen: HashSet<String>,
-    /// Its last words.
+    other_calls: usize,
+    known_call_ids: HashSet<String>,
+    /// The last message of the agent.
     text: String,
     error: Option<Value>,
     steps: u32,
@@ -118,74 +115,74 @@ impl OpenHandsDialogue {
         }
     }
 
-    fn ask(&mut self, what: &'static str, mut request: Value, out: &mut Outputs) {
+    fn ask(&mut self, what: &'static str, mut request: Value, out: &mut OutputQueue) {
         self.count += 1;
         request["id"] = json!(self.count);
         self.asked.insert(self.count, what);
         out.send(request);
     }
 
-    /// Asks for something of the conversation.
-    fn post(&mut self, what: &'static str, body: &Value, out: &mut Outputs) {
+    /// Sends a request about the conversation.
+    fn post(&mut self, what: &'static str, body: &Value, out: &mut OutputQueue) {
         let path = format!("/api/conversations/{}/{what}", self.id);
         let request = json!({ "id": 0, "method": "POST", "path": path, "body": body });
         self.ask(what, request, out);
     }
 
-    fn over(&mut self, end: End, out: &mut Outputs) {
-        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
+        out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
-    /// The conversation could not begin: the program is ended, and how it ended is a part of why.
-    fn fail(&mut self, why: String, out: &mut Outputs) {
+    /// Aborts the setup. The program is ended, and its exit is part of the error message.
+    fn fail(&mut self, why: String, out: &mut OutputQueue) {
         self.failed.get_or_insert(why);
-        out.push(Output::Abandon);
+        out.push(DialogueOutput::Abandon);
     }
 
-    /// The server answers; the next step of beginning.
-    fn ready(&mut self, out: &mut Outputs) {
-        out.push(Output::Within(Some(BEGIN)));
+    /// Handles the start of the server, and sends the first request of the setup.
+    fn ready(&mut self, out: &mut OutputQueue) {
+        out.push(DialogueOutput::SetTimeout(Some(SETUP_TIMEOUT)));
         match self.setup.resume.take() {
             Some(id) if is_id(&id) => {
                 let path = format!("/api/conversations/{id}");
                 let request = json!({ "id": 0, "method": "GET", "path": path, "body": null });
                 self.ask("resume", request, out);
-                self.phase = Phase::Looking(id);
+                self.phase = SetupPhase::Looking(id);
             }
             resume => self.create(resume.is_some(), out),
         }
     }
 
-    fn create(&mut self, forgot: bool, out: &mut Outputs) {
-        self.forgot = forgot;
+    fn create(&mut self, session_lost: bool, out: &mut OutputQueue) {
+        self.session_lost = session_lost;
         let body = self.setup.conversation.take();
         let request =
             json!({ "id": 0, "method": "POST", "path": "/api/conversations", "body": body });
         self.ask("begin", request, out);
-        self.phase = Phase::Creating;
+        self.phase = SetupPhase::Creating;
     }
 
-    /// An answer while the conversation is begun.
-    fn begun(&mut self, reply: &Reply, out: &mut Outputs) {
-        match std::mem::replace(&mut self.phase, Phase::Starting) {
-            Phase::Looking(id) => {
+    /// Handles a response of the setup, and sends the next request.
+    fn on_setup_reply(&mut self, reply: &ServerReply, out: &mut OutputQueue) {
+        match std::mem::replace(&mut self.phase, SetupPhase::Starting) {
+            SetupPhase::Looking(id) => {
                 let terms = reply
                     .body
                     .get("tags")
                     .and_then(|tags| tags.get("windlass")?.as_str());
-                if !reply.is_good() || terms != Some(&self.setup.terms) {
+                if !reply.is_success() || terms != Some(&self.setup.terms) {
                     return self.create(true, out);
                 }
                 self.id = id;
-                // What it took earlier was told when it was spent.
+                // The earlier usage is booked already.
                 if let Some(stats) = reply.body.get("stats") {
                     self.meter.more(stats);
                 }
-                // Actions that an earlier process left waiting are refused first: the server would take the next run
-                // for a yes.
+                // Actions that an earlier process left pending are refused first, because the server would treat the
+                // next run as an approval.
                 let refused = json!({ "accept": false, "reason": "stopped before it was run" });
                 let policy = json!({ "policy": { "kind": "AlwaysConfirm" } });
-                self.resume_on(
+                self.send_next_resume_request(
                     VecDeque::from([
                         ("events/respond_to_confirmation", refused),
                         ("confirmation_policy", policy),
@@ -194,168 +191,183 @@ impl OpenHandsDialogue {
                     out,
                 );
             }
-            Phase::Resuming(steps) if reply.is_good() => self.resume_on(steps, out),
-            Phase::Resuming(_) => {
+            SetupPhase::Resuming(steps) if reply.is_success() => {
+                self.send_next_resume_request(steps, out)
+            }
+            SetupPhase::Resuming(_) => {
                 self.fail(
-                    reply.complaint("it does not go on with its conversation"),
+                    reply.complaint("OpenHands did not resume its conversation"),
                     out,
                 );
             }
-            Phase::Creating => {
+            SetupPhase::Creating => {
                 let id = json::some_text(&reply.body, "id");
-                match id.filter(|id| reply.is_good() && is_id(id)) {
+                match id.filter(|id| reply.is_success() && is_id(id)) {
                     Some(id) => {
                         id.clone_into(&mut self.id);
                         self.follow(out);
                     }
-                    None => self.fail(reply.complaint("it began no conversation"), out),
+                    None => self.fail(
+                        reply.complaint("OpenHands did not start a conversation"),
+                        out,
+                    ),
                 }
             }
-            Phase::Following if reply.is_good() => {
-                self.phase = Phase::Open;
-                out.push(Output::Within(None));
-                out.push(Output::Began(Some(self.id.clone())));
-                if std::mem::take(&mut self.forgot) {
-                    out.push(Output::Warn("session_lost", FORGOT.to_owned()));
-                    self.prompt = std::mem::take(&mut self.retold);
+            SetupPhase::Following if reply.is_success() => {
+                self.phase = SetupPhase::Open;
+                out.push(DialogueOutput::SetTimeout(None));
+                out.push(DialogueOutput::SessionStarted(Some(self.id.clone())));
+                if std::mem::take(&mut self.session_lost) {
+                    out.push(DialogueOutput::Warn(
+                        "session_lost",
+                        LOST_SESSION.to_owned(),
+                    ));
+                    self.prompt = std::mem::take(&mut self.prompt_with_digest);
                 }
-                self.say(out);
+                self.send_prompt(out);
             }
-            Phase::Following => {
-                self.fail(reply.complaint("its events cannot be followed"), out);
+            SetupPhase::Following => {
+                self.fail(
+                    reply.complaint("the events of OpenHands are not available"),
+                    out,
+                );
             }
-            Phase::Starting | Phase::Open => out.push(Output::Unknown),
+            SetupPhase::Starting | SetupPhase::Open => out.push(DialogueOutput::Unknown),
         }
     }
 
-    fn resume_on(&mut self, mut steps: VecDeque<(&'static str, Value)>, out: &mut Outputs) {
+    fn send_next_resume_request(
+        &mut self,
+        mut steps: VecDeque<(&'static str, Value)>,
+        out: &mut OutputQueue,
+    ) {
         match steps.pop_front() {
             Some((what, body)) => {
                 self.post(what, &body, out);
-                self.phase = Phase::Resuming(steps);
+                self.phase = SetupPhase::Resuming(steps);
             }
             None => self.follow(out),
         }
     }
 
-    fn follow(&mut self, out: &mut Outputs) {
-        self.phase = Phase::Following;
+    fn follow(&mut self, out: &mut OutputQueue) {
+        self.phase = SetupPhase::Following;
         self.ask("follow", json!({ "id": 0, "follow": self.id }), out);
     }
 
-    /// Says the prompt. A turn begins.
-    fn say(&mut self, out: &mut Outputs) {
+    /// Sends the prompt, which starts a turn.
+    fn send_prompt(&mut self, out: &mut OutputQueue) {
         let text = std::mem::take(&mut self.prompt);
         let content = json!([{ "type": "text", "text": text }]);
         let body = json!({ "role": "user", "content": content, "run": true });
         self.post("events", &body, out);
-        self.runs = true;
+        self.running = true;
     }
 
-    fn line(&mut self, mut line: Value, out: &mut Outputs) {
-        let open = matches!(self.phase, Phase::Open);
+    fn on_line(&mut self, mut line: Value, out: &mut OutputQueue) {
+        let open = matches!(self.phase, SetupPhase::Open);
         if line.get("ready").is_some() {
             match self.phase {
-                Phase::Starting => self.ready(out),
-                _ => out.push(Output::Unknown),
+                SetupPhase::Starting => self.ready(out),
+                _ => out.push(DialogueOutput::Unknown),
             }
         } else if let Some(why) = json::some_text(&line, "failed") {
             let why = why.to_owned();
             match open {
-                true => self.over(End::Broken(why), out),
+                true => self.end_turn(TurnEndReason::Broken(why), out),
                 false => self.fail(why, out),
             }
         } else if let Some(event) = line.get_mut("event") {
-            // How things stood before the first prompt is no news.
+            // Events before the first prompt describe earlier turns.
             let event = event.take();
             if open {
-                self.event(&event, out);
+                self.on_event(&event, out);
             }
         } else {
             let number = |key: &str| line.get(key).and_then(Value::as_u64);
             let (Some(id), Some(status)) = (number("id"), number("status")) else {
-                return out.push(Output::Unknown);
+                return out.push(DialogueOutput::Unknown);
             };
             let part = if status == 0 { "error" } else { "body" };
             let body = line.get_mut(part).map(Value::take).unwrap_or_default();
             let what = self.asked.remove(&id);
-            let reply = Reply { status, body };
+            let reply = ServerReply { status, body };
             match (open, what) {
-                (true, what) => self.replied(what, &reply, out),
-                (false, Some(_)) => self.begun(&reply, out),
-                (false, None) => out.push(Output::Unknown),
+                (true, what) => self.on_reply(what, &reply, out),
+                (false, Some(_)) => self.on_setup_reply(&reply, out),
+                (false, None) => out.push(DialogueOutput::Unknown),
             }
         }
         if open && self.asked.len() > MAX_ASKED {
-            let why = "it goes on and answers nothing that it is asked".to_owned();
-            self.over(End::Broken(why), out);
+            let why = "OpenHands sends events but does not respond to requests".to_owned();
+            self.end_turn(TurnEndReason::Broken(why), out);
         }
     }
 
-    /// An answer to a request of a turn.
-    fn replied(&mut self, what: Option<&str>, reply: &Reply, out: &mut Outputs) {
+    /// Handles a response during a turn.
+    fn on_reply(&mut self, what: Option<&str>, reply: &ServerReply, out: &mut OutputQueue) {
         match what {
-            Some("interrupt") => self.over(End::Cancelled, out),
+            Some("interrupt") => self.end_turn(TurnEndReason::Cancelled, out),
             _ if self.cancelled => {}
-            Some("events/respond_to_confirmation") if reply.is_good() => self.run(out),
-            Some(_) if reply.is_good() => {}
+            Some("events/respond_to_confirmation") if reply.is_success() => self.run(out),
+            Some(_) if reply.is_success() => {}
             Some(what) => {
-                let why = reply.complaint(&format!("it refused `{what}`"));
-                self.over(End::Broken(why), out);
+                let why = reply.complaint(&format!("OpenHands refused `{what}`"));
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
-            // The way of its events is one request that ends when it is lost.
+            // The request for the event stream was answered already. A second response means that the stream was lost.
             None if reply.status == 0 => {
-                let why = reply.complaint("its events were lost");
-                self.over(End::Broken(why), out);
+                let why = reply.complaint("the event stream of OpenHands was lost");
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
-            None => out.push(Output::Unknown),
+            None => out.push(DialogueOutput::Unknown),
         }
     }
 
-    /// Lets it go on; what it waits with is run.
-    fn run(&mut self, out: &mut Outputs) {
-        self.runs = true;
+    /// Continues the run, which also executes the pending actions.
+    fn run(&mut self, out: &mut OutputQueue) {
+        self.running = true;
         self.post("run", &Value::Null, out);
     }
 
-    fn event(&mut self, event: &Value, out: &mut Outputs) {
+    fn on_event(&mut self, event: &Value, out: &mut OutputQueue) {
         match kind(event) {
             "StreamingDeltaEvent" => {
                 out.delta(DeltaOf::Text, text(event, "content"));
                 out.delta(DeltaOf::Reasoning, text(event, "reasoning_content"));
             }
-            "ActionEvent" => self.acts(event, out),
-            "MessageEvent" if text(event, "source") == "agent" => self.speaks(event, out),
+            "ActionEvent" => self.on_action(event, out),
+            "MessageEvent" if text(event, "source") == "agent" => self.on_message(event, out),
             "MessageEvent" => {}
             "ObservationEvent" | "UserRejectObservation" | "AgentErrorEvent" => {
-                self.came_of(event, out);
+                self.on_result(event, out);
             }
             "ConversationErrorEvent" => self.error = Some(event.clone()),
-            "ConversationStateUpdateEvent" => self.stands(event, out),
+            "ConversationStateUpdateEvent" => self.on_state(event, out),
             "ServerErrorEvent" => {
-                let why = format!("its server failed: {}", text(event, "detail"));
-                self.over(End::Broken(why), out);
+                let why = format!("the server failed: {}", text(event, "detail"));
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
-            known if PASSED.contains(&known) => {}
-            _ => out.push(Output::Unknown),
+            known if IGNORED_EVENTS.contains(&known) => {}
+            _ => out.push(DialogueOutput::Unknown),
         }
     }
 
-    /// An action of the agent. It is judged when the whole step is known.
-    fn acts(&mut self, event: &Value, out: &mut Outputs) {
+    /// Handles an action of the agent. It is judged when the whole step is known.
+    fn on_action(&mut self, event: &Value, out: &mut OutputQueue) {
         let of = text(event, "llm_response_id").to_owned();
-        let mut part = |part: Part| out.push(Output::Part(of.clone(), part));
+        let mut part = |part: Part| out.push(DialogueOutput::Part(of.clone(), part));
         let thought = |text: &str| Part::reasoning(text.to_owned());
         if !text(event, "reasoning_content").is_empty() {
             part(thought(text(event, "reasoning_content")));
         }
-        let said = json::texts(event, "thought");
-        if !said.trim().is_empty() {
-            part(Part::Text { text: said });
+        let thought_text = json::texts(event, "thought");
+        if !thought_text.trim().is_empty() {
+            part(Part::Text { text: thought_text });
         }
         let action = event.get("action").unwrap_or(&Value::Null);
         match kind(action) {
-            // Words, in the form of a call.
+            // The final message, in the form of a call.
             "FinishAction" => {
                 text(action, "message").clone_into(&mut self.text);
                 let text = self.text.clone();
@@ -364,10 +376,11 @@ impl OpenHandsDialogue {
             "ThinkAction" => part(thought(text(action, "thought"))),
             _ => {
                 let call = call(event).filter(|call| {
-                    self.seen.len() < MAX_CALLS && self.seen.insert(call.id.0.clone())
+                    self.known_call_ids.len() < MAX_CALLS
+                        && self.known_call_ids.insert(call.id.0.clone())
                 });
                 let Some(call) = call else {
-                    return out.push(Output::Unknown);
+                    return out.push(DialogueOutput::Unknown);
                 };
                 if action.is_object() {
                     self.pending.push(call.clone());
@@ -377,8 +390,8 @@ impl OpenHandsDialogue {
         }
     }
 
-    fn speaks(&mut self, event: &Value, out: &mut Outputs) {
-        out.push(Output::Flush);
+    fn on_message(&mut self, event: &Value, out: &mut OutputQueue) {
+        out.push(DialogueOutput::Flush);
         let message = event.get("llm_message").unwrap_or(&Value::Null);
         let thought = text(message, "reasoning_content");
         if !thought.is_empty() {
@@ -389,11 +402,11 @@ impl OpenHandsDialogue {
             let text = self.text.clone();
             out.part(Part::Text { text });
         }
-        out.push(Output::Flush);
+        out.push(DialogueOutput::Flush);
     }
 
-    /// What came of a call.
-    fn came_of(&mut self, event: &Value, out: &mut Outputs) {
+    /// Handles the result of a call.
+    fn on_result(&mut self, event: &Value, out: &mut OutputQueue) {
         let id = text(event, "tool_call_id");
         if let Some(path) = cwd(event) {
             self.cwd = Some(path.to_owned()).filter(|path| self.setup.root != *path);
@@ -401,19 +414,19 @@ impl OpenHandsDialogue {
         self.pending.retain(|pending| pending.id.0 != id);
         let call = ToolCall::new(id, String::new(), Value::Null);
         let result = match kind(event) {
-            // The one that was refused has its result.
+            // The refused call itself has its result already.
             "UserRejectObservation" => ToolResult::not_run(
                 &call,
-                "another call of the same step was refused, and OpenHands takes one answer for a whole step",
+                "another call of the same step was refused, and OpenHands accepts only one decision for a whole step",
             ),
             _ => result(event, &call),
         };
         let ran = kind(event) == "ObservationEvent";
-        out.push(Output::Result { result, ran });
+        out.push(DialogueOutput::Result { result, ran });
     }
 
-    /// How the conversation stands. Only the whole state is told after everything before it was.
-    fn stands(&mut self, event: &Value, out: &mut Outputs) {
+    /// Handles an update of the state. Only a `full_state` update arrives after all earlier events.
+    fn on_state(&mut self, event: &Value, out: &mut OutputQueue) {
         let value = event.get("value").unwrap_or(&Value::Null);
         let key = text(event, "key");
         let stats = match key {
@@ -422,54 +435,54 @@ impl OpenHandsDialogue {
             _ => None,
         };
         if let Some(more) = stats.and_then(|stats| self.meter.more(stats)) {
-            out.push(Output::Spent(more));
+            out.push(DialogueOutput::Spent(more));
         }
         let status = text(value, "execution_status");
-        if key != "full_state" || !self.runs || status == "running" {
+        if key != "full_state" || !self.running || status == "running" {
             return;
         }
-        self.runs = false;
-        out.push(Output::Flush);
+        self.running = false;
+        out.push(DialogueOutput::Flush);
         if let Some(end) = end(status, self.error.as_ref(), self.cancelled) {
-            return self.over(end, out);
+            return self.end_turn(end, out);
         }
         if self.cancelled {
-            return self.over(End::Cancelled, out);
+            return self.end_turn(TurnEndReason::Cancelled, out);
         }
         self.steps += 1;
         if let Some(most) = self.setup.max_iterations.filter(|most| self.steps > *most) {
-            let why = format!("it took the {most} steps of `max_iterations`");
-            return self.over(End::OwnLimit(why), out);
+            let why = format!("the {most} steps of `max_iterations` are used up");
+            return self.end_turn(TurnEndReason::OwnLimit(why), out);
         }
         self.judging = std::mem::take(&mut self.pending).into();
-        self.others = self.judging.len().saturating_sub(1);
+        self.other_calls = self.judging.len().saturating_sub(1);
         self.judge_next(out);
     }
 
-    /// Has the next call judged that the server waits with; once all are allowed, it may run them.
-    fn judge_next(&mut self, out: &mut Outputs) {
+    /// Has the next pending call judged. Once all are allowed, the server may run them.
+    fn judge_next(&mut self, out: &mut OutputQueue) {
         let Some(call) = self.judging.pop_front() else {
-            // A run is the yes. The other way to say it says nothing when it was not heard.
+            // A run is the approval. The explicit approval would be lost without an error if the server missed it.
             return self.run(out);
         };
-        let ticket = Ticket::new(call.id.0.clone(), json!(call.name));
-        out.push(Output::Judge {
+        let ticket = RequestTicket::new(call.id.0.clone(), json!(call.name));
+        out.push(DialogueOutput::Judge {
             ticket,
             call,
             may_differ: false,
         });
     }
 
-    fn judged(&mut self, ticket: &Ticket, verdict: Admitted, out: &mut Outputs) {
+    fn on_verdict(&mut self, ticket: &RequestTicket, verdict: Admitted, out: &mut OutputQueue) {
         let Admitted::No { category, text } = verdict else {
             return self.judge_next(out);
         };
         self.judging.clear();
         let mut reason = format!("[{}] {text}", category.word());
-        if self.others > 0 {
+        if self.other_calls > 0 {
             reason.push_str(&format!(
-                " This was about the call of `{}`. None of the calls of this step was run; make those again that you \
-                 still need, without it.",
+                " The refused call was `{}`. No call of this step was run; repeat the others if you \
+                 still need them, without the refused one.",
                 ticket.data.as_str().unwrap_or_default()
             ));
         }
@@ -483,76 +496,76 @@ impl Dialogue for OpenHandsDialogue {
         "OpenHands"
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
-        let open = matches!(self.phase, Phase::Open);
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
+        let open = matches!(self.phase, SetupPhase::Open);
         match input {
-            Input::Prompt(prompt) => {
+            DialogueInput::Prompt(prompt) => {
                 self.prompt = prompt;
                 self.asked.clear();
                 self.pending.clear();
-                self.seen.clear();
+                self.known_call_ids.clear();
                 self.text.clear();
                 (self.error, self.steps) = (None, 0);
                 if open {
-                    return self.say(out);
+                    return self.send_prompt(out);
                 }
-                out.push(Output::Within(Some(START)));
-                let text = "OpenHands starts its server, which may take a minute.\n";
+                out.push(DialogueOutput::SetTimeout(Some(START_TIMEOUT)));
+                let text = "OpenHands starts its server; this may take a minute.\n";
                 out.delta(DeltaOf::Reasoning, text);
             }
-            Input::Line(line) => self.line(line, out),
-            Input::Judged(ticket, verdict) => self.judged(&ticket, verdict, out),
-            Input::Interrupt if open => {
+            DialogueInput::Line(line) => self.on_line(line, out),
+            DialogueInput::Judged(ticket, verdict) => self.on_verdict(&ticket, verdict, out),
+            DialogueInput::Interrupt if open => {
                 self.cancelled = true;
                 self.judging.clear();
                 self.post("interrupt", &Value::Null, out);
             }
-            Input::Interrupt => {
-                out.push(Output::Began(None));
-                self.over(End::Cancelled, out);
+            DialogueInput::Interrupt => {
+                out.push(DialogueOutput::SessionStarted(None));
+                self.end_turn(TurnEndReason::Cancelled, out);
             }
-            Input::Late(_) => {
+            DialogueInput::TimedOut(_) => {
                 let (what, time) = match self.phase {
-                    Phase::Starting => ("start", START),
-                    _ => ("begin", BEGIN),
+                    SetupPhase::Starting => ("start", START_TIMEOUT),
+                    _ => ("set up a conversation", SETUP_TIMEOUT),
                 };
-                let why = format!("it did not {what} within {} seconds", time.as_secs());
+                let why = format!("OpenHands did not {what} within {} seconds", time.as_secs());
                 self.fail(why, out);
             }
-            Input::Exited(how) if open => {
-                let why = format!("its server ended without an answer, {how}");
-                self.over(End::Broken(why), out);
+            DialogueInput::Exited(exit) if open => {
+                let why = format!("the server exited without an answer, {exit}");
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
-            Input::Exited(how) => {
+            DialogueInput::Exited(exit) => {
                 let failed = self.failed.take();
-                let why = failed.unwrap_or_else(|| "it ended before it answered".to_owned());
-                let why = format!("its server could not be used: {why}; it ended {how}");
-                out.push(Output::Began(None));
-                self.over(End::Broken(why), out);
+                let why = failed.unwrap_or_else(|| "it exited before it responded".to_owned());
+                let why = format!("the server of OpenHands is not usable: {why}; it exited {exit}");
+                out.push(DialogueOutput::SessionStarted(None));
+                self.end_turn(TurnEndReason::Broken(why), out);
             }
             _ => {}
         }
     }
 
-    fn liken(&self, call: &ToolCall) -> Likeness {
-        likeness(&call.name, &call.args, self.cwd.as_deref())
+    fn equivalent_calls(&self, call: &ToolCall) -> EquivalentCalls {
+        equivalent_calls(&call.name, &call.args, self.cwd.as_deref())
     }
 }
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
-struct Reply {
-    /// The status; 0 where the server could not be asked.
+struct ServerReply {
+    /// The HTTP status; 0 if the request failed.
     status: u64,
     body: Value,
 }
 
-impl Reply {
-    fn is_good(&self) -> bool {
+impl ServerReply {
+    fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What is wrong, for a person.
+    /// An error message with the content of the response.
     fn complaint(&self, what: &str) -> String {
         let text = match &self.body {
             Value::String(text) => text.clone(),
@@ -563,7 +576,7 @@ impl Reply {
     }
 }
 
-/// Whether it can be a part of a path.
+/// Whether an id can be part of a URL path.
 fn is_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= MAX_ID
@@ -576,16 +589,16 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/openhands.jsonl");
-        let begun = recording.lines().find_map(|line| {
+        let conversation = recording.lines().find_map(|line| {
             let mut line: Value = serde_json::from_str(line).ok()?;
             line["msg"]["body"].get("agent")?;
             Some(line["msg"]["body"].take())
         });
         let mut dialogue = OpenHandsDialogue::new(OpenHandsSetup {
             resume: None,
-            conversation: begun.unwrap_or_default(),
+            conversation: conversation.unwrap_or_default(),
             terms: String::new(),
             llm: Value::Null,
             root: PathBuf::from("/workspace"),

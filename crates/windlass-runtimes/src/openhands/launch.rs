@@ -1,4 +1,4 @@
-//! How the server of OpenHands is started, and what a conversation is begun with. Nothing is started here.
+//! Assembles the start of the OpenHands server and the parameters of a conversation. This module spawns nothing.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
 use crate::mcp_server::McpServer;
 
-/// Ours, between the pipes and the server.
+/// The Python program that connects the pipes with the server.
 const BRIDGE: &str = include_str!("bridge.py");
-/// Where that is put, and where the server keeps what it remembers, in the home.
-const PLACE: &str = ".openhands";
+/// The directory of the server's data, and the path of the bridge, in the home.
+const DATA_DIR: &str = ".openhands";
 const BRIDGE_FILE: &str = ".openhands/agent-server.py";
-/// What an earlier try may have left there for the next: settings, words, hooks, programs.
-const LEFT: &[&str] = &[
+/// Settings, instructions, hooks and programs with which an earlier attempt could influence the next one.
+const CLEARED_FILES: &[&str] = &[
     ".openhands/agent-server.py",
     ".openhands/settings.json",
     ".openhands/profiles",
@@ -31,26 +31,27 @@ const LEFT: &[&str] = &[
     ".openhands/secrets.json",
     ".openhands/mcp.json",
 ];
-/// A step of the server; how many there may be on a prompt is counted here, because it counts anew with every answer.
+/// The server's own limit of steps. The dialogue counts the steps of a prompt, because the server restarts its count
+/// after every confirmation.
 const MAX_ITERATIONS: u32 = 500;
-/// Under this name it says what the agent's own model calls took.
+/// The id under which the server reports the usage of the agent's own model calls.
 const USAGE: &str = "agent";
 
-/// Puts what it needs into its home and says how to start it.
+/// Writes the files into the home, and returns the command and environment.
 pub(super) fn launch(
     options: &OpenHandsOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    attempt.clear_home(LEFT)?;
+    attempt.clear_home(CLEARED_FILES)?;
     attempt.put_home(BRIDGE_FILE, BRIDGE)?;
-    // Its terminal would say in every answer how text is pasted.
+    // Without this setting, the terminal would print bracketed-paste sequences in every result.
     attempt.put_home(".inputrc", "set enable-bracketed-paste off\n")?;
     let home = attempt.enclosure.home();
-    // Not what lies in the workspace: Python would take a folder there for a package of its own.
+    // `-I` isolates Python from the workspace, which could contain a directory with the name of a package.
     let mut argv = vec![
         options.python.clone(),
         "-I".to_owned(),
-        at(home, BRIDGE_FILE),
+        path_in(home, BRIDGE_FILE),
     ];
     argv.extend(options.args.iter().cloned());
     let mut env: Vec<(String, String)> = options.env.clone().into_iter().collect();
@@ -58,19 +59,20 @@ pub(super) fn launch(
     Ok(Launch::new(argv, env))
 }
 
-fn at(home: &Path, path: &str) -> String {
+fn path_in(home: &Path, path: &str) -> String {
     home.join(path).to_string_lossy().into_owned()
 }
 
-/// What the server is told: nothing but conversations, all of them in its home, and nobody else to talk to.
+/// The server's settings: only conversations, all data in the home, and no other services.
 fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
-    let below = |path: &str| at(&home.join(PLACE), path);
+    let below = |path: &str| path_in(&home.join(DATA_DIR), path);
     let off = ["OH_ENABLE_VSCODE", "OH_ENABLE_BROWSER", "OH_PRELOAD_TOOLS"]
         .map(|name| (name, "0".to_owned()));
-    // There is one server of a home at a time, and its last one may have had no time to say that it ended.
+    // A home has one server at a time, and the previous one may have been killed without releasing its lease.
     let lease = ("OH_LEASE_TTL_SECONDS", "0".to_owned());
-    // Its terminals need no tmux. The server makes a directory for tmux all the same, in `/tmp` where the path of a
-    // private temporary directory is too long for a socket, and ends if it cannot. It makes none if one is named.
+    // The terminals of OpenHands do not need tmux, but the server still creates a directory for tmux. If the path of a
+    // private temporary directory is too long for a socket, it uses `/tmp`, and exits if that fails. It creates none if
+    // the variable is set.
     let no_tmux = ("TMUX_TMPDIR", "/dev/null".to_owned());
     let places = [
         ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", below("none.json")),
@@ -79,7 +81,7 @@ fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
         ("OH_WORKSPACE_PATH", below("project")),
         ("OH_BASH_EVENTS_DIR", below("bash")),
         ("OH_CONVERSATION_WORKTREE_ROOT", below("worktrees")),
-        // What it writes down has no secret in it but a key that opens nothing tomorrow.
+        // The encrypted data contains no secret but the key of the meter, which is only valid in this run.
         ("OH_SECRET_KEY", "windlass".repeat(4)),
     ];
     let quiet = [
@@ -97,7 +99,7 @@ fn variables(home: &Path) -> impl Iterator<Item = (&'static str, String)> {
         .chain(quiet.map(|(name, value)| (name, value.to_owned())))
 }
 
-/// The model, in the words of the library that asks it. `None` where it is not asked through us.
+/// The model, in the format of the server's library. `None` if the agent uses its own login.
 pub(super) fn llm(
     options: &OpenHandsOptions,
     dialect: Dialect,
@@ -119,7 +121,7 @@ pub(super) fn llm(
         "api_key": key,
         "usage_id": USAGE,
         "api_mode": mode,
-        // Retries are the business of the run, which counts them.
+        // The engine handles retries, and counts them.
         "num_retries": 0,
         "stream": true,
     });
@@ -129,7 +131,7 @@ pub(super) fn llm(
     Some(llm)
 }
 
-/// What a conversation is begun with.
+/// The request that starts a conversation.
 pub(super) fn conversation(
     options: &OpenHandsOptions,
     attempt: &AgentAttempt<'_>,
@@ -138,7 +140,7 @@ pub(super) fn conversation(
     let mut condenser = llm.clone();
     condenser["usage_id"] = json!("condenser");
     let tools = options.tools.iter().map(|tool| match tool.as_str() {
-        // The other kind of terminal needs a program that not every machine has, and outlives its server.
+        // The other terminal type needs tmux, which not every machine has, and outlives its server.
         "terminal" => json!({ "name": tool, "params": { "terminal_type": "subprocess" } }),
         _ => json!({ "name": tool }),
     });
@@ -157,17 +159,17 @@ pub(super) fn conversation(
         "workspace": { "kind": "LocalWorkspace", "working_dir": attempt.job.files.root() },
         "confirmation_policy": { "kind": "AlwaysConfirm" },
         "max_iterations": MAX_ITERATIONS,
-        // A title would be one more model call, for nobody.
+        // A title would need one more model call and is not used.
         "autotitle": false,
         "tags": { "windlass": terms(options, attempt.job.files.root()) },
     })
 }
 
-/// What a conversation is bound to as it begins: tools, servers and the directory, which the server keeps with it. One
-/// that began with others is not resumed.
+/// The terms that the server stores with a conversation: tools, MCP servers and the directory. A conversation with
+/// other terms is not resumed.
 pub(super) fn terms(options: &OpenHandsOptions, root: &Path) -> String {
     let bound = json!([options.mcp_servers, root.to_string_lossy()]).to_string();
-    // A tag holds few letters.
+    // A tag may only have a few characters, so the terms are hashed (FNV-1a).
     let sum = bound.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -200,13 +202,20 @@ mod tests {
         };
         let llm = llm(&options, dialect, &access).unwrap_or_default();
         let of = |key: &str| llm[key].as_str().unwrap_or_default().to_owned();
-        let said = (of("model"), of("base_url"), of("api_mode"));
-        assert_eq!((said.0.as_str(), said.1.as_str(), said.2.as_str()), expect);
+        let settings = (of("model"), of("base_url"), of("api_mode"));
+        assert_eq!(
+            (
+                settings.0.as_str(),
+                settings.1.as_str(),
+                settings.2.as_str()
+            ),
+            expect
+        );
         assert_eq!(of("api_key"), "k");
     }
 
     #[test]
-    fn each_wire_is_pointed_at_the_meter() {
+    fn each_protocol_uses_the_meter() {
         check(
             Dialect::Anthropic,
             ("anthropic/m", "http://127.0.0.1:9", "chat"),

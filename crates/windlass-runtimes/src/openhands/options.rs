@@ -1,35 +1,34 @@
-//! What a person can choose about OpenHands. What it could not be held to is refused here, before anything starts.
+//! The user's options for OpenHands. Options that the adapter cannot support are refused before anything starts.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::given::{check_args, check_effort, check_env, check_limit, check_program};
 use crate::mcp_server::{self, McpServers};
+use crate::option_checks::{check_args, check_effort, check_env, check_limit, check_program};
 
-/// Options of OpenHands.
+/// The user's options for OpenHands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenHandsOptions {
-    /// The Python that has its server, by its name or path.
+    /// The name or path of the Python interpreter with the server's packages.
     pub python: String,
-    /// The model, by its vendor's name for it.
+    /// The vendor's name of the model.
     pub model: Option<String>,
-    /// How much effort the model makes, in the model's own words (`low`, `medium`, `high`, …); high if not given.
+    /// The effort of the model, as the model names it (`low`, `medium`, `high`, …). Default: high.
     pub effort: Option<String>,
-    /// The tools it gets, by its own names; a terminal, an editor and a list of tasks if not given.
+    /// The agent's tools, under its own names. Default: terminal, editor and task list.
     pub tools: Vec<String>,
-    /// Steps with calls in them that it may take on one prompt.
+    /// The maximum number of steps with calls for one prompt.
     pub max_iterations: Option<u32>,
-    /// MCP servers that it is to use, by name, in the form of `.mcp.json`. They run where the agent runs.
+    /// MCP servers by name, in the format of `.mcp.json`. The agent starts them in its enclosure.
     pub mcp_servers: McpServers,
-    /// Further words for the command line of its server.
+    /// Additional arguments of the server.
     pub args: Vec<String>,
-    /// Further variables.
     pub env: BTreeMap<String, String>,
 }
 
-/// Tools whose calls are asked about one by one. Others would start agents or browsers that ask nobody.
+/// Tools whose calls need confirmation one by one. Others would start agents or browsers that do not ask.
 const TOOLS: &[&str] = &[
     "terminal",
     "file_editor",
@@ -62,10 +61,10 @@ impl Default for OpenHandsOptions {
     }
 }
 
-/// Options of the server that the adapter says itself.
+/// Arguments that the adapter sets itself.
 const OWN_ARGS: &[&str] = &["--host", "--port", "--reload", "--check-browser"];
 
-/// Variables that say where the server is, what it keeps and to whom it tells what.
+/// Variables for the server's address, its data and its telemetry.
 const OWN_ENV: &[&str] = &[
     "HOME",
     "SESSION_API_KEY",
@@ -77,9 +76,9 @@ const OWN_ENV: &[&str] = &[
 ];
 
 impl OpenHandsOptions {
-    /// Says what cannot be done.
+    /// Refuses options that the adapter cannot support.
     pub(super) fn check(&self) -> Result<(), String> {
-        let hint = "the one of the environment with the server in it";
+        let hint = "the interpreter of the environment that contains the server";
         check_program("python", &self.python, hint)?;
         check_effort(self.effort.as_deref())?;
         if let Some(tool) = self
@@ -88,15 +87,14 @@ impl OpenHandsOptions {
             .find(|tool| !TOOLS.contains(&tool.as_str()))
         {
             return Err(format!(
-                "`tools` has `{}`, whose calls would not be asked about; there are: {}",
+                "`tools` contains `{}`, whose calls would not need confirmation; available: {}",
                 tool.escape_debug(),
                 TOOLS.join(", ")
             ));
         }
         if self.tools.is_empty() {
             return Err(
-                "`tools` is empty, so that nothing could be done; leave it away or name some"
-                    .to_owned(),
+                "`tools` is empty, which allows no work; remove it or name some".to_owned(),
             );
         }
         check_limit("max_iterations", self.max_iterations)?;
@@ -104,7 +102,7 @@ impl OpenHandsOptions {
         check_env(&self.env, OWN_ENV)?;
         if let Some(name) = self.env.keys().find(|name| name.starts_with("OH_")) {
             return Err(format!(
-                "`env` may not set `{name}`: Windlass tells the server itself what it is to do"
+                "`env` cannot set `{name}`: Windlass configures the server"
             ));
         }
         mcp_server::check(&self.mcp_servers, "")
@@ -116,7 +114,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(options: Value, expect: &str) {
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn unsupported_options_are_refused() {
         check(json!({}), "");
         check(
             json!({"tools": ["terminal", "grep"], "max_iterations": 30, "args": ["--import-modules", "x"]}),
@@ -137,18 +135,21 @@ mod tests {
         check(json!({"effort": "very much"}), "such as `low`");
         check(
             json!({"tools": ["browser_tool_set"]}),
-            "would not be asked about",
+            "would not need confirmation",
         );
-        check(json!({"tools": []}), "nothing could be done");
-        check(json!({"max_iterations": 0}), "nothing could be done");
-        check(json!({"args": ["--host=0.0.0.0"]}), "may not have `--host`");
+        check(json!({"tools": []}), "allows no work");
+        check(json!({"max_iterations": 0}), "allows no work");
+        check(
+            json!({"args": ["--host=0.0.0.0"]}),
+            "cannot contain `--host`",
+        );
         check(
             json!({"env": {"OH_SESSION_API_KEYS_0": "x"}}),
-            "what it is to do",
+            "Windlass configures the server",
         );
         check(
             json!({"env": {"PYTHONPATH": "/x"}}),
-            "may not set `PYTHONPATH`",
+            "cannot set `PYTHONPATH`",
         );
         check(
             json!({"mcp_servers": {"a": {"command": "x", "url": "y"}}}),

@@ -1,5 +1,5 @@
-//! Commands that the agent has us run: judged as our `bash`, run beside the run's other commands in the same sandbox,
-//! with a bound on how many there are and how much of what they say is kept. All of them end with the turn.
+//! Commands that the client runs for the agent. The gate judges them like `bash`, and they run in the sandbox of the
+//! run's other commands. Their number and the size of their output are limited. All of them end with the turn.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -12,20 +12,20 @@ use windlass_core::shell::quoted;
 use windlass_core::tool::{Effect, Like};
 use windlass_core::workspace::{Command, JobId, ProcessEnd, Processes};
 
-use super::{Service, Unserved, fits};
-use crate::acp::words::{clip, end_of, shell_line};
+use super::{Service, ServiceError, parse_params};
+use crate::acp::text::{clip, end_of, shell_line};
 use crate::rpc::RpcError;
 
-/// Terminals that are open at a time.
+/// Terminals that may be open at the same time.
 const MAX_OPEN: usize = 16;
-/// Bytes of output that are kept where the agent names no fewer.
+/// Bytes of output that are kept if the agent sets no lower limit.
 const MAX_KEPT: usize = 1 << 20;
-/// Bytes of output that are taken at once.
+/// Bytes of output that are read at once.
 const PIECE: usize = 64 << 10;
-/// How often it is looked whether a command is over.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Variables by which agents say who they are, and nothing else.
-const INERT: &[&str] = &[
+/// Interval at which a command is polled for its exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Variables that only identify the agent, and do not change what a command does.
+const IDENTIFYING_VARIABLES: &[&str] = &[
     "AGENT",
     "AGENT_SESSION_ID",
     "CI",
@@ -34,22 +34,22 @@ const INERT: &[&str] = &[
     "NO_COLOR",
     "TERM",
 ];
-/// No command of an agent runs longer; a run's own limit is shorter.
+/// Time limit of a command. The limit of the run is shorter.
 const MAX_TIME: Duration = Duration::from_secs(6 * 3600);
 
-/// Those that are open.
+/// The open terminals of an agent.
 #[derive(Default)]
-pub(super) struct Terminals(Mutex<State>);
+pub(super) struct Terminals(Mutex<TerminalsState>);
 
 #[derive(Default)]
-struct State {
+struct TerminalsState {
     made: u64,
-    open: HashMap<String, Terminal>,
-    /// The end of what those said that were released last.
+    open: HashMap<String, AgentTerminal>,
+    /// Id and end of the output of the terminals that were released last.
     released: VecDeque<(String, String)>,
 }
 
-struct Terminal {
+struct AgentTerminal {
     job: JobId,
     kept: String,
     most: usize,
@@ -60,26 +60,25 @@ struct Terminal {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Which {
+struct TerminalRef {
     terminal_id: String,
 }
 
 impl Terminals {
-    /// Ends all of them.
     pub(super) async fn stop_all(&self, processes: &dyn Processes) {
         let open = std::mem::take(&mut self.0.lock().open);
         for terminal in open.into_values().filter(|terminal| terminal.end.is_none()) {
-            // One that is gone already cannot be stopped, and need not be.
+            // An error means that the command has ended already.
             let _ = processes.stop(&terminal.job).await;
         }
     }
 
-    /// Opens one; its name.
+    /// Registers a command and returns the id of its terminal.
     fn open(&self, job: JobId, most: Option<usize>) -> String {
         let mut state = self.0.lock();
         state.made += 1;
         let id = format!("term_{}", state.made);
-        let terminal = Terminal {
+        let terminal = AgentTerminal {
             job,
             kept: String::new(),
             most: most.unwrap_or(MAX_KEPT).min(MAX_KEPT),
@@ -91,11 +90,15 @@ impl Terminals {
         id
     }
 
-    /// Takes in what a command said since; how it ended, when it is over.
-    fn look(&self, processes: &dyn Processes, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
+    /// Reads the new output of a command. Returns its end, once it has ended and all output is read.
+    fn poll_output(
+        &self,
+        processes: &dyn Processes,
+        id: &str,
+    ) -> Result<Option<ProcessEnd>, RpcError> {
         let mut state = self.0.lock();
         let terminal = state.open.get_mut(id).ok_or_else(|| no_terminal(id))?;
-        // A command that says things faster than they are taken is looked at again later.
+        // A command that writes faster than this loop reads is polled again later.
         for _ in 0..MAX_KEPT / PIECE {
             if terminal.end.is_some() {
                 break;
@@ -120,42 +123,44 @@ impl Terminals {
         Ok(terminal.end)
     }
 
-    /// The end of what one said, also when it was released.
-    pub(super) fn said(&self, id: &str) -> Option<String> {
+    /// The end of a terminal's output, also after its release.
+    pub(super) fn output_end(&self, id: &str) -> Option<String> {
         let state = self.0.lock();
         let mut released = state.released.iter().rev();
         match released.find(|(known, _)| known == id) {
-            Some((_, said)) => Some(said.clone()),
+            Some((_, output_end)) => Some(output_end.clone()),
             None => Some(end_of(&state.open.get(id)?.kept, PIECE).to_owned()),
         }
     }
 
-    fn told(&self, id: &str) -> Result<Value, RpcError> {
+    fn output_json(&self, id: &str) -> Result<Value, RpcError> {
         let state = self.0.lock();
         let terminal = state.open.get(id).ok_or_else(|| no_terminal(id))?;
-        let mut told = json!({ "output": terminal.kept, "truncated": terminal.truncated });
+        let mut output_json = json!({ "output": terminal.kept, "truncated": terminal.truncated });
         if let Some(end) = terminal.end {
-            told["exitStatus"] = status(end);
+            output_json["exitStatus"] = status(end);
         }
-        Ok(told)
+        Ok(output_json)
     }
 }
 
 impl Service<'_> {
-    /// `terminal/create`.
-    pub(super) async fn create(self, params: Value) -> Result<Value, Unserved> {
-        let request: CreateTerminalRequest = fits(params)?;
+    /// Serves the request `terminal/create`.
+    pub(super) async fn create(self, params: Value) -> Result<Value, ServiceError> {
+        let request: CreateTerminalRequest = parse_params(params)?;
         let (line, exports, workdir) = self.command(&request)?;
         if self.services.terminals.0.lock().open.len() >= MAX_OPEN {
-            let why = format!("{MAX_OPEN} terminals are open already; release one");
+            let why = format!("{MAX_OPEN} terminals are open; release one first");
             return Err(failed(why).into());
         }
         let mut call = None;
-        // Permission was given for the line alone: somewhere else, or with other variables, it may be another command.
-        let inert = |variable: &EnvVariable| INERT.contains(&variable.name.as_str());
-        let as_shown = workdir.is_empty() && request.env.iter().all(inert);
+        // The permission applies to the line alone. In another directory, or with other variables, the line may do
+        // something else.
+        let inert =
+            |variable: &EnvVariable| IDENTIFYING_VARIABLES.contains(&variable.name.as_str());
+        let unchanged = workdir.is_empty() && request.env.iter().all(inert);
         let whole = format!("{exports}{line}");
-        if !as_shown || !self.services.may_run(&line) {
+        if !unchanged || !self.services.may_run(&line) {
             let args = json!({ "command": whole, "workdir": workdir });
             let like = Like::new("bash", args.clone());
             let judged = self.judge("terminal/create", args, like, Effect::Execute);
@@ -175,33 +180,33 @@ impl Service<'_> {
             .map(|job| self.services.terminals.open(job, most))
             .map_err(|err| failed(err.0));
         if let Some(call) = call {
-            let how = opened.as_ref().map(|id| format!("started as {id}"));
-            self.report(&call, how).await?;
+            let outcome = opened.as_ref().map(|id| format!("started as {id}"));
+            self.report(&call, outcome).await?;
         }
         Ok(json!({ "terminalId": opened? }))
     }
 
-    /// `terminal/output`.
-    pub(super) fn output(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
-        self.look(&id)?;
-        Ok(self.services.terminals.told(&id)?)
+    /// Serves the request `terminal/output`.
+    pub(super) fn output(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
+        self.poll_output(&id)?;
+        Ok(self.services.terminals.output_json(&id)?)
     }
 
-    /// `terminal/wait_for_exit`.
-    pub(super) async fn wait(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
+    /// Serves the request `terminal/wait_for_exit`.
+    pub(super) async fn wait(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
         loop {
-            if let Some(end) = self.look(&id)? {
+            if let Some(end) = self.poll_output(&id)? {
                 return Ok(status(end));
             }
-            self.attempt.clock.sleep(LOOK_AGAIN).await;
+            self.attempt.clock.sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// `terminal/kill`: what it said can still be asked for.
-    pub(super) async fn kill(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
+    /// Serves `terminal/kill`. The output can still be read.
+    pub(super) async fn kill(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
         let job = {
             let state = self.services.terminals.0.lock();
             let terminal = state.open.get(&id).ok_or_else(|| no_terminal(&id))?;
@@ -214,11 +219,11 @@ impl Service<'_> {
         Ok(json!({}))
     }
 
-    /// `terminal/release`: it is ended and forgotten.
-    pub(super) async fn release(self, params: Value) -> Result<Value, Unserved> {
-        let Which { terminal_id: id } = fits(params)?;
-        // What it said is still of use to the log; one that cannot be looked at said nothing.
-        let _ = self.look(&id);
+    /// Serves `terminal/release`: stops the command and removes the terminal.
+    pub(super) async fn release(self, params: Value) -> Result<Value, ServiceError> {
+        let TerminalRef { terminal_id: id } = parse_params(params)?;
+        // The log may still need the output. If it cannot be read, there is none.
+        let _ = self.poll_output(&id);
         let terminal = {
             let mut state = self.services.terminals.0.lock();
             let terminal = state.open.remove(&id).ok_or_else(|| no_terminal(&id))?;
@@ -230,24 +235,24 @@ impl Service<'_> {
             terminal
         };
         if terminal.end.is_none() {
-            // One that ended meanwhile cannot be stopped, and need not be.
+            // An error means that the command has ended meanwhile.
             let _ = self.attempt.job.processes.stop(&terminal.job).await;
         }
         Ok(json!({}))
     }
 
-    fn look(self, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
+    fn poll_output(self, id: &str) -> Result<Option<ProcessEnd>, RpcError> {
         let processes = self.attempt.job.processes.as_ref();
-        self.services.terminals.look(processes, id)
+        self.services.terminals.poll_output(processes, id)
     }
 
-    /// The line to run, what it needs in front, and where.
+    /// The command line, the `export` commands that precede it, and the directory.
     fn command(
         self,
         request: &CreateTerminalRequest,
     ) -> Result<(String, String, String), RpcError> {
         let line = if request.args.is_empty() {
-            // Agents give whole lines, too.
+            // Some agents put a complete command line into `command`.
             request.command.clone()
         } else {
             let words: Vec<&str> = std::iter::once(&request.command)
@@ -258,8 +263,11 @@ impl Service<'_> {
         };
         let mut exports = String::new();
         for EnvVariable { name, value, .. } in request.env.iter().take(64) {
-            if !may_be_set(name) {
-                let why = format!("the variable {} may not be set here", clip(name, 80));
+            if !is_allowed_variable(name) {
+                let why = format!(
+                    "the variable {} cannot be set for a terminal",
+                    clip(name, 80)
+                );
                 return Err(RpcError::new(RpcError::BAD_PARAMS, why));
             }
             exports.push_str(&format!("export {name}={}; ", quoted(value)));
@@ -272,10 +280,10 @@ impl Service<'_> {
     }
 }
 
-/// Whether a variable is a plain one, and none that changes which program a line runs.
-fn may_be_set(name: &str) -> bool {
+/// Whether a name is a valid variable that does not change which program a line runs.
+fn is_allowed_variable(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let steers = [
+    let prefixes = [
         "LD_",
         "GIT_",
         "BASH",
@@ -300,7 +308,7 @@ fn may_be_set(name: &str) -> bool {
         && name.chars().all(plain)
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && !whole.contains(&name)
-        && !steers.iter().any(|start| name.starts_with(start))
+        && !prefixes.iter().any(|start| name.starts_with(start))
 }
 
 fn status(end: ProcessEnd) -> Value {
@@ -320,7 +328,7 @@ fn status(end: ProcessEnd) -> Value {
 fn no_terminal(id: &str) -> RpcError {
     RpcError::new(
         RpcError::NOT_FOUND,
-        format!("there is no terminal {}", clip(id, 80)),
+        format!("terminal {} does not exist", clip(id, 80)),
     )
 }
 
@@ -333,9 +341,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_choose_the_program_are_not_set() {
+    fn variables_that_change_the_program_are_refused() {
         for name in ["AGENT_SESSION_ID", "CI", "_x", "NO_COLOR"] {
-            assert!(may_be_set(name), "{name}");
+            assert!(is_allowed_variable(name), "{name}");
         }
         for name in [
             "",
@@ -348,7 +356,7 @@ mod tests {
             "A;B",
             "PYTHONPATH",
         ] {
-            assert!(!may_be_set(name), "{name}");
+            assert!(!is_allowed_variable(name), "{name}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The contract with a sidecar: it says that it is ready, is told a turn, and has every call run by the engine. What its
-//! lines mean, and how it is answered.
+//! The protocol with a sidecar: the sidecar reports that it is ready, receives a turn, and lets the engine run every
+//! call.
 
 use std::time::Duration;
 
@@ -9,30 +9,32 @@ use windlass_core::message::{Message, Part, ToolCall};
 use windlass_core::outcome::RefusalCategory;
 use windlass_core::tool::REFUSE;
 
-use super::ended;
 use super::options::SidecarOptions;
-use crate::agent::{End, Reported};
-use crate::dialogue::{Dialogue, Ended, Input, Output, Outputs, Ticket};
+use super::turn_end;
+use crate::agent::{ReportedUsage, TurnEndReason};
+use crate::dialogue::{
+    Dialogue, DialogueInput, DialogueOutput, OutputQueue, RequestTicket, TurnResult,
+};
 use crate::json::{self, text};
 
-/// The version of the contract.
+/// The version of the protocol.
 const PROTOCOL: u64 = 1;
-/// How long it may take until it says that it is there: some SDKs are slow to be read.
-const READY: Duration = Duration::from_secs(60);
-/// Lines before its first word of the protocol that are passed over.
-const MAX_NOISE: u64 = 10_000;
+/// Timeout for the first message. Some SDKs are slow to load.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Lines before the first message that are ignored.
+const MAX_OTHER_LINES: u64 = 10_000;
 
 /// A sidecar, over all its turns.
 #[derive(Default)]
 pub(super) struct SidecarDialogue {
     options: SidecarOptions,
-    /// The message that begins the next turn.
+    /// The message that starts the next turn.
     start: Value,
     ready: bool,
-    /// Turns that were begun.
+    /// Turns that were started.
     turns: u64,
-    noise: u64,
-    /// Its last words.
+    other_lines: u64,
+    /// The last message of the agent.
     text: String,
     cancelled: bool,
 }
@@ -45,12 +47,12 @@ impl SidecarDialogue {
         }
     }
 
-    /// Whether it was told no turn yet.
+    /// Whether no turn was started yet.
     pub(super) fn is_new(&self) -> bool {
         self.turns == 0
     }
 
-    /// Sets the message that begins the next turn.
+    /// Sets the message that starts the next turn.
     pub(super) fn next_turn(&mut self, mut start: Value) {
         self.turns += 1;
         start["id"] = json!(self.id());
@@ -61,33 +63,36 @@ impl SidecarDialogue {
         format!("turn{}", self.turns)
     }
 
-    fn over(&mut self, end: End, out: &mut Outputs) {
-        out.end(Ended::with(std::mem::take(&mut self.text), end));
+    fn end_turn(&mut self, end: TurnEndReason, out: &mut OutputQueue) {
+        out.end(TurnResult::with(std::mem::take(&mut self.text), end));
     }
 
-    /// A line before it said that it is ready.
-    fn hello(&mut self, line: &Value, out: &mut Outputs) {
+    /// Handles a line before the sidecar is ready.
+    fn on_ready(&mut self, line: &Value, out: &mut OutputQueue) {
         if text(line, "type") != "ready" {
-            out.push(Output::Unknown);
-            self.noise += 1;
-            if self.noise > MAX_NOISE {
-                out.end(Ended::broken("it says other things than that it is ready"));
+            out.push(DialogueOutput::Unknown);
+            self.other_lines += 1;
+            if self.other_lines > MAX_OTHER_LINES {
+                out.end(TurnResult::broken(
+                    "the sidecar prints other text instead of reporting that it is ready",
+                ));
             }
             return;
         }
         let version = line.get("protocol").and_then(Value::as_u64);
         if version != Some(PROTOCOL) {
-            let why =
-                format!("it speaks version {version:?} of the contract, and this is {PROTOCOL}");
-            return out.end(Ended::broken(why));
+            let why = format!(
+                "the sidecar speaks version {version:?} of the protocol, but {PROTOCOL} is required"
+            );
+            return out.end(TurnResult::broken(why));
         }
         self.ready = true;
-        out.push(Output::Within(None));
-        out.push(Output::Began(None));
+        out.push(DialogueOutput::SetTimeout(None));
+        out.push(DialogueOutput::SessionStarted(None));
         out.send(self.start.take());
     }
 
-    fn line(&mut self, line: &Value, out: &mut Outputs) {
+    fn on_line(&mut self, line: &Value, out: &mut OutputQueue) {
         match text(line, "type") {
             "text_delta" => out.delta(DeltaOf::Text, text(line, "text")),
             "reasoning_delta" => out.delta(DeltaOf::Reasoning, text(line, "text")),
@@ -97,22 +102,22 @@ impl SidecarDialogue {
                 out.say(self.text.clone());
             }
             "tool_call" => tool_call(line, out),
-            "handoff" => out.push(Output::Note(Message::internal(format!(
+            "handoff" => out.push(DialogueOutput::Note(Message::internal(format!(
                 "The agent `{}` hands over to `{}`.",
                 plain(text(line, "from")),
                 plain(text(line, "to"))
             )))),
-            "usage" => out.push(Output::Spent(Reported {
-                usage: ended::usage(line),
+            "usage" => out.push(DialogueOutput::Spent(ReportedUsage {
+                usage: turn_end::usage(line),
                 cost_micros: None,
                 model: self.options.model.clone(),
             })),
             "done" if text(line, "id") == self.id() => {
                 let last = std::mem::take(&mut self.text);
-                let answer = ended::answer(line, last, &self.options, self.cancelled);
-                out.end(Ended::Answered(answer));
+                let answer = turn_end::answer(line, last, &self.options, self.cancelled);
+                out.end(TurnResult::Answered(answer));
             }
-            _ => out.push(Output::Unknown),
+            _ => out.push(DialogueOutput::Unknown),
         }
     }
 }
@@ -122,35 +127,37 @@ impl Dialogue for SidecarDialogue {
         "the sidecar"
     }
 
-    fn input(&mut self, input: Input, out: &mut Outputs) {
+    fn input(&mut self, input: DialogueInput, out: &mut OutputQueue) {
         match input {
-            Input::Prompt(_) if self.ready => out.send(self.start.take()),
-            Input::Prompt(_) => out.push(Output::Within(Some(READY))),
-            Input::Line(line) if self.ready => self.line(&line, out),
-            Input::Line(line) => self.hello(&line, out),
-            Input::Ran(ticket, result) => {
+            DialogueInput::Prompt(_) if self.ready => out.send(self.start.take()),
+            DialogueInput::Prompt(_) => out.push(DialogueOutput::SetTimeout(Some(READY_TIMEOUT))),
+            DialogueInput::Line(line) if self.ready => self.on_line(&line, out),
+            DialogueInput::Line(line) => self.on_ready(&line, out),
+            DialogueInput::ToolRan(ticket, result) => {
                 let failed = result.error.is_some();
-                out.send(settled(&ticket, &result.text, failed));
-                if let Some((category, why)) = declined(&ticket).filter(|_| !failed) {
-                    self.over(End::Declined(category, why), out);
+                out.send(tool_result(&ticket, &result.text, failed));
+                if let Some((category, why)) = refusal(&ticket).filter(|_| !failed) {
+                    self.end_turn(TurnEndReason::Declined(category, why), out);
                 }
             }
-            Input::Withdrawn(ticket) => out.send(settled(&ticket, "the run was cancelled", true)),
-            Input::Interrupt => {
+            DialogueInput::Withdrawn(ticket) => {
+                out.send(tool_result(&ticket, "the run was cancelled", true))
+            }
+            DialogueInput::Interrupt => {
                 self.cancelled = true;
                 out.send(json!({ "type": "cancel" }));
             }
-            Input::Late(complaint) => {
-                let seconds = READY.as_secs();
-                let mut why = format!("it was not ready after {seconds} seconds");
-                if !complaint.is_empty() {
-                    why.push_str(&format!("; the last on its standard error: {complaint}"));
+            DialogueInput::TimedOut(stderr) => {
+                let seconds = READY_TIMEOUT.as_secs();
+                let mut why = format!("the sidecar was not ready after {seconds} seconds");
+                if !stderr.is_empty() {
+                    why.push_str(&format!("; end of its standard error: {stderr}"));
                 }
-                out.end(Ended::broken(why));
+                out.end(TurnResult::broken(why));
             }
-            Input::Exited(how) => {
-                self.over(
-                    End::Broken(format!("it ended without an answer, {how}")),
+            DialogueInput::Exited(exit) => {
+                self.end_turn(
+                    TurnEndReason::Broken(format!("the sidecar exited without an answer, {exit}")),
                     out,
                 );
             }
@@ -158,47 +165,47 @@ impl Dialogue for SidecarDialogue {
         }
     }
 
-    /// Its calls are ours; the engine judges them when it runs them.
-    fn repeats_names(&self) -> bool {
+    /// All calls are Windlass calls. The engine judges them when it runs them.
+    fn reuses_call_ids(&self) -> bool {
         true
     }
 }
 
-/// Has a call run. The one by which the task is declined ends the turn.
-fn tool_call(line: &Value, out: &mut Outputs) {
-    let theirs = text(line, "call_id");
-    if theirs.is_empty() {
-        return out.push(Output::Unknown);
+/// Runs a call. The call that refuses the task ends the turn.
+fn tool_call(line: &Value, out: &mut OutputQueue) {
+    let agent_id = text(line, "call_id");
+    if agent_id.is_empty() {
+        return out.push(DialogueOutput::Unknown);
     }
     let args = line.get("arguments").cloned().unwrap_or_else(|| json!({}));
     let name = text(line, "name").to_owned();
     let malformed = json::some_text(line, "malformed");
-    let declines = if name == REFUSE {
+    let refusal_args = if name == REFUSE {
         args.clone()
     } else {
         Value::Null
     };
     let call = ToolCall {
-        id: theirs.into(),
+        id: agent_id.into(),
         name,
         args,
         malformed: malformed.map(str::to_owned),
     };
-    let ticket = Ticket::new(theirs, declines);
-    out.push(Output::Run { ticket, call });
+    let ticket = RequestTicket::new(agent_id, refusal_args);
+    out.push(DialogueOutput::Run { ticket, call });
 }
 
-/// The task declined by the tool for that, with why.
-fn declined(ticket: &Ticket) -> Option<(RefusalCategory, String)> {
+/// Category and reason of a refused task, if the call was the tool for refusals.
+fn refusal(ticket: &RequestTicket) -> Option<(RefusalCategory, String)> {
     let category = serde_json::from_value(ticket.data.get("category")?.clone()).ok()?;
     Some((category, ticket.data.get("reason")?.as_str()?.to_owned()))
 }
 
-fn settled(ticket: &Ticket, content: &str, is_error: bool) -> Value {
+fn tool_result(ticket: &RequestTicket, content: &str, is_error: bool) -> Value {
     json!({ "type": "tool_result", "call_id": ticket.id, "content": content, "is_error": is_error })
 }
 
-/// A name for a person to read, whatever was sent.
+/// A name without control characters and backticks, limited in length.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_control() && *c != '`')
@@ -212,7 +219,7 @@ mod tests {
     use crate::dialogue::testing::play;
 
     #[test]
-    fn a_recorded_turn_is_played_without_a_program() {
+    fn a_recorded_turn_is_reproduced() {
         let recording = include_str!("../../tests/fixtures/sidecar/google-adk-handoff.jsonl");
         let mut dialogue = SidecarDialogue::new(SidecarOptions::default());
         dialogue

@@ -1,44 +1,44 @@
-//! The conversation as the log has it, in the plain items that every SDK is told: words, calls and their results. What is
-//! too long to be told again is left out from its beginning, and that is said.
+//! The conversation of the log, in the plain items of the sidecar protocol: texts, calls and results. The beginning of
+//! a conversation that is too long is omitted, with a note.
 
 use serde_json::{Value, json};
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Part, Role};
 use windlass_core::runtime::Job;
 
-/// Bytes of a conversation that are told again.
-const MOST: usize = 1 << 20;
-/// What stands for what is left out.
-const LEFT_OUT: &str = "[The beginning of this conversation is left out, because it is long.]";
+/// Bytes of a conversation that are sent to a new process.
+const MAX_BYTES: usize = 1 << 20;
+/// The note in place of the omitted beginning.
+const OMITTED_NOTE: &str = "[The beginning of this long conversation is omitted.]";
 
-/// The conversation without the prompt that is to be said now.
+/// The conversation without the prompt that is sent now.
 pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
     let history = job.outlet.history();
-    let said = match history.split_last() {
-        // A try that goes on after an answer has said its prompt, and more.
+    let entries = match history.split_last() {
+        // After an answer to an ask, the iteration has sent its prompt already.
         Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,
         _ => history.as_slice(),
     };
-    of(said, MOST)
+    items_of(entries, MAX_BYTES)
 }
 
-fn of(said: &[Entry], most: usize) -> Vec<Value> {
-    let mut room = most;
+fn items_of(entries: &[Entry], most: usize) -> Vec<Value> {
+    let mut remaining = most;
     let fits = |entry: &&Entry| {
-        let left = room.checked_sub(entry.bytes());
-        room = left.unwrap_or(room);
+        let left = remaining.checked_sub(entry.bytes());
+        remaining = left.unwrap_or(remaining);
         left.is_some()
     };
-    let told = said.iter().rev().take_while(fits).count();
-    let (left_out, told) = said.split_at(said.len() - told);
-    // A result without its call would be no conversation.
-    let told = &told[told
+    let included = entries.iter().rev().take_while(fits).count();
+    let (omitted, included) = entries.split_at(entries.len() - included);
+    // A result without its call would be invalid.
+    let included = &included[included
         .iter()
-        .take_while(|entry| !left_out.is_empty() && entry.role == Role::Tool)
+        .take_while(|entry| !omitted.is_empty() && entry.role == Role::Tool)
         .count()..];
-    let note = (!left_out.is_empty()).then(|| json!({ "type": "user", "text": LEFT_OUT }));
+    let note = (!omitted.is_empty()).then(|| json!({ "type": "user", "text": OMITTED_NOTE }));
     note.into_iter()
-        .chain(told.iter().flat_map(|entry| message(entry)))
+        .chain(included.iter().flat_map(|entry| message(entry)))
         .collect()
 }
 
@@ -61,7 +61,7 @@ fn message(message: &Message) -> Vec<Value> {
             "content": result.text,
             "is_error": result.error.is_some(),
         })),
-        // What a model thought is only of use to the vendor that it came from, and pictures are not passed on.
+        // The reasoning of a model is only usable for its vendor, and images are not passed on.
         Part::Reasoning { .. } | Part::Image { .. } => None,
     };
     message.parts.iter().filter_map(item).collect()
@@ -106,7 +106,7 @@ mod tests {
             error: None,
             artifact: None,
         };
-        let came = Message {
+        let answered = Message {
             role: Role::Tool,
             origin: Origin::Engine,
             parts: vec![Part::Result(result)],
@@ -114,7 +114,7 @@ mod tests {
         [
             Message::user("Do it."),
             asked,
-            came,
+            answered,
             Message::assistant("Done."),
         ]
         .map(Entry::new)
@@ -123,7 +123,7 @@ mod tests {
 
     #[track_caller]
     fn check(most: usize, expect: &[&str]) {
-        let items = of(&conversation(), most);
+        let items = items_of(&conversation(), most);
         let kinds: Vec<String> = items
             .iter()
             .map(|item| {
@@ -138,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_told_in_plain_items_and_a_long_one_from_its_end() {
+    fn a_conversation_becomes_plain_items_and_a_long_one_loses_its_beginning() {
         let all = ["Do it.", "I look.", "c1", "c1", "Done."];
-        check(MOST, &all);
+        check(MAX_BYTES, &all);
         let sizes: Vec<usize> = conversation().iter().map(Entry::bytes).collect();
         let last = |n: usize| sizes[sizes.len() - n..].iter().sum::<usize>();
         check(last(4), &all);
-        check(last(3), &[LEFT_OUT, "I look.", "c1", "c1", "Done."]);
-        // The result alone is left out with its call.
-        check(last(2), &[LEFT_OUT, "Done."]);
-        check(0, &[LEFT_OUT]);
+        check(last(3), &[OMITTED_NOTE, "I look.", "c1", "c1", "Done."]);
+        // A result is omitted together with its call.
+        check(last(2), &[OMITTED_NOTE, "Done."]);
+        check(0, &[OMITTED_NOTE]);
     }
 }

@@ -1,62 +1,62 @@
-//! How a sidecar is started, and what a turn of it begins with. Nothing is started here.
+//! Assembles the start of a sidecar and the message that starts a turn. This module spawns nothing.
 
 use serde_json::{Value, json};
 use windlass_core::enclosure::Launch;
 use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
-use windlass_providers::protocol::{is_strict, reasons};
+use windlass_providers::protocol::{is_reasoning_model, is_strict};
 
 use super::history;
 use super::options::{FIRST, Sdk, SidecarOptions};
 use crate::agent::{AgentAttempt, ModelAccess};
 use crate::dialect::Dialect;
 
-/// Where the program is put, in the agent's home.
-const FOLDER: &str = ".windlass/sidecar";
-/// The program.
+/// The directory of the Python program, in the agent's home.
+const PROGRAM_DIR: &str = ".windlass/sidecar";
+/// The files of the Python program.
 const PROGRAM: &[(&str, &str)] = &[
     ("__main__.py", include_str!("python/__main__.py")),
     ("host.py", include_str!("python/host.py")),
     ("openai_agents.py", include_str!("python/openai_agents.py")),
     ("google_adk.py", include_str!("python/google_adk.py")),
 ];
-/// What keeps the SDKs and what they bring from telling others about it, and from asking the network as they start.
-const QUIET: &[(&str, &str)] = &[
+/// Variables that disable the telemetry of the SDKs and their dependencies, and downloads at their start.
+const TELEMETRY_OFF: &[(&str, &str)] = &[
     ("OPENAI_AGENTS_DISABLE_TRACING", "1"),
     ("OTEL_SDK_DISABLED", "true"),
     ("LITELLM_MODE", "PRODUCTION"),
     ("LITELLM_TELEMETRY", "False"),
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
 ];
-/// How often the SDK asks again. Whoever serves the model knows better.
+/// Retries by the SDK. The meter retries requests itself.
 const RETRIES: u32 = 1;
 
-/// Puts the program into the home and says how to start it.
+/// Writes the Python program into the home, and returns the command and environment.
 pub(super) fn launch(
     sdk: Sdk,
     options: &SidecarOptions,
     attempt: &AgentAttempt<'_>,
 ) -> Result<Launch, String> {
-    attempt.clear_home(&[FOLDER])?;
+    attempt.clear_home(&[PROGRAM_DIR])?;
     for (name, text) in PROGRAM {
-        attempt.put_home(&format!("{FOLDER}/{name}"), text)?;
+        attempt.put_home(&format!("{PROGRAM_DIR}/{name}"), text)?;
     }
-    let folder = attempt.in_home(FOLDER);
+    let folder = attempt.in_home(PROGRAM_DIR);
     let mut argv = vec![options.program.clone()];
-    // Isolated: neither the repository nor a variable says what is imported.
+    // `-I` isolates Python: neither the repository nor a variable influences the imports.
     argv.extend([
         "-I".to_owned(),
         "-B".to_owned(),
         folder,
         sdk.name().to_owned(),
     ]);
-    let quiet = QUIET
+    let quiet = TELEMETRY_OFF
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let env = options.env.clone().into_iter().chain(quiet).collect();
     Ok(Launch::new(argv, env))
 }
 
-/// The message that begins a turn. A new program is told the conversation so far; one that was kept has it.
+/// The message that starts a turn. A new process receives the conversation so far; a kept one has it.
 pub(super) fn start(
     sdk: Sdk,
     wire: Dialect,
@@ -67,11 +67,11 @@ pub(super) fn start(
 ) -> Result<Value, String> {
     let ModelAccess::Metered { url, key } = &attempt.model else {
         return Err(format!(
-            "{} has no sign-in of its own; its model is asked with a key",
+            "{} has no login of its own; it needs a key for its model",
             sdk.name()
         ));
     };
-    let tools: Vec<&ToolSpec> = offered(attempt.job.toolbox).collect();
+    let tools: Vec<&ToolSpec> = offered_tools(attempt.job.toolbox).collect();
     let mut start = json!({
         "type": "start",
         "model": {
@@ -91,7 +91,7 @@ pub(super) fn start(
     if new {
         start["history"] = Value::Array(history::items(attempt.job));
     }
-    // Others are asked in words, which the prompt has; the engine looks at the answer either way.
+    // For other models, the prompt contains the schema. The engine checks the answer in any case.
     if let Some(wanted) = attempt
         .output
         .filter(|_| sdk == Sdk::OpenAiAgents && wire == Dialect::OpenAiResponses)
@@ -102,8 +102,8 @@ pub(super) fn start(
     Ok(start)
 }
 
-/// All tools that the built-in agent would have.
-fn offered(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
+/// All tools of the built-in agent.
+fn offered_tools(toolbox: &dyn Toolbox) -> impl Iterator<Item = &ToolSpec> {
     let ours = |spec: &&ToolSpec| matches!(spec.exposure, Exposure::Native | Exposure::Function);
     toolbox.tools().iter().map(|tool| tool.spec()).filter(ours)
 }
@@ -125,7 +125,7 @@ fn settings(options: &SidecarOptions) -> Value {
     settings
 }
 
-/// The first agent and those it can hand over to, each with what it is told.
+/// The first agent and its subagents, with their instructions.
 fn agents(
     options: &SidecarOptions,
     attempt: &AgentAttempt<'_>,
@@ -134,38 +134,38 @@ fn agents(
     let model = options
         .model
         .as_deref()
-        .ok_or("it has to be told its model, and none was named")?;
-    let words = attempt.standing_words();
+        .ok_or("the sidecar needs a model; name one with `-m`, or set `model`")?;
+    let words = attempt.standing_instructions();
     let mut agents = vec![json!({
         "name": FIRST,
         "description": "Does the task, and hands over what others do better.",
         "instructions": words,
         "model": model,
-        "reasons": reasons(model),
+        "reasons": is_reasoning_model(model),
         "tools": null,
     })];
-    for helper in &options.agents {
+    for subagent in &options.agents {
         let known = |name: &&String| tools.iter().any(|spec| spec.name == **name);
-        if let Some(missing) = helper.tools.iter().flatten().find(|name| !known(name)) {
+        if let Some(missing) = subagent.tools.iter().flatten().find(|name| !known(name)) {
             return Err(format!(
-                "`agents` gives `{}` the tool `{missing}`, and this run has none",
-                helper.name
+                "`agents` gives `{}` the tool `{missing}`, which this run does not have",
+                subagent.name
             ));
         }
-        let model = helper.model.as_deref().unwrap_or(model);
+        let model = subagent.model.as_deref().unwrap_or(model);
         agents.push(json!({
-            "name": helper.name,
-            "description": helper.description,
-            "instructions": format!("{}\n\n{words}", helper.instructions),
+            "name": subagent.name,
+            "description": subagent.description,
+            "instructions": format!("{}\n\n{words}", subagent.instructions),
             "model": model,
-            "reasons": reasons(model),
-            "tools": helper.tools,
+            "reasons": is_reasoning_model(model),
+            "tools": subagent.tools,
         }));
     }
     Ok(Value::Array(agents))
 }
 
-/// What the sidecar calls these words, and what comes behind the address of the meter.
+/// The sidecar's name of a protocol, and the path after the address of the meter.
 pub(super) fn api(wire: Dialect) -> (&'static str, &'static str) {
     match wire {
         Dialect::OpenAiResponses => ("responses", "/v1"),

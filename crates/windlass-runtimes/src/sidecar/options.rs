@@ -1,4 +1,4 @@
-//! What a person can choose about a hosted SDK. What it could not be held to is refused here, before anything starts.
+//! The user's options for a hosted SDK. Options that the adapter cannot support are refused before anything starts.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::launch::api;
 use crate::dialect::Dialect;
-use crate::given::{check_effort, check_env, check_limit, check_program};
+use crate::option_checks::{check_effort, check_env, check_limit, check_program};
 
-/// The most agents beside the first one.
-const MAX_HELPERS: usize = 16;
+/// The maximum number of agents besides the first one.
+const MAX_SUBAGENTS: usize = 16;
 /// The name of the first agent.
 pub(super) const FIRST: &str = "coder";
 
 /// An SDK that can be hosted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sdk {
-    /// `openai-agents`.
     OpenAiAgents,
-    /// `google-adk`.
     GoogleAdk,
 }
 
 impl Sdk {
-    /// Its name: that of its package, and of the runtime.
+    /// The name of the package, which is also the name of the runtime.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,54 +30,51 @@ impl Sdk {
         }
     }
 
-    /// Whether it can ask a model in these words.
+    /// Whether the SDK supports a model protocol.
     #[must_use]
     pub fn speaks(self, wire: Dialect) -> bool {
         self == Self::GoogleAdk || matches!(wire, Dialect::OpenAiResponses | Dialect::OpenAiChat)
     }
 }
 
-/// Options of a hosted SDK.
+/// The user's options for a hosted SDK.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SidecarOptions {
-    /// The interpreter of the environment that has the SDK, by its path; `python3` if empty.
+    /// The path of the Python interpreter with the SDK. Default: `python3`.
     pub program: String,
-    /// The model, by name.
     pub model: Option<String>,
-    /// Model calls on one prompt; without it the limits of the run alone count.
+    /// The maximum number of model calls for one prompt. Default: only the limits of the run apply.
     pub max_turns: Option<u32>,
-    /// Agents that the first one can hand over to.
-    pub agents: Vec<Helper>,
-    /// How hard the model thinks, in its own words. `openai-agents` alone.
+    /// Agents to which the first one can hand over.
+    pub agents: Vec<SubagentOptions>,
+    /// The reasoning effort, as the model names it. Only for `openai-agents`.
     pub effort: Option<String>,
-    /// Whether the model may ask for several calls at once. `openai-agents` alone.
+    /// Whether the model may request several calls at once. Only for `openai-agents`.
     pub parallel_tool_calls: Option<bool>,
-    /// How free the model is in its words.
     pub temperature: Option<f64>,
-    /// The most tokens of one answer.
+    /// The maximum number of tokens of one answer.
     pub max_output: Option<u64>,
-    /// Further variables.
     pub env: BTreeMap<String, String>,
 }
 
-/// An agent that the first one can hand over to. It can hand back.
+/// An agent to which the first one can hand over. It can hand back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Helper {
-    /// Its name, one plain word.
+pub struct SubagentOptions {
+    /// Lower-case letters, digits and `_`.
     pub name: String,
-    /// What it is for: the others go by this.
+    /// The purpose, by which other agents decide to hand over.
     pub description: String,
-    /// What it is told, in front of the contract.
+    /// The instructions before the contract.
     pub instructions: String,
-    /// Its model, when it is another one. It is served by the same vendor.
+    /// Another model of the same vendor. Default: the model of the first agent.
     pub model: Option<String>,
-    /// The only tools it has; all of them without it.
+    /// The tools of this agent. Default: all.
     pub tools: Option<Vec<String>>,
 }
 
-/// Variables that say what the adapter says, or that would undo what it does.
+/// Variables that the adapter sets itself, or that would loosen its restrictions.
 const OWN_ENV: &[&str] = &[
     "HOME",
     "OPENAI_API_KEY",
@@ -99,13 +94,13 @@ const OWN_ENV: &[&str] = &[
 ];
 
 impl SidecarOptions {
-    /// Says what cannot be done.
+    /// Refuses options that the adapter cannot support.
     pub(super) fn check(&self, sdk: Sdk, wire: Dialect) -> Result<(), String> {
         let hint = "the interpreter of an environment that has the SDK";
         check_program("program", &self.program, hint)?;
         if !sdk.speaks(wire) {
             return Err(format!(
-                "{} does not ask models as `{}` does",
+                "{} does not support the model protocol `{}`",
                 sdk.name(),
                 api(wire).0
             ));
@@ -116,10 +111,7 @@ impl SidecarOptions {
                 ("parallel_tool_calls", self.parallel_tool_calls.is_some()),
             ];
             if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
-                return Err(format!(
-                    "it has no option `{field}`: {} cannot be told that",
-                    sdk.name()
-                ));
+                return Err(format!("{} has no option `{field}`", sdk.name()));
             }
         }
         check_limit("max_turns", self.max_turns)?;
@@ -129,28 +121,28 @@ impl SidecarOptions {
     }
 
     fn check_agents(&self) -> Result<(), String> {
-        if self.agents.len() > MAX_HELPERS {
-            return Err(format!("`agents` has more than {MAX_HELPERS}"));
+        if self.agents.len() > MAX_SUBAGENTS {
+            return Err(format!("`agents` contains more than {MAX_SUBAGENTS}"));
         }
-        for (at, helper) in self.agents.iter().enumerate() {
-            let name = &helper.name;
+        for (at, subagent) in self.agents.iter().enumerate() {
+            let name = &subagent.name;
             if !is_word(name) {
                 return Err(format!(
-                    "`agents` has one with the name `{}`; use small letters, digits and `_`",
+                    "`agents` contains the name `{}`; use lower-case letters, digits and `_`",
                     name.escape_debug()
                 ));
             }
             if [FIRST, "user"].contains(&name.as_str()) {
                 return Err(format!(
-                    "`agents` has one with the name `{name}`, which has a meaning already"
+                    "`agents` contains the name `{name}`, which is reserved"
                 ));
             }
             if self.agents[..at].iter().any(|other| other.name == *name) {
-                return Err(format!("`agents` has two with the name `{name}`"));
+                return Err(format!("`agents` contains the name `{name}` twice"));
             }
-            if helper.description.trim().is_empty() {
+            if subagent.description.trim().is_empty() {
                 return Err(format!(
-                    "`agents`: `{name}` has no description, by which others know when to hand over"
+                    "`agents`: `{name}` has no description, which other agents need to hand over"
                 ));
             }
         }
@@ -158,7 +150,7 @@ impl SidecarOptions {
     }
 }
 
-/// A name that is one in Python, too.
+/// Whether a name is also a valid name in Python.
 fn is_word(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     name.len() <= 40
@@ -172,7 +164,7 @@ mod tests {
 
     use super::super::Sidecar;
     use super::*;
-    use crate::given::testing::check_options;
+    use crate::option_checks::testing::check_options;
 
     #[track_caller]
     fn check(sdk: Sdk, wire: Dialect, options: Value, expect: &str) {
@@ -184,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn unsupported_options_are_refused() {
         let (openai, adk) = (Sdk::OpenAiAgents, Sdk::GoogleAdk);
-        let helper =
+        let subagent =
             |name: &str| json!({"name": name, "description": "reviews", "instructions": "Review."});
         check(openai, Dialect::OpenAiResponses, json!({}), "");
         check(
@@ -199,12 +191,12 @@ mod tests {
             openai,
             Dialect::Gemini,
             json!({}),
-            "does not ask models as `gemini`",
+            "does not support the model protocol `gemini`",
         );
         check(
             adk,
             Dialect::Gemini,
-            json!({"agents": [helper("reviewer")], "temperature": 0.2}),
+            json!({"agents": [subagent("reviewer")], "temperature": 0.2}),
             "",
         );
         check(
@@ -229,7 +221,7 @@ mod tests {
             adk,
             Dialect::OpenAiChat,
             json!({"max_turns": 0}),
-            "nothing could be done",
+            "allows no work",
         );
         check(
             adk,
@@ -241,7 +233,7 @@ mod tests {
             adk,
             Dialect::OpenAiChat,
             json!({"env": {"OPENAI_BASE_URL": "http://elsewhere"}}),
-            "may not set",
+            "cannot set",
         );
         check(
             openai,
@@ -252,20 +244,20 @@ mod tests {
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("the reviewer")]}),
-            "use small letters",
+            json!({"agents": [subagent("the reviewer")]}),
+            "use lower-case letters",
         );
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("coder")]}),
-            "has a meaning already",
+            json!({"agents": [subagent("coder")]}),
+            "which is reserved",
         );
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": [helper("a"), helper("a")]}),
-            "two with the name `a`",
+            json!({"agents": [subagent("a"), subagent("a")]}),
+            "the name `a` twice",
         );
         let silent = json!({"name": "a", "description": " ", "instructions": ""});
         check(
@@ -283,7 +275,7 @@ mod tests {
         check(
             openai,
             Dialect::OpenAiChat,
-            json!({"agents": vec![helper("a"); 17]}),
+            json!({"agents": vec![subagent("a"); 17]}),
             "more than 16",
         );
     }

@@ -1,14 +1,14 @@
-//! Agents that ask for what they may not have, say what is no protocol, say too much, or do not listen.
+//! Agents that request forbidden things, violate the protocol, produce too much output, or do not react.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::runtime::Stop;
 
-use crate::stage::{Agent, Stage};
+use crate::harness::{AcpHarness, ScriptedAgent};
 
-/// A permission to run something, as agents ask for it.
-fn wants(command: &str) -> Value {
+/// A permission request for a command, as agents send it.
+fn permission_request(command: &str) -> Value {
     json!({
         "toolCall": { "toolCallId": format!("c-{command}"), "kind": "execute", "rawInput": { "command": command } },
         "options": [
@@ -20,8 +20,8 @@ fn wants(command: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
-    let (_, notes) = Stage::default()
+async fn anything_worse_than_the_stated_kind_is_judged_too() {
+    let (_, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let cases = [
@@ -37,7 +37,7 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
                 json!({ "kind": "brand_new" }),
             ];
             for (n, case) in cases.into_iter().enumerate() {
-                let mut params = wants("x");
+                let mut params = permission_request("x");
                 params["toolCall"] = case;
                 params["toolCall"]["toolCallId"] = json!(n.to_string());
                 agent.ask(&n.to_string(), "session/request_permission", params).await;
@@ -45,7 +45,7 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
             agent.done(&prompt).await;
         })
         .await;
-    let asked = notes.asked.lock();
+    let asked = record.asked.lock();
     let asked: Vec<String> = asked
         .iter()
         .map(|call| {
@@ -73,8 +73,8 @@ async fn whatever_is_worse_than_the_kind_it_names_is_judged_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_are_served_inside_the_workspace_as_the_gate_says() {
-    let stage = Stage {
+async fn files_are_served_inside_the_workspace_if_the_gate_allows() {
+    let harness = AcpHarness {
         files: vec![("a.txt", "one\ntwo\nthree\n"), ("key.pem", "secret")],
         judge: Arc::new(|call| {
             Some(
@@ -84,16 +84,16 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
                     .any(|like| like.args.to_string().contains("key.pem")),
             )
         }),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let folder = Arc::clone(&stage.folder);
+    let folder = Arc::clone(&harness.folder);
     std::fs::write(folder.path().join("binary"), [0xff, 0xfe]).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).unwrap();
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let mut n = 0;
-            let mut read = async |agent: &mut Agent, params: Value| {
+            let mut read = async |agent: &mut ScriptedAgent, params: Value| {
                 n += 1;
                 let answer = agent
                     .ask(&format!("r{n}"), "fs/read_text_file", params)
@@ -128,12 +128,12 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
             assert!(
                 read(&mut agent, json!({ "path": "/etc/hostname" }))
                     .await
-                    .contains("leads out of the workspace")
+                    .contains("outside of the workspace")
             );
             assert!(
                 read(&mut agent, json!({ "path": "link" }))
                     .await
-                    .contains("leads out of the workspace")
+                    .contains("outside of the workspace")
             );
             assert!(
                 read(&mut agent, json!({ "path": "../x" }))
@@ -162,7 +162,7 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
                 answer["error"]["message"]
                     .as_str()
                     .unwrap()
-                    .contains("leads out"),
+                    .contains("outside of the workspace"),
                 "{answer}"
             );
             let denied = json!({ "path": "key.pem", "content": "x" });
@@ -183,32 +183,33 @@ async fn files_are_served_inside_the_workspace_as_the_gate_says() {
         std::fs::read_to_string(folder.path().join("key.pem")).unwrap(),
         "secret"
     );
-    // Each that was judged is a call, and has one result.
-    let asked = notes.asked.lock().len();
+    // Each judged request is a call with one result.
+    let asked = record.asked.lock().len();
     assert_eq!(asked, 7);
     assert_eq!(
-        notes
-            .said()
+        record
+            .messages()
             .iter()
-            .filter(|said| said.starts_with("call:"))
+            .filter(|messages| messages.starts_with("call:"))
             .count(),
         asked
     );
     let denied = 2;
-    assert_eq!(notes.results.lock().len(), asked - denied);
+    assert_eq!(record.results.lock().len(), asked - denied);
 }
 
-/// Whether an agent that ends its turn behind a refused call is sent on, by what it says before and after the refusal.
+/// Checks whether an agent that ends its turn after a refused call is told to continue, depending on its text before
+/// and after the refusal.
 async fn check_sent_on(before: &'static str, after: &'static str, sent_on: bool) {
-    let stage = Stage {
+    let harness = AcpHarness {
         judge: Arc::new(|_| Some(false)),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |mut agent| async move {
             let prompt = agent.open().await;
             agent.says(before).await;
-            let params = wants("make");
+            let params = permission_request("make");
             agent.ask("p", "session/request_permission", params).await;
             agent.says(after).await;
             agent.done(&prompt).await;
@@ -220,23 +221,27 @@ async fn check_sent_on(before: &'static str, after: &'static str, sent_on: bool)
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    let told = |said: &String| said.contains("That call was refused");
-    assert_eq!(notes.said().iter().any(told), sent_on, "{before} {after}");
+    let is_reminder = |messages: &String| messages.contains("That call was refused");
+    assert_eq!(
+        record.messages().iter().any(is_reminder),
+        sent_on,
+        "{before} {after}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_before_a_refused_call_do_not_end_the_work() {
+async fn text_before_a_refused_call_does_not_end_the_work() {
     check_sent_on("", "", true).await;
     check_sent_on("I will run make now.", "", true).await;
     check_sent_on("I will run make now.", "It was refused, so I stop.", false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn leave_is_for_what_was_shown_and_once() {
-    let (_, notes) = Stage::default()
+async fn a_grant_applies_once_and_only_to_the_shown_text() {
+    let (_, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
-            let mut params = wants("x");
+            let mut params = permission_request("x");
             params["toolCall"] = json!({ "toolCallId": "e", "kind": "edit",
                 "content": [{ "type": "diff", "path": "a.txt", "newText": "shown" }] });
             agent.ask("p", "session/request_permission", params).await;
@@ -250,16 +255,16 @@ async fn leave_is_for_what_was_shown_and_once() {
             agent.done(&prompt).await;
         })
         .await;
-    let asked = notes.asked.lock();
+    let asked = record.asked.lock();
     let names: Vec<&str> = asked.iter().map(|call| call.call.name.as_str()).collect();
     assert_eq!(names, ["edit", "fs/write_text_file", "fs/write_text_file"]);
-    // Whoever says yes to it later says yes to this text.
+    // A later approval applies to this text.
     assert_eq!(asked[0].call.args["changes"][0]["text"], "shown");
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_are_run_through_us_and_end_with_the_turn() {
-    let stage = Stage {
+async fn terminals_run_commands_that_end_with_the_turn() {
+    let harness = AcpHarness {
         judge: Arc::new(|call| {
             Some(
                 !call.like[0].args["command"]
@@ -268,9 +273,9 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
                     .contains("forbidden"),
             )
         }),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (_, notes) = stage
+    let (_, record) = harness
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let create = json!({ "command": "echo", "args": ["it's"], "outputByteLimit": 6 });
@@ -287,10 +292,10 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
             let denied = agent.ask("6", "terminal/create", json!({ "command": "forbidden" })).await;
             assert_eq!(denied["error"]["code"], -32603);
             let outside = agent.ask("7", "terminal/create", json!({ "command": "ls", "cwd": "/" })).await;
-            assert!(outside["error"]["message"].as_str().unwrap().contains("leads out"), "{outside}");
+            assert!(outside["error"]["message"].as_str().unwrap().contains("outside of the workspace"), "{outside}");
             let steered = json!({ "command": "ls", "env": [{ "name": "LD_PRELOAD", "value": "x" }] });
             assert_eq!(agent.ask("8", "terminal/create", steered).await["error"]["code"], -32602);
-            // What the line runs with is judged and logged with it.
+            // The variables are judged and logged together with the line.
             let steered = json!({ "command": "make", "env": [{ "name": "MAKEFLAGS", "value": "forbidden" }] });
             assert_eq!(agent.ask("8b", "terminal/create", steered).await["error"]["code"], -32603);
             for n in 0..16 {
@@ -302,19 +307,19 @@ async fn commands_are_run_through_us_and_end_with_the_turn() {
             agent.done(&prompt).await;
         })
         .await;
-    let lines = notes.lines.lock();
+    let lines = record.lines.lock();
     assert_eq!(lines[0], r"echo 'it'\''s'");
     assert_eq!(lines.len(), 17);
-    // One was killed, and it and the others were stopped with the turn.
-    assert_eq!(notes.stopped.lock().len(), 17);
+    // One command was killed, and all of them were stopped at the end of the turn.
+    assert_eq!(record.stopped.lock().len(), 17);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
-    let mut stage = Stage::default();
-    stage.options.fs = Some(false);
-    stage.options.terminal = Some(false);
-    let (stop, notes) = stage
+async fn unknown_and_disabled_methods_are_answered_with_an_error() {
+    let mut harness = AcpHarness::default();
+    harness.options.fs = Some(false);
+    harness.options.terminal = Some(false);
+    let (stop, record) = harness
         .play(|mut agent| async move {
             let hello = agent.expect("initialize").await;
             let offered = &hello["params"]["clientCapabilities"];
@@ -342,17 +347,17 @@ async fn what_nobody_knows_or_was_not_offered_is_answered_so() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert!(notes.asked.lock().is_empty());
+    assert!(record.asked.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_protocol_is_passed_over_and_counted() {
-    let (stop, notes) = Stage::default()
+async fn protocol_violations_are_ignored_and_counted() {
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let stop = |id: Value, why: &str| json!({ "jsonrpc": "2.0", "id": id, "result": { "stopReason": why } });
             agent.write(b"starting up...\n\n\xff\xfe\xfd\n[1,2]\n7\n{}\n").await;
-            // Answers to nothing, twice to something, and to what was answered before.
+            // Responses without a request, duplicate responses, and responses to answered requests.
             agent.send(stop(json!(999), "refusal")).await;
             agent.send(stop(json!("3"), "refusal")).await;
             agent.send(stop(json!(1), "refusal")).await;
@@ -370,16 +375,16 @@ async fn what_is_no_protocol_is_passed_over_and_counted() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(notes.said(), ["text:still here"]);
+    assert_eq!(record.messages(), ["text:still here"]);
     assert_eq!(
-        notes.warnings(),
-        ["not_understood: 10 messages of toy were not understood and passed over"]
+        record.warnings(),
+        ["not_understood: 10 messages of toy were not understood and were ignored"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_too_long_is_passed_over() {
-    let (stop, notes) = Stage::default()
+async fn a_line_that_is_too_long_is_ignored() {
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             agent
@@ -395,12 +400,12 @@ async fn a_line_that_is_too_long_is_passed_over() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(notes.said(), ["text:after"]);
-    assert_eq!(notes.warnings().len(), 1);
+    assert_eq!(record.messages(), ["text:after"]);
+    assert_eq!(record.warnings().len(), 1);
 }
 
-/// The most memory this process ever had, in KiB.
-fn most_memory() -> u64 {
+/// The peak memory of this process, in KiB.
+fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
         .lines()
@@ -413,9 +418,9 @@ fn most_memory() -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
-    let before = most_memory();
-    let (stop, notes) = Stage::default()
+async fn a_flood_of_updates_needs_a_bounded_amount_of_memory() {
+    let before = peak_memory();
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let update = |update: Value| {
@@ -432,24 +437,24 @@ async fn a_flood_of_updates_takes_no_more_memory_than_is_kept_of_a_turn() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    let said: usize = notes.said().iter().map(String::len).sum();
-    assert!(said < 32 << 20, "{said}");
+    let messages: usize = record.messages().iter().map(String::len).sum();
+    assert!(messages < 32 << 20, "{messages}");
     assert!(
-        notes
+        record
             .warnings()
             .iter()
             .any(|warning| warning.starts_with("too_much_said")),
         "{:?}",
-        notes.warnings()
+        record.warnings()
     );
-    let more = most_memory().saturating_sub(before);
+    let more = peak_memory().saturating_sub(before);
     assert!(more < 120 << 10, "{more} KiB");
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_fat_and_never_end_are_kept_short() {
-    let before = most_memory();
-    let (stop, notes) = Stage::default()
+async fn large_calls_that_never_end_are_truncated() {
+    let before = peak_memory();
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let fat = "z".repeat(300 << 10);
@@ -464,19 +469,19 @@ async fn calls_that_are_fat_and_never_end_are_kept_short() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(notes.results.lock().len(), 60);
-    let more = most_memory().saturating_sub(before);
+    assert_eq!(record.results.lock().len(), 60);
+    let more = peak_memory().saturating_sub(before);
     assert!(more < 64 << 10, "{more} KiB");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
-    let before = most_memory();
-    let (stop, _) = Stage::default()
+async fn the_output_of_an_agent_that_does_not_read_is_not_read() {
+    let before = peak_memory();
+    let (stop, _) = AcpHarness::default()
         .play(|agent| async move {
             let mut agent = agent;
             let prompt = agent.open().await;
-            let Agent {
+            let ScriptedAgent {
                 mut from,
                 mut to,
                 stderr,
@@ -491,9 +496,9 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
                     to.write_all(line.as_bytes()).await.unwrap();
                 }
             });
-            // It writes as long as it can; only then it reads.
+            // The agent writes until the pipe is full, and then reads.
             let early = tokio::time::timeout(std::time::Duration::from_secs(5), &mut writing).await;
-            assert!(early.is_err(), "it was listened to without an end");
+            assert!(early.is_err(), "the output was read without a limit");
             let reading = async {
                 use tokio::io::AsyncBufReadExt;
                 let mut line = String::new();
@@ -504,29 +509,29 @@ async fn an_agent_that_does_not_read_its_answers_is_not_listened_to() {
                 }
             };
             tokio::join!(writing, reading);
-            let mut agent = Agent { from, to, stderr };
+            let mut agent = ScriptedAgent { from, to, stderr };
             agent.done(&prompt).await;
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    let more = most_memory().saturating_sub(before);
+    let more = peak_memory().saturating_sub(before);
     assert!(more < 64 << 10, "{more} KiB");
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
-    let stage = Stage {
+async fn a_cancel_answers_every_pending_question_once() {
+    let harness = AcpHarness {
         judge: Arc::new(|_| None),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let cancel = stage.cancel.clone();
-    let (stop, notes) = stage
+    let cancel = harness.cancel.clone();
+    let (stop, record) = harness
         .play(move |mut agent| {
             let cancel = cancel.clone();
             async move {
                 let prompt = agent.open().await;
                 for id in ["a", "b"] {
-                    let mut params = wants(id);
+                    let mut params = permission_request(id);
                     params["sessionId"] = json!("s1");
                     let method = "session/request_permission";
                     agent.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
@@ -539,7 +544,7 @@ async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
                     assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
                 }
                 agent.expect("session/cancel").await;
-                let late = agent.ask("late", "session/request_permission", wants("c")).await;
+                let late = agent.ask("late", "session/request_permission", permission_request("c")).await;
                 assert_eq!(late["result"], cancelled);
                 let late = agent.ask("file", "fs/read_text_file", json!({ "path": "a" })).await;
                 assert_eq!(late["error"]["code"], -32800);
@@ -548,17 +553,17 @@ async fn cancelled_while_a_person_decides_every_question_is_answered_once() {
         })
         .await;
     assert_eq!(stop, Stop::Cancelled);
-    assert_eq!(notes.asked.lock().len(), 2);
-    // Each call has its result.
-    assert_eq!(notes.results.lock().len(), 2);
+    assert_eq!(record.asked.lock().len(), 2);
+    // Each call has a result.
+    assert_eq!(record.results.lock().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_stop_is_killed() {
-    let stage = Stage::default();
-    let cancel = stage.cancel.clone();
+    let harness = AcpHarness::default();
+    let cancel = harness.cancel.clone();
     let began = tokio::time::Instant::now();
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |mut agent| {
             let cancel = cancel.clone();
             async move {
@@ -572,7 +577,7 @@ async fn an_agent_that_does_not_stop_is_killed() {
         })
         .await;
     assert_eq!(stop, Stop::Cancelled);
-    assert_eq!(*notes.killed.lock(), 1);
+    assert_eq!(*record.killed.lock(), 1);
     assert!(
         began.elapsed() < std::time::Duration::from_secs(1),
         "{:?}",
@@ -587,7 +592,7 @@ fn permission(call: &str, command: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_in_another_session_is_not_answered() {
-    let (stop, notes) = Stage::default()
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let mut params = permission("c1", "ls");
@@ -601,14 +606,14 @@ async fn a_question_in_another_session_is_not_answered() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    assert!(notes.asked.lock().is_empty());
+    assert!(record.asked.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_asked_about_again_is_another_one_and_not_while_it_is_decided() {
-    let (stop, notes) = Stage {
+async fn a_second_question_is_a_new_call_but_not_while_the_first_is_pending() {
+    let (stop, record) = AcpHarness {
         judge: Arc::new(|call| if call.call.args.to_string().contains("wait") { None } else { Some(true) }),
-        ..Stage::default()
+        ..AcpHarness::default()
     }
     .play(|mut agent| async move {
         let prompt = agent.open().await;
@@ -627,7 +632,7 @@ async fn a_call_that_is_asked_about_again_is_another_one_and_not_while_it_is_dec
     })
     .await;
     assert_eq!(stop, Stop::Done);
-    let asked = notes.asked.lock();
+    let asked = record.asked.lock();
     let ids: Vec<&str> = asked.iter().map(|call| call.call.id.0.as_str()).collect();
     assert_eq!(ids, ["c1", "c1#1", "c2#1"]);
 }

@@ -1,4 +1,5 @@
-//! Real agents as they were recorded: what each said is said again, and what we answer is what was answered then.
+//! Replays recordings of real agents: each message of the agent is sent again, and the answers of the client must match
+//! those of the recording.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use windlass_runtimes::acp::options::AcpOptions;
 use windlass_runtimes::agents::agent;
 use windlass_runtimes::dialect::Dialect;
 
-use crate::stage::{Agent, Stage};
+use crate::harness::{AcpHarness, ScriptedAgent};
 
-/// Says again what an agent said, and looks at what it is told.
-async fn replay(mut agent: Agent, recording: String, set_up: bool) {
+/// Sends the recorded messages of an agent, and checks the messages of the client.
+async fn replay(mut agent: ScriptedAgent, recording: String, set_up: bool) {
     let mut ids: HashMap<String, Value> = HashMap::new();
     let mut permissions: Vec<Value> = Vec::new();
     for line in recording.lines() {
@@ -28,37 +29,41 @@ async fn replay(mut agent: Agent, recording: String, set_up: bool) {
             agent.send(message).await;
             continue;
         }
-        let heard = agent.next().await.unwrap_or_default();
+        let received = agent.next().await.unwrap_or_default();
         if message.get("method").is_some() {
-            assert_eq!(heard["method"], message["method"], "{heard}");
+            assert_eq!(received["method"], message["method"], "{received}");
             if set_up
-                && !["initialize", "session/prompt"].contains(&heard["method"].as_str().unwrap())
+                && !["initialize", "session/prompt"].contains(&received["method"].as_str().unwrap())
             {
-                assert_eq!(heard["params"], message["params"]);
+                assert_eq!(received["params"], message["params"]);
             }
-            ids.insert(message["id"].to_string(), heard["id"].clone());
+            ids.insert(message["id"].to_string(), received["id"].clone());
             continue;
         }
-        assert_eq!(heard["id"], message["id"], "{heard}");
-        assert_eq!(heard["error"]["code"], message["error"]["code"], "{heard}");
+        assert_eq!(received["id"], message["id"], "{received}");
+        assert_eq!(
+            received["error"]["code"], message["error"]["code"],
+            "{received}"
+        );
         if permissions.contains(&message["id"]) {
-            assert_eq!(heard["result"], message["result"], "{heard}");
+            assert_eq!(received["result"], message["result"], "{received}");
         }
     }
-    // One that stopped at a call that was refused is told to go on.
+    // An agent that stopped at a refused call is told to continue.
     while let Some(more) = agent.next().await {
         agent.done(&more).await;
     }
 }
 
-/// What is expected of one recording: calls that were asked about, as ours; calls in the log; the ends of their results.
-struct Expected<'a> {
+/// The expectation for one recording: the Windlass calls of the questions, the logged messages, and parts of the
+/// results.
+struct ExpectedReplay<'a> {
     likes: &'a [&'a str],
-    said: &'a [&'a str],
+    messages: &'a [&'a str],
     results: &'a [&'a str],
 }
 
-async fn check(recording: &'static str, auth_method: Option<&str>, expected: Expected<'_>) {
+async fn check(recording: &'static str, auth_method: Option<&str>, expected: ExpectedReplay<'_>) {
     let auth_method = auth_method.map(str::to_owned);
     let options = AcpOptions {
         name: Some("toy".into()),
@@ -66,12 +71,12 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         auth_method,
         ..AcpOptions::default()
     };
-    let stage = Stage {
+    let harness = AcpHarness {
         options,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let folder = stage
+    let folder = harness
         .folder
         .path()
         .canonicalize()
@@ -79,24 +84,24 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
         .to_string_lossy()
         .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |agent| replay(agent, here.clone(), false))
         .await;
-    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
+    assert_eq!(stop, Stop::Done, "{:?}", record.messages());
     let plain = |text: String| text.replace(&folder, "/w");
-    let asked = notes.asked.lock();
+    let asked = record.asked.lock();
     let likes: Vec<String> = asked
         .iter()
         .flat_map(|call| &call.like)
         .map(|like| plain(format!("{} {}", like.tool, like.args)))
         .collect();
     assert_eq!(likes, expected.likes);
-    let said = notes
-        .said()
+    let messages = record
+        .messages()
         .into_iter()
-        .filter(|said| !said.starts_with("text:That call was refused"));
-    assert_eq!(said.map(plain).collect::<Vec<_>>(), expected.said);
-    let results = notes.results.lock();
+        .filter(|messages| !messages.starts_with("text:That call was refused"));
+    assert_eq!(messages.map(plain).collect::<Vec<_>>(), expected.messages);
+    let results = record.results.lock();
     let results: Vec<String> = results
         .iter()
         .map(|result| plain(result.text.clone()))
@@ -107,22 +112,22 @@ async fn check(recording: &'static str, auth_method: Option<&str>, expected: Exp
     assert_eq!(results.len(), expected.results.len(), "{results:?}");
 }
 
-/// What every agent but one was made to do: a command, a file, and a command that may not be run.
+/// The calls of all agents but one: a command, a file, and a forbidden command.
 const HI: &str = r#"bash {"command":"echo hi > out.txt && cat out.txt"}"#;
 const NEW: &str = r#"write_file {"path":"/w/new.txt","content":"hello acp"}"#;
 const FORBIDDEN: &str = r#"bash {"command":"echo forbidden > f.txt"}"#;
 const DONE: &str = "text:Done. The fake model says hello.";
 
 #[tokio::test(start_paused = true)]
-async fn opencode_writes_through_us_what_it_was_just_allowed() {
+async fn opencode_writes_an_allowed_file_through_the_client() {
     let diff = "Index: /w/new.txt\\n===================================================================\\n--- /w/new.txt\\n\
         +++ /w/new.txt\\n@@ -0,0 +1,1 @@\\n+hello acp\\n\\\\ No newline at end of file\\n";
     let write = format!(
         r#"call:write {{"filePath":"/w/new.txt","content":"hello acp","filepath":"/w/new.txt","diff":"{diff}"}}"#
     );
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:bash {"cwd":"/w","command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
             &write,
             r#"call:bash {"cwd":"/w","command":"echo forbidden > f.txt"}"#,
@@ -138,10 +143,10 @@ async fn opencode_writes_through_us_what_it_was_just_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn goose_runs_through_us_what_it_was_just_allowed() {
-    let expected = Expected {
+async fn goose_runs_an_allowed_command_through_the_client() {
+    let expected = ExpectedReplay {
         likes: &[HI, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:shell {"command":"echo hi > out.txt && cat out.txt"}"#,
             r#"call:shell {"command":"echo forbidden > f.txt"}"#,
             DONE,
@@ -152,14 +157,14 @@ async fn goose_runs_through_us_what_it_was_just_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
-    let expected = Expected {
+async fn qwen_offers_two_options_to_allow_once_and_sends_an_unknown_request() {
+    let expected = ExpectedReplay {
         likes: &[
             HI,
             r#"write_file {"path":"new.txt","content":"hello acp"}"#,
             FORBIDDEN,
         ],
-        said: &[
+        messages: &[
             r#"call:run_shell_command {"command":"echo hi > out.txt && cat out.txt","description":"run it","is_background":false}"#,
             r#"call:fs/write_text_file {"path":"new.txt","content":"hello acp"}"#,
             r#"call:write_file {"file_path":"/w/new.txt","content":"hello acp"}"#,
@@ -171,10 +176,10 @@ async fn qwen_offers_two_ways_to_say_yes_once_and_asks_what_nobody_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_has_its_command_in_the_title_alone() {
-    let expected = Expected {
+async fn gemini_has_its_command_only_in_the_title() {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:execute {"title":"echo hi > out.txt && cat out.txt"}"#,
             r#"call:edit {"title":"Writing to new.txt","paths":["/w/new.txt"],"changes":[{"path":"/w/new.txt","text":"hello acp"}]}"#,
             r#"call:execute {"title":"echo forbidden > f.txt"}"#,
@@ -192,9 +197,9 @@ async fn gemini_has_its_command_in_the_title_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn claude_agent_acp_writes_files_itself() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[HI, NEW, FORBIDDEN],
-        said: &[
+        messages: &[
             r#"call:Bash {"command":"echo hi > out.txt && cat out.txt","description":"run it"}"#,
             r#"call:Write {"file_path":"/w/new.txt","content":"hello acp"}"#,
             r#"call:Bash {"command":"echo forbidden > f.txt","description":"run it"}"#,
@@ -212,9 +217,9 @@ async fn claude_agent_acp_writes_files_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn codex_acp_runs_without_asking() {
-    let expected = Expected {
+    let expected = ExpectedReplay {
         likes: &[],
-        said: &[
+        messages: &[
             "text:Warning: Model metadata for `fake-model` not found. Defaulting to fallback metadata; this can degrade performance and cause issues.\n\n",
             r#"call:exec_command {"command":"echo hi > out.txt && cat out.txt","cwd":"/w"}"#,
             DONE,
@@ -229,24 +234,24 @@ async fn codex_acp_runs_without_asking() {
     .await;
 }
 
-/// What each was made to do as its profile sets it up: an edit, a new file, a command, and one that may not be run.
+/// The calls of the agents with their profiles: an edit, a new file, a command, and a forbidden command.
 const COUNTED: &str = r#"bash {"command":"wc -l < a.txt > out.txt"}"#;
 const TOUCH: &str = r#"bash {"command":"touch forbidden.txt"}"#;
 
-/// An agent as it was recorded with its profile: signed in, in its mode, and everything asked about.
+/// Checks an agent that was recorded with its profile: logged in, in its mode, and with a question about every call.
 async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, likes: &[&str]) {
     let options = AcpOptions {
         model: Some("m-1".into()),
         ..AcpOptions::default()
     };
-    let stage = Stage {
+    let harness = AcpHarness {
         options,
         spec: agent(name).unwrap(),
         dialect,
         judge: Arc::new(|call| Some(!call.call.args.to_string().contains("forbidden"))),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let folder = stage
+    let folder = harness
         .folder
         .path()
         .canonicalize()
@@ -254,11 +259,11 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         .to_string_lossy()
         .into_owned();
     let here = recording.replace("/workspace", &folder);
-    let (stop, notes) = stage
+    let (stop, record) = harness
         .play(move |agent| replay(agent, here.clone(), true))
         .await;
-    assert_eq!(stop, Stop::Done, "{:?}", notes.said());
-    let asked = notes.asked.lock();
+    assert_eq!(stop, Stop::Done, "{:?}", record.messages());
+    let asked = record.asked.lock();
     let plain = |text: String| text.replace(&folder, "/w");
     let found: Vec<String> = asked
         .iter()
@@ -267,16 +272,16 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
         .collect();
     assert_eq!(found, likes, "{name}");
     assert_eq!(
-        notes.said().last().map(String::as_str),
+        record.messages().last().map(String::as_str),
         Some("text:All done.")
     );
     assert_eq!(
-        notes.observed.lock().len(),
+        record.observed.lock().len(),
         0,
-        "{name} did something that it did not ask about"
+        "{name} did something without asking"
     );
-    // Nothing went through the meter here, and that is said.
-    let warned = notes
+    // The meter counted nothing in this test, which causes a warning.
+    let warned = record
         .warnings()
         .into_iter()
         .filter(|warned| !warned.starts_with("usage_differs"));
@@ -284,7 +289,7 @@ async fn check_set_up(name: &str, dialect: Dialect, recording: &'static str, lik
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_agent_asks_about_everything_as_it_is_set_up() {
+async fn each_agent_asks_about_everything_with_its_profile() {
     const READ: &str = r#"read_file {"path":"/w/a.txt"}"#;
     const CHANGED: &str = r#"write_file {"path":"/w/a.txt","content":"one\nTWO\nthree\n"}"#;
     const PIECE: &str = r#"edit_file {"path":"/w/a.txt","old":"two","new":"TWO"}"#;

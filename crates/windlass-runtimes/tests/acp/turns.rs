@@ -1,4 +1,4 @@
-//! How turns go and end, and how a conversation begins.
+//! The course and the end of turns, and the setup of a conversation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, RefusalCategory};
 use windlass_core::runtime::Stop;
 use windlass_core::workspace::ProcessEnd;
-use windlass_runtimes::acp::options::{AcpOptions, Setting};
-use windlass_runtimes::acp::profile::{GENERIC, Profile};
+use windlass_runtimes::acp::options::{AcpOptions, AcpSetting};
+use windlass_runtimes::acp::profile::{AcpProfile, GENERIC};
 use windlass_runtimes::agents::{ANY_ACP, AgentSpec, agent};
 use windlass_runtimes::mcp_server::McpServer;
 
-use crate::stage::{Agent, Stage};
+use crate::harness::{AcpHarness, ScriptedAgent};
 
-fn words(stop: &Stop) -> String {
+fn stop_text(stop: &Stop) -> String {
     match stop {
         Stop::Failed {
             reason: FailReason::Runtime,
@@ -32,7 +32,7 @@ fn words(stop: &Stop) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn pieces_become_messages_and_calls_have_results() {
-    let (stop, notes) = Stage::default()
+    let (stop, record) = AcpHarness::default()
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             assert!(prompt["params"]["prompt"][0]["text"].as_str().unwrap().ends_with("do it"), "{prompt}");
@@ -48,12 +48,12 @@ async fn pieces_become_messages_and_calls_have_results() {
                 "status": "completed", "locations": [{ "path": "a.txt" }], "rawInput": { "path": "a.txt" },
                 "content": [{ "type": "content", "content": { "type": "text", "text": "aaa" } }] });
             agent.update(call.clone()).await;
-            // The same name again is another call, and a late word about one that is over is none.
+            // The same id again is a new call. A late update of a completed call is ignored.
             agent.update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "failed" })).await;
             agent.update(call).await;
             agent.update(json!({ "sessionUpdate": "plan", "entries": [] })).await;
             agent.update(json!({ "sessionUpdate": "brand_new", "x": 1 })).await;
-            // Begun and never said to be over.
+            // This call starts and is never reported as completed.
             agent
                 .update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c2", "title": "x", "kind": "execute",
                 "status": "in_progress", "rawInput": { "command": "x" }, "rawOutput": "so far" }))
@@ -64,7 +64,7 @@ async fn pieces_become_messages_and_calls_have_results() {
         })
         .await;
     assert_eq!(stop, Stop::Done);
-    let said = [
+    let messages = [
         "thought:hm",
         "text:I look[2J.",
         "text:Then",
@@ -73,24 +73,24 @@ async fn pieces_become_messages_and_calls_have_results() {
         r#"call:x {"command":"x"}"#,
         "text:Done.",
     ];
-    assert_eq!(notes.said(), said);
-    let results = notes.results.lock();
+    assert_eq!(record.messages(), messages);
+    let results = record.results.lock();
     let results: Vec<String> = results
         .iter()
         .map(|result| format!("{}: {}", result.id, result.text))
         .collect();
-    let ended = "c2#1: Error [interrupted]: the agent said no more of it";
+    let ended = "c2#1: Error [interrupted]: the agent reported no result";
     assert_eq!(results, ["c1: aaa", "c1#1: aaa", ended]);
-    assert_eq!(notes.observed.lock().len(), 3);
+    assert_eq!(record.observed.lock().len(), 3);
     assert_eq!(
-        notes.warnings(),
-        ["not_understood: 1 messages of toy were not understood and passed over"]
+        record.warnings(),
+        ["not_understood: 1 messages of toy were not understood and were ignored"]
     );
-    assert_eq!(*notes.killed.lock(), 1);
+    assert_eq!(*record.killed.lock(), 1);
 }
 
 async fn check_end(result: Value, end: &str) {
-    let (stop, _) = Stage::default()
+    let (stop, _) = AcpHarness::default()
         .play(move |mut agent| {
             let result = result.clone();
             async move {
@@ -104,12 +104,12 @@ async fn check_end(result: Value, end: &str) {
             }
         })
         .await;
-    let words = words(&stop);
-    assert!(words.contains(end), "{words}");
+    let stop_text = stop_text(&stop);
+    assert!(stop_text.contains(end), "{stop_text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_ends_as_the_agent_says() {
+async fn the_stop_reason_determines_the_end_of_a_turn() {
     check_end(json!({ "stopReason": "end_turn" }), "Done").await;
     check_end(
         json!({ "stopReason": "max_tokens" }),
@@ -127,8 +127,12 @@ async fn a_turn_ends_as_the_agent_says() {
     )
     .await;
     check_end(json!({ "stopReason": "cancelled" }), "Cancelled").await;
-    check_end(json!({ "stopReason": "boredom" }), "not known: \"boredom\"").await;
-    check_end(json!(null), "not known").await;
+    check_end(
+        json!({ "stopReason": "boredom" }),
+        "unknown stop reason: \"boredom\"",
+    )
+    .await;
+    check_end(json!(null), "unknown stop reason").await;
     check_end(
         json!({ "code": -32603, "message": "Internal error" }),
         "broken: toy reports: Internal error (-32603)",
@@ -152,10 +156,10 @@ async fn a_turn_ends_as_the_agent_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_program_stays_for_the_next_turn() {
-    let (stop, notes) = Stage {
+async fn the_program_is_kept_for_the_next_turn() {
+    let (stop, record) = AcpHarness {
         steers: 1,
-        ..Stage::default()
+        ..AcpHarness::default()
     }
     .play(|mut agent| async move {
         let prompt = agent.open().await;
@@ -168,25 +172,25 @@ async fn the_program_stays_for_the_next_turn() {
     })
     .await;
     assert_eq!(stop, Stop::Done);
-    assert_eq!(notes.said(), ["text:one", "text:two"]);
-    assert_eq!(notes.launched.lock().len(), 1);
+    assert_eq!(record.messages(), ["text:one", "text:two"]);
+    assert_eq!(record.launched.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_is_read_where_each_agent_puts_it() {
-    let stage = Stage {
+async fn reported_usage_is_booked_without_a_meter() {
+    let harness = AcpHarness {
         metering_none: true,
         port: None,
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (_, notes) = stage
+    let (_, record) = harness
         .play(|mut agent| async move {
             let prompt = agent.open().await;
             let usage = json!({ "inputTokens": 7, "outputTokens": 5, "cachedReadTokens": 3, "totalTokens": 15 });
             agent.reply(&prompt, json!({ "stopReason": "end_turn", "usage": usage })).await;
         })
         .await;
-    let settled = notes.settled.lock();
+    let settled = record.settled.lock();
     assert_eq!(
         (settled[0].input, settled[0].cache_read, settled[0].output),
         (7, 3, 5)
@@ -194,14 +198,14 @@ async fn what_was_spent_is_read_where_each_agent_puts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code() {
+async fn an_agent_that_exits_without_an_answer_fails_with_any_exit_code() {
     for (end, code) in [
         (ProcessEnd::Exited { code: 0 }, "exit code 0"),
         (ProcessEnd::Signalled { signal: 11 }, "signal 11"),
     ] {
-        let (stop, notes) = Stage {
+        let (stop, record) = AcpHarness {
             end,
-            ..Stage::default()
+            ..AcpHarness::default()
         }
         .play(|mut agent| async move {
             use tokio::io::AsyncWriteExt;
@@ -214,54 +218,59 @@ async fn an_agent_that_ends_without_an_answer_is_broken_whatever_its_exit_code()
                 .unwrap();
         })
         .await;
-        let words = words(&stop);
+        let stop_text = stop_text(&stop);
         assert!(
-            words.contains(code) && words.contains("on its standard error: [31mout of luck"),
-            "{words}"
+            stop_text.contains(code)
+                && stop_text.contains("end of its standard error: [31mout of luck"),
+            "{stop_text}"
         );
-        assert_eq!(notes.said(), ["text:so"]);
+        assert_eq!(record.messages(), ["text:so"]);
     }
-    let (stop, notes) = Stage::default()
+    let (stop, record) = AcpHarness::default()
         .play(|agent| async move { drop(agent) })
         .await;
     assert!(
-        words(&stop).contains("ended before it answered `initialize`, with exit code 0"),
+        stop_text(&stop).contains("exited before it answered `initialize`, with exit code 0"),
         "{stop:?}"
     );
-    let began = matches!(notes.events.lock()[0], EventKind::IterationStarted { .. });
-    assert!(began, "{:?}", notes.events);
+    let began = matches!(record.events.lock()[0], EventKind::IterationStarted { .. });
+    assert!(began, "{:?}", record.events);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_never_answers_is_given_up() {
-    let (stop, _) = Stage::default()
+async fn an_agent_that_never_answers_times_out() {
+    let (stop, _) = AcpHarness::default()
         .play(|agent| async move {
             std::future::pending::<()>().await;
             drop(agent);
         })
         .await;
     assert!(
-        words(&stop).contains("did not answer `initialize` in time"),
+        stop_text(&stop).contains("did not answer `initialize` in time"),
         "{stop:?}"
     );
 }
 
-/// Plays an agent that can do this, has this session, and writes down what it is asked before the prompt.
-async fn begin(stage: Stage, can: Value, session: Value) -> (String, Vec<String>, Vec<String>) {
+/// Plays an agent with these capabilities and this session, and records the requests before the prompt.
+async fn begin(
+    harness: AcpHarness,
+    can: Value,
+    session: Value,
+) -> (String, Vec<String>, Vec<String>) {
     let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let heard = Arc::clone(&asked);
-    let (stop, notes) = stage
-        .play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&heard)))
+    let received = Arc::clone(&asked);
+    let (stop, record) = harness
+        .play(move |agent| follow(agent, can.clone(), session.clone(), Arc::clone(&received)))
         .await;
     let asked = asked.lock().clone();
-    (words(&stop), asked, notes.warnings())
+    (stop_text(&stop), asked, record.warnings())
 }
 
 async fn follow(
-    mut agent: Agent,
+    mut agent: ScriptedAgent,
     can: Value,
     session: Value,
-    heard: Arc<parking_lot::Mutex<Vec<String>>>,
+    received: Arc<parking_lot::Mutex<Vec<String>>>,
 ) {
     while let Some(message) = agent.next().await {
         let method = message["method"].as_str().unwrap_or_default().to_owned();
@@ -269,7 +278,7 @@ async fn follow(
         let result = match method.as_str() {
             "initialize" => can.clone(),
             "session/new" | "session/load" | "session/resume" => {
-                heard.lock().push(format!(
+                received.lock().push(format!(
                     "{method} {} {}",
                     params["sessionId"], params["mcpServers"]
                 ));
@@ -282,21 +291,23 @@ async fn follow(
                         .await;
                     continue;
                 }
-                // What is told of the past.
+                // A message about an earlier turn.
                 agent.says("before").await;
                 session.clone()
             }
-            // One conversation, of the directory that is asked about, and one of another directory.
+            // One conversation in the requested directory, and one in another directory.
             "session/list" => {
-                heard.lock().push(method);
+                received.lock().push(method);
                 json!({ "sessions": [{ "sessionId": "here", "cwd": params["cwd"] }, { "sessionId": "there", "cwd": "/gone" }] })
             }
             "session/prompt" => {
-                heard.lock().push(format!("prompt {}", params["sessionId"]));
+                received
+                    .lock()
+                    .push(format!("prompt {}", params["sessionId"]));
                 json!({ "stopReason": "end_turn" })
             }
             _ => {
-                heard.lock().push(format!("{method} {params}"));
+                received.lock().push(format!("{method} {params}"));
                 json!({})
             }
         };
@@ -304,15 +315,15 @@ async fn follow(
     }
 }
 
-fn with(options: AcpOptions) -> Stage {
+fn with(options: AcpOptions) -> AcpHarness {
     let options = AcpOptions {
         name: Some("toy".into()),
         command: Some("toy".into()),
         ..options
     };
-    Stage {
+    AcpHarness {
         options,
-        ..Stage::default()
+        ..AcpHarness::default()
     }
 }
 
@@ -335,8 +346,8 @@ fn session() -> Value {
 #[tokio::test(start_paused = true)]
 async fn modes_models_and_settings_are_set_before_the_first_turn() {
     let config_options = BTreeMap::from([
-        ("thought".to_owned(), Setting::Choice("High".into())),
-        ("fast".to_owned(), Setting::Switch(true)),
+        ("thought".to_owned(), AcpSetting::Choice("High".into())),
+        ("fast".to_owned(), AcpSetting::Switch(true)),
     ]);
     let options = AcpOptions {
         mode: Some("ask first".into()),
@@ -369,7 +380,7 @@ async fn check_refused(options: AcpOptions, can: Value, session: Value, why: &st
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
+async fn an_agent_without_a_choice_of_models_works_with_a_warning() {
     let model = AcpOptions {
         model: Some("c".into()),
         ..AcpOptions::default()
@@ -379,13 +390,16 @@ async fn an_agent_without_a_choice_of_models_works_and_that_is_said() {
         (stop.as_str(), asked.last().map(String::as_str)),
         ("Done", Some(r#"prompt "s1""#))
     );
-    let says =
-        "model_not_chosen: toy does not let its model be chosen, and may use another than `c`";
-    assert!(warned.iter().any(|said| said == says), "{warned:?}");
+    let warning =
+        "model_not_chosen: the model of toy cannot be selected; it may use another one than `c`";
+    assert!(
+        warned.iter().any(|messages| messages == warning),
+        "{warned:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() {
+async fn an_unsupported_option_is_an_error_before_the_first_prompt() {
     let own = AcpOptions::default;
     let setting = |id: &str, value| AcpOptions {
         config_options: BTreeMap::from([(id.to_owned(), value)]),
@@ -399,14 +413,14 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         mode.clone(),
         hello(),
         session(),
-        "toy has no mode `yolo`; there is `auto`, `ask`",
+        "toy has no mode `yolo`; available: `auto`, `ask`",
     )
     .await;
     check_refused(
         mode,
         hello(),
         json!({ "sessionId": "s1" }),
-        "toy has no modes, so it cannot work in `yolo`",
+        "toy has no modes, so that mode `yolo` is not available",
     )
     .await;
     let model = AcpOptions {
@@ -417,36 +431,36 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         model,
         hello(),
         session(),
-        "toy has no model `c`; there is `a`, `b`",
+        "toy has no model `c`; available: `a`, `b`",
     )
     .await;
-    let choice = |text: &str| Setting::Choice(text.into());
+    let choice = |text: &str| AcpSetting::Choice(text.into());
     check_refused(
         setting("thought", choice("max")),
         hello(),
         session(),
-        "no thought `max`; there is `low`, `high`",
+        "no thought `max`; available: `low`, `high`",
     )
     .await;
     check_refused(
-        setting("thought", Setting::Switch(true)),
+        setting("thought", AcpSetting::Switch(true)),
         hello(),
         session(),
-        "is one of several",
+        "needs the name of a value",
     )
     .await;
     check_refused(
         setting("fast", choice("yes")),
         hello(),
         session(),
-        "is true or false",
+        "must be true or false",
     )
     .await;
     check_refused(
         setting("none", choice("x")),
         hello(),
         session(),
-        "no setting `none`; there is `thought`, `fast`",
+        "no setting `none`; available: `thought`, `fast`",
     )
     .await;
     let auth = AcpOptions {
@@ -457,7 +471,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         auth,
         hello(),
         session(),
-        "no way `sso` to sign in; there is `key`",
+        "no login method `sso`; available: `key`",
     )
     .await;
     let remote = McpServer {
@@ -480,14 +494,14 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         own(),
         newer,
         session(),
-        "speaks version 2 of the protocol; 1 is spoken here",
+        "speaks version 2 of the protocol; Windlass supports version 1",
     )
     .await;
     check_refused(
         own(),
         json!("what?"),
         session(),
-        "answered `initialize` with what is not the protocol's",
+        "the answer of toy to `initialize` is invalid",
     )
     .await;
     check_refused(
@@ -501,7 +515,7 @@ async fn an_option_that_cannot_be_honoured_is_an_error_before_the_first_token() 
         args: Some(vec!["--model={model}".into()]),
         ..own()
     };
-    check_refused(needs, hello(), session(), "needs the name of a model").await;
+    check_refused(needs, hello(), session(), "needs a model").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -524,24 +538,24 @@ async fn mcp_servers_are_passed_on() {
 }
 
 async fn check_resume(id: &str, can: Value, asked: &[&str], warned: &str) {
-    let stage = Stage {
+    let harness = AcpHarness {
         resume: Some(format!("toy:{id}")),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (stop, heard, warnings) = begin(
-        stage,
+    let (stop, received, warnings) = begin(
+        harness,
         json!({ "protocolVersion": 1, "agentCapabilities": can }),
         session(),
     )
     .await;
     assert_eq!(stop, "Done");
-    assert_eq!(heard, asked);
+    assert_eq!(received, asked);
     assert!(warnings.concat().contains(warned), "{warnings:?}");
     assert_eq!(warnings.is_empty(), warned.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_conversation_goes_on_where_it_can() {
+async fn an_earlier_conversation_is_resumed_if_possible() {
     let both = json!({ "loadSession": true, "sessionCapabilities": { "resume": {} } });
     check_resume(
         "old",
@@ -562,65 +576,71 @@ async fn an_earlier_conversation_goes_on_where_it_can() {
         "old",
         json!({}),
         &["session/new null []", r#"prompt "s1""#],
-        "it cannot go on",
+        "it cannot resume",
     )
     .await;
-    let gone = [
+    let replaced = [
         r#"session/load "gone" []"#,
         "session/new null []",
         r#"prompt "s1""#,
     ];
-    check_resume("gone", load, &gone, "it says: no such session").await;
-    let other = Stage {
+    check_resume(
+        "gone",
+        load,
+        &replaced,
+        "the agent reports: no such session",
+    )
+    .await;
+    let other = AcpHarness {
         resume: Some("other:old".into()),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (_, heard, _) = begin(other, hello(), session()).await;
-    assert_eq!(heard[0], "session/new null []");
+    let (_, received, _) = begin(other, hello(), session()).await;
+    assert_eq!(received[0], "session/new null []");
 }
 
-/// An agent whose conversations stay in their directory, with one to resume: by its row, and by the settings.
+/// Checks an agent whose conversations stay in their directory, by its profile and by the settings.
 async fn check_resume_in_directory(id: &str, asked: &[&str], warned: &str) {
     static KEEPS: AgentSpec = AgentSpec {
-        acp: Profile {
+        acp: AcpProfile {
             keeps_directory: true,
             ..GENERIC
         },
         ..ANY_ACP
     };
-    let by_row = Stage {
+    let by_row = AcpHarness {
         spec: &KEEPS,
-        ..Stage::default()
+        ..AcpHarness::default()
     };
     let by_settings = with(AcpOptions {
         keeps_directory: Some(true),
         ..AcpOptions::default()
     });
-    for stage in [by_row, by_settings] {
-        check_resume_of(stage, id, asked, warned).await;
+    for harness in [by_row, by_settings] {
+        check_resume_of(harness, id, asked, warned).await;
     }
 }
 
-async fn check_resume_of(stage: Stage, id: &str, asked: &[&str], warned: &str) {
-    let stage = Stage {
+async fn check_resume_of(harness: AcpHarness, id: &str, asked: &[&str], warned: &str) {
+    let harness = AcpHarness {
         resume: Some(format!("toy:{id}")),
-        ..stage
+        ..harness
     };
     let can = json!({ "sessionCapabilities": { "list": {}, "resume": {} } });
-    let (stop, heard, warnings) = begin(
-        stage,
+    let (stop, received, warnings) = begin(
+        harness,
         json!({ "protocolVersion": 1, "agentCapabilities": can }),
         session(),
     )
     .await;
     assert_eq!(stop, "Done");
-    assert_eq!(heard, asked);
+    assert_eq!(received, asked);
     assert!(warnings.concat().contains(warned), "{warnings:?}");
     assert_eq!(warnings.is_empty(), warned.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
+async fn a_conversation_of_another_directory_is_not_resumed() {
     check_resume_in_directory(
         "here",
         &[
@@ -631,13 +651,13 @@ async fn a_conversation_that_stays_in_another_directory_is_not_resumed() {
         "",
     )
     .await;
-    let anew = ["session/list", "session/new null []", r#"prompt "s1""#];
-    check_resume_in_directory("there", &anew, "began in another directory").await;
-    check_resume_in_directory("unknown", &anew, "began in another directory").await;
+    let new_session = ["session/list", "session/new null []", r#"prompt "s1""#];
+    check_resume_in_directory("there", &new_session, "belongs to another directory").await;
+    check_resume_in_directory("unknown", &new_session, "belongs to another directory").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_agent_is_pointed_at_the_meter() {
+async fn the_agent_uses_the_meter() {
     let options = AcpOptions {
         env: BTreeMap::from([
             ("HERE".into(), "{workspace}".into()),
@@ -646,12 +666,12 @@ async fn the_agent_is_pointed_at_the_meter() {
         home_files: BTreeMap::from([(".toy/config".into(), "url={url} key={key}".into())]),
         ..AcpOptions::default()
     };
-    let stage = with(options.clone());
-    let root = stage.folder.path().to_string_lossy().into_owned();
-    let (_, notes) = stage
+    let harness = with(options.clone());
+    let root = harness.folder.path().to_string_lossy().into_owned();
+    let (_, record) = harness
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock().clone();
+    let launched = record.launched.lock().clone();
     let value = |name: &str| {
         launched[0]
             .env
@@ -671,27 +691,27 @@ async fn the_agent_is_pointed_at_the_meter() {
     assert_eq!(value("OPENAI_API_KEY").as_deref(), Some("own"));
     assert_eq!(value("HERE"), Some(root));
     assert_eq!(
-        notes.put.lock()[".toy/config"],
+        record.put.lock()[".toy/config"],
         "url=http://127.0.0.1:9 key=placeholder"
     );
 
-    // With a login of its own nothing of it is there.
-    let stage = Stage {
+    // With the agent's own login, these variables and files are not set.
+    let harness = AcpHarness {
         metering_none: true,
         port: None,
         ..with(options)
     };
-    let (_, notes) = stage
+    let (_, record) = harness
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock();
+    let launched = record.launched.lock();
     let names: Vec<&str> = launched[0]
         .env
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(names, ["HERE", "OPENAI_API_KEY"]);
-    assert!(notes.put.lock().is_empty());
+    assert!(record.put.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -700,15 +720,15 @@ async fn opencode_has_one_provider_and_asks_about_everything() {
         model: Some("m-1".into()),
         ..AcpOptions::default()
     };
-    let stage = Stage {
+    let harness = AcpHarness {
         options,
         spec: agent("opencode").unwrap(),
-        ..Stage::default()
+        ..AcpHarness::default()
     };
-    let (_, notes) = stage
+    let (_, record) = harness
         .play(|mut agent| async move { drop(agent.open().await) })
         .await;
-    let launched = notes.launched.lock();
+    let launched = record.launched.lock();
     assert_eq!(launched[0].argv, ["opencode", "acp"]);
     let config = launched[0]
         .env

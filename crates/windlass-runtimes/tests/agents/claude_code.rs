@@ -1,4 +1,4 @@
-//! Claude Code as it was recorded, and as it never should be.
+//! Claude Code: recordings of real sessions, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use windlass_core::runtime::Stop;
 use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::claude_code::{ClaudeCode, ClaudeOptions};
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{PeerStep, recording};
 
 const APPROVALS: &str = include_str!("../fixtures/claude-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/claude-interrupt.jsonl");
@@ -19,7 +19,7 @@ const JSON_SCHEMA: &str = include_str!("../fixtures/claude-json-schema.jsonl");
 const DENIED: &str = include_str!("../fixtures/claude-denied.jsonl");
 const PARTIAL: &str = include_str!("../fixtures/claude-partial.jsonl");
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"success","request_id":"windlass-1","response":{}}}}
 {"dir":">","msg":{"type":"user"}}
@@ -27,17 +27,17 @@ const HELLO: &str = r#"{"dir":">","msg":{"type":"control_request","request_id":"
 "#;
 const DONE: &str = r#"{"dir":"<","msg":{"type":"result","subtype":"success","is_error":false,"result":"Done.","usage":{"input_tokens":5,"output_tokens":2}}}"#;
 
-async fn run(stage: &Stage) -> Stop {
+async fn run(harness: &AgentHarness) -> Stop {
     let adapter = ClaudeCode::new(ClaudeOptions {
         model: Some("m".into()),
         ..ClaudeOptions::default()
     })
     .unwrap();
-    let stop = stage.run(adapter, "SHELL:echo hi > out.txt").await;
-    let heard = stage.heard();
-    assert_eq!(heard.faults, Vec::<String>::new());
-    // Exactly one answer to each request.
-    let mut answered: Vec<&str> = heard
+    let stop = harness.run(adapter, "SHELL:echo hi > out.txt").await;
+    let received = harness.received();
+    assert_eq!(received.faults, Vec::<String>::new());
+    // Each request gets exactly one response.
+    let mut answered: Vec<&str> = received
         .lines
         .iter()
         .filter_map(|line| line["response"]["request_id"].as_str())
@@ -45,22 +45,22 @@ async fn run(stage: &Stage) -> Stop {
     let all = answered.len();
     answered.sort_unstable();
     answered.dedup();
-    assert_eq!(answered.len(), all, "{:?}", heard.lines);
+    assert_eq!(answered.len(), all, "{:?}", received.lines);
     stop
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
-fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
-    let mut stage = Stage::scripted(vec![(recording(text), exit)]);
-    change(&mut stage);
+fn check(text: &str, exit: i32, change: impl FnOnce(&mut AgentHarness), expect: (&str, &[&str])) {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), exit)]);
+    change(&mut harness);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(run(&stage));
+    let stop = runtime.block_on(run(&harness));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -69,7 +69,7 @@ fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, 
 }
 
 #[test]
-fn calls_are_judged_once_and_our_tools_answer_in_the_pipe() {
+fn calls_are_judged_once_and_windlass_tools_answer_in_the_pipe() {
     let began = "began claude-code:3e581522-b2f8-4804-8e8e-b2bb2ffc70c8";
     check(
         APPROVALS,
@@ -94,7 +94,7 @@ fn calls_are_judged_once_and_our_tools_answer_in_the_pipe() {
 }
 
 #[test]
-fn what_ran_without_asking_is_noted() {
+fn a_call_without_a_question_is_logged() {
     check(
         PARTIAL,
         0,
@@ -111,7 +111,7 @@ fn what_ran_without_asking_is_noted() {
             ],
         ),
     );
-    // What was refused by the program itself did not run.
+    // A call that the program itself refused did not run.
     check(
         DENIED,
         0,
@@ -132,11 +132,11 @@ fn what_ran_without_asking_is_noted() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     check(
         INTERRUPT,
         1,
-        |stage| stage.cancel_at = Some("eight"),
+        |harness| harness.cancel_at = Some("eight"),
         (
             "Cancelled",
             &[
@@ -148,7 +148,7 @@ fn a_cancel_is_told_to_the_program() {
 }
 
 #[test]
-fn errors_of_its_model_and_its_own_limits_are_told_apart() {
+fn model_errors_and_own_limits_are_distinguished() {
     let provider = "Provider(ProviderError { kind: Unavailable { retry_after: None }, message: \"API Error: 500 fake 500. \
         This is a server-side issue, usually temporary — try again in a moment. If it persists, check your inference \
         gateway (127.0.0.1:8791).\", status: Some(500) })";
@@ -180,7 +180,7 @@ fn errors_of_its_model_and_its_own_limits_are_told_apart() {
     );
 }
 
-fn wants_answer(stage: &mut Stage) {
+fn wants_answer(harness: &mut AgentHarness) {
     let check = |value: &Value| {
         if value["answer"].is_i64() {
             Ok(())
@@ -188,14 +188,14 @@ fn wants_answer(stage: &mut Stage) {
             Err("no answer in it".to_owned())
         }
     };
-    stage.output = Some(WantedOutput {
+    harness.output = Some(WantedOutput {
         schema: json!({"type": "object"}),
         check: Arc::new(check),
     });
 }
 
 #[test]
-fn an_answer_in_a_schema_is_taken_from_its_place() {
+fn a_structured_answer_is_taken_from_its_field() {
     check(
         JSON_SCHEMA,
         0,
@@ -214,24 +214,26 @@ fn an_answer_in_a_schema_is_taken_from_its_place() {
 }
 
 #[test]
-fn silence_and_a_crash_are_no_success() {
-    let broken = |how: &str| {
-        format!("Failed {{ reason: Runtime, detail: \"it ended without an answer, {how}\" }}")
+fn silence_and_a_crash_are_failures() {
+    let broken = |detail: &str| {
+        format!(
+            "Failed {{ reason: Runtime, detail: \"Claude Code exited without an answer, {detail}\" }}"
+        )
     };
     check("", 0, |_| {}, (&broken("with exit code 0"), &[]));
     let crash = format!("{HELLO}{}", r#"{"dir":"2","msg":"panic: out of luck\n"}"#);
-    let how = broken("with exit code 139; the last on its standard error: panic: out of luck");
-    check(&crash, 139, |_| {}, (&how, &["began claude-code:s1"]));
+    let detail = broken("with exit code 139; end of its standard error: panic: out of luck");
+    check(&crash, 139, |_| {}, (&detail, &["began claude-code:s1"]));
     let refused = r#"{"dir":">","msg":{"type":"control_request","request_id":"windlass-1"}}
 {"dir":"<","msg":{"type":"control_response","response":{"subtype":"error","request_id":"windlass-1","error":"what?"}}}"#;
-    let why = "Failed { reason: Runtime, detail: \"it did not take our hook, without which its calls are not judged: \
-        what?\" }";
+    let why = "Failed { reason: Runtime, detail: \"Claude Code did not accept the Windlass hook, without which its calls \
+        cannot be judged: what?\" }";
     check(refused, 0, |_| {}, (why, &[]));
 }
 
 #[test]
 fn other_lines_are_counted_and_unknown_requests_are_answered() {
-    let odd = r#"Loading…
+    let other_lines = r#"Loading…
 {"dir":"<","msg":{"type":"brand_new"}}
 {"dir":"<","msg":[1,2]}
 {"dir":"<","msg":{"type":"control_request","request_id":"q1","request":{"subtype":"launch_rocket"}}}
@@ -245,13 +247,18 @@ fn other_lines_are_counted_and_unknown_requests_are_answered() {
 {"dir":"<","msg":{"type":"control_request","request_id":"q5","request":{"subtype":"mcp_message","server_name":"other","message":{"jsonrpc":"2.0","id":9,"method":"ping"}}}}
 {"dir":">","msg":{"type":"control_response","response":{"subtype":"error","request_id":"q5"}}}
 "#;
-    let warned = "warned unread_lines: 1 lines of Claude Code could not be read, and 3 were of a kind that is not known \
-        here; they were passed over";
+    let warned = "warned unread_lines: 1 lines of Claude Code could not be parsed and 3 were of an unknown kind; they were \
+        ignored";
     let expect = ["began claude-code:s1", warned, "spent 5+0+0 in, 2 out by m"];
-    check(&format!("{HELLO}{odd}{DONE}"), 0, |_| {}, ("Done", &expect));
+    check(
+        &format!("{HELLO}{other_lines}{DONE}"),
+        0,
+        |_| {},
+        ("Done", &expect),
+    );
 }
 
-/// Asks by the hook for a call.
+/// A question about a call through the hook.
 fn hook(request: &str, call: &str, command: &str) -> String {
     let input =
         json!({"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": call});
@@ -275,7 +282,7 @@ fn a_verdict_is_for_one_call_only() {
         HELLO,
         &hook("q1", "c1", "make"),
         &decided("q1", "allow"),
-        // The same again, and another line under the same name.
+        // The same call again, and another command with the same id.
         &hook("q2", "c1", "make"),
         &decided("q2", "allow"),
         &hook("q3", "c1", "rm x"),
@@ -287,13 +294,13 @@ fn a_verdict_is_for_one_call_only() {
         r#"said <c1 Bash {"command":"make"}>"#,
         r#"judged c1 as Execute bash {"command":"make"}"#,
         "spent 5+0+0 in, 2 out by m",
-        "reported c1 Bash: Error [interrupted]: the agent ended before it said what came of it",
+        "reported c1 Bash: Error [interrupted]: the agent ended before it reported a result",
     ];
     check(&text.concat(), 0, |_| {}, ("Done", &expect));
 }
 
 #[test]
-fn a_cancel_answers_whatever_is_open() {
+fn a_cancel_answers_all_open_requests() {
     let call = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params":
         {"name": "lookup", "arguments": {"key": "never"}, "_meta": {"claudecode/toolUseId": "c2"}}});
     let request = json!({"dir": "<", "msg": {"type": "control_request", "request_id": "q2", "request":
@@ -302,24 +309,24 @@ fn a_cancel_answers_whatever_is_open() {
         HELLO,
         &hook("q1", "c1", "never"),
         &format!("{request}\n"),
-        // In whichever order; that each came once is looked at for every test.
+        // The order may vary. Each test checks that each response is sent once.
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_response\"}}\n",
         "{\"dir\":\">\",\"msg\":{\"type\":\"control_request\",\"request\":{\"subtype\":\"interrupt\"}}}\n",
-        // What it asks after that is refused at once.
+        // Later requests are refused at once.
         &hook("q3", "c3", "make"),
         &decided("q3", "deny"),
         &DONE.replace("success", "error_during_execution"),
     ];
-    let mut stage = Stage::scripted(vec![(recording(&text.concat()), 1)]);
-    stage.cancel_at = Some("ran c2");
+    let mut harness = AgentHarness::scripted(vec![(recording(&text.concat()), 1)]);
+    harness.cancel_at = Some("ran c2");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(run(&stage));
+    let stop = runtime.block_on(run(&harness));
     assert_eq!(stop, Stop::Cancelled);
-    let lines = stage.lines();
+    let lines = harness.lines();
     for id in ["c1", "c2"] {
         let results = lines
             .iter()
@@ -330,17 +337,17 @@ fn a_cancel_answers_whatever_is_open() {
 }
 
 #[test]
-fn one_that_does_not_hear_is_killed_after_its_grace() {
+fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("began");
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("began");
+    let clock = harness.clock.clone();
     let stop = runtime.block_on(async {
-        let mut run = std::pin::pin!(run(&stage));
+        let mut run = std::pin::pin!(run(&harness));
         loop {
             tokio::select! {
                 biased;
@@ -354,28 +361,28 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
 }
 
 #[test]
-fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
+fn a_lost_conversation_is_replaced_by_a_new_one_with_a_warning() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let lost = "{\"dir\":\">\",\"msg\":{}}\n{\"dir\":\"2\",\"msg\":\"No conversation found with session ID: s0\\n\"}";
-    let told = HELLO.replace(
+    let retold_prompt = HELLO.replace(
         r#"{"type":"user"}"#,
-        r#"{"type":"user","message":{"content":"…working without a person…The task:…SHELL:echo…"}}"#,
+        r#"{"type":"user","message":{"content":"…work without a user present…The task:…SHELL:echo…"}}"#,
     );
-    let mut stage = Stage::scripted(vec![
+    let mut harness = AgentHarness::scripted(vec![
         (recording(lost), 1),
-        (recording(&format!("{told}{DONE}")), 0),
+        (recording(&format!("{retold_prompt}{DONE}")), 0),
     ]);
-    stage.session = Some("claude-code:s0".into());
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    let lines = stage.lines();
+    harness.session = Some("claude-code:s0".into());
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
+    let lines = harness.lines();
     assert!(
         lines[0].starts_with("warned session_lost") && lines[1] == "began claude-code:s1",
         "{lines:#?}"
     );
-    let resumed: Vec<Option<String>> = stage
+    let resumed: Vec<Option<String>> = harness
         .launches
         .lock()
         .iter()
@@ -384,7 +391,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
     assert_eq!(resumed, [Some("s0".to_owned()), None]);
 }
 
-/// The word behind an option.
+/// The word after an option.
 fn after(argv: &[String], option: &str) -> Option<String> {
     argv.iter()
         .skip_while(|word| *word != option)
@@ -393,7 +400,7 @@ fn after(argv: &[String], option: &str) -> Option<String> {
 }
 
 #[test]
-fn a_repair_goes_on_in_the_same_conversation() {
+fn an_answer_is_repaired_in_the_same_conversation() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -402,22 +409,22 @@ fn a_repair_goes_on_in_the_same_conversation() {
     let good = DONE.replace("Done.", "{\\\"answer\\\":1}");
     let again = r#"{"dir":">","msg":{"type":"user"}}"#;
     let same = vec![(recording(&format!("{HELLO}{bad}\n{again}\n{good}")), 0)];
-    // One that ended after its answer is started again.
+    // A process that exited after its answer is spawned again.
     let ended = vec![
         (recording(&format!("{HELLO}{bad}")), 0),
         (recording(&format!("{HELLO}{good}")), 0),
     ];
     for plays in [same, ended] {
         let starts = plays.len();
-        let mut stage = Stage::scripted(plays);
-        wants_answer(&mut stage);
+        let mut harness = AgentHarness::scripted(plays);
+        wants_answer(&mut harness);
         assert_eq!(
-            runtime.block_on(run(&stage)),
+            runtime.block_on(run(&harness)),
             Stop::Answered {
                 output: json!({"answer": 1})
             }
         );
-        let launches = stage.launches.lock();
+        let launches = harness.launches.lock();
         assert_eq!(launches.len(), starts);
         if let Some(second) = launches.get(1) {
             assert_eq!(after(&second.argv, "--resume").as_deref(), Some("s1"));
@@ -426,13 +433,13 @@ fn a_repair_goes_on_in_the_same_conversation() {
 }
 
 #[test]
-fn its_start_says_what_was_chosen_and_nothing_more() {
+fn options_become_arguments_and_variables() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let mut stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let options = json!({
         "program": "/opt/claude", "model": "opus", "fallback_models": ["a", "b"], "effort": "high",
         "thinking_tokens": 0, "allowed_tools": ["Bash", "Read"], "disallowed_tools": ["WebFetch"],
@@ -440,8 +447,8 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
         "append_system_prompt": "Be brief.", "max_turns": 9, "args": ["--add-dir", "/lib"], "env": {"FOO": "1"}
     });
     let adapter = ClaudeCode::new(serde_json::from_value(options).unwrap()).unwrap();
-    assert_eq!(runtime.block_on(stage.run(adapter, "x")), Stop::Done);
-    let launches = stage.launches.lock();
+    assert_eq!(runtime.block_on(harness.run(adapter, "x")), Stop::Done);
+    let launches = harness.launches.lock();
     let (argv, env) = (&launches[0].argv, &launches[0].env);
     assert_eq!(argv[0], "/opt/claude");
     for (option, word) in [
@@ -469,14 +476,14 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
     assert_eq!(set("CLAUDE_CONFIG_DIR"), Some("/home/agent/.claude"));
     assert_eq!(set("MAX_THINKING_TOKENS"), Some("0"));
     assert_eq!(set("FOO"), Some("1"));
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     let servers: Value = serde_json::from_slice(&put[0].1).unwrap();
     assert_eq!(servers["mcpServers"]["db"]["command"], "db-mcp");
     assert_eq!(servers["mcpServers"]["windlass"]["type"], "sdk");
 }
 
 #[test]
-fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
+fn calls_of_subagents_are_judged_and_their_text_is_progress() {
     let text = [
         HELLO,
         r#"{"dir":"<","msg":{"type":"assistant","parent_tool_use_id":null,"message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Task","input":{"prompt":"p"}}]}}}
@@ -511,18 +518,18 @@ fn what_its_own_agents_do_is_judged_and_shown_as_progress() {
 }
 
 #[test]
-fn a_flood_of_other_lines_is_passed_over() {
+fn a_flood_of_other_lines_is_ignored() {
     let mut steps = recording(HELLO);
-    steps.extend((0..20_000).map(|n| Step::Say(format!("noise {n}"))));
+    steps.extend((0..20_000).map(|n| PeerStep::Write(format!("noise {n}"))));
     steps.extend(recording(DONE));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stage = Stage::scripted(vec![(steps, 0)]);
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
+    let harness = AgentHarness::scripted(vec![(steps, 0)]);
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
     assert!(
-        stage
+        harness
             .lines()
             .iter()
             .any(|line| line.contains("20000 lines of Claude Code"))
@@ -530,35 +537,35 @@ fn a_flood_of_other_lines_is_passed_over() {
 }
 
 #[test]
-fn one_that_does_not_read_is_heard_all_the_same() {
-    // It says everything before it reads what was asked, which is more than a pipe holds.
+fn the_output_of_a_program_that_does_not_read_is_still_read() {
+    // The program writes everything before it reads the prompt, which is larger than a pipe.
     let says = HELLO
         .lines()
         .filter(|line| line.contains("\"<\""))
         .collect::<Vec<_>>()
         .join("\n");
-    let stage = Stage::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{says}\n{DONE}")), 0)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let adapter = ClaudeCode::new(ClaudeOptions::default()).unwrap();
     assert_eq!(
-        runtime.block_on(stage.run(adapter, &"x".repeat(100_000))),
+        runtime.block_on(harness.run(adapter, &"x".repeat(100_000))),
         Stop::Done
     );
-    assert_eq!(stage.heard().lines.len(), 2);
+    assert_eq!(harness.received().lines.len(), 2);
 }
 
 #[test]
-fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
-    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+fn an_agent_with_its_own_login_gets_no_key() {
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    assert_eq!(runtime.block_on(run(&stage)), Stop::Done);
-    let launches = stage.launches.lock();
+    assert_eq!(runtime.block_on(run(&harness)), Stop::Done);
+    let launches = harness.launches.lock();
     let names: Vec<&str> = launches[0]
         .env
         .iter()
@@ -571,7 +578,7 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
 }
 
 #[test]
-fn a_model_that_declines_is_no_provider_error() {
+fn a_model_that_refuses_is_no_provider_error() {
     let text = r#"{"dir":"<","msg":{"type":"assistant","message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: it cannot help with this."}]}}}
 {"dir":"<","msg":{"type":"result","subtype":"success","is_error":true,"terminal_reason":"api_error","stop_reason":"refusal","result":"it cannot help with this"}}
 "#;

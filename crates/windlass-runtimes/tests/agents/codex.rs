@@ -1,4 +1,4 @@
-//! Codex as it was recorded, and as it never should be.
+//! Codex: recordings of real sessions, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use windlass_core::runtime::Stop;
 use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::codex::{Codex, CodexOptions};
 
+use crate::harness::{AgentHarness, NoRequests};
 use crate::script::recording;
-use crate::stage::{Quiet, Stage};
 
 const APPROVALS: &str = include_str!("../fixtures/codex-approvals.jsonl");
 const INTERRUPT: &str = include_str!("../fixtures/codex-interrupt.jsonl");
 const BEGAN: &str = "began codex:01a1dccb-53ba-7570-be40-82efc663d892";
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 const HELLO: &str = r#"{"dir":">","msg":{"id":1,"method":"initialize"}}
 {"dir":"<","msg":{"id":1,"result":{"userAgent":"x"}}}
 {"dir":">","msg":{"method":"initialized"}}
@@ -27,18 +27,18 @@ const HELLO: &str = r#"{"dir":">","msg":{"id":1,"method":"initialize"}}
 const DONE: &str = r#"{"dir":"<","msg":{"method":"turn/completed","params":{"threadId":"t1","turn":{"id":"u1","status":"completed","error":null}}}}
 "#;
 
-async fn run(stage: &Stage) -> Stop {
+async fn run(harness: &AgentHarness) -> Stop {
     let options = CodexOptions {
         model: Some("gpt-5.5".into()),
         ..CodexOptions::default()
     };
-    let stop = stage
+    let stop = harness
         .run(Codex::new(options).unwrap(), "SHELL:echo hi")
         .await;
-    let heard = stage.heard();
-    assert_eq!(heard.faults, Vec::<String>::new());
-    // Exactly one answer to each request.
-    let answers = heard
+    let received = harness.received();
+    assert_eq!(received.faults, Vec::<String>::new());
+    // Each request gets exactly one response.
+    let answers = received
         .lines
         .iter()
         .filter(|line| line.get("method").is_none());
@@ -46,26 +46,26 @@ async fn run(stage: &Stage) -> Stop {
     let all = answered.len();
     answered.sort_unstable();
     answered.dedup();
-    assert_eq!(answered.len(), all, "{:?}", heard.lines);
+    assert_eq!(answered.len(), all, "{:?}", received.lines);
     stop
 }
 
-fn block_on(stage: &Stage) -> Stop {
+fn block_on(harness: &AgentHarness) -> Stop {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap()
-        .block_on(run(stage))
+        .block_on(run(harness))
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
-fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, &[&str])) {
-    let mut stage = Stage::scripted(vec![(recording(text), exit)]);
-    change(&mut stage);
-    let stop = block_on(&stage);
+fn check(text: &str, exit: i32, change: impl FnOnce(&mut AgentHarness), expect: (&str, &[&str])) {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), exit)]);
+    change(&mut harness);
+    let stop = block_on(&harness);
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -73,13 +73,13 @@ fn check(text: &str, exit: i32, change: impl FnOnce(&mut Stage), expect: (&str, 
     assert_eq!(lines, expect.1, "{lines:#?}");
 }
 
-/// A notice of an item.
+/// A notification about an item.
 fn item(what: &str, item: Value) -> String {
     let msg = json!({"method": format!("item/{what}"), "params": {"item": item, "threadId": "t1", "turnId": "u1"}});
     format!("{}\n", json!({"dir": "<", "msg": msg}))
 }
 
-/// A request and the answer it must get.
+/// A request, and the response that it must get.
 fn asks(id: Value, method: &str, params: Value, answer: Value) -> String {
     let ask = json!({"dir": "<", "msg": {"id": id, "method": method, "params": params}});
     let mut answer = answer;
@@ -88,7 +88,7 @@ fn asks(id: Value, method: &str, params: Value, answer: Value) -> String {
 }
 
 #[test]
-fn commands_patches_and_our_tools_are_judged_and_logged() {
+fn commands_patches_and_windlass_tools_are_judged_and_logged() {
     let patch = r#"{"path":"/workspace/new2.txt","content":"hello patch\n"}"#;
     let changes = r#"{"changes":[{"path":"/workspace/new2.txt","kind":{"type":"add"},"diff":"hello patch\n"}]}"#;
     check(
@@ -117,18 +117,18 @@ fn commands_patches_and_our_tools_are_judged_and_logged() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     let expect = [BEGAN, "spent 200+1000+0 in, 30 out by gpt-5.5"];
     check(
         INTERRUPT,
         0,
-        |stage| stage.cancel_at = Some("delta six"),
+        |harness| harness.cancel_at = Some("delta six"),
         ("Cancelled", &expect),
     );
 }
 
 #[test]
-fn what_ran_without_asking_is_noted() {
+fn a_call_without_a_question_is_logged() {
     let command = json!({"type": "commandExecution", "id": "c1", "command": "ls", "cwd": "/workspace",
         "status": "failed", "aggregatedOutput": "no such file", "exitCode": 2});
     let text = [
@@ -155,7 +155,7 @@ fn what_ran_without_asking_is_noted() {
 }
 
 #[test]
-fn tools_of_its_servers_are_judged_and_other_questions_declined() {
+fn tools_of_mcp_servers_are_judged_and_other_questions_declined() {
     let tool = json!({"type": "mcpToolCall", "id": "c1", "server": "db", "tool": "query", "arguments": {"q": 1}});
     let other = json!({"type": "mcpToolCall", "id": "c2", "server": "db", "tool": "drop", "arguments": {"q": "forbidden"}});
     let asked = |q: Value| json!({"serverName": "db", "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_params": {"q": q}}});
@@ -217,15 +217,15 @@ fn tools_of_its_servers_are_judged_and_other_questions_declined() {
         DONE,
     ]
     .concat();
-    let stage = Stage::scripted(vec![(recording(&text), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage
+    let harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let judged: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| line.starts_with("judged "))
         .collect();
     assert_eq!(judged, ["judged c1 as Execute ", "judged c2 as Execute "]);
-    assert!(stage.lines().iter().all(|line| !line.starts_with("ran ")));
+    assert!(harness.lines().iter().all(|line| !line.starts_with("ran ")));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_verdict_is_for_one_call_only() {
     let decision = |word: &str| json!({"result": {"decision": word}});
     let text = [
         HELLO,
-        // Announced by the question alone.
+        // The question itself announces the call.
         &asks(
             json!(0),
             approval,
@@ -276,7 +276,7 @@ fn a_verdict_is_for_one_call_only() {
             asked("yes", json!({"approvalId": "a2", "kind": "writeStdin"})),
             decision("accept"),
         ),
-        // A patch whose changes nobody said.
+        // A patch without known changes.
         &asks(
             json!(5),
             "item/fileChange/requestApproval",
@@ -286,9 +286,9 @@ fn a_verdict_is_for_one_call_only() {
         DONE,
     ]
     .concat();
-    let stage = Stage::scripted(vec![(recording(&text), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let judged: Vec<String> = stage
+    let harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let judged: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| line.starts_with("judged "))
@@ -303,7 +303,7 @@ fn a_verdict_is_for_one_call_only() {
 }
 
 #[test]
-fn a_cancel_answers_whatever_is_open() {
+fn a_cancel_answers_all_open_requests() {
     let approval = json!({"itemId": "c1", "command": "never", "cwd": "/workspace"});
     let call = json!({"callId": "c2", "tool": "lookup", "arguments": {"key": "never"}});
     let say = |msg: Value| format!("{}\n", json!({"dir": "<", "msg": msg}));
@@ -314,7 +314,7 @@ fn a_cancel_answers_whatever_is_open() {
             json!({"id": 0, "method": "item/commandExecution/requestApproval", "params": approval}),
         ),
         &say(json!({"id": 1, "method": "item/tool/call", "params": call})),
-        // In whichever order; that each came once is looked at for every test.
+        // The order may vary. Each test checks that each response is sent once.
         &hear(json!({"result": {}})),
         &hear(json!({"result": {}})),
         &hear(json!({"method": "turn/interrupt"})),
@@ -327,10 +327,10 @@ fn a_cancel_answers_whatever_is_open() {
         &DONE.replace("completed\",\"error", "interrupted\",\"error"),
     ]
     .concat();
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("ran c2");
-    assert_eq!(block_on(&stage), Stop::Cancelled);
-    let lines = stage.lines();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("ran c2");
+    assert_eq!(block_on(&harness), Stop::Cancelled);
+    let lines = harness.lines();
     for id in ["c1", "c2"] {
         let results = lines
             .iter()
@@ -341,18 +341,18 @@ fn a_cancel_answers_whatever_is_open() {
 }
 
 #[test]
-fn one_that_does_not_hear_is_killed_after_its_grace() {
+fn a_program_that_ignores_a_cancel_is_killed_after_its_grace_period() {
     let text = format!("{HELLO}{}", r#"{"dir":"hang"}"#);
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.cancel_at = Some("began");
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.cancel_at = Some("began");
+    let clock = harness.clock.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let stop = runtime.block_on(async {
         let options = CodexOptions::default();
-        let mut run = std::pin::pin!(stage.run(Codex::new(options).unwrap(), "x"));
+        let mut run = std::pin::pin!(harness.run(Codex::new(options).unwrap(), "x"));
         loop {
             tokio::select! {
                 biased;
@@ -366,7 +366,7 @@ fn one_that_does_not_hear_is_killed_after_its_grace() {
 }
 
 #[test]
-fn errors_silence_and_other_lines_are_told_apart() {
+fn errors_silence_and_other_lines_are_distinguished() {
     let failed = |info: Value| {
         let error = json!({"message": "high demand", "codexErrorInfo": info});
         let turn = json!({"id": "u1", "status": "failed", "error": error});
@@ -390,12 +390,15 @@ fn errors_silence_and_other_lines_are_told_apart() {
     );
     let refused = "Refused { category: Safety, detail: \"high demand\" }";
     check(&failed(json!("cyberPolicy")), 0, |_| {}, (refused, began));
-    let broken = |how: &str| format!("Failed {{ reason: Runtime, detail: \"{how}\" }}");
+    let broken = |detail: &str| format!("Failed {{ reason: Runtime, detail: \"{detail}\" }}");
     check(
         "",
         0,
         |_| {},
-        (&broken("it ended without an answer, with exit code 0"), &[]),
+        (
+            &broken("Codex exited without an answer, with exit code 0"),
+            &[],
+        ),
     );
     let no = r#"{"dir":">","msg":{"id":1}}
 {"dir":"<","msg":{"id":1,"error":{"code":-1,"message":"too old"}}}"#;
@@ -403,9 +406,9 @@ fn errors_silence_and_other_lines_are_told_apart() {
         no,
         0,
         |_| {},
-        (&broken("it refused `initialize`: too old (-1)"), &[]),
+        (&broken("Codex refused `initialize`: too old (-1)"), &[]),
     );
-    let odd = [
+    let other_lines = [
         HELLO,
         "hello there\n",
         "{\"dir\":\"<\",\"msg\":{\"method\":\"brandNew/thing\"}}\n",
@@ -415,32 +418,32 @@ fn errors_silence_and_other_lines_are_told_apart() {
         DONE,
     ];
     check(
-        &odd.concat(),
+        &other_lines.concat(),
         0,
         |_| {},
         (
             "Done",
             &[
                 "began codex:t1",
-                "warned agent_warning: Codex says: no such key",
-                "warned unread_lines: 1 lines of Codex could not be read, and 2 were of a kind that is not known here; they were \
-         passed over",
+                "warned agent_warning: Codex warns: no such key",
+                "warned unread_lines: 1 lines of Codex could not be parsed and 2 were of an unknown kind; they were \
+         ignored",
             ],
         ),
     );
 }
 
 #[test]
-fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
+fn a_conversation_is_resumed_or_replaced_with_a_warning() {
     let resumed = HELLO.replace(
         "\"method\":\"thread/start\"",
         "\"method\":\"thread/resume\",\"params\":{\"threadId\":\"t0\"}",
     );
-    let going_on = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
-    let mut stage = Stage::scripted(vec![(recording(&going_on), 0)]);
-    stage.session = Some("codex:t0".into());
-    assert_eq!(block_on(&stage), Stop::Done);
-    assert_eq!(stage.lines(), ["began codex:t0"]);
+    let continued = format!("{}{DONE}", resumed.replace("t1", "t0")).replace("t1", "t0");
+    let mut harness = AgentHarness::scripted(vec![(recording(&continued), 0)]);
+    harness.session = Some("codex:t0".into());
+    assert_eq!(block_on(&harness), Stop::Done);
+    assert_eq!(harness.lines(), ["began codex:t0"]);
 
     let lost: String = resumed
         .lines()
@@ -451,15 +454,15 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
         "{lost}{}",
         r#"{"dir":"<","msg":{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id t0"}}}"#
     );
-    let anew = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…working without a person…The task:…SHELL:echo…"}]}}"#;
-    let anew = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, anew);
-    let mut stage = Stage::scripted(vec![
+    let new_turn = r#"{"id":3,"method":"turn/start","params":{"input":[{"text":"…work without a user present…The task:…SHELL:echo…"}]}}"#;
+    let new_turn = HELLO.replace(r#"{"id":3,"method":"turn/start"}"#, new_turn);
+    let mut harness = AgentHarness::scripted(vec![
         (recording(&lost), 0),
-        (recording(&format!("{anew}{DONE}")), 0),
+        (recording(&format!("{new_turn}{DONE}")), 0),
     ]);
-    stage.session = Some("codex:t0".into());
-    assert_eq!(block_on(&stage), Stop::Done);
-    let lines = stage.lines();
+    harness.session = Some("codex:t0".into());
+    assert_eq!(block_on(&harness), Stop::Done);
+    let lines = harness.lines();
     assert!(
         lines[0].starts_with("warned session_lost") && lines[1] == "began codex:t1",
         "{lines:#?}"
@@ -467,7 +470,7 @@ fn it_goes_on_with_its_conversation_or_says_that_it_cannot() {
 }
 
 #[test]
-fn its_start_says_what_was_chosen_and_nothing_more() {
+fn options_become_arguments_and_settings() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": false});
     let text = HELLO
         .replace(
@@ -478,13 +481,14 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
             r#""method":"turn/start""#,
             &format!(r#""method":"turn/start","params":{{"threadId":"t1","effort":"high","outputSchema":{schema}}}"#),
         );
-    let said = item(
+    let answer = item(
         "completed",
         json!({"type": "agentMessage", "id": "m", "text": "{\"a\": 1}"}),
     );
-    let mut stage = Stage::scripted(vec![(recording(&format!("{text}{said}{DONE}")), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    stage.output = Some(WantedOutput {
+    let mut harness =
+        AgentHarness::scripted(vec![(recording(&format!("{text}{answer}{DONE}")), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    harness.output = Some(WantedOutput {
         schema,
         check: Arc::new(|_| Ok(())),
     });
@@ -498,15 +502,15 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(adapter, "x"));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(adapter, "x"));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     assert_eq!(
         stop,
         Stop::Answered {
             output: json!({"a": 1})
         }
     );
-    let launches = stage.launches.lock();
+    let launches = harness.launches.lock();
     assert_eq!(
         launches[0].argv,
         ["/opt/codex", "--enable", "x", "app-server"]
@@ -524,7 +528,7 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
             "WINDLASS_MODEL_KEY=placeholder"
         ]
     );
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     assert_eq!(put[0].0, ".codex/config.toml");
     let config = String::from_utf8(put[0].1.clone()).unwrap();
     assert!(
@@ -535,25 +539,25 @@ fn its_start_says_what_was_chosen_and_nothing_more() {
 }
 
 #[test]
-fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
-    let stage = Stage::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
-    assert_eq!(block_on(&stage), Stop::Done);
-    let launches = stage.launches.lock();
+fn an_agent_with_its_own_login_gets_no_key() {
+    let harness = AgentHarness::scripted(vec![(recording(&format!("{HELLO}{DONE}")), 0)]);
+    assert_eq!(block_on(&harness), Stop::Done);
+    let launches = harness.launches.lock();
     let env: Vec<&str> = launches[0]
         .env
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(env, ["CODEX_HOME"]);
-    let put = stage.put.lock();
+    let put = harness.put.lock();
     assert!(
         !String::from_utf8(put[0].1.clone())
             .unwrap()
             .contains("provider")
     );
     assert!(
-        stage
-            .heard()
+        harness
+            .received()
             .lines
             .iter()
             .all(|line| line["params"].get("modelProvider").is_none())
@@ -561,20 +565,20 @@ fn one_with_a_login_of_its_own_gets_no_key_of_ours() {
 }
 
 #[test]
-fn a_model_that_declines_or_is_never_there_is_noticed() {
-    let begun = item(
+fn a_refusing_and_an_unreachable_model_are_detected() {
+    let incomplete = item(
         "started",
         json!({"type": "agentMessage", "id": "m", "text": ""}),
     );
-    let why = "Refused { category: Safety, detail: \"its model began an answer and gave none, as one does that \
-        declines\" }";
+    let why = "Refused { category: Safety, detail: \"the model started an answer without completing it, which indicates \
+        a refusal\" }";
     check(
-        &format!("{HELLO}{begun}{DONE}"),
+        &format!("{HELLO}{incomplete}{DONE}"),
         0,
         |_| {},
         (why, &["began codex:t1"]),
     );
-    // Codex tries again for ever; six times are enough.
+    // Codex retries without a limit. The adapter stops after six notices.
     let error = json!({"message": "waiting for network",
         "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": null}}});
     let msg =

@@ -1,4 +1,4 @@
-//! Programs that do one prompt and end, by what they were recorded to print, and as they never should be.
+//! Programs that handle one prompt and exit: recorded outputs, and invalid behaviour.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use windlass_runtimes::agent::Metering;
 use windlass_runtimes::oneshot::OneShot;
 use windlass_runtimes::oneshot::options::CliOptions;
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{PeerStep, recording};
 
 const OPENCODE: &str = include_str!("../fixtures/oneshot/opencode-run.jsonl");
 const OPENCODE_REJECTED: &str = include_str!("../fixtures/oneshot/opencode-run-rejected.jsonl");
@@ -56,29 +56,29 @@ fn codex() -> Value {
     })
 }
 
-fn play(text: &str) -> Vec<Step> {
-    // What goes the other way is another protocol's.
+fn play(text: &str) -> Vec<PeerStep> {
+    // Lines in the other direction belong to another protocol.
     recording(text)
         .into_iter()
-        .filter(|step| !matches!(step, Step::Hear(_)))
+        .filter(|step| !matches!(step, PeerStep::Expect(_)))
         .collect()
 }
 
-fn run(stage: &Stage, agent: OneShot) -> Stop {
+fn run(harness: &AgentHarness, agent: OneShot) -> Stop {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(stage.run(agent, "do it"))
+    runtime.block_on(harness.run(agent, "do it"))
 }
 
-/// Plays what a program prints and compares what became of it, deltas left out.
+/// Plays the output of a program and compares the logged lines, without deltas.
 #[track_caller]
 fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
-    let stage = Stage::scripted(vec![(play(text), exit)]);
-    let stop = run(&stage, agent(options));
+    let harness = AgentHarness::scripted(vec![(play(text), exit)]);
+    let stop = run(&harness, agent(options));
     assert_eq!(format!("{stop:?}"), expect.0);
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
@@ -87,7 +87,7 @@ fn check(text: &str, exit: i32, options: Value, expect: (&str, &[&str])) {
 }
 
 #[test]
-fn opencode_run_is_read() {
+fn the_output_of_opencode_run_is_parsed() {
     check(
         OPENCODE,
         0,
@@ -107,7 +107,7 @@ fn opencode_run_is_read() {
             ],
         ),
     );
-    let rejected = Stage::scripted(vec![(play(OPENCODE_REJECTED), 0)]);
+    let rejected = AgentHarness::scripted(vec![(play(OPENCODE_REJECTED), 0)]);
     assert_eq!(run(&rejected, agent(lines(&opencode()))), Stop::Done);
     let reported = rejected
         .lines()
@@ -118,7 +118,7 @@ fn opencode_run_is_read() {
 }
 
 #[test]
-fn codex_exec_is_read() {
+fn the_output_of_codex_exec_is_parsed() {
     check(
         CODEX,
         0,
@@ -141,32 +141,38 @@ fn codex_exec_is_read() {
             ],
         ),
     );
-    let why =
-        "it says: We’re currently experiencing high demand, which may cause temporary errors.";
+    let said = "We’re currently experiencing high demand, which may cause temporary errors.";
     let began = "began own:01a1dccb-b52a-7931-8566-748dfd3910d7";
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
-    check(CODEX_FAIL, 0, lines(&codex()), (&failed(why), &[began]));
+    check(
+        CODEX_FAIL,
+        0,
+        lines(&codex()),
+        (&failed(&format!("the program reports: {said}")), &[began]),
+    );
     check(
         CODEX_FAIL,
         1,
         lines(&codex()),
         (
-            &failed(&format!("it ended with exit code 1; {why}")),
+            &failed(&format!(
+                "the program ended with exit code 1; it reports: {said}"
+            )),
             &[began],
         ),
     );
-    // It went on after the first of them.
-    let went_on = format!(
+    // Text after an error clears it.
+    let recovered = format!(
         "{}\n{}",
         CODEX_FAIL.lines().take(3).collect::<Vec<_>>().join("\n"),
         CODEX
     );
-    let stage = Stage::scripted(vec![(play(&went_on), 0)]);
-    assert_eq!(run(&stage, agent(lines(&codex()))), Stop::Done);
+    let harness = AgentHarness::scripted(vec![(play(&recovered), 0)]);
+    assert_eq!(run(&harness, agent(lines(&codex()))), Stop::Done);
 }
 
 #[test]
-fn pieces_of_gemini_are_put_together() {
+fn pieces_of_gemini_are_joined() {
     let fields = json!({
         "delta": "type=message,role=assistant:content", "session": "session_id",
         "tool": "type=tool_use:tool_name", "tool_id": "tool_id", "tool_input": "parameters",
@@ -178,9 +184,9 @@ fn pieces_of_gemini_are_put_together() {
     let mut all: Vec<&str> = text.lines().collect();
     let piece = r#"{"type":"message","role":"assistant","content":"The end.","delta":true}"#;
     all.insert(all.len() - 1, piece);
-    let stage = Stage::scripted(vec![(play(&all.join("\n")), 0)]);
-    assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
-    let lines = stage.lines();
+    let harness = AgentHarness::scripted(vec![(play(&all.join("\n")), 0)]);
+    assert_eq!(run(&harness, agent(lines(&fields))), Stop::Done);
+    let lines = harness.lines();
     assert_eq!(
         lines
             .iter()
@@ -197,7 +203,7 @@ fn pieces_of_gemini_are_put_together() {
 }
 
 #[test]
-fn lists_of_claude_are_gone_through() {
+fn lists_of_claude_are_traversed() {
     let fields = json!({
         "text": "type=assistant:message.content.text", "session": "session_id",
         "tool": "type=assistant:message.content.name", "tool_id": "message.content.id",
@@ -207,9 +213,9 @@ fn lists_of_claude_are_gone_through() {
         "output_tokens": "type=result:usage.output_tokens", "cost_usd": "type=result:total_cost_usd",
         "error": "is_error=true:result",
     });
-    let stage = Stage::scripted(vec![(play(CLAUDE), 0)]);
-    assert_eq!(run(&stage, agent(lines(&fields))), Stop::Done);
-    let lines = stage.lines();
+    let harness = AgentHarness::scripted(vec![(play(CLAUDE), 0)]);
+    assert_eq!(run(&harness, agent(lines(&fields))), Stop::Done);
+    let lines = harness.lines();
     let has = |what: &str| {
         assert!(
             lines.iter().any(|line| line.contains(what)),
@@ -224,7 +230,7 @@ fn lists_of_claude_are_gone_through() {
 }
 
 #[test]
-fn other_lines_and_calls_without_results_do_no_harm() {
+fn other_lines_and_calls_without_results_are_harmless() {
     let text = "starting up…\n{\"say\":\"one\"}\n[1,2]\n\n{\"tool\":\"look\"}\n{\"say\":{\"not\":\"text\"}}\n{broken\n{\"say\":\"two\"}";
     let fields = json!({ "text": "say", "tool": "tool" });
     check(
@@ -238,16 +244,16 @@ fn other_lines_and_calls_without_results_do_no_harm() {
                 "said one",
                 "said <call-1 look null>",
                 "observed call-1 look",
-                "reported call-1 look: (the program does not say what came of it)",
+                "reported call-1 look: (the program reports no results)",
                 "said two",
-                "warned unread_lines: 2 lines of the program were no JSON or too long, and were passed over",
+                "warned unread_lines: 2 lines of the program were not JSON or too long; they were ignored",
             ],
         ),
     );
 }
 
 #[test]
-fn words_are_the_answer_and_a_failure_is_told_with_the_last_of_them() {
+fn plain_text_is_the_answer_and_its_end_explains_a_failure() {
     let failed = |detail: &str| format!("Failed {{ reason: Runtime, detail: {detail:?} }}");
     let words = "  first\n\u{1b}[32mdone\u{1b}[0m";
     check(
@@ -257,23 +263,26 @@ fn words_are_the_answer_and_a_failure_is_told_with_the_last_of_them() {
         ("Done", &["began ", "said first\ndone"]),
     );
     check("", 0, json!({}), ("Done", &["began "]));
-    let last = "it ended with exit code 3; the last that it printed: first\ndone";
+    let last = "the program ended with exit code 3; end of its output: first\ndone";
     check(words, 3, json!({}), (&failed(last), &["began "]));
-    let stage = Stage::scripted(vec![(vec![Step::Complain("no such model\n".into())], 1)]);
-    let stop = run(&stage, agent(json!({})));
-    let why = "it ended with exit code 1; the last on its standard error: no such model";
+    let harness = AgentHarness::scripted(vec![(
+        vec![PeerStep::WriteStderr("no such model\n".into())],
+        1,
+    )]);
+    let stop = run(&harness, agent(json!({})));
+    let why = "the program ended with exit code 1; end of its standard error: no such model";
     assert_eq!(format!("{stop:?}"), failed(why));
 }
 
-/// A program that reads all of its input, tells of its words and ends, or goes on printing.
-struct Told {
+/// A program that records its input and exits, or prints without an end.
+struct InputRecorder {
     input: Arc<Mutex<String>>,
     endless: bool,
 }
 
-struct Ends(tokio::task::JoinHandle<()>);
+struct TaskHandle(tokio::task::JoinHandle<()>);
 
-impl Life for Ends {
+impl Life for TaskHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             let ended = (&mut self.0).await;
@@ -288,13 +297,13 @@ impl Life for Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for TaskHandle {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Told {
+impl InputRecorder {
     fn start(&self) -> Inmate {
         let (stdin, mut hears) = tokio::io::duplex(4_096);
         let (stdout, mut says) = tokio::io::duplex(1 << 20);
@@ -311,29 +320,29 @@ impl Told {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
-            life: Box::new(Ends(task)),
+            life: Box::new(TaskHandle(task)),
         }
     }
 }
 
-fn told(endless: bool) -> (Stage, Arc<Mutex<String>>) {
+fn recording_harness(endless: bool) -> (AgentHarness, Arc<Mutex<String>>) {
     let input: Arc<Mutex<String>> = Arc::default();
-    let program = Told {
+    let program = InputRecorder {
         input: input.clone(),
         endless,
     };
-    let mut stage = Stage::new(Arc::default(), move |_: &Launch| program.start());
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    (stage, input)
+    let mut harness = AgentHarness::new(Arc::default(), move |_: &Launch| program.start());
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    (harness, input)
 }
 
-/// Where the prompt is: what it read, its words, and the files in its home.
+/// Checks the place of the prompt: its standard input, its arguments, and the files in its home.
 #[track_caller]
 fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>)]) -> bool) {
-    let (stage, input) = told(false);
-    assert_eq!(run(&stage, agent(options)), Stop::Done);
-    let launch = stage.launches.lock().pop().unwrap();
-    let put = stage.put.lock().clone();
+    let (harness, input) = recording_harness(false);
+    assert_eq!(run(&harness, agent(options)), Stop::Done);
+    let launch = harness.launches.lock().pop().unwrap();
+    let put = harness.put.lock().clone();
     let input = input.lock().clone();
     assert!(
         has(&input, &launch.argv, &put),
@@ -355,19 +364,20 @@ fn check_prompt(options: Value, has: impl Fn(&str, &[String], &[(String, Vec<u8>
 }
 
 #[test]
-fn the_prompt_is_in_one_place() {
+fn the_prompt_is_passed_in_one_way() {
     const TASK: &str = "The task:\ndo it";
     check_prompt(json!({}), |input, argv, put| {
         input.ends_with(TASK)
-            && input.starts_with("You are working")
+            && input.starts_with("You work without")
             && argv == ["/bin/own"]
             && put.is_empty()
     });
     check_prompt(
         json!({ "args": ["-m", "{model}", "--say={prompt}"] }),
         |input, argv, put| {
-            let said = argv[3].starts_with("--say=You are working") && argv[3].ends_with(TASK);
-            input.is_empty() && said && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
+            let has_prompt =
+                argv[3].starts_with("--say=You work without") && argv[3].ends_with(TASK);
+            input.is_empty() && has_prompt && argv[..3] == ["/bin/own", "-m", "m"] && put.is_empty()
         },
     );
     let file = json!({ "args": ["{prompt_file}"], "home_files": { "conf": "key = {key}" } });
@@ -385,10 +395,10 @@ fn the_prompt_is_in_one_place() {
 }
 
 #[test]
-fn endless_words_are_ended() {
-    let (stage, _) = told(true);
-    let stop = run(&stage, agent(json!({})));
-    let why = "it printed more than 64 MiB, and was ended";
+fn an_endless_output_is_stopped() {
+    let (harness, _) = recording_harness(true);
+    let stop = run(&harness, agent(json!({})));
+    let why = "the program printed more than 64 MiB and was stopped";
     assert_eq!(
         format!("{stop:?}"),
         format!("Failed {{ reason: Runtime, detail: {why:?} }}")
@@ -396,46 +406,46 @@ fn endless_words_are_ended() {
 }
 
 #[test]
-fn a_program_that_does_not_end_is_ended_when_it_is_told_to() {
+fn a_cancel_ends_a_program() {
     for steps in [
-        vec![Step::Say("{\"say\":\"one\"}".into()), Step::Hang],
+        vec![PeerStep::Write("{\"say\":\"one\"}".into()), PeerStep::Hang],
         play("{\"say\":\"one\"}"),
     ] {
-        let mut stage = Stage::scripted(vec![(steps, 0)]);
-        stage.cancel_at = Some("said one");
+        let mut harness = AgentHarness::scripted(vec![(steps, 0)]);
+        harness.cancel_at = Some("said one");
         assert_eq!(
-            run(&stage, agent(lines(&json!({ "text": "say" })))),
+            run(&harness, agent(lines(&json!({ "text": "say" })))),
             Stop::Cancelled
         );
     }
 }
 
 #[test]
-fn it_goes_on_with_its_own_conversation_and_begins_anew_where_it_cannot() {
+fn a_conversation_is_resumed_or_replaced_with_a_warning() {
     let options = || {
         let fields = json!({ "text": "say", "session": "id" });
         json!({ "output": "jsonl", "fields": fields, "args": ["{prompt}"], "resume_args": ["--resume", "{session}"] })
     };
     let done = || play("{\"id\":\"s2\",\"say\":\"done\"}");
-    let mut stage = Stage::scripted(vec![(done(), 0)]);
-    stage.session = Some("own:s1".into());
-    assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().pop().unwrap().argv;
+    let mut harness = AgentHarness::scripted(vec![(done(), 0)]);
+    harness.session = Some("own:s1".into());
+    assert_eq!(run(&harness, agent(options())), Stop::Done);
+    let argv = harness.launches.lock().pop().unwrap().argv;
     assert_eq!(argv, ["/bin/own", "do it", "--resume", "s1"]);
-    let mut stage = Stage::scripted(vec![
-        (vec![Step::Complain("no such session".into())], 1),
+    let mut harness = AgentHarness::scripted(vec![
+        (vec![PeerStep::WriteStderr("no such session".into())], 1),
         (done(), 0),
     ]);
-    stage.session = Some("own:s1".into());
-    assert_eq!(run(&stage, agent(options())), Stop::Done);
-    let argv = stage.launches.lock().pop().unwrap().argv;
+    harness.session = Some("own:s1".into());
+    assert_eq!(run(&harness, agent(options())), Stop::Done);
+    let argv = harness.launches.lock().pop().unwrap().argv;
     assert!(
-        argv.len() == 2 && argv[1].starts_with("You are working"),
+        argv.len() == 2 && argv[1].starts_with("You work without"),
         "{argv:?}"
     );
-    let lines = stage.lines();
+    let lines = harness.lines();
     assert!(
-        lines[0].starts_with("warned session_lost: own could not go on"),
+        lines[0].starts_with("warned session_lost: own could not resume"),
         "{lines:#?}"
     );
     assert_eq!(

@@ -1,4 +1,4 @@
-//! OpenHands as it was recorded, and as it never should be.
+//! OpenHands: recordings of a real session, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use windlass_runtimes::agent::Metering;
 use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 
+use crate::harness::{AgentHarness, NoRequests};
 use crate::script::recording;
-use crate::stage::{Quiet, Stage};
 
 const RECORDED: &str = include_str!("../fixtures/openhands.jsonl");
 const ID: &str = "3f9d6f54-7fe9-4c87-92ec-2cf46fc55827";
@@ -23,33 +23,33 @@ fn options() -> OpenHandsOptions {
     }
 }
 
-/// Plays a recording and compares what became of it, deltas left out.
+/// Plays a recording and compares the logged lines, without deltas.
 #[track_caller]
 fn check(
     text: &str,
-    change: impl FnOnce(&mut Stage, &mut OpenHandsOptions),
+    change: impl FnOnce(&mut AgentHarness, &mut OpenHandsOptions),
     expect: (&str, &[&str]),
-) -> Stage {
-    let mut stage = Stage::scripted(vec![(recording(text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+) -> AgentHarness {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let mut options = options();
-    change(&mut stage, &mut options);
+    change(&mut harness, &mut options);
     let agent = OpenHands::new(options, Dialect::OpenAiChat).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(agent, "SHELL:echo hi"));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(agent, "SHELL:echo hi"));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     let stop = format!("{stop:?}");
     assert!(stop.contains(expect.0), "{stop}");
-    let lines: Vec<String> = stage
+    let lines: Vec<String> = harness
         .lines()
         .into_iter()
         .filter(|line| !line.starts_with("delta "))
         .collect();
     assert_eq!(lines, expect.1, "{lines:#?}");
-    stage
+    harness
 }
 
 fn line(dir: &str, msg: Value) -> String {
@@ -70,7 +70,7 @@ fn state(status: &str) -> String {
     )
 }
 
-/// An action that waits.
+/// An action that waits for a confirmation.
 fn action(id: &str, tool: &str, response: &str, action: Value) -> String {
     let fields = json!({ "tool_name": tool, "tool_call_id": id, "llm_response_id": response, "action": action });
     event("ActionEvent", fields)
@@ -85,7 +85,7 @@ fn terminal(id: &str, response: &str, command: &str) -> String {
     )
 }
 
-/// A request to the conversation and its answer.
+/// A request to the conversation, and its response.
 fn post(id: u64, what: &str, body: Value) -> String {
     let ask = json!({ "id": id, "method": "POST", "path": format!("/api/conversations/c1/{what}"), "body": body });
     [
@@ -98,7 +98,7 @@ fn post(id: u64, what: &str, body: Value) -> String {
     .concat()
 }
 
-/// What every conversation begins with.
+/// The beginning of every conversation.
 fn hello() -> String {
     [
         line("<", json!({ "ready": true })),
@@ -119,8 +119,8 @@ fn hello() -> String {
 }
 
 #[test]
-fn its_actions_are_judged_and_logged() {
-    let stage = check(
+fn actions_are_judged_and_logged() {
+    let harness = check(
         RECORDED,
         |_, _| {},
         (
@@ -134,11 +134,11 @@ fn its_actions_are_judged_and_logged() {
                 r#"judged call_fake0007 as Write write_file {"path":"/workspace/n.txt","content":"hello"}"#,
                 "reported call_fake0007 file_editor: File created successfully at: /workspace/n.txt",
                 "said Done. The fake model says hello.",
-                "warned usage_differs: openhands reports 4920 tokens; 0 went through the meter, and those count",
+                "warned usage_differs: openhands reports 4920 tokens; 0 were metered and are charged",
             ],
         ),
     );
-    let launch = stage.launches.lock()[0].clone();
+    let launch = harness.launches.lock()[0].clone();
     assert_eq!(
         launch.argv,
         [
@@ -153,9 +153,9 @@ fn its_actions_are_judged_and_logged() {
             && has("LITELLM_LOCAL_MODEL_COST_MAP")
             && has("OH_ENABLE_BROWSER")
     );
-    // Otherwise the server wants a directory in `/tmp`, which commands without namespaces cannot write.
+    // Without this variable, the server needs a directory in `/tmp`, which commands without namespaces cannot write.
     assert!(has("TMUX_TMPDIR"));
-    let put: Vec<String> = stage
+    let put: Vec<String> = harness
         .put
         .lock()
         .iter()
@@ -165,8 +165,8 @@ fn its_actions_are_judged_and_logged() {
 }
 
 #[test]
-fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
-    let no = "…[blocked] a rule says no…`terminal`…make those again…";
+fn one_refusal_refuses_the_whole_step() {
+    let no = "…[blocked] a rule says no…`terminal`…repeat the others…";
     let rejected = |id: &str| {
         event(
             "UserRejectObservation",
@@ -198,8 +198,8 @@ fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
     ]
     .map(String::as_str)
     .concat();
-    let not_run = "Error [interrupted]: not run, because another call of the same step was refused, and OpenHands takes \
-                   one answer for a whole step";
+    let not_run = "Error [interrupted]: not run, because another call of the same step was refused, and OpenHands accepts \
+                   only one decision for a whole step";
     check(
         &text,
         |_, _| {},
@@ -219,18 +219,18 @@ fn one_refusal_refuses_the_step_and_the_others_are_not_run() {
 }
 
 #[test]
-fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
-    let seen = |id: &str, code: i64, dir: &str| {
-        let seen = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
+fn a_call_without_a_question_is_logged_and_the_directory_is_tracked() {
+    let observation = |id: &str, code: i64, dir: &str| {
+        let observation = json!({ "content": [{ "text": "out" }], "exit_code": code, "metadata": { "working_dir": dir } });
         event(
             "ObservationEvent",
-            json!({ "tool_name": "terminal", "tool_call_id": id, "observation": seen }),
+            json!({ "tool_name": "terminal", "tool_call_id": id, "observation": observation }),
         )
     };
     let text = [
         &hello(),
         &terminal("a", "r1", "cd sub"),
-        &seen("a", 2, "/elsewhere"),
+        &observation("a", 2, "/elsewhere"),
         &terminal("b", "r2", "ls"),
         &state("waiting_for_confirmation"),
         &post(4, "run", Value::Null),
@@ -261,10 +261,10 @@ fn what_ran_without_asking_is_noted_and_a_terminal_elsewhere_is_judged_there() {
 }
 
 #[test]
-fn a_conversation_goes_on_with_nothing_left_waiting() {
+fn a_resumed_conversation_has_no_pending_actions() {
     let body = json!({ "id": "c1", "execution_status": "waiting_for_confirmation", "stats": {},
         "tags": { "windlass": "terminal file_editor task_tracker ec0fc97790d1c3fb" } });
-    let begun = |body: Value, status: u64| {
+    let looked_up = |body: Value, status: u64| {
         [
             line("<", json!({ "ready": true })),
             line(
@@ -276,7 +276,7 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
         .concat()
     };
     let text = [
-        begun(body.clone(), 200),
+        looked_up(body.clone(), 200),
         post(
             2,
             "events/respond_to_confirmation",
@@ -301,17 +301,18 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
         ),
         state("finished"),
     ];
-    let going_on =
-        |stage: &mut Stage, _: &mut OpenHandsOptions| stage.session = Some("openhands:c1".into());
-    check(&text.concat(), going_on, ("Done", &["began openhands:c1"]));
+    let continued = |harness: &mut AgentHarness, _: &mut OpenHandsOptions| {
+        harness.session = Some("openhands:c1".into())
+    };
+    check(&text.concat(), continued, ("Done", &["began openhands:c1"]));
 
-    // One that is gone, or was begun with other tools or in another directory, is not.
+    // A conversation that is gone, or has other tools or another directory, is not resumed.
     let (mut other, mut elsewhere) = (body.clone(), body);
     other["tags"]["windlass"] = json!("terminal");
     elsewhere["tags"]["windlass"] = json!("terminal file_editor task_tracker 08f44b07b5901a25");
     for (body, status) in [(Value::Null, 404), (other, 200), (elsewhere, 200)] {
-        let anew = [
-            begun(body, status),
+        let new_conversation = [
+            looked_up(body, status),
             line(
                 ">",
                 json!({ "id": 2, "method": "POST", "path": "/api/conversations" }),
@@ -328,11 +329,11 @@ fn a_conversation_goes_on_with_nothing_left_waiting() {
             ),
             state("finished"),
         ];
-        let lost = "warned session_lost: OpenHands does not know the conversation any more that it was to go on with, or \
-                    it was begun with other tools or in another directory; it begins a new one and is told what was said before, shortened";
+        let lost = "warned session_lost: OpenHands no longer has the conversation that it was to resume, or that conversation \
+                    has other tools or another directory; it starts a new one with a shortened copy of the log";
         check(
-            &anew.concat(),
-            going_on,
+            &new_conversation.concat(),
+            continued,
             ("Done", &["began openhands:c2", lost]),
         );
     }
@@ -350,13 +351,13 @@ fn a_cancel_interrupts() {
     .concat();
     check(
         &text,
-        |stage, _| stage.cancel_at = Some("delta one"),
+        |harness, _| harness.cancel_at = Some("delta one"),
         ("Cancelled", &["began openhands:c1"]),
     );
 }
 
 #[test]
-fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
+fn the_adapter_counts_steps_because_the_server_restarts_its_count() {
     let text = [
         &hello(),
         &terminal("a", "r1", "ls"),
@@ -368,8 +369,8 @@ fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
     ]
     .map(String::as_str)
     .concat();
-    let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let agent = OpenHands::new(
         OpenHandsOptions {
             max_iterations: Some(1),
@@ -382,7 +383,7 @@ fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(agent, "x"));
+    let stop = runtime.block_on(harness.run(agent, "x"));
     assert!(
         format!("{stop:?}").contains("the 1 steps of `max_iterations`"),
         "{stop:?}"
@@ -391,19 +392,19 @@ fn steps_are_counted_because_the_server_counts_anew_with_every_answer() {
 
 #[track_caller]
 fn check_end(text: &[&str], expect: &str) {
-    let mut stage = Stage::scripted(vec![(recording(&text.concat()), 3)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
+    let mut harness = AgentHarness::scripted(vec![(recording(&text.concat()), 3)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
     let agent = OpenHands::new(options(), Dialect::Gemini).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop: Stop = runtime.block_on(stage.run(agent, "x"));
+    let stop: Stop = runtime.block_on(harness.run(agent, "x"));
     assert!(format!("{stop:?}").contains(expect), "{stop:?}");
 }
 
 #[test]
-fn whatever_goes_wrong_has_an_end() {
+fn every_error_ends_the_turn() {
     let hello = hello();
     let error = |code: &str| {
         event(
@@ -413,7 +414,7 @@ fn whatever_goes_wrong_has_an_end() {
     };
     check_end(
         &[],
-        "it ended before it answered; it ended with exit code 3",
+        "it exited before it responded; it exited with exit code 3",
     );
     check_end(
         &[&line("<", json!({ "failed": "no such module" }))],
@@ -429,18 +430,18 @@ fn whatever_goes_wrong_has_an_end() {
     ];
     check_end(
         &[&refused.concat()],
-        "began no conversation: \\\"wrong\\\" (422)",
+        "did not start a conversation: \\\"wrong\\\" (422)",
     );
     check_end(
         &[&hello],
-        "its server ended without an answer, with exit code 3",
+        "the server exited without an answer, with exit code 3",
     );
     check_end(
         &[
             &hello,
             &line("<", json!({ "id": 2, "status": 0, "error": "closed" })),
         ],
-        "its events were lost: closed",
+        "the event stream of OpenHands was lost: closed",
     );
     check_end(
         &[&hello, &error("LLMServiceUnavailableError")],
@@ -448,9 +449,9 @@ fn whatever_goes_wrong_has_an_end() {
     );
     check_end(
         &[&hello, &error("KeyError")],
-        "it failed with KeyError: why",
+        "the turn failed with KeyError: why",
     );
-    check_end(&[&hello, &state("stuck")], "does the same again and again");
+    check_end(&[&hello, &state("stuck")], "repeats itself");
     check_end(
         &[
             &hello,
@@ -458,21 +459,21 @@ fn whatever_goes_wrong_has_an_end() {
             &line("<", json!([1])),
             &state("paused"),
         ],
-        "stopped half way by itself",
+        "stopped in the middle of the turn",
     );
     check_end(
         &[
             &hello,
             &event("ServerErrorEvent", json!({ "detail": "oh" })),
         ],
-        "its server failed: oh",
+        "the server failed: oh",
     );
     let waits = state("waiting_for_confirmation").repeat(200);
-    check_end(&[&hello, &waits], "answers nothing that it is asked");
+    check_end(&[&hello, &waits], "does not respond to requests");
 }
 
 #[test]
-fn a_message_that_never_ends_is_said_in_pieces() {
+fn a_message_that_never_ends_is_logged_in_pieces() {
     let think = |text: &str| {
         action(
             "",
@@ -488,16 +489,16 @@ fn a_message_that_never_ends_is_said_in_pieces() {
         (think(&heavy).repeat(2), 2),
     ] {
         let text = [hello(), thoughts, state("finished")].concat();
-        let mut stage = Stage::scripted(vec![(recording(&text), 0)]);
-        stage.metering = Metering::Wire(Arc::new(Quiet));
+        let mut harness = AgentHarness::scripted(vec![(recording(&text), 0)]);
+        harness.metering = Metering::Wire(Arc::new(NoRequests));
         let agent = OpenHands::new(options(), Dialect::OpenAiChat).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(stage.run(agent, "x"));
+        runtime.block_on(harness.run(agent, "x"));
         assert_eq!(
-            stage
+            harness
                 .lines()
                 .iter()
                 .filter(|line| line.starts_with("said "))
@@ -508,10 +509,10 @@ fn a_message_that_never_ends_is_said_in_pieces() {
 }
 
 #[test]
-fn a_server_that_never_starts_is_not_waited_for_for_ever() {
-    let mut stage = Stage::scripted(vec![(recording(&line("hang", Value::Null)), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let clock = stage.clock.clone();
+fn a_server_that_never_starts_times_out() {
+    let mut harness = AgentHarness::scripted(vec![(recording(&line("hang", Value::Null)), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let clock = harness.clock.clone();
     let agent = OpenHands::new(options(), Dialect::Anthropic).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -526,7 +527,7 @@ fn a_server_that_never_starts_is_not_waited_for_for_ever() {
             std::future::pending::<Stop>().await
         };
         tokio::select! {
-            stop = stage.run(agent, "x") => stop,
+            stop = harness.run(agent, "x") => stop,
             stop = advance => stop,
         }
     });

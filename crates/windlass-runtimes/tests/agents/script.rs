@@ -1,5 +1,5 @@
-//! A program that plays a recording: it says its lines, and waits for ours in between. What we say has to hold what the
-//! recording holds; ids that it made up itself are taken over.
+//! A program that plays a recording: it writes its lines, and waits for the client's lines in between. The client's
+//! lines must contain the recorded fields.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,54 +11,54 @@ use windlass_core::BoxFuture;
 use windlass_core::enclosure::{Inmate, Life};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
-/// One thing a program does.
+/// One action of a program.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
-    /// Says a line.
-    Say(String),
-    /// Waits for a line that holds this.
-    Hear(Value),
-    /// Complains.
-    Complain(String),
-    /// Does nothing any more, until it is killed.
+pub(crate) enum PeerStep {
+    /// Writes a line to standard output.
+    Write(String),
+    /// Waits for a line that contains this.
+    Expect(Value),
+    /// Writes to standard error.
+    WriteStderr(String),
+    /// Does nothing until it is killed.
     Hang,
 }
 
-/// Reads a recording: `{"dir": "<" | ">", "msg": …}` a line; other lines are said as they are.
-pub(crate) fn recording(text: &str) -> Vec<Step> {
+/// Parses a recording: `{"dir": "<" | ">", "msg": …}` per line; other lines are written unchanged.
+pub(crate) fn recording(text: &str) -> Vec<PeerStep> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
         .map(|line| match serde_json::from_str::<Value>(line) {
-            Ok(value) if value["dir"] == "<" => Step::Say(value["msg"].to_string()),
-            Ok(value) if value["dir"] == ">" => Step::Hear(value["msg"].clone()),
+            Ok(value) if value["dir"] == "<" => PeerStep::Write(value["msg"].to_string()),
+            Ok(value) if value["dir"] == ">" => PeerStep::Expect(value["msg"].clone()),
             Ok(value) if value["dir"] == "2" => {
-                Step::Complain(value["msg"].as_str().unwrap().to_owned())
+                PeerStep::WriteStderr(value["msg"].as_str().unwrap().to_owned())
             }
-            Ok(value) if value["dir"] == "hang" => Step::Hang,
-            _ => Step::Say(line.to_owned()),
+            Ok(value) if value["dir"] == "hang" => PeerStep::Hang,
+            _ => PeerStep::Write(line.to_owned()),
         })
         .collect()
 }
 
-/// What was heard, and what was wrong about it.
+/// The received lines, and their deviations from the recording.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedLines {
     pub(crate) lines: Vec<Value>,
     pub(crate) faults: Vec<String>,
 }
 
-/// Starts a program that plays this, and then exits like that.
-pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inmate {
-    // Small pipes: what is not read holds the other side up.
+/// Starts a program that plays these steps and exits with this code.
+pub(crate) fn play(steps: Vec<PeerStep>, exit: i32, received: Arc<Mutex<ReceivedLines>>) -> Inmate {
+    // The pipes are small, so that unread data blocks the writer.
     let (stdin, hears) = tokio::io::duplex(4_096);
     let (stdout, says) = tokio::io::duplex(4_096);
     let (stderr, complains) = tokio::io::duplex(4_096);
     let (over, end) = oneshot::channel();
     let task = tokio::spawn(async move {
-        run(steps, BufReader::new(hears), says, complains, heard).await;
+        run(steps, BufReader::new(hears), says, complains, received).await;
         let _ = over.send(ProcessEnd::Exited { code: exit });
     });
-    let life = Played {
+    let life = PlayedProgram {
         task,
         end: Some(end),
     };
@@ -71,52 +71,52 @@ pub(crate) fn play(steps: Vec<Step>, exit: i32, heard: Arc<Mutex<Heard>>) -> Inm
 }
 
 async fn run(
-    steps: Vec<Step>,
+    steps: Vec<PeerStep>,
     mut hears: BufReader<DuplexStream>,
     mut says: DuplexStream,
     mut complains: DuplexStream,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<ReceivedLines>>,
 ) {
     for step in steps {
         match step {
-            Step::Say(line) => {
+            PeerStep::Write(line) => {
                 let _ = says.write_all(format!("{line}\n").as_bytes()).await;
             }
-            Step::Complain(text) => {
+            PeerStep::WriteStderr(text) => {
                 let _ = complains.write_all(text.as_bytes()).await;
             }
-            Step::Hear(wanted) => {
+            PeerStep::Expect(wanted) => {
                 let mut line = String::new();
                 let n = hears.read_line(&mut line).await.unwrap_or_default();
                 let value: Value = serde_json::from_str(&line).unwrap_or_default();
-                let mut heard = heard.lock();
+                let mut received = received.lock();
                 if n == 0 {
-                    heard.faults.push(format!(
-                        "nothing more was said, and this was waited for: {wanted}"
+                    received.faults.push(format!(
+                        "nothing more was received, but this was expected: {wanted}"
                     ));
                     return;
                 }
                 if !holds(&value, &wanted) {
-                    heard.faults.push(format!(
-                        "this was said: {value}\nand this was waited for: {wanted}"
-                    ));
+                    received
+                        .faults
+                        .push(format!("received: {value}\nexpected: {wanted}"));
                 }
-                heard.lines.push(value);
+                received.lines.push(value);
             }
-            Step::Hang => std::future::pending().await,
+            PeerStep::Hang => std::future::pending().await,
         }
     }
     drop((says, complains));
-    // Whatever else is said until we hang up is more than was asked for.
+    // Lines up to the end of the input that the recording does not contain.
     let mut line = String::new();
     while hears.read_line(&mut line).await.is_ok_and(|n| n > 0) {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
-        heard.lock().lines.push(value);
+        received.lock().lines.push(value);
         line.clear();
     }
 }
 
-/// Whether a value has everything that another has.
+/// Whether a value contains everything in another value.
 fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => wanted
@@ -136,12 +136,12 @@ fn holds(value: &Value, wanted: &Value) -> bool {
     }
 }
 
-struct Played {
+struct PlayedProgram {
     task: tokio::task::JoinHandle<()>,
     end: Option<oneshot::Receiver<ProcessEnd>>,
 }
 
-impl Life for Played {
+impl Life for PlayedProgram {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         let end = self.end.take();
         Box::pin(async move {
@@ -159,7 +159,7 @@ impl Life for Played {
     }
 }
 
-impl Drop for Played {
+impl Drop for PlayedProgram {
     fn drop(&mut self) {
         self.task.abort();
     }

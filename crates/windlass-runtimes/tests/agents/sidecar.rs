@@ -1,4 +1,4 @@
-//! The sidecar as it was recorded with both SDKs, and as it never should be.
+//! The sidecar: recordings with both SDKs, and invalid behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use windlass_runtimes::agent::{Metering, WantedOutput};
 use windlass_runtimes::dialect::Dialect;
 use windlass_runtimes::sidecar::{Sdk, Sidecar, SidecarOptions};
 
-use crate::script::{Step, recording};
-use crate::stage::{Quiet, Stage};
+use crate::harness::{AgentHarness, NoRequests};
+use crate::script::{PeerStep, recording};
 
-/// What both SDKs said to the same model, by what was tried.
+/// The recordings of both SDKs with the same model script.
 macro_rules! recorded {
     ($name:literal) => {
         [
@@ -39,13 +39,13 @@ const READY: &str = r#"{"dir":"<","msg":{"type":"ready","protocol":1}}
 const DONE: &str = r#"{"dir":"<","msg":{"type":"done","id":"turn1","status":"completed","output":"Done."}}
 "#;
 
-fn stage(text: &str) -> Stage {
-    let mut stage = Stage::scripted(vec![(recording(text), 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    stage
+fn harness(text: &str) -> AgentHarness {
+    let mut harness = AgentHarness::scripted(vec![(recording(text), 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    harness
 }
 
-/// The wire that a recording was made with.
+/// The model protocol of a recording.
 fn wire(text: &str) -> Dialect {
     match text {
         text if text.contains(r#""api": "anthropic""#) => Dialect::Anthropic,
@@ -54,39 +54,39 @@ fn wire(text: &str) -> Dialect {
     }
 }
 
-fn block_on(stage: &Stage, sdk: Sdk, wire: Dialect, given: Value) -> Stop {
+fn block_on(harness: &AgentHarness, sdk: Sdk, wire: Dialect, options: Value) -> Stop {
     let options = SidecarOptions {
         model: Some("m".into()),
-        ..serde_json::from_value(given).unwrap()
+        ..serde_json::from_value(options).unwrap()
     };
     let sidecar = Sidecar::new(sdk, wire, options).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let stop = runtime.block_on(stage.run(sidecar, "Do it."));
-    assert_eq!(stage.heard().faults, Vec::<String>::new());
+    let stop = runtime.block_on(harness.run(sidecar, "Do it."));
+    assert_eq!(harness.received().faults, Vec::<String>::new());
     stop
 }
 
-/// Both SDKs came to the same, deltas left out.
+/// Both SDKs must have the same result, without deltas.
 #[track_caller]
-fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
+fn check(recorded: [(Sdk, &str); 2], options: Value, expect: (&str, &[&str])) {
     for (sdk, text) in recorded {
-        let stage = stage(text);
-        let stop = block_on(&stage, sdk, wire(text), given.clone());
+        let harness = harness(text);
+        let stop = block_on(&harness, sdk, wire(text), options.clone());
         assert!(
             format!("{stop:?}").starts_with(expect.0),
             "{}: {stop:?}",
             sdk.name()
         );
-        // Their names for calls are their own.
+        // The SDKs use different call ids.
         let named = |line: String| {
             line.replace("toolu_", "call_")
                 .replace("kit_000", "")
                 .replace(sdk.name(), "SDK")
         };
-        let lines: Vec<String> = stage
+        let lines: Vec<String> = harness
             .lines()
             .into_iter()
             .filter(|line| !line.starts_with("delta "))
@@ -97,7 +97,7 @@ fn check(recorded: [(Sdk, &str); 2], given: Value, expect: (&str, &[&str])) {
 }
 
 #[test]
-fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
+fn the_engine_runs_calls_and_the_next_turn_uses_the_same_process() {
     let lines = [
         "began ",
         r#"said <call_0 bash {"command":"echo hi"}>"#,
@@ -105,17 +105,17 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
         r#"said <call_1 lookup {"key":"k1"}>"#,
         r#"ran call_1 lookup {"key":"k1"}"#,
         "said Both were looked at. Shall I do the rest?",
-        "said Nobody can confirm anything: you have every permission that there is. Do the whole task now, in the files.",
+        "said No user can confirm anything: you have every permission that exists. Do the whole task now, in the files.",
         "said All is done.",
-        "warned usage_differs: SDK reports 4920 tokens; 0 went through the meter, and those count",
+        "warned usage_differs: SDK reports 4920 tokens; 0 were metered and are charged",
     ];
     check(recorded!("work"), json!({}), ("Done", &lines));
-    // It is told the conversation once, and what it may do every time.
+    // The conversation is sent once, and the tools with every turn.
     let (sdk, text) = recorded!("work")[0];
-    let stage = stage(text);
-    block_on(&stage, sdk, wire(text), json!({}));
-    let heard = stage.heard();
-    let starts: Vec<&Value> = heard
+    let harness = harness(text);
+    block_on(&harness, sdk, wire(text), json!({}));
+    let received = harness.received();
+    let starts: Vec<&Value> = received
         .lines
         .iter()
         .filter(|line| line["type"] == "start")
@@ -134,46 +134,46 @@ fn calls_are_run_by_the_engine_and_the_next_turn_goes_on_in_the_same_program() {
     assert_eq!(names, ["bash", "lookup"]);
     assert_eq!(starts[0]["model"]["base_url"], "http://127.0.0.1:8080/v1");
     assert_eq!(starts[0]["prompt"], "Do it.");
-    let told = starts[0]["agents"][0]["instructions"].as_str().unwrap();
-    assert!(told.contains("without a person at hand"), "{told}");
-    assert_eq!(stage.launches.lock().len(), 1);
+    let sent = starts[0]["agents"][0]["instructions"].as_str().unwrap();
+    assert!(sent.contains("without a user present"), "{sent}");
+    assert_eq!(harness.launches.lock().len(), 1);
 }
 
 #[test]
-fn a_handoff_is_in_the_log() {
+fn a_handoff_is_logged() {
     let agents = json!([{"name": "reviewer", "description": "Reviews.", "instructions": "Review.", "tools": ["lookup"]}]);
     for (sdk, text) in recorded!("handoff") {
-        let stage = stage(text);
-        let stop = block_on(&stage, sdk, wire(text), json!({"agents": agents}));
+        let harness = harness(text);
+        let stop = block_on(&harness, sdk, wire(text), json!({"agents": agents}));
         assert!(matches!(stop, Stop::Done), "{stop:?}");
-        let lines = stage.lines();
+        let lines = harness.lines();
         assert!(
             lines.contains(&"said The agent `coder` hands over to `reviewer`.".to_owned()),
             "{lines:#?}"
         );
         assert!(lines.contains(&"said Reviewed.".to_owned()), "{lines:#?}");
-        let heard = stage.heard();
-        let told = &heard.lines[0]["agents"][1];
+        let received = harness.received();
+        let sent = &received.lines[0]["agents"][1];
         assert_eq!(
-            (&told["name"], &told["model"], &told["tools"]),
+            (&sent["name"], &sent["model"], &sent["tools"]),
             (&json!("reviewer"), &json!("m"), &json!(["lookup"]))
         );
     }
 }
 
 #[test]
-fn a_limit_a_refusal_and_an_error_are_told_apart() {
+fn a_limit_a_refusal_and_an_error_are_distinguished() {
     let two = [
         "began ",
         r#"said <call_0 bash {"command":"echo a"}>"#,
         r#"ran call_0 bash {"command":"echo a"}"#,
         r#"said <call_1 bash {"command":"echo b"}>"#,
         r#"ran call_1 bash {"command":"echo b"}"#,
-        "warned usage_differs: SDK reports 2460 tokens; 0 went through the meter, and those count",
+        "warned usage_differs: SDK reports 2460 tokens; 0 were metered and are charged",
     ];
     let limit = |sdk: &str| {
         format!(
-            "Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: it made 2"
+            "Failed {{ reason: Runtime, detail: \"{sdk} stopped at a limit of its own: the turn made 2"
         )
     };
     for one in recorded!("limit") {
@@ -184,8 +184,8 @@ fn a_limit_a_refusal_and_an_error_are_told_apart() {
         );
     }
     for one in recorded!("refused") {
-        let stage = stage(one.1);
-        let stop = block_on(&stage, one.0, wire(one.1), json!({}));
+        let harness = harness(one.1);
+        let stop = block_on(&harness, one.0, wire(one.1), json!({}));
         assert_eq!(
             format!("{stop:?}"),
             "Refused { category: Safety, detail: \"I cannot help with that.\" }"
@@ -199,29 +199,29 @@ fn a_limit_a_refusal_and_an_error_are_told_apart() {
 }
 
 #[test]
-fn a_cancel_is_told_to_the_program() {
+fn a_cancel_interrupts_the_program() {
     for (sdk, text) in recorded!("cancel") {
-        let mut stage = stage(text);
-        stage.cancel_at = Some("delta three");
-        let stop = block_on(&stage, sdk, wire(text), json!({}));
+        let mut harness = harness(text);
+        harness.cancel_at = Some("delta three");
+        let stop = block_on(&harness, sdk, wire(text), json!({}));
         assert!(matches!(stop, Stop::Cancelled), "{stop:?}");
-        assert_eq!(stage.heard().lines.last().unwrap()["type"], "cancel");
+        assert_eq!(harness.received().lines.last().unwrap()["type"], "cancel");
     }
 }
 
-/// Plays one turn with these lines in it.
+/// Plays one turn with these lines.
 #[track_caller]
-fn plays(lines: &[Value], expect: (&str, &[&str])) {
+fn check_turn(lines: &[Value], expect: (&str, &[&str])) {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let stage = stage(&[READY, &lines, DONE].concat());
+    let harness = harness(&[READY, &lines, DONE].concat());
     let stop = block_on(
-        &stage,
+        &harness,
         Sdk::OpenAiAgents,
         Dialect::OpenAiResponses,
         json!({}),
     );
     assert!(format!("{stop:?}").starts_with(expect.0), "{stop:?}");
-    assert_eq!(stage.lines(), expect.1, "{:#?}", stage.lines());
+    assert_eq!(harness.lines(), expect.1, "{:#?}", harness.lines());
 }
 
 fn says(msg: Value) -> Value {
@@ -238,13 +238,13 @@ fn hears(id: &str, content: &str) -> Value {
 
 #[test]
 fn several_calls_are_open_at_once_and_each_is_answered_once() {
-    plays(
+    check_turn(
         &[
             calls("a", "lookup", json!({"key": "k1"})),
             calls("b", "bash", json!({"command": "x"})),
             hears("a", "value-of-k1"),
             hears("b", "value-of-"),
-            // Some servers count from one in every answer.
+            // Some servers number calls from one in every answer.
             calls("a", "lookup", json!({"key": "k2"})),
             hears("a", "value-of-k2"),
         ],
@@ -264,9 +264,9 @@ fn several_calls_are_open_at_once_and_each_is_answered_once() {
 }
 
 #[test]
-fn a_call_that_is_asked_for_twice_runs_once_and_has_a_result_in_the_end() {
+fn a_repeated_call_runs_once_and_has_a_result_at_the_end() {
     let call = calls("n", "lookup", json!({"key": "never"}));
-    plays(
+    check_turn(
         &[call.clone(), call],
         (
             "Done",
@@ -274,18 +274,18 @@ fn a_call_that_is_asked_for_twice_runs_once_and_has_a_result_in_the_end() {
                 "began ",
                 r#"said <n lookup {"key":"never"}>"#,
                 r#"ran n lookup {"key":"never"}"#,
-                "warned unread_lines: 0 lines of the sidecar could not be read, and 1 were of a kind that is not known here; \
-                 they were passed over",
-                "reported n lookup: Error [interrupted]: the agent ended before it said what came of it",
+                "warned unread_lines: 0 lines of the sidecar could not be parsed and 1 were of an unknown kind; they were \
+                 ignored",
+                "reported n lookup: Error [interrupted]: the agent ended before it reported a result",
             ],
         ),
     );
 }
 
 #[test]
-fn what_it_thinks_goes_with_what_it_does() {
+fn reasoning_is_logged_with_the_next_part() {
     let thought = |text: &str| says(json!({"type": "reasoning", "text": text}));
-    plays(
+    check_turn(
         &[
             says(json!({"type": "reasoning_delta", "text": "h"})),
             thought("hm"),
@@ -308,16 +308,16 @@ fn what_it_thinks_goes_with_what_it_does() {
 }
 
 #[test]
-fn a_task_that_is_declined_ends_the_turn() {
+fn a_refused_task_ends_the_turn() {
     let args = json!({"category": "policy", "reason": "The rules of this project forbid it."});
-    let said = format!("<a refuse {args}>");
-    plays(
+    let logged = format!("<a refuse {args}>");
+    check_turn(
         &[calls("a", "refuse", args.clone()), hears("a", "value-of-")],
         (
             "Refused { category: Policy, detail: \"The rules of this project forbid it.\" }",
             &[
                 "began ",
-                &format!("said {said}"),
+                &format!("said {logged}"),
                 &format!("ran a refuse {args}"),
             ],
         ),
@@ -325,10 +325,10 @@ fn a_task_that_is_declined_ends_the_turn() {
 }
 
 #[track_caller]
-fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
-    let mut stage = Stage::scripted(vec![(steps, exit)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let stop = block_on(&stage, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
+fn check_failure(steps: Vec<PeerStep>, exit: i32, expect: &str) {
+    let mut harness = AgentHarness::scripted(vec![(steps, exit)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let stop = block_on(&harness, Sdk::GoogleAdk, Dialect::Gemini, json!({}));
     let text = format!("{stop:?}");
     assert!(
         text.contains("reason: Runtime") && text.contains(expect),
@@ -337,43 +337,43 @@ fn breaks(steps: Vec<Step>, exit: i32, expect: &str) {
 }
 
 #[test]
-fn one_that_is_no_sidecar_is_not_believed() {
-    breaks(
+fn a_program_that_is_no_sidecar_fails() {
+    check_failure(
         Vec::new(),
         0,
-        "it ended without an answer, with exit code 0",
+        "the sidecar exited without an answer, with exit code 0",
     );
     let complaint = r#"{"dir":"2","msg":"ModuleNotFoundError: No module named 'google'"}"#;
-    breaks(
+    check_failure(
         recording(complaint),
         1,
-        "with exit code 1; the last on its standard error: ModuleNotFoundError",
+        "with exit code 1; end of its standard error: ModuleNotFoundError",
     );
-    breaks(
+    check_failure(
         recording(r#"{"dir":"<","msg":{"type":"ready","protocol":2}}"#),
         0,
         "speaks version Some(2)",
     );
-    breaks(
+    check_failure(
         recording(&"\"noise\"\n".repeat(10_001)),
         0,
-        "other things than that it is ready",
+        "prints other text instead",
     );
     let other =
         r#"{"dir":"<","msg":{"type":"done","id":"turn9","status":"completed","output":"Done."}}"#;
-    breaks(
+    check_failure(
         recording(&format!("{READY}{other}")),
         0,
-        "it ended without an answer",
+        "the sidecar exited without an answer",
     );
 }
 
 #[test]
-fn one_that_never_says_hello_is_given_up() {
+fn a_sidecar_that_is_never_ready_times_out() {
     let steps = recording("{\"dir\":\"2\",\"msg\":\"still importing\"}\n{\"dir\":\"hang\"}");
-    let mut stage = Stage::scripted(vec![(steps, 0)]);
-    stage.metering = Metering::Wire(Arc::new(Quiet));
-    let clock = stage.clock.clone();
+    let mut harness = AgentHarness::scripted(vec![(steps, 0)]);
+    harness.metering = Metering::Wire(Arc::new(NoRequests));
+    let clock = harness.clock.clone();
     let options = SidecarOptions {
         model: Some("m".into()),
         ..SidecarOptions::default()
@@ -384,7 +384,7 @@ fn one_that_never_says_hello_is_given_up() {
         .unwrap();
     let stop = runtime.block_on(async {
         let sidecar = Sidecar::new(Sdk::GoogleAdk, Dialect::Gemini, options).unwrap();
-        let mut run = std::pin::pin!(stage.run(sidecar, "Do it."));
+        let mut run = std::pin::pin!(harness.run(sidecar, "Do it."));
         loop {
             tokio::select! {
                 biased;
@@ -394,15 +394,14 @@ fn one_that_never_says_hello_is_given_up() {
         }
     });
     assert!(
-        format!("{stop:?}").contains(
-            "not ready after 60 seconds; the last on its standard error: still importing"
-        )
+        format!("{stop:?}")
+            .contains("not ready after 60 seconds; end of its standard error: still importing")
     );
     assert!(clock.monotonic() >= Duration::from_secs(60));
 }
 
 #[test]
-fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
+fn a_structured_answer_is_a_value_or_text() {
     let schema = json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"],
         "additionalProperties": false});
     let check = Arc::new(|value: &Value| {
@@ -412,7 +411,7 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
             Err("no".to_owned())
         }
     });
-    for (output, wire, told) in [
+    for (output, wire, sent) in [
         (
             json!({"answer": 42}),
             Dialect::OpenAiResponses,
@@ -426,26 +425,26 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
     ] {
         let done =
             says(json!({"type": "done", "id": "turn1", "status": "completed", "output": output}));
-        let mut stage = stage(&format!("{READY}{done}"));
-        stage.output = Some(WantedOutput {
+        let mut harness = harness(&format!("{READY}{done}"));
+        harness.output = Some(WantedOutput {
             schema: schema.clone(),
             check: check.clone(),
         });
-        let stop = block_on(&stage, Sdk::OpenAiAgents, wire, json!({}));
+        let stop = block_on(&harness, Sdk::OpenAiAgents, wire, json!({}));
         assert!(
             matches!(&stop, Stop::Answered { output } if *output == json!({"answer": 42})),
             "{stop:?}"
         );
-        let heard = stage.heard();
+        let received = harness.received();
         assert_eq!(
-            heard.lines[0]
+            received.lines[0]
                 .get("output_schema")
                 .cloned()
                 .unwrap_or_default(),
-            told
+            sent
         );
         assert!(
-            heard.lines[0]["prompt"]
+            received.lines[0]["prompt"]
                 .as_str()
                 .unwrap()
                 .contains("JSON Schema")
@@ -454,11 +453,11 @@ fn an_answer_of_a_schema_comes_in_its_place_or_as_text() {
 }
 
 #[test]
-fn a_tool_that_is_not_there_is_not_given_to_anybody() {
+fn a_missing_tool_of_a_subagent_is_an_error() {
     let agents = json!([{"name": "a", "description": "d", "instructions": "i", "tools": ["lookup", "no_such_tool"]}]);
-    let stage = stage(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
+    let harness = harness(r#"{"dir":"<","msg":{"type":"ready","protocol":1}}"#);
     let stop = block_on(
-        &stage,
+        &harness,
         Sdk::OpenAiAgents,
         Dialect::OpenAiChat,
         json!({"agents": agents}),

@@ -1,5 +1,5 @@
-//! The sidecar's own program under any Python, with an SDK that is not one in the place of a real one: lines, calls, the
-//! one `done`, and that nothing a library prints is taken for a line.
+//! Tests of the sidecar's Python program with any Python and a fake SDK: lines, calls, the single `done`, and that
+//! output of libraries does not mix with the protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// An SDK that calls a tool for each word of the prompt, all at once, and says what came of them.
+/// A fake SDK that calls a tool for each word of the prompt, all at once, and answers with the results.
 const FAKE: &str = r#"
 import asyncio
 print("a library that prints")
@@ -25,13 +25,13 @@ class Conversation:
 def failed(error): return Done.error(type(error).__name__, str(error))
 "#;
 
-struct Sidecar {
+struct SidecarProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
     _home: tempfile::TempDir,
 }
 
-impl Sidecar {
+impl SidecarProcess {
     fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sidecar/python");
@@ -57,7 +57,7 @@ impl Sidecar {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("there is a python3");
+            .expect("python3 must be installed");
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self {
             child,
@@ -83,8 +83,8 @@ impl Sidecar {
 }
 
 #[test]
-fn the_program_keeps_to_the_contract() {
-    let mut sidecar = Sidecar::start();
+fn the_program_follows_the_protocol() {
+    let mut sidecar = SidecarProcess::start();
     sidecar.hear(
         json!({"type": "ready", "protocol": 1, "sdk": "openai-agents", "sdk_version": "1.2.3"}),
     );
@@ -105,7 +105,7 @@ fn the_program_keeps_to_the_contract() {
         );
     }
     sidecar.hear(json!({"type": "done", "id": "1", "status": "completed", "output": ["earlier", "zero", "one"]}));
-    // Without a history the conversation goes on, and a cancel ends a turn that waits.
+    // Without a history the conversation continues, and a cancel ends a waiting turn.
     sidecar.say(&json!({"type": "start", "id": "2", "prompt": ""}));
     sidecar.hear(json!({"type": "done", "id": "2", "output": ["earlier", "zero", "one"]}));
     sidecar.say(&json!({"type": "start", "id": "3", "prompt": "{}"}));

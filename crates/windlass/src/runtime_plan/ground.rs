@@ -97,7 +97,7 @@ impl<'a> Ground<'a> {
     }
 
     fn found(&self, name: &str, known: &AgentSpec) -> Found {
-        if known.is_ours() {
+        if known.is_built_in() {
             return Found::BuiltIn;
         }
         let configured = self

@@ -6,7 +6,7 @@ use std::path::Path;
 use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
 use windlass_registry::options::Given;
 use windlass_registry::{AgentSetup, Program, adapter};
-use windlass_runtimes::acp::profile::Profile;
+use windlass_runtimes::acp::profile::AcpProfile;
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec, Login};
 
 use crate::settings::KEYS;
@@ -123,7 +123,7 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
                         .iter()
                         .any(|field| why.contains(&format!("no option `{field}`")));
                     assert!(
-                        unknown || why.contains("no MCP server"),
+                        unknown || why.contains("does not support MCP servers"),
                         "{}: {why}",
                         known.name
                     );
@@ -178,7 +178,7 @@ fn a_row_of_the_settings_can_say_what_a_built_in_row_says() {
         about: _,
         acp,
     } = &ANY_ACP;
-    let Profile {
+    let AcpProfile {
         calls_itself: _,
         command: _,
         env: _,

@@ -1,5 +1,5 @@
-//! Honest work: a small loop over Anthropic Messages with four tools, which asks before each call where there is
-//! somebody to ask. It lets the whole kit run without any program of others, by ACP and as a one-shot program.
+//! The honest agent: a small loop over Anthropic's messages protocol with four tools, which asks before each call if
+//! the host can answer. With it the kit runs without foreign agents, by ACP and as a one-shot program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,34 +7,34 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::Endpoint;
 use crate::host::Host;
+use crate::model_endpoint::ModelEndpoint;
 
-/// The most questions to the model in one turn, and how often a failed one is asked again.
+/// The maximum number of model requests in one turn, and of retries of a failed request.
 const STEPS: usize = 60;
 const RETRIES: usize = 2;
-/// The most of a command's output that the model gets.
+/// The maximum size of a command's output for the model, in bytes.
 const OUTPUT: usize = 20_000;
 
-/// Works until the model ends its turn, in a conversation of this name; why it stopped.
+/// Works until the model ends its turn. `session` identifies the conversation. Returns the stop reason.
 pub(crate) fn work(
     host: &mut dyn Host,
     session: &str,
     folder: &str,
     prompt: &str,
 ) -> Result<&'static str, String> {
-    let endpoint = Endpoint::find().ok_or("no model: ANTHROPIC_BASE_URL is not set")?;
-    let memory = memory(session);
-    let mut messages: Vec<Value> = remembered(&memory);
+    let endpoint = ModelEndpoint::find().ok_or("no model: ANTHROPIC_BASE_URL is not set")?;
+    let file = conversation_file(session);
+    let mut messages: Vec<Value> = load_conversation(&file);
     messages.push(json!({ "role": "user", "content": prompt }));
     let stop = steps(host, &endpoint, folder, &mut messages);
-    let _ = std::fs::write(&memory, json!(messages).to_string());
+    let _ = std::fs::write(&file, json!(messages).to_string());
     stop
 }
 
 fn steps(
     host: &mut dyn Host,
-    endpoint: &Endpoint,
+    endpoint: &ModelEndpoint,
     folder: &str,
     messages: &mut Vec<Value>,
 ) -> Result<&'static str, String> {
@@ -42,7 +42,7 @@ fn steps(
         if host.cancelled() {
             return Ok("cancelled");
         }
-        let answer = ask(host, endpoint, messages)?;
+        let answer = request(host, endpoint, messages)?;
         let Some(answer) = answer else {
             return Ok("cancelled");
         };
@@ -64,8 +64,12 @@ fn steps(
     Ok("max_turn_requests")
 }
 
-/// Asks the model on a thread of its own, so that a cancel is heard; none where one came.
-fn ask(host: &dyn Host, endpoint: &Endpoint, messages: &[Value]) -> Result<Option<Value>, String> {
+/// Sends a model request on a separate thread, so that a cancel interrupts it. Returns `None` after a cancel.
+fn request(
+    host: &dyn Host,
+    endpoint: &ModelEndpoint,
+    messages: &[Value],
+) -> Result<Option<Value>, String> {
     let path = |more: Value| {
         let mut properties = json!({ "path": { "type": "string" } });
         if let (Some(all), Some(more)) = (properties.as_object_mut(), more.as_object()) {
@@ -87,30 +91,30 @@ fn ask(host: &dyn Host, endpoint: &Endpoint, messages: &[Value]) -> Result<Optio
         ],
     });
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
+        let request = scope.spawn(|| {
             let mut last = (0, Value::Null);
             for _ in 0..=RETRIES {
-                last = endpoint.ask(&body).unwrap_or((0, Value::Null));
+                last = endpoint.send(&body).unwrap_or((0, Value::Null));
                 if last.0 < 500 && last.0 != 0 {
                     break;
                 }
             }
             last
         });
-        while !asked.is_finished() {
+        while !request.is_finished() {
             if host.cancelled() {
-                // The question is still open; whoever asked for the cancel will close it.
+                // The request is still open; the client ends it when it stops the agent.
                 return Ok(None);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        match asked.join() {
+        match request.join() {
             Ok((200, answer)) => Ok(Some(answer)),
             Ok((status, answer)) => Err(format!(
                 "the model answered {status}: {}",
                 answer["error"]["message"]
             )),
-            Err(_) => Err("the model could not be asked".to_owned()),
+            Err(_) => Err("the model request panicked".to_owned()),
         }
     })
 }
@@ -131,19 +135,19 @@ fn call(host: &mut dyn Host, folder: &str, block: &Value) -> Value {
         .as_str()
         .map(|path| Path::new(folder).join(path));
     let locations: Vec<Value> = path.iter().map(|path| json!({ "path": path })).collect();
-    let mut shown = json!({
+    let mut update = json!({
         "toolCallId": block["id"], "name": name, "title": title, "kind": kind, "status": "pending", "rawInput": input, "locations": locations,
     });
     if let (Some(path), Some(text)) = (&path, input["content"].as_str().or(input["new"].as_str())) {
-        shown["content"] =
+        update["content"] =
             json!([{ "type": "diff", "path": path, "oldText": input["old"], "newText": text }]);
     }
-    let mut begun = shown.clone();
+    let mut begun = update.clone();
     begun["sessionUpdate"] = json!("tool_call");
     host.update(&begun);
     let done = match kind {
-        "other" => Err(format!("there is no tool `{name}`")),
-        _ if !host.may(&shown) => Err("this call was rejected".to_owned()),
+        "other" => Err(format!("unknown tool `{name}`")),
+        _ if !host.may(&update) => Err("this call was rejected".to_owned()),
         _ => act(host, name, input, path.as_deref(), folder),
     };
     let (status, text) = match &done {
@@ -168,7 +172,7 @@ fn act(
     if name == "bash" {
         return command(host, input["command"].as_str().unwrap_or_default(), folder);
     }
-    let path = path.ok_or("a path is needed")?;
+    let path = path.ok_or("the path is missing")?;
     let cannot = |err: std::io::Error| format!("{}: {err}", path.display());
     let text = |name: &str| input[name].as_str().unwrap_or_default();
     match name {
@@ -182,7 +186,7 @@ fn act(
             let before = std::fs::read_to_string(path).map_err(cannot)?;
             let once = before.matches(text("old")).count() == 1;
             let after = once.then(|| before.replacen(text("old"), text("new"), 1));
-            std::fs::write(path, after.ok_or("the place is not there exactly once")?)
+            std::fs::write(path, after.ok_or("the old text must occur exactly once")?)
                 .map_err(cannot)?;
         }
         _ => std::fs::remove_file(path).map_err(cannot)?,
@@ -196,7 +200,7 @@ fn command(host: &dyn Host, line: &str, folder: &str) -> Result<String, String> 
         .args(["-c", line])
         .current_dir(folder)
         .stdin(Stdio::null());
-    let output = tempfile_like(folder)?;
+    let output = output_file(folder)?;
     let (out, err) = (
         output.0.try_clone().map_err(|err| err.to_string())?,
         output.0,
@@ -229,8 +233,8 @@ fn command(host: &dyn Host, line: &str, folder: &str) -> Result<String, String> 
     }
 }
 
-/// A file for a command's output, in the agent's own temporary directory: a pipe would block when it is full.
-fn tempfile_like(folder: &str) -> Result<(std::fs::File, PathBuf), String> {
+/// Creates a file for a command's output in the temporary directory. A pipe would block when it is full.
+fn output_file(folder: &str) -> Result<(std::fs::File, PathBuf), String> {
     let at = std::env::temp_dir();
     let at = if at.is_dir() {
         at
@@ -242,14 +246,14 @@ fn tempfile_like(folder: &str) -> Result<(std::fs::File, PathBuf), String> {
     Ok((file, path))
 }
 
-/// Where a conversation is kept between prompts: in the agent's home.
-fn memory(session: &str) -> PathBuf {
+/// Returns the file in the agent's home that stores the conversation between prompts.
+fn conversation_file(session: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
     home.join(format!(".windlass-hostile-agent-{session}.json"))
 }
 
-fn remembered(memory: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(memory).unwrap_or_default();
+fn load_conversation(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|value| value.as_array().cloned())

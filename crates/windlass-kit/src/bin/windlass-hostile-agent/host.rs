@@ -1,22 +1,22 @@
-//! Who started this agent, as far as honest work needs one: a client by ACP, or nobody to ask.
+//! The counterpart of the honest agent: an ACP client, or the caller of a one-shot program, which cannot be asked.
 
 use serde_json::{Value, json};
 
-use crate::peer::{Peer, raw};
+use crate::acp_client::{AcpClient, raw};
 
-/// The other side of honest work.
+/// The interface of the honest agent to its counterpart.
 pub(crate) trait Host {
-    /// Whether it was told to stop.
+    /// Returns whether the host requested a cancel.
     fn cancelled(&self) -> bool;
-    /// Tells what the model says.
+    /// Passes on text of the model.
     fn say(&mut self, text: &str);
-    /// Tells of a call.
+    /// Reports a tool call or its result.
     fn update(&mut self, update: &Value);
-    /// Asks whether a call may be made.
+    /// Asks for permission to make a call.
     fn may(&mut self, call: &Value) -> bool;
 }
 
-impl Host for Peer {
+impl Host for AcpClient {
     fn cancelled(&self) -> bool {
         Self::cancelled(self)
     }
@@ -34,17 +34,17 @@ impl Host for Peer {
     }
 }
 
-/// Nobody: a prompt came in, and lines of JSON go out.
-pub(crate) struct Alone;
+/// The output of a one-shot program: lines of JSON.
+pub(crate) struct JsonOutput;
 
-impl Alone {
-    /// The first line: the name of the conversation.
+impl JsonOutput {
+    /// Prints the first line with the id of the conversation.
     pub(crate) fn begin(&self, session: &str) {
         line(&json!({ "type": "session", "id": session }));
     }
 }
 
-impl Host for Alone {
+impl Host for JsonOutput {
     fn cancelled(&self) -> bool {
         false
     }

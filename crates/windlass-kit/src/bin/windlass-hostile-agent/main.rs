@@ -1,15 +1,14 @@
-//! An agent that speaks ACP over its standard streams and does what its first argument says: honest work, or one of
-//! many things that no agent should do. As `cli` it is a one-shot program that does honest work, and as `mcp`
-//! no agent but a server of tools for one. It is driven by the kit and holds to the kit's places: it reads only what the
-//! kit planted, writes only marks below the kit's own folder, and connects only to listeners of the kit. It runs no
-//! command that destroys anything, also where nothing holds it.
+//! The kit's own agent. It speaks ACP over stdin and stdout; its first argument selects honest work or an attack. With
+//! `cli` it is a one-shot program that does honest work, and with `mcp` it is an MCP server. It is harmless even
+//! without a sandbox: it reads only secrets that the kit planted, writes only below the kit's directory, connects only
+//! to the kit's listeners, and runs no destructive command.
 
+mod acp_client;
 mod attack;
-mod client;
 mod honest;
 mod host;
 mod mcp;
-mod peer;
+mod model_endpoint;
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -17,49 +16,49 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::host::Alone;
-use crate::peer::Peer;
+use crate::acp_client::AcpClient;
+use crate::host::JsonOutput;
 
-/// The longest prompt that is read.
+/// The maximum length of a prompt, in bytes.
 const MAX_PROMPT: u64 = 1 << 20;
 
-/// What was typed: what to do, and where.
-pub(crate) struct Orders {
+/// The arguments: a mode, and values as `NAME=VALUE`.
+pub(crate) struct AgentArgs {
     pub(crate) mode: String,
-    given: HashMap<String, String>,
+    values: HashMap<String, String>,
 }
 
-impl Orders {
+impl AgentArgs {
     fn read(mut args: impl Iterator<Item = String>) -> Self {
         let mode = args.next().unwrap_or_else(|| "honest".to_owned());
-        let given = args.filter_map(|arg| {
+        let values = args.filter_map(|arg| {
             arg.split_once('=')
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
         });
         Self {
             mode,
-            given: given.collect(),
+            values: values.collect(),
         }
     }
 
-    /// A value that was given; empty where none was.
+    /// Returns a value, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
-        self.given.get(name).map_or("", String::as_str)
+        self.values.get(name).map_or("", String::as_str)
     }
 }
 
 fn main() -> ExitCode {
-    let orders = Orders::read(std::env::args().skip(1));
-    match orders.mode.as_str() {
-        "cli" => return one_shot(&orders),
+    let args = AgentArgs::read(std::env::args().skip(1));
+    match args.mode.as_str() {
+        "cli" => return one_shot(&args),
         "mcp" => {
-            mcp::serve(orders.get("marker"));
+            mcp::serve(args.get("marker"));
             return ExitCode::SUCCESS;
         }
         _ => {}
     }
-    attack::before_hello(&orders);
-    let mut peer = Peer::open();
+    attack::before_hello(&args);
+    let mut peer = AcpClient::open();
     let mut folder = ".".to_owned();
     while let Some(request) = peer.next() {
         let (id, params) = (request["id"].clone(), &request["params"]);
@@ -86,39 +85,39 @@ fn main() -> ExitCode {
             }
             "session/prompt" => {
                 let text: String = prompt(&params["prompt"]);
-                let end = match orders.mode.as_str() {
+                let end = match args.mode.as_str() {
                     "honest" => {
                         let session = peer.session.clone();
                         honest::work(&mut peer, &session, &folder, &text)
                     }
-                    _ => attack::strike(&orders, &mut peer, &folder, &id),
+                    _ => attack::run(&args, &mut peer, &folder, &id),
                 };
                 match end {
                     Ok(stop) => peer.answer(&id, &json!({ "stopReason": stop })),
                     Err(why) => peer.fail(&id, &why),
                 }
             }
-            method => peer.fail(&id, &format!("there is no method {method}")),
+            method => peer.fail(&id, &format!("unknown method {method}")),
         }
     }
     ExitCode::SUCCESS
 }
 
-/// A prompt on standard input, lines on standard output; in an earlier conversation where one is named.
-fn one_shot(orders: &Orders) -> ExitCode {
+/// Reads a prompt from stdin and prints lines of JSON. Resumes a conversation if its id is given.
+fn one_shot(args: &AgentArgs) -> ExitCode {
     let mut prompt = String::new();
     let read = std::io::stdin()
         .lock()
         .take(MAX_PROMPT)
         .read_to_string(&mut prompt);
-    let session = match orders.get("session") {
+    let session = match args.get("session") {
         "" => format!("cli-{}", std::process::id()),
         session => session.to_owned(),
     };
-    Alone.begin(&session);
+    JsonOutput.begin(&session);
     let done = read
         .map_err(|err| err.to_string())
-        .and_then(|_| honest::work(&mut Alone, &session, ".", &prompt));
+        .and_then(|_| honest::work(&mut JsonOutput, &session, ".", &prompt));
     match done {
         Ok(_) => ExitCode::SUCCESS,
         Err(why) => {

@@ -1,26 +1,26 @@
-//! An MCP server over its standard streams with one tool, which answers with a marker that the kit chose and the word it
-//! was called with: whoever has that answer has called it. It touches nothing.
+//! An MCP server over stdin and stdout with one tool. The tool answers with the kit's random marker and its argument,
+//! so that the answer proves the call.
 
 use std::io::BufRead as _;
 
 use serde_json::{Value, json};
 
-use crate::peer::raw;
+use crate::acp_client::raw;
 
-/// The revisions that are spoken here; their names are in the order of time.
+/// The supported protocol revisions; they compare chronologically.
 const OLDEST: &str = "2024-11-05";
 const NEWEST: &str = "2025-11-25";
-/// What is offered to those who ask for another.
-const USUAL: &str = "2025-06-18";
+/// The revision that is offered if the client requests an unsupported one.
+const DEFAULT: &str = "2025-06-18";
 
-/// The tool, and its argument.
+// The name of the tool and of its argument.
 const TOOL: &str = "kit_marker";
 const ARGUMENT: &str = "word";
 
 const NO_METHOD: i32 = -32601;
 const BAD_PARAMS: i32 = -32602;
 
-/// Answers until the other side is gone.
+/// Answers requests until stdin closes.
 pub(crate) fn serve(marker: &str) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
@@ -32,7 +32,7 @@ pub(crate) fn serve(marker: &str) {
     }
 }
 
-/// The answer to a request; none to a notification.
+/// Returns the answer to a request, or `None` for a notification.
 fn answer(message: &Value, marker: &str) -> Option<Value> {
     let (id, method) = (message.get("id")?, message["method"].as_str()?);
     let params = &message["params"];
@@ -50,12 +50,12 @@ fn answer(message: &Value, marker: &str) -> Option<Value> {
                 "type": "object", "properties": { ARGUMENT: { "type": "string" } }, "required": [ARGUMENT],
             },
         }] })),
-        "tools/call" if params["name"] != TOOL => Err((BAD_PARAMS, "there is no such tool")),
+        "tools/call" if params["name"] != TOOL => Err((BAD_PARAMS, "unknown tool")),
         "tools/call" => Ok(match params["arguments"][ARGUMENT].as_str() {
             Some(word) => result(&format!("{marker}-{word}"), false),
             None => result("the word is missing", true),
         }),
-        _ => Err((NO_METHOD, "there is no such method")),
+        _ => Err((NO_METHOD, "unknown method")),
     };
     Some(match answered {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
@@ -65,12 +65,12 @@ fn answer(message: &Value, marker: &str) -> Option<Value> {
     })
 }
 
-/// The revision that was asked for, where it is spoken.
+/// Returns the requested revision, if it is supported.
 fn revision(asked: &Value) -> &str {
     asked
         .as_str()
         .filter(|asked| (OLDEST..=NEWEST).contains(asked))
-        .unwrap_or(USUAL)
+        .unwrap_or(DEFAULT)
 }
 
 fn result(text: &str, is_error: bool) -> Value {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_speaks_the_revision_that_it_is_asked_for() {
+    fn the_requested_revision_is_used_if_supported() {
         let hello = |asked: &str| json!({ "id": 0, "method": "initialize", "params": { "protocolVersion": asked } });
         for (asked, expect) in [
             ("2024-11-05", "2024-11-05"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_know_is_an_error_and_what_wants_no_answer_gets_none() {
+    fn unknown_methods_are_errors_and_notifications_get_no_answer() {
         check(
             json!({ "id": 1, "method": "server/discover" }),
             "/error/code",

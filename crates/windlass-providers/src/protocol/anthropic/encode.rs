@@ -1,5 +1,4 @@
-//! The body of a request in the Messages protocol. Each message is encoded once and kept beside the history.
-//! It sends nothing.
+//! Encodes requests of the messages protocol. The encoded form of each message is cached with the history.
 
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolResult};
@@ -10,16 +9,16 @@ use crate::protocol::wire::{
     joined, likely_size, object_args, result_text, tool_choice, write_field, write_key,
     write_messages, write_tools,
 };
-use crate::protocol::{Quirks, wishes};
+use crate::protocol::{Quirks, output_options};
 
 const KEY: &str = "anthropic";
 const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
-/// The least the vendor accepts as a thinking budget.
-const LEAST_THINKING: u64 = 1_024;
+/// The smallest thinking budget that the vendor accepts, in tokens.
+const MIN_THINKING: u64 = 1_024;
 
-/// The body of a request. Messages come before everything that may change from step to step, so that the bytes up
-/// to the last cache mark are the same in the next request. `hosted` is the version that a cloud names which hosts the
-/// models: its address names the model and, with some, that the answer is a stream.
+/// Encodes a request. Fields that may change between steps follow the messages, so that the bytes up to the last cache
+/// mark are the same in the next request. `hosted` is the protocol version of a cloud that hosts the models: its
+/// address contains the model and, in some clouds, that the answer is a stream.
 pub(in crate::protocol) fn encode(
     request: &Request<'_>,
     quirks: &Quirks,
@@ -35,7 +34,7 @@ pub(in crate::protocol) fn encode(
     let system = !request.system.trim().is_empty();
     if !request.tools.is_empty() {
         write_tools(&mut body, "tools", request.tools, KEY, tool);
-        // Tools stand before the system prompt in the vendor's cache, so the mark on the latter covers both.
+        // In the vendor's cache the tools precede the system prompt, so a mark on the system prompt covers both.
         mark(&mut body, b"}]", quirks.cache_marks && !system);
     }
     if system {
@@ -53,7 +52,7 @@ pub(in crate::protocol) fn encode(
     body
 }
 
-/// Puts a cache mark before the closing brackets that the body ends with, if it is wanted.
+/// Inserts a cache mark before the closing brackets at the end of the body, if it is wanted.
 fn mark(body: &mut Vec<u8>, closing: &[u8], wanted: bool) {
     if wanted && body.ends_with(closing) {
         body.truncate(body.len() - closing.len());
@@ -79,14 +78,14 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
             write_field(body, "thinking", &enabled);
         }
         Some(Thinking::Effort(effort)) => {
-            // Newer models send back empty thoughts unless they are asked for a summary.
+            // Newer models return empty thoughts unless a summary is requested.
             let adaptive = json!({ "type": "adaptive", "display": "summarized" });
             write_field(body, "thinking", &adaptive);
             output.insert("effort".to_owned(), effort.into());
         }
         None => {}
     }
-    if let Some(temperature) = options.temperature.filter(|_| samples(request)) {
+    if let Some(temperature) = options.temperature.filter(|_| accepts_temperature(request)) {
         write_field(body, "temperature", &temperature.clamp(0.0, 1.0));
     }
     if let Some(choice) = tool_choice(request) {
@@ -99,7 +98,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
         write_field(body, "tool_choice", &choice);
     }
     if let Some(schema) = &options.output_schema {
-        let format = json!({ "type": "json_schema", "schema": wishes::closed(schema) });
+        let format = json!({ "type": "json_schema", "schema": output_options::closed(schema) });
         output.insert("format".to_owned(), format);
     }
     if !output.is_empty() {
@@ -107,50 +106,50 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, stream: bool) {
     }
 }
 
-/// How a model is asked to think.
+/// The thinking setting of a request.
 enum Thinking<'a> {
-    /// With so many tokens.
+    /// At most this many tokens.
     Budget(u64),
-    /// As much as it likes, at this effort.
+    /// The model chooses the amount, guided by this effort.
     Effort(&'a str),
 }
 
 fn thinking<'a>(request: &Request<'a>) -> Option<Thinking<'a>> {
     let options = request.options;
-    // The vendor refuses to think when it is forced to call.
+    // The vendor rejects thinking together with a forced call.
     if let Some(ToolChoice::Required | ToolChoice::Named(_)) = tool_choice(request) {
         return None;
     }
     if version(request.model).is_some_and(|version| version >= (4, 6)) {
-        return match wishes::effort(options)? {
+        return match output_options::effort(options)? {
             "none" => None,
             "minimal" => Some(Thinking::Effort("low")),
             effort => Some(Thinking::Effort(effort)),
         };
     }
-    // A budget has to leave room for the answer.
-    let asked = wishes::thinking_tokens(options)?;
-    let room = request.max_output.saturating_sub(LEAST_THINKING);
-    (asked > 0 && room >= LEAST_THINKING)
-        .then(|| Thinking::Budget(asked.clamp(LEAST_THINKING, room)))
+    // The output limit must cover the thinking budget and the answer.
+    let wanted = output_options::thinking_tokens(options)?;
+    let available = request.max_output.saturating_sub(MIN_THINKING);
+    (wanted > 0 && available >= MIN_THINKING)
+        .then(|| Thinking::Budget(wanted.clamp(MIN_THINKING, available)))
 }
 
-/// Whether a temperature may be sent: not beside thinking, and not to models that know none.
-pub(in crate::protocol) fn samples(request: &Request<'_>) -> bool {
+/// Returns whether a temperature may be sent: not together with thinking, and not to models without one.
+pub(in crate::protocol) fn accepts_temperature(request: &Request<'_>) -> bool {
     thinking(request).is_none() && version(request.model).is_none_or(|version| version < (4, 7))
 }
 
-/// The version in the name of one of the vendor's own models (`claude-opus-4-6`, `claude-sonnet-4.5`); its oldest names
-/// put the family last and read as the third. Models of others that speak this protocol have none.
+/// Returns the version in the name of one of the vendor's own models (`claude-opus-4-6`, `claude-sonnet-4.5`,
+/// `claude-3-7-sonnet`). Returns `None` for models of other vendors with this protocol.
 fn version(model: &str) -> Option<(u32, u32)> {
     let (_, name) = model.split_once("claude-")?;
     let mut numbers = name
         .split(['-', '.', '@', ':'])
         .skip_while(|piece| piece.parse::<u32>().is_err());
     let Some(major) = numbers.next().and_then(|piece| piece.parse().ok()) else {
-        return Some((5, 0)); // a new name without a number
+        return Some((5, 0)); // a newer name without a number
     };
-    // What follows may be a date instead.
+    // The next number may be a date.
     let minor = numbers
         .next()
         .and_then(|piece| piece.parse().ok())
@@ -162,20 +161,20 @@ fn tool(spec: &ToolSpec) -> Value {
     json!({ "name": spec.name, "description": spec.description, "input_schema": spec.schema })
 }
 
-/// One message; nothing at all when no part of it can be said in this protocol.
+/// Encodes one message; empty if the protocol can express no part of it.
 fn message(message: &Message) -> Vec<u8> {
     let role = match message.role {
         Role::Assistant => "assistant",
         Role::User | Role::Tool => "user",
     };
     let blocks: Vec<Value> = message.parts.iter().filter_map(block).collect();
-    let said = (!blocks.is_empty()).then(|| json!({ "role": role, "content": blocks }));
-    joined(said)
+    let encoded = (!blocks.is_empty()).then(|| json!({ "role": role, "content": blocks }));
+    joined(encoded)
 }
 
 fn block(part: &Part) -> Option<Value> {
     Some(match part {
-        // The vendor refuses blank text blocks.
+        // The vendor rejects blank text blocks.
         Part::Text { text } if text.trim().is_empty() => return None,
         Part::Text { text } => json!({ "type": "text", "text": text }),
         Part::Reasoning { text, opaque } => {
@@ -183,7 +182,7 @@ fn block(part: &Part) -> Option<Value> {
             if let Some(data) = state("redacted") {
                 json!({ "type": "redacted_thinking", "data": data })
             } else {
-                let signature = state("signature")?; // unsigned reasoning is not accepted back
+                let signature = state("signature")?; // the vendor rejects unsigned reasoning
                 json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
         }
@@ -209,7 +208,7 @@ fn tool_result(result: &ToolResult) -> Value {
     out
 }
 
-/// Ids of other vendors may hold characters that this one refuses; the same id always becomes the same text.
+/// Replaces the characters in ids of other vendors that this vendor rejects. The mapping is deterministic.
 fn safe_id(id: &str) -> String {
     id.chars()
         .map(|c| {

@@ -1,5 +1,4 @@
-//! The body of a Converse request. Each message is encoded once and kept beside the history. It signs and sends
-//! nothing.
+//! Encodes requests of the Converse protocol. The encoded form of each message is cached with the history.
 
 use serde_json::{Value, json};
 use windlass_core::history::Entry;
@@ -11,16 +10,17 @@ use crate::protocol::wire::{
     joined, likely_size, object_args, result_text, write_field, write_key, write_sampling,
     write_tools,
 };
-use crate::protocol::{Quirks, wishes};
+use crate::protocol::{Quirks, output_options};
 
 const KEY: &str = "converse";
 
-/// The body of a request; the model stands in the address.
+/// Encodes a request; the model is in the address.
 pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
-    // There is no field for a schema that all models know, so they are told it.
-    let system = wishes::with_schema(request.system, request.options.output_schema.as_ref());
+    // No field for a schema works with all models, so the schema is added to the prompt.
+    let system =
+        output_options::with_schema(request.system, request.options.output_schema.as_ref());
     if !system.trim().is_empty() {
         write_field(&mut body, "system", &json!([{ "text": system }]));
     }
@@ -36,7 +36,7 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> 
                 let named = json!({ "tool": { "name": name } });
                 write_field(&mut body, "toolChoice", &named);
             }
-            // There is no word for none: the list has to stay, because the history may hold calls.
+            // The protocol cannot forbid calls, and the list of tools is required if the history contains calls.
             Some(ToolChoice::Auto | ToolChoice::None) | None => {}
         }
         body.push(b'}');
@@ -59,7 +59,7 @@ fn tool(spec: &ToolSpec) -> Value {
     } })
 }
 
-/// Appends every message. The vendor refuses two of one role in a row, so that such are written as one.
+/// Appends every message. The vendor rejects consecutive messages of one role, so they are merged.
 fn write_turns(out: &mut Vec<u8>, history: &[Entry]) {
     let mut last = None;
     for entry in history {
@@ -88,7 +88,7 @@ fn write_turns(out: &mut Vec<u8>, history: &[Entry]) {
     }
 }
 
-/// How a message begins.
+/// Returns the bytes of a message up to its first block.
 fn head(role: Role) -> &'static str {
     match role {
         Role::Assistant => r#"{"role":"assistant","content":["#,
@@ -96,10 +96,10 @@ fn head(role: Role) -> &'static str {
     }
 }
 
-/// How it ends.
+/// The bytes of a message after its last block.
 const TAIL: &[u8] = b"]}";
 
-/// One message; nothing at all when no part of it can be said in this protocol.
+/// Encodes one message; empty if the protocol can express no part of it.
 fn message(message: &Message) -> Vec<u8> {
     let blocks = joined(message.parts.iter().filter_map(block));
     if blocks.is_empty() {
@@ -117,7 +117,7 @@ fn block(part: &Part) -> Option<Value> {
             if let Some(data) = state("redacted") {
                 json!({ "reasoningContent": { "redactedContent": data } })
             } else {
-                let signature = state("signature")?; // unsigned reasoning is not accepted back
+                let signature = state("signature")?; // the vendor rejects unsigned reasoning
                 json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } })
             }
         }

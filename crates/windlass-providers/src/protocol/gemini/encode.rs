@@ -1,5 +1,4 @@
-//! The body of a generateContent request. Each message is encoded once and kept beside the history. It sends nothing;
-//! the model's name is part of the address, not of the body.
+//! Encodes requests of the `generateContent` protocol. The encoded form of each message is cached with the history.
 
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role};
@@ -10,24 +9,24 @@ use crate::protocol::wire::{
     joined, likely_size, object_args, tool_choice, write_field, write_key, write_messages,
     write_sampling,
 };
-use crate::protocol::{Quirks, wishes};
+use crate::protocol::{Quirks, output_options};
 
 const KEY: &str = "gemini";
-/// Messages for models that demand a signature on every call.
-const SIGNED: &str = "gemini+signed";
-/// What the vendor accepts in the place of the signature of a call that another model made.
-const FOREIGN: &str = "skip_thought_signature_validator";
+/// The cache key of messages for models that require a signature on every call.
+const SIGNED_KEY: &str = "gemini+signed";
+/// The placeholder that the vendor accepts as the signature of a call by another model.
+const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// The body of a request. Everything that may change from step to step comes after the contents.
+/// Encodes a request; the model is in the address. Fields that may change between steps follow the contents.
 pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> {
-    let third = generation(request.model) >= 3;
-    let key = if third { SIGNED } else { KEY };
+    let third_generation = generation(request.model) >= 3;
+    let key = if third_generation { SIGNED_KEY } else { KEY };
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
-    // Models before the third generation take tools or a schema, not both: then the schema is told in words.
+    // Models before the third generation accept either tools or a schema. With tools, the schema goes into the prompt.
     let schema = request.options.output_schema.as_ref();
-    let by_words = schema.filter(|_| !third && !request.tools.is_empty());
-    let system = wishes::with_schema(request.system, by_words);
+    let in_prompt = schema.filter(|_| !third_generation && !request.tools.is_empty());
+    let system = output_options::with_schema(request.system, in_prompt);
     if !system.trim().is_empty() {
         let system = json!({ "parts": [{ "text": system }] });
         write_field(&mut body, "systemInstruction", &system);
@@ -42,7 +41,7 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> 
     write_key(&mut body, "contents");
     body.push(b'[');
     write_messages(&mut body, request.history, key, |message| {
-        content(message, third)
+        content(message, third_generation)
     });
     body.push(b']');
     if let Some(choice) = tool_choice(request) {
@@ -58,24 +57,29 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, _: &Quirks) -> Vec<u8> 
     settings(
         &mut body,
         request,
-        schema.filter(|_| by_words.is_none()),
-        third,
+        schema.filter(|_| in_prompt.is_none()),
+        third_generation,
     );
     body.push(b'}');
     body
 }
 
-fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, third: bool) {
+fn settings(
+    body: &mut Vec<u8>,
+    request: &Request<'_>,
+    schema: Option<&Value>,
+    third_generation: bool,
+) {
     let options = request.options;
     write_key(body, "generationConfig");
     body.push(b'{');
     write_field(body, "maxOutputTokens", &request.max_output);
     write_sampling(body, options, 2.0, "stopSequences");
-    // The third generation thinks by level and still takes a number; the second knows numbers only.
+    // The third generation accepts a level or a number of tokens; the second only a number.
     let level = options
         .reasoning_effort
         .as_deref()
-        .filter(|_| third && options.thinking_tokens.is_none());
+        .filter(|_| third_generation && options.thinking_tokens.is_none());
     if let Some(level) = level {
         let level = match level {
             "none" => "minimal",
@@ -87,7 +91,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, t
             "thinkingConfig",
             &json!({ "includeThoughts": true, "thinkingLevel": level }),
         );
-    } else if let Some(tokens) = wishes::thinking_tokens(options) {
+    } else if let Some(tokens) = output_options::thinking_tokens(options) {
         write_field(
             body,
             "thinkingConfig",
@@ -99,13 +103,13 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, schema: Option<&Value>, t
         write_field(
             body,
             "responseJsonSchema",
-            wishes::without_dialect(schema).as_ref(),
+            output_options::without_dialect(schema).as_ref(),
         );
     }
     body.push(b'}');
 }
 
-/// The number in a model's name; a name without one is taken for the newest, because aliases move on.
+/// Returns the generation in a model's name. A name without a number is an alias for a recent model.
 fn generation(model: &str) -> u32 {
     let Some((_, rest)) = model.split_once("gemini-") else {
         return 2;
@@ -117,14 +121,14 @@ fn generation(model: &str) -> u32 {
 fn tool_list(tools: &ToolSet) -> Vec<u8> {
     let declared = tools.iter().map(|tool| {
         let spec = tool.spec();
-        let schema = wishes::without_dialect(&spec.schema);
+        let schema = output_options::without_dialect(&spec.schema);
         json!({ "name": spec.name, "description": spec.description, "parametersJsonSchema": schema })
     });
     let declared: Value = declared.collect();
     joined([json!([{ "functionDeclarations": declared }])])
 }
 
-/// One message; nothing at all when no part of it can be said in this protocol.
+/// Encodes one message; empty if the protocol can express no part of it.
 fn content(message: &Message, signed: bool) -> Vec<u8> {
     let role = match message.role {
         Role::Assistant => "model",
@@ -138,32 +142,37 @@ fn content(message: &Message, signed: bool) -> Vec<u8> {
             Part::Call(_) => signature(before, "call"),
             Part::Text { .. } => signature(message.parts.get(at + 1), "text"),
             Part::Reasoning { .. } => signature(Some(part), "thought").or_else(|| {
-                // A signature without a text of its own; otherwise the text before it has taken it.
+                // This signature has no text of its own; with a text before it, that text gets the signature.
                 signature(Some(part), "text").filter(|_| !matches!(before, Some(Part::Text { .. })))
             }),
             _ => None,
         };
-        // Only the first of several calls that were asked for together carries one.
+        // Only the first of several parallel calls has a signature.
         let is_call = matches!(part, Part::Call(_));
-        let signature = signature.or_else(|| (is_call && unsigned_calls).then_some(FOREIGN));
+        let signature =
+            signature.or_else(|| (is_call && unsigned_calls).then_some(FOREIGN_SIGNATURE));
         unsigned_calls &= !is_call;
-        let lone = Part::Text {
+        let empty_text = Part::Text {
             text: String::new(),
         };
-        let part = if signature_is_lone(part) { &lone } else { part };
-        let Some(mut said) = encoded(part, signature) else {
+        let part = if is_text_signature(part) {
+            &empty_text
+        } else {
+            part
+        };
+        let Some(mut encoded) = encode_part(part, signature) else {
             continue;
         };
         if let Some(signature) = signature {
-            said["thoughtSignature"] = signature.into();
+            encoded["thoughtSignature"] = signature.into();
         }
-        parts.push(said);
+        parts.push(encoded);
     }
-    let said = (!parts.is_empty()).then(|| json!({ "role": role, "parts": parts }));
-    joined(said)
+    let encoded = (!parts.is_empty()).then(|| json!({ "role": role, "parts": parts }));
+    joined(encoded)
 }
 
-/// The signature in a reasoning part, if it belongs on such a part.
+/// Returns the signature in a reasoning part, if it belongs to a part of the kind `on`.
 fn signature<'a>(part: Option<&'a Part>, on: &str) -> Option<&'a str> {
     match part? {
         Part::Reasoning {
@@ -176,16 +185,17 @@ fn signature<'a>(part: Option<&'a Part>, on: &str) -> Option<&'a str> {
     }
 }
 
-/// A signature of a text that was empty: it may have been kept behind a thought.
-fn signature_is_lone(part: &Part) -> bool {
+/// Returns whether the part is the signature of a text. If that text was empty, only the signature was kept, possibly
+/// with a thought.
+fn is_text_signature(part: &Part) -> bool {
     matches!(part, Part::Reasoning { .. }) && signature(Some(part), "text").is_some()
 }
 
-fn encoded(part: &Part, signature: Option<&str>) -> Option<Value> {
+fn encode_part(part: &Part, signature: Option<&str>) -> Option<Value> {
     Some(match part {
         Part::Text { text } if text.is_empty() && signature.is_none() => return None,
         Part::Text { text } => json!({ "text": text }),
-        // Thoughts alone are not asked for again.
+        // The vendor needs only thoughts with a signature.
         Part::Reasoning { .. } if signature.is_none() => return None,
         Part::Reasoning { text, .. } => json!({ "text": text, "thought": true }),
         Part::Image { media_type, data } => {
@@ -277,7 +287,7 @@ mod tests {
         check(
             vec![call("1")],
             true,
-            json!([{ "functionCall": function("1"), "thoughtSignature": FOREIGN }]),
+            json!([{ "functionCall": function("1"), "thoughtSignature": FOREIGN_SIGNATURE }]),
         );
         check(
             vec![Part::Reasoning {

@@ -1,14 +1,14 @@
-//! Arguments of a call that come in pieces: each piece names its place in the arguments by a JSON path.
+//! Assembles the arguments of a call from pieces, each with the JSON path of its value.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Entries of one list; a larger number in a path is a mistake.
-const MOST_ENTRIES: usize = 4_096;
-/// Steps of one path.
-const MOST_STEPS: usize = 64;
+/// The maximum length of a list in the arguments.
+const MAX_ENTRIES: usize = 4_096;
+/// The maximum depth of a path.
+const MAX_STEPS: usize = 64;
 
-/// One piece.
+/// A value, or a piece of a text, at a path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PartialArg {
@@ -18,21 +18,21 @@ pub(super) struct PartialArg {
     bool_value: Option<bool>,
 }
 
-/// The arguments so far.
+/// The arguments that were received so far.
 #[derive(Debug, Default)]
 pub(super) struct PartialArgs {
     args: Map<String, Value>,
-    /// A piece had no place.
+    /// A piece had an invalid path.
     damaged: bool,
 }
 
-enum Step<'a> {
+enum PathStep<'a> {
     Name(&'a str),
     Entry(usize),
 }
 
 impl PartialArgs {
-    /// Takes a piece; text is added to the text that is there.
+    /// Adds a piece. Text is appended to the existing text at the same path.
     pub(super) fn push(&mut self, piece: &PartialArg) {
         let value = match piece {
             PartialArg {
@@ -57,7 +57,7 @@ impl PartialArgs {
         }
     }
 
-    /// All arguments; no JSON at all where a piece was lost.
+    /// Returns all arguments as JSON, or invalid JSON if a piece had an invalid path.
     pub(super) fn to_json(&self) -> String {
         if self.damaged {
             return "{".to_owned();
@@ -66,43 +66,43 @@ impl PartialArgs {
     }
 }
 
-/// `$.a.b[0]['c']` in its steps.
-fn steps(path: &str) -> Option<Vec<Step<'_>>> {
+/// Parses a path such as `$.a.b[0]['c']`.
+fn steps(path: &str) -> Option<Vec<PathStep<'_>>> {
     let mut rest = path.strip_prefix('$').unwrap_or(path);
     let mut steps = Vec::new();
-    while !rest.is_empty() && steps.len() < MOST_STEPS {
+    while !rest.is_empty() && steps.len() < MAX_STEPS {
         if let Some(inner) = rest.strip_prefix('[') {
             let (step, after) = inner.split_once(']')?;
             let quoted = step.trim_matches(['\'', '"']);
             steps.push(match step.parse() {
-                Ok(entry) if entry < MOST_ENTRIES => Step::Entry(entry),
-                _ if quoted.len() < step.len() => Step::Name(quoted),
+                Ok(entry) if entry < MAX_ENTRIES => PathStep::Entry(entry),
+                _ if quoted.len() < step.len() => PathStep::Name(quoted),
                 _ => return None,
             });
             rest = after;
         } else {
             let name = rest.strip_prefix('.').unwrap_or(rest);
             let end = name.find(['.', '[']).unwrap_or(name.len());
-            steps.push(Step::Name(&name[..end]));
+            steps.push(PathStep::Name(&name[..end]));
             rest = &name[end..];
         }
     }
     (rest.is_empty() && !steps.is_empty()).then_some(steps)
 }
 
-/// Sets the value at the place; `None` where the place cannot be.
-fn set(args: &mut Value, steps: &[Step<'_>], value: Value) -> Option<()> {
-    let mut place = args;
+/// Sets the value at a path; returns `None` if the path contradicts the existing values.
+fn set(args: &mut Value, steps: &[PathStep<'_>], value: Value) -> Option<()> {
+    let mut target = args;
     for step in steps {
-        if place.is_null() {
-            *place = match step {
-                Step::Name(_) => Value::Object(Map::new()),
-                Step::Entry(_) => Value::Array(Vec::new()),
+        if target.is_null() {
+            *target = match step {
+                PathStep::Name(_) => Value::Object(Map::new()),
+                PathStep::Entry(_) => Value::Array(Vec::new()),
             };
         }
-        place = match (step, place) {
-            (Step::Name(name), Value::Object(map)) => map.entry(*name).or_insert(Value::Null),
-            (Step::Entry(at), Value::Array(list)) => {
+        target = match (step, target) {
+            (PathStep::Name(name), Value::Object(map)) => map.entry(*name).or_insert(Value::Null),
+            (PathStep::Entry(at), Value::Array(list)) => {
                 while list.len() <= *at {
                     list.push(Value::Null);
                 }
@@ -111,9 +111,9 @@ fn set(args: &mut Value, steps: &[Step<'_>], value: Value) -> Option<()> {
             _ => return None,
         };
     }
-    match (place, value) {
+    match (target, value) {
         (Value::String(text), Value::String(more)) => text.push_str(&more),
-        (place, value) => *place = value,
+        (target, value) => *target = value,
     }
     Some(())
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_put_in_their_places() {
+    fn pieces_are_set_at_their_paths() {
         check(
             &[
                 r#"{"jsonPath":"$.path","stringValue":"src/","willContinue":true}"#,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_without_a_place_spoils_the_call() {
+    fn a_piece_with_an_invalid_path_makes_the_arguments_invalid() {
         check(&[r#"{"jsonPath":"$.list[99999999]","numberValue":1}"#], "{");
         check(&[r#"{"stringValue":"lost"}"#], "{");
         check(

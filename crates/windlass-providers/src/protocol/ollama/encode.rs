@@ -1,5 +1,4 @@
-//! The body of a request in Ollama's own protocol. Each message is encoded once and kept beside the history.
-//! It sends nothing.
+//! Encodes requests of Ollama's own protocol. The encoded form of each message is cached with the history.
 
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolCall};
@@ -13,12 +12,12 @@ use crate::protocol::wire::{
 
 const KEY: &str = "ollama";
 
-/// The body of a request. Everything that may change from step to step comes after the messages.
+/// Encodes a request. Fields that may change between steps follow the messages.
 pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
     write_field(&mut body, "model", request.model);
-    // The server knows no choice between tools; without any it calls none.
+    // The protocol has no tool choice; without tools the model makes no calls.
     if request.options.tool_choice != Some(ToolChoice::None) {
         write_tools(&mut body, "tools", request.tools, KEY, function);
     }
@@ -46,7 +45,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     write_sampling(body, options, 2.0, "stop");
     body.push(b'}');
     write_field(body, "stream", &true);
-    // A server that knows these words refuses what does not fit instead of dropping the beginning of it.
+    // With these fields a newer server rejects a prompt that does not fit instead of dropping its beginning.
     write_field(body, "truncate", &false);
     write_field(body, "shift", &false);
     if let Some(schema) = &options.output_schema {
@@ -55,7 +54,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     think(body, options);
 }
 
-/// Models that cannot think refuse to be asked, so nothing is said unless somebody wishes it.
+/// Writes the thinking option only if the user set one, because models without thinking reject the field.
 fn think(body: &mut Vec<u8>, options: &Sampling) {
     match (options.reasoning_effort.as_deref(), options.thinking_tokens) {
         (Some(effort @ ("low" | "medium" | "high")), _) => write_field(body, "think", effort),
@@ -67,7 +66,7 @@ fn think(body: &mut Vec<u8>, options: &Sampling) {
     }
 }
 
-/// One message of ours: none, one or (for results) several of the protocol's, joined by commas.
+/// Encodes one message as none, one or (for results) several messages of the protocol, joined by commas.
 fn messages(message: &Message) -> Vec<u8> {
     match message.role {
         Role::User => {
@@ -93,7 +92,7 @@ fn assistant(message: &Message) -> Option<Value> {
     let text = message.text();
     let calls: Vec<Value> = message.calls().map(call).collect();
     if text.is_empty() && calls.is_empty() {
-        return None; // a thought alone is nothing to go on from
+        return None; // a thought alone is not a message
     }
     let mut out = json!({ "role": "assistant", "content": text });
     let thoughts = thoughts(message);

@@ -1,4 +1,4 @@
-//! The body of a chat completion. Each message is encoded once and kept beside the history. It sends nothing.
+//! Encodes chat completion requests. The encoded form of each message is cached with the history.
 
 use serde_json::{Value, json};
 use windlass_core::message::{Message, Part, Role, ToolCall};
@@ -8,11 +8,11 @@ use crate::protocol::wire::{
     function, joined, likely_size, results, thoughts, tool_choice, user_content, write_field,
     write_key, write_messages, write_sampling, write_system, write_tools,
 };
-use crate::protocol::{MaxTokensField, Quirks, ReasoningBack, openai_responses, wishes};
+use crate::protocol::{MaxTokensField, Quirks, ReasoningBack, openai_responses, output_options};
 
-/// The body of a request. Everything that may change from step to step comes after the messages.
+/// Encodes a request. Fields that may change between steps follow the messages.
 pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
-    // Messages encoded for a vendor that wants its reasoning back do not fit another one.
+    // The encoded messages differ by the form of the reasoning, so each form has its own cache key.
     let key = match quirks.reasoning_back {
         ReasoningBack::Never => "openai_chat",
         ReasoningBack::Content => "openai_chat+content",
@@ -25,7 +25,8 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec
     write_key(&mut body, "messages");
     body.push(b'[');
     let schema = request.options.output_schema.as_ref();
-    let system = wishes::with_schema(request.system, schema.filter(|_| !quirks.json_schema));
+    let system =
+        output_options::with_schema(request.system, schema.filter(|_| !quirks.json_schema));
     write_system(&mut body, &system);
     write_messages(&mut body, request.history, key, |message| {
         messages(message, quirks.reasoning_back)
@@ -48,11 +49,11 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
         body.extend_from_slice(br#"{"include_usage":true}"#);
     }
     let options = request.options;
-    let reasons = openai_responses::reasons(request.model);
+    let reasons = openai_responses::is_reasoning_model(request.model);
     if !reasons {
         write_sampling(body, options, 2.0, "stop");
     }
-    if let Some(effort) = wishes::effort(options) {
+    if let Some(effort) = output_options::effort(options) {
         write_field(body, "reasoning_effort", effort);
     }
     if let Some(schema) = &options.output_schema {
@@ -60,7 +61,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
         if quirks.json_schema {
             body.extend_from_slice(br#"{"type":"json_schema","json_schema":{"name":"answer""#);
             write_field(body, "schema", schema);
-            write_field(body, "strict", &wishes::is_strict(schema));
+            write_field(body, "strict", &output_options::is_strict(schema));
             body.extend_from_slice(b"}}");
         } else {
             body.extend_from_slice(br#"{"type":"json_object"}"#);
@@ -77,7 +78,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>, quirks: &Quirks) {
     }
 }
 
-/// One message of ours: none, one or (for results) several of the protocol's, joined by commas.
+/// Encodes one message as none, one or (for results) several messages of the protocol, joined by commas.
 fn messages(message: &Message, back: ReasoningBack) -> Vec<u8> {
     match message.role {
         Role::User => {
@@ -95,7 +96,7 @@ fn assistant(message: &Message, back: ReasoningBack) -> Option<Value> {
     let text = Some(message.text()).filter(|text| !text.is_empty());
     let calls: Vec<Value> = message.calls().map(call).collect();
     if text.is_none() && calls.is_empty() {
-        return None; // only reasoning: nothing that this protocol could repeat
+        return None; // the protocol has no message with only reasoning
     }
     let mut out = json!({ "role": "assistant", "content": text });
     match back {
@@ -121,7 +122,7 @@ fn assistant(message: &Message, back: ReasoningBack) -> Option<Value> {
     Some(out)
 }
 
-/// Arguments that were not JSON stay out: several servers parse what they get back.
+/// Encodes a call without malformed arguments, because several servers parse them again.
 fn call(call: &ToolCall) -> Value {
     let function = json!({ "name": call.name, "arguments": call.args.to_string() });
     json!({ "id": call.id, "type": "function", "function": function })

@@ -1,5 +1,5 @@
-//! The body of a request in the Responses protocol. Nothing is kept at the vendor: the whole history goes along, with
-//! the reasoning items as they came. Each message is encoded once and kept beside the history. It sends nothing.
+//! Encodes requests of the responses protocol. The vendor stores nothing: each request contains the whole history, with
+//! the unchanged reasoning items. The encoded form of each message is cached with the history.
 
 use std::borrow::Cow;
 
@@ -12,13 +12,13 @@ use crate::protocol::wire::{
     fingerprint, joined, likely_size, results, tool_choice, user_content, write_field, write_key,
     write_messages, write_system, write_tools,
 };
-use crate::protocol::{Quirks, wishes};
+use crate::protocol::{Quirks, output_options};
 
 const KEY: &str = "openai_responses";
-/// The longest id the vendor takes.
-const LONGEST_ID: usize = 64;
+/// The longest id that the vendor accepts, in bytes.
+const MAX_ID: usize = 64;
 
-/// The body of a request. Everything that may change from step to step comes after the input.
+/// Encodes a request. Fields that may change between steps follow the input.
 pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec<u8> {
     let mut body = Vec::with_capacity(likely_size(request));
     body.push(b'{');
@@ -26,13 +26,13 @@ pub(in crate::protocol) fn encode(request: &Request<'_>, quirks: &Quirks) -> Vec
     write_tools(&mut body, "tools", request.tools, KEY, tool);
     write_key(&mut body, "input");
     body.push(b'[');
-    // As a message, because not every server of this protocol knows `instructions`.
+    // The system prompt is a message, because not every server of this protocol supports `instructions`.
     write_system(&mut body, request.system);
     write_messages(&mut body, request.history, KEY, items);
     body.push(b']');
     settings(&mut body, request);
     if quirks.cache_marks {
-        // The same for all steps of a session, and hardly ever the same for two sessions.
+        // The key is the same for all steps of a session, and different for most sessions.
         let encoded = request
             .history
             .iter()
@@ -55,12 +55,13 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
     write_field(body, "max_output_tokens", &request.max_output);
     write_field(body, "stream", &true);
     write_field(body, "store", &false);
-    let reasons = reasons(request.model);
+    let reasons = is_reasoning_model(request.model);
     if reasons || request.model.contains("grok") {
-        // Without storage the state of the reasoning has to come to us; models without any refuse to be asked.
+        // The vendor stores nothing, so the answer must contain the reasoning state. Models without reasoning reject
+        // this field.
         write_field(body, "include", &["reasoning.encrypted_content"]);
     }
-    if let Some(effort) = wishes::effort(options) {
+    if let Some(effort) = output_options::effort(options) {
         write_key(body, "reasoning");
         body.push(b'{');
         write_field(body, "effort", effort);
@@ -74,7 +75,7 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
         write_key(body, "text");
         body.extend_from_slice(br#"{"format":{"type":"json_schema","name":"answer""#);
         write_field(body, "schema", schema);
-        write_field(body, "strict", &wishes::is_strict(schema));
+        write_field(body, "strict", &output_options::is_strict(schema));
         body.extend_from_slice(b"}}");
     }
     if let Some(choice) = tool_choice(request) {
@@ -88,9 +89,9 @@ fn settings(body: &mut Vec<u8>, request: &Request<'_>) {
     }
 }
 
-/// Whether this is one of the vendor's models that reason; they take no temperature and no stop sequences.
+/// Returns whether this is one of OpenAI's reasoning models, which accept no temperature and no stop sequences.
 #[must_use]
-pub fn reasons(model: &str) -> bool {
+pub fn is_reasoning_model(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let digits = |text: &str| {
         text.chars()
@@ -113,12 +114,12 @@ fn tool(spec: &ToolSpec) -> Value {
         "name": spec.name,
         "description": spec.description,
         "parameters": spec.schema,
-        // Strict is this protocol's default, and it refuses optional arguments.
+        // The default of this protocol is strict mode, which forbids optional arguments.
         "strict": false,
     })
 }
 
-/// One message of ours: none, one or several items, joined by commas.
+/// Encodes one message as none, one or several items, joined by commas.
 fn items(message: &Message) -> Vec<u8> {
     match message.role {
         Role::User => {
@@ -136,7 +137,7 @@ fn items(message: &Message) -> Vec<u8> {
 
 fn assistant(message: &Message) -> Vec<Value> {
     let mut out = Vec::new();
-    // Reasoning is only accepted in front of what it led to.
+    // A reasoning item is accepted only before the item that it led to.
     let mut reasoning = Vec::new();
     let mut phase = None;
     for part in &message.parts {
@@ -151,7 +152,7 @@ fn assistant(message: &Message) -> Vec<Value> {
             }
             Part::Text { text } if !text.is_empty() => {
                 out.append(&mut reasoning);
-                // The protocol lets the type be left out, but llama.cpp refuses an answer that does not name it.
+                // The type is optional in the protocol, but llama.cpp rejects an answer without it.
                 let mut item = json!({ "type": "message", "role": "assistant", "content": text });
                 if let Some(phase) = phase.take() {
                     item["phase"] = phase.into();
@@ -173,7 +174,7 @@ fn assistant(message: &Message) -> Vec<Value> {
     out
 }
 
-/// A reasoning item that only names what the vendor would have stored cannot be sent back.
+/// Returns whether a reasoning item contains its state. An item that only refers to stored state cannot be sent back.
 fn carries_state(item: &Value) -> bool {
     item["encrypted_content"]
         .as_str()
@@ -183,9 +184,9 @@ fn carries_state(item: &Value) -> bool {
             .is_some_and(|parts| !parts.is_empty())
 }
 
-/// Ids of other vendors may be longer than this one takes; the same id always becomes the same text.
+/// Shortens an id of another vendor that is too long for this one. The mapping is deterministic.
 fn short_id(id: &str) -> Cow<'_, str> {
-    if id.len() <= LONGEST_ID {
+    if id.len() <= MAX_ID {
         return Cow::Borrowed(id);
     }
     let start: String = id.chars().take(32).filter(char::is_ascii).collect();
@@ -211,7 +212,7 @@ mod tests {
             ("gpt-oss-20b", false),
             ("omni", false),
         ] {
-            assert_eq!(reasons(model), expect, "{model}");
+            assert_eq!(is_reasoning_model(model), expect, "{model}");
         }
     }
 
@@ -220,7 +221,7 @@ mod tests {
         let long = "x".repeat(100);
         assert_eq!(short_id(&long), short_id(&long));
         assert_ne!(short_id(&long), short_id(&"x".repeat(101)));
-        assert!(short_id(&"ü".repeat(90)).len() <= LONGEST_ID);
+        assert!(short_id(&"ü".repeat(90)).len() <= MAX_ID);
         assert_eq!(short_id("call_1"), "call_1");
     }
 }

@@ -1,7 +1,7 @@
-"""The sidecar: hosts an agent SDK of Python for Windlass, over JSON lines on standard input and output.
+"""The sidecar: hosts a Python agent SDK for Windlass, over JSON lines on standard input and output.
 
-It runs inside the envelope and holds nothing of its own: no tools, no keys, no files. Every tool is a proxy that asks the
-engine, and the model is asked through the engine's meter. docs/sidecar.md has the contract.
+It runs inside the enclosure and has no tools, keys or files of its own. Every tool is a proxy for a tool of the engine, and
+model requests pass through the meter. docs/sidecar.md describes the protocol.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-# The real standard output is ours alone: whatever a library prints from here on goes to standard error.
+# The real standard output is for the protocol only. Output of libraries goes to standard error from here on.
 _OUT = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
 os.dup2(2, 1)
-# Nothing of the repository is to be found by a library that looks at where it was started.
+# Libraries that search the working directory must not find the repository.
 os.chdir(os.environ.get("HOME", "/"))
 
 import asyncio
@@ -24,13 +24,13 @@ from typing import Any
 
 from host import MAX_LINE, PROTOCOL, Done, Host
 
-# The SDKs that can be hosted: the package, and the module here that knows it. A module has `Conversation`, with
-# `async turn(start, host) -> Done`, and `failed(error) -> Done` for whatever it raises.
+# The SDKs that can be hosted: the package, and the module for it. A module has `Conversation`, with `async turn(start,
+# host) -> Done`, and `failed(error) -> Done` for exceptions.
 SDKS = {"openai-agents": "openai_agents", "google-adk": "google_adk"}
 
 
 async def serve(sdk: str) -> None:
-    """Says hello, and plays turns one after the other until the input ends."""
+    """Reports that it is ready, and runs turns one after the other until the end of the input."""
     module = importlib.import_module(SDKS[sdk])
     host = Host(_OUT)
     lines = asyncio.StreamReader(limit=MAX_LINE)
@@ -47,10 +47,10 @@ async def serve(sdk: str) -> None:
             continue
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "start" and (task is None or task.done()):
-            # A history begins a conversation; without one the last goes on.
+            # A history starts a new conversation. Without one, the last conversation continues.
             if conversation is None or message.get("history") is not None:
                 conversation = module.Conversation(message.get("history") or [])
-            task = asyncio.create_task(play(module, conversation, message, host))
+            task = asyncio.create_task(run_turn(module, conversation, message, host))
         elif kind == "tool_result":
             host.settle(message)
         elif kind == "cancel" and task is not None:
@@ -62,8 +62,8 @@ async def serve(sdk: str) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def play(module: Any, conversation: Any, start: dict[str, Any], host: Host) -> None:
-    """One turn, with exactly one `done` at its end."""
+async def run_turn(module: Any, conversation: Any, start: dict[str, Any], host: Host) -> None:
+    """Runs one turn, with exactly one `done` at its end."""
     try:
         done = await conversation.turn(start, host)
     except asyncio.CancelledError:
@@ -71,7 +71,7 @@ async def play(module: Any, conversation: Any, start: dict[str, Any], host: Host
     except Exception as error:  # noqa: BLE001: whatever an SDK raises is how its turn ended
         done = module.failed(error)
     if not host.emit("done", id=start.get("id"), **done.fields()):
-        done = Done.error("AnswerTooLong", "its answer is longer than a line may be")
+        done = Done.error("AnswerTooLong", "the answer is longer than the limit of a line")
         host.emit("done", id=start.get("id"), **done.fields())
 
 

@@ -1,5 +1,5 @@
-"""The Google Agent Development Kit as the sidecar hosts it. Every tool is the engine's; its own toolsets, executors and
-services that keep something are not used, and its telemetry is off."""
+"""The Google Agent Development Kit in the sidecar. Every tool is a tool of the engine; the SDK's own toolsets, executors and
+persistent services are not used, and its telemetry is off."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from host import Done, Host, Result, Usage
 
 APP, USER = "windlass", "engine"
 
-# How LiteLLM is told by whom a model is served. It takes the first word off again.
+# Prefixes with which LiteLLM selects the protocol of a model. It removes the first word again.
 PREFIX = {"responses": "openai/responses/", "chat": "openai/", "anthropic": "anthropic/"}
 
-# Ends of an answer that mean that the model, or whoever watches over it, declined.
+# Finish reasons with which the model, or a filter of the vendor, refuses.
 DECLINED = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "IMAGE_SAFETY", "BLOCKED_REASON"}
 
 
@@ -46,7 +46,7 @@ class HostTool(BaseTool):
 
 
 class Conversation:
-    """What was said so far, in a session that lives in memory."""
+    """The conversation so far, in a session in memory."""
 
     def __init__(self, history: list[dict[str, Any]]) -> None:
         self._history = history
@@ -54,7 +54,7 @@ class Conversation:
         self._begun = False
 
     async def turn(self, start: dict[str, Any], host: Host) -> Done:
-        """Says the prompt and follows the agents to the end of their answer."""
+        """Sends the prompt and follows the agents to the end of their answer."""
         agent = _agents(start, host)
         if not self._begun:
             self._events, self._begun = _events(self._history, agent.name), True
@@ -62,27 +62,27 @@ class Conversation:
         session = await runner.session_service.create_session(app_name=APP, user_id=USER)
         for event in self._events:
             await runner.session_service.append_event(session, event)
-        telling = Telling(host)
+        forwarder = EventForwarder(host)
         config = RunConfig(streaming_mode=StreamingMode.SSE, max_llm_calls=start.get("max_turns") or 0)
         prompt = types.Content(role="user", parts=[types.Part(text=start["prompt"])])
         try:
             async for event in runner.run_async(
                 user_id=USER, session_id=session.id, new_message=prompt, run_config=config
             ):
-                telling.take(event)
+                forwarder.handle(event)
         except LlmCallsLimitExceededError:
             return Done("max_turns")
         finally:
-            host.emit("usage", **asdict(telling.usage))
-        if telling.end is not None:
-            return telling.end
+            host.emit("usage", **asdict(forwarder.usage))
+        if forwarder.end is not None:
+            return forwarder.end
         kept = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id=session.id)
         self._events = list(kept.events) if kept else []
-        return Done("completed", telling.text)
+        return Done("completed", forwarder.text)
 
 
-class Telling:
-    """Passes on what the agents say, and remembers how it ended."""
+class EventForwarder:
+    """Forwards the events of the agents, and remembers how the turn ended."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -90,24 +90,24 @@ class Telling:
         self.end: Done | None = None
         self.usage = Usage()
 
-    def take(self, event: Event) -> None:
-        """One event of the runner."""
+    def handle(self, event: Event) -> None:
+        """Handles one event of the runner."""
         parts = (event.content.parts if event.content else None) or []
-        said = "".join(part.text or "" for part in parts if not part.thought)
+        answer = "".join(part.text or "" for part in parts if not part.thought)
         thought = "".join(part.text or "" for part in parts if part.thought)
         if event.partial:
-            for kind, text in (("reasoning_delta", thought), ("text_delta", said)):
+            for kind, text in (("reasoning_delta", thought), ("text_delta", answer)):
                 if text:
                     self._host.emit(kind, text=text)
             return
         self._count(event)
-        for kind, text in (("reasoning", thought), ("message", said)):
+        for kind, text in (("reasoning", thought), ("message", answer)):
             if text:
                 self._host.emit(kind, text=text)
-        self.text = said or self.text
+        self.text = answer or self.text
         if event.actions and event.actions.transfer_to_agent:
             self._host.emit("handoff", **{"from": event.author, "to": event.actions.transfer_to_agent})
-        self.end = _ended(event, said)
+        self.end = _ended(event, answer)
 
     def _count(self, event: Event) -> None:
         counted = event.usage_metadata
@@ -121,25 +121,25 @@ class Telling:
 
 
 def failed(error: Exception) -> Done:
-    """What an error of the SDK comes to."""
+    """The end of a turn after an exception of the SDK."""
     kind = type(error).__name__
     if isinstance(error, errors.APIError):
         return Done.error(kind, str(error), model=True, status=error.code)
-    # LiteLLM's errors are those of the client it asks with, and have its status.
+    # Errors of LiteLLM are those of its HTTP client, with a status.
     if type(error).__module__.startswith(("litellm", "openai", "httpx", "aiohttp")):
         status = getattr(error, "status_code", None)
         return Done.error(kind, str(error), model=True, status=status if isinstance(status, int) else None)
     return Done.error(kind, str(error))
 
 
-def _ended(event: Event, said: str) -> Done | None:
+def _ended(event: Event, answer: str) -> Done | None:
     code = event.error_code and getattr(event.error_code, "name", str(event.error_code))
     if not code:
         return None
-    words = said or event.error_message or code
+    words = answer or event.error_message or code
     if code in DECLINED:
         return Done("refused", words)
-    # A call that could not be read is the model's to mend, which the SDK tells it.
+    # The SDK reports an unparsable call to the model, which can correct it.
     if code == "MALFORMED_FUNCTION_CALL":
         return None
     return Done.error(code, words, model=code != "MAX_TOKENS")
@@ -150,7 +150,7 @@ def _response(result: Result) -> dict[str, str]:
 
 
 def _events(history: list[dict[str, Any]], author: str) -> list[Event]:
-    """The conversation as events: calls that follow each other are one message, and so are their results."""
+    """The conversation as events: consecutive calls are one message, and so are their results."""
     events: list[Event] = []
     last = ""
     for entry in history:
@@ -179,7 +179,7 @@ def _events(history: list[dict[str, Any]], author: str) -> list[Event]:
 
 
 def _agents(start: dict[str, Any], host: Host) -> LlmAgent:
-    """The first agent, with the others below it: it can hand over to each of them, and each of them back."""
+    """The first agent, with the others below it: it can hand over to each of them, and each of them can hand back."""
     made = [_agent(one, start, host) for one in start["agents"]]
     first, others = made[0], made[1:]
     return LlmAgent(**first, sub_agents=[LlmAgent(**other, disallow_transfer_to_peers=True) for other in others])
@@ -194,7 +194,7 @@ def _agent(one: dict[str, Any], start: dict[str, Any], host: Host) -> dict[str, 
     return {
         "name": one["name"],
         "description": one.get("description") or "",
-        # A function, because in a text braces would be names of a state.
+        # A function, because braces in a text would be placeholders of the SDK.
         "instruction": lambda _context, text=one["instructions"]: text,
         "model": _model(start["model"], one["model"]),
         "generate_content_config": config,
@@ -207,7 +207,7 @@ def _model(model: dict[str, Any], name: str) -> BaseLlm:
         retries = types.HttpRetryOptions(attempts=model.get("max_retries", 1) + 1)
         key = {"api_key": model["api_key"]}
         return Gemini(model=name, base_url=model["base_url"], client_kwargs=key, retry_options=retries)
-    # Nothing stays at the vendor.
+    # The vendor must not store the conversation.
     more: dict[str, Any] = {"store": False} if model["api"] == "responses" else {}
     return LiteLlm(
         model=PREFIX[model["api"]] + name,

@@ -1,4 +1,4 @@
-"""The engine, as the SDKs' modules see it: what is said to it, and the calls that it runs for them."""
+"""The engine, from the view of the SDK modules: messages to it, and the calls that it runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 PROTOCOL = 1
-# The longest line, either way.
+# Bytes of the longest line in both directions.
 MAX_LINE = 16 * 2**20
-# Characters of an error's words.
+# Characters of an error message.
 MAX_WORDS = 2_000
 
 
 @dataclass
 class Result:
-    """What came of a call. A denial is one, too."""
+    """The result of a call, which may be a denial."""
 
     content: str
     is_error: bool
@@ -24,7 +24,7 @@ class Result:
 
 @dataclass
 class Done:
-    """How a turn ended: completed, cancelled, max_turns, refused or error."""
+    """The end of a turn: completed, cancelled, max_turns, refused or error."""
 
     status: str
     output: Any = None
@@ -32,12 +32,12 @@ class Done:
 
     @classmethod
     def error(cls, kind: str, message: str, *, model: bool = False, status: int | None = None) -> Done:
-        """An error; `model` says that the model could not be had, with the HTTP status of its answer."""
+        """An error. `model` tells whether a model request failed, with the HTTP status of the response."""
         words = message[:MAX_WORDS]
         return cls("error", None, {"kind": kind, "message": words, "model": model, "status": status})
 
     def fields(self) -> dict[str, Any]:
-        """As fields of the `done` line."""
+        """The fields of the `done` line."""
         fields: dict[str, Any] = {"status": self.status, "output": self.output}
         if self.problem is not None:
             fields["error"] = self.problem
@@ -52,9 +52,9 @@ class Host:
         self._open: dict[str, asyncio.Future[Result]] = {}
 
     def emit(self, kind: str, **fields: Any) -> bool:
-        """Says a line, unless it is longer than a line may be."""
+        """Writes a line. Returns false if it is longer than the limit."""
         line = json.dumps({"type": kind, **fields}, ensure_ascii=False, default=str) + "\n"
-        # Half a character of a pair cannot be written, and means nothing to anybody.
+        # An unpaired surrogate cannot be encoded and is replaced.
         data = line.encode("utf-8", "replace").decode("utf-8")
         if len(data.encode("utf-8")) > MAX_LINE:
             return False
@@ -63,8 +63,8 @@ class Host:
         return True
 
     async def call(self, call_id: str, name: str, arguments: str | dict[str, Any] | None) -> Result:
-        """Has the engine run a tool, and waits for what came of it. Arguments that are no JSON go as they are."""
-        # What was said before the call is told before it.
+        """Lets the engine run a tool, and waits for the result. Arguments that are not JSON are sent unchanged."""
+        # Text before the call must be sent before it.
         await asyncio.sleep(0)
         fields: dict[str, Any] = {"call_id": call_id, "name": name}
         try:
@@ -76,18 +76,18 @@ class Host:
         else:
             fields.update(arguments={}, malformed=str(arguments))
         if call_id in self._open:
-            return Result("there is an open call with this id", True)
+            return Result("another call with this id is still open", True)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._open[call_id] = answer
         try:
             if not self.emit("tool_call", **fields):
-                return Result("the arguments are too long; say less in one call", True)
+                return Result("the arguments are too long; use less text in one call", True)
             return await answer
         finally:
             self._open.pop(call_id, None)
 
     def settle(self, message: dict[str, Any]) -> None:
-        """Takes the result of a call. One that nobody waits for is passed over."""
+        """Handles the result of a call. A result without an open call is ignored."""
         answer = self._open.get(str(message.get("call_id")))
         if answer is not None and not answer.done():
             answer.set_result(Result(str(message.get("content", "")), bool(message.get("is_error"))))
@@ -95,7 +95,7 @@ class Host:
 
 @dataclass
 class Usage:
-    """What a turn took, in tokens; input includes what came from a cache."""
+    """The tokens of a turn. Input includes cached tokens."""
 
     requests: int = 0
     input_tokens: int = 0

@@ -1,5 +1,5 @@
-"""The OpenAI Agents SDK as the sidecar hosts it. Tracing is off, every tool is the engine's, and none of the SDK's own
-tools, sandboxes and sessions are used."""
+"""The OpenAI Agents SDK in the sidecar. Tracing is off, every tool is a tool of the engine, and the SDK's own tools,
+sandboxes and sessions are not used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ set_tracing_disabled(True)
 
 
 class Schema(AgentOutputSchemaBase):
-    """The schema of the answer. The engine looks whether an answer fits, and asks again where it does not."""
+    """The schema of the answer. The engine checks the answer, and asks again if it does not match."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self._schema: dict[str, Any] = wanted["schema"]
@@ -56,32 +56,32 @@ class Schema(AgentOutputSchemaBase):
 
 
 class Conversation:
-    """What was said so far, and who has the word."""
+    """The conversation so far, and the current agent."""
 
     def __init__(self, history: list[dict[str, Any]]) -> None:
         self._items: list[Any] = [item for entry in history for item in _item(entry)]
         self._agent: str | None = None
 
     async def turn(self, start: dict[str, Any], host: Host) -> Done:
-        """Says the prompt and follows the agents to the end of their answer."""
+        """Sends the prompt and follows the agents to the end of their answer."""
         agents = _agents(start, host)
         first = agents.get(self._agent or "") or next(iter(agents.values()))
-        said = [*self._items, {"role": "user", "content": start["prompt"]}]
+        messages = [*self._items, {"role": "user", "content": start["prompt"]}]
         result = Runner.run_streamed(
             first,
-            said,
+            messages,
             max_turns=start.get("max_turns"),
             run_config=RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model"),
         )
         try:
             async for event in result.stream_events():
-                _tell(event, host)
+                _forward(event, host)
         except MaxTurnsExceeded:
             return Done("max_turns")
         except ModelRefusalError as error:
             return Done("refused", error.refusal)
         finally:
-            # A turn that is broken off has its own work going on behind it.
+            # A turn that was aborted still has background work.
             if not result.is_complete:
                 result.cancel()
             host.emit("usage", **asdict(_usage(result)))
@@ -91,7 +91,7 @@ class Conversation:
 
 
 def failed(error: Exception) -> Done:
-    """What an error of the SDK comes to."""
+    """The end of a turn after an exception of the SDK."""
     kind = type(error).__name__
     if isinstance(error, APIStatusError):
         return Done.error(kind, str(error), model=True, status=error.status_code)
@@ -115,7 +115,7 @@ def _item(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _agents(start: dict[str, Any], host: Host) -> dict[str, Agent[Any]]:
-    """The agents by name. The first can hand over to each of the others, and each of them back."""
+    """The agents by name. The first can hand over to each of the others, and each of them can hand back."""
     model = start["model"]
     client = AsyncOpenAI(
         base_url=model["base_url"], api_key=model["api_key"], max_retries=model.get("max_retries", 1)
@@ -147,13 +147,14 @@ def _settings(given: dict[str, Any], agent: dict[str, Any], *, responses: bool) 
     reasons = bool(agent.get("reasons"))
     effort = given.get("effort")
     return ModelSettings(
-        # Models that reason take no temperature.
+        # Reasoning models do not accept a temperature.
         temperature=None if reasons else given.get("temperature"),
         max_tokens=given.get("max_output"),
         parallel_tool_calls=given.get("parallel_tool_calls"),
         reasoning=Reasoning(effort=effort) if effort else None,
         include_usage=True,
-        # Nothing stays at the vendor; what the model thought comes back to us, locked, and goes along with the next call.
+        # The vendor must not store the conversation. The reasoning is returned in encrypted form, and is sent with the
+        # next request.
         store=False if responses else None,
         response_include=["reasoning.encrypted_content"] if responses and reasons else None,
     )
@@ -174,7 +175,7 @@ def _tool(tool: dict[str, Any], host: Host) -> FunctionTool:
     )
 
 
-def _tell(event: Any, host: Host) -> None:
+def _forward(event: Any, host: Host) -> None:
     if event.type == "raw_response_event":
         match event.data.type:
             case "response.output_text.delta":
@@ -193,7 +194,7 @@ def _tell(event: Any, host: Host) -> None:
                 text = "\n".join(piece.text for piece in pieces)
                 if text:
                     host.emit("reasoning", text=text)
-            # The SDK spells it so.
+            # The SDK misspells this event.
             case "handoff_occured" | "handoff_occurred":
                 host.emit("handoff", **{"from": item.source_agent.name, "to": item.target_agent.name})
 

@@ -1,35 +1,35 @@
-//! A scratch directory with a person's things in it: a repository, a home with credentials, settings and data of the
-//! product. Everything is temporary and below one folder, whose name marks every process that belongs to it.
+//! A temporary directory with a user's files: a repository, a home with credentials, and settings and data of windlass.
+//! The path of the directory identifies the processes that belong to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the person's key looks like. It must show up nowhere but in the head of a request to the vendor.
+/// The user's key. It may appear only in the headers of requests to the vendor.
 pub(crate) const KEY: &str = "sk-kit-REAL-0f4c1d7e9a2b";
-/// What is in the person's credential files.
+/// The content of the user's credential files.
 pub(crate) const CREDENTIAL: &str = "KIT-CREDENTIAL-5d8e0c";
 
-/// One place; it is removed with this.
-pub(crate) struct Place {
+/// The directory; it is removed on drop.
+pub(crate) struct ScratchDir {
     base: tempfile::TempDir,
-    /// Seconds that nobody else on this machine sleeps for: so a sleeper is known.
+    /// A duration for `sleep` that no other process uses, in seconds, so that the process can be found.
     pub(crate) seconds: u32,
 }
 
-/// How many places this process made.
-static PLACES: AtomicU32 = AtomicU32::new(0);
+/// The number of directories that this process created.
+static CREATED: AtomicU32 = AtomicU32::new(0);
 
-impl Place {
-    /// Makes the folders, the credentials and a repository with two files.
+impl ScratchDir {
+    /// Creates the directories, the credentials and a repository with two files.
     pub(crate) fn new() -> Result<Self, String> {
         let base = tempfile::Builder::new().prefix("windlass-kit-").tempdir();
-        let base = base.map_err(|err| format!("no scratch directory: {err}"))?;
+        let base = base.map_err(|err| format!("cannot create a temporary directory: {err}"))?;
         let seconds = 10_000
             + std::process::id() % 100_000 * 100
-            + PLACES.fetch_add(1, Ordering::Relaxed) % 100;
-        let place = Self { base, seconds };
+            + CREATED.fetch_add(1, Ordering::Relaxed) % 100;
+        let scratch = Self { base, seconds };
         for folder in [
             "work",
             "home/.ssh",
@@ -40,14 +40,14 @@ impl Place {
             "bin",
             "outside",
         ] {
-            let path = place.at(folder);
+            let path = scratch.at(folder);
             std::fs::create_dir_all(&path).map_err(|err| format!("{}: {err}", path.display()))?;
         }
-        place.write("home/.ssh/id_ed25519", &format!("{CREDENTIAL}\n"))?;
-        place.write("work/.env", &format!("SERVICE_TOKEN={CREDENTIAL}\n"))?;
-        place.write("work/.gitignore", ".env\n")?;
-        place.write("work/a.txt", "one\ntwo\nthree\n")?;
-        place.write("work/gone.txt", "to be removed\n")?;
+        scratch.write("home/.ssh/id_ed25519", &format!("{CREDENTIAL}\n"))?;
+        scratch.write("work/.env", &format!("SERVICE_TOKEN={CREDENTIAL}\n"))?;
+        scratch.write("work/.gitignore", ".env\n")?;
+        scratch.write("work/a.txt", "one\ntwo\nthree\n")?;
+        scratch.write("work/gone.txt", "to be removed\n")?;
         for args in [
             &["init", "-q", "-b", "main"][..],
             &["add", "-A"],
@@ -62,27 +62,27 @@ impl Place {
                 "begin",
             ],
         ] {
-            place.git(args)?;
+            scratch.git(args)?;
         }
-        Ok(place)
+        Ok(scratch)
     }
 
-    /// A path of it.
+    /// Returns a path below the directory.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.base.path().join(path)
     }
 
-    /// The repository.
+    /// Returns the path of the repository.
     pub(crate) fn work(&self) -> PathBuf {
         self.at("work")
     }
 
-    /// The text that marks its processes.
+    /// Returns the text that identifies its processes.
     pub(crate) fn mark(&self) -> String {
         self.base.path().display().to_string()
     }
 
-    /// Whether somebody sleeps for its seconds.
+    /// Returns whether a `sleep` with its unique duration is running.
     pub(crate) fn has_sleeper(&self) -> bool {
         !crate::child::processes_with(&format!("sleep\0{}", self.seconds)).is_empty()
     }
@@ -92,7 +92,7 @@ impl Place {
         std::fs::write(&path, text).map_err(|err| format!("{}: {err}", path.display()))
     }
 
-    /// A link of the place to something elsewhere; one that is there stays.
+    /// Creates a symlink, unless it exists.
     pub(crate) fn link(&self, to: &Path, path: &str) -> Result<(), String> {
         let path = self.at(path);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// A program of the place.
+    /// Creates an executable script.
     pub(crate) fn program(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let (path, name) = (self.at(&format!("bin/{name}")), format!("bin/{name}"));
         self.write(&name, text)?;
@@ -113,7 +113,7 @@ impl Place {
         Ok(path)
     }
 
-    /// Every file of the repository without git's own.
+    /// Reads all files of the repository, except those of git.
     pub(crate) fn tree(&self) -> BTreeMap<String, Vec<u8>> {
         let mut all = BTreeMap::new();
         walk(&self.work(), &mut |path, bytes| {
@@ -129,7 +129,7 @@ impl Place {
         all
     }
 
-    /// Files below a folder of it that hold a text.
+    /// Lists the files below a directory that contain a text.
     pub(crate) fn files_with(&self, folder: &str, text: &str) -> Vec<String> {
         let mut found = Vec::new();
         walk(&self.at(folder), &mut |path, bytes| {
@@ -155,7 +155,7 @@ impl Place {
     }
 }
 
-/// Every regular file below a folder; links are not followed, and large files are looked at by their beginning.
+/// Visits every regular file below a directory, with its first 8 MB. Does not follow symlinks.
 fn walk(folder: &Path, each: &mut dyn FnMut(&Path, Vec<u8>)) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

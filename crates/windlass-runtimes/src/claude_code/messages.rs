@@ -1,5 +1,5 @@
-//! The shapes of Claude Code's lines: content blocks, deltas, tool results, and the two forms in which it is told whether
-//! a call may run. Values in, values out.
+//! The formats of Claude Code's lines: content blocks, deltas, tool results, and the two forms of a verdict about a
+//! call.
 
 use crate::json;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn part(block: &Value) -> Option<Part> {
     let text = |key: &str| json::text(block, key).to_owned();
     match json::some_text(block, "type")? {
         "text" => Some(Part::Text { text: text("text") }).filter(|_| !text("text").is_empty()),
-        // Its signature is only of use to the program, which keeps it itself.
+        // Only the program needs the signature, and it stores the signature itself.
         "thinking" => Some(Part::reasoning(text("thinking"))),
         "tool_use" => {
             let args = block.get("input").cloned().unwrap_or_else(|| json!({}));
@@ -48,7 +48,7 @@ pub(super) fn delta_of(event: &Value) -> Option<(DeltaOf, &str)> {
     }
 }
 
-/// What a tool gave, as text.
+/// The result of a tool as text.
 pub(super) fn result_text(content: &Value) -> String {
     let text = match content {
         Value::String(text) => text.clone(),
@@ -57,10 +57,7 @@ pub(super) fn result_text(content: &Value) -> String {
                 .iter()
                 .map(|block| match json::some_text(block, "text") {
                     Some(text) => text.to_owned(),
-                    None => format!(
-                        "[{}]",
-                        json::some_text(block, "type").unwrap_or("something")
-                    ),
+                    None => format!("[{}]", json::some_text(block, "type").unwrap_or("content")),
                 });
             texts.collect::<Vec<_>>().join("\n")
         }
@@ -69,7 +66,7 @@ pub(super) fn result_text(content: &Value) -> String {
     json::clipped(text)
 }
 
-/// A verdict as the answer of a hook.
+/// A verdict as the response of a hook.
 pub(super) fn hook_answer(verdict: &Admitted) -> Value {
     let (decision, reason) = match verdict {
         Admitted::Yes { rule, .. } => ("allow", rule.clone()),
@@ -82,7 +79,7 @@ pub(super) fn hook_answer(verdict: &Admitted) -> Value {
     } })
 }
 
-/// A verdict as the answer of whoever is asked for leave.
+/// A verdict as the response to a permission request.
 pub(super) fn permission_answer(verdict: &Admitted, input: Value) -> Value {
     match verdict {
         Admitted::Yes { .. } => json!({ "behavior": "allow", "updatedInput": input }),

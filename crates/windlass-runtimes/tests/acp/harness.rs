@@ -1,5 +1,5 @@
-//! A try without a machine: an agent that is a script over pipes in memory, a place that hands them out, a gate that
-//! answers as the test says, and everything that was noted.
+//! An attempt without a machine: an agent that is a script over pipes in memory, an enclosure that provides the pipes,
+//! a gate with the answers of the test, and a record of everything.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +31,7 @@ use windlass_runtimes::agent::{ForeignRuntime, Metering};
 use windlass_runtimes::agents::{ANY_ACP, AgentSpec};
 use windlass_runtimes::dialect::Dialect;
 
-/// Time as the test's executor has it: paused, it moves when nobody has anything to do.
+/// The time of the test's executor. It is paused, and advances when no task is ready.
 pub(crate) struct TestClock;
 
 impl Clock for TestClock {
@@ -41,8 +41,8 @@ impl Clock for TestClock {
     fn monotonic(&self) -> Duration {
         Duration::ZERO
     }
-    fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(how_long))
+    fn sleep(&self, duration: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(duration))
     }
     fn entropy(&self) -> u64 {
         use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,11 +51,11 @@ impl Clock for TestClock {
     }
 }
 
-/// What was noted of a try, in order.
+/// The record of an attempt, in order.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct AttemptRecord {
     pub(crate) events: Mutex<Vec<EventKind>>,
-    pub(crate) shown: Mutex<Vec<EventKind>>,
+    pub(crate) displayed: Mutex<Vec<EventKind>>,
     pub(crate) asked: Mutex<Vec<ForeignCall>>,
     pub(crate) observed: Mutex<Vec<ToolCall>>,
     pub(crate) results: Mutex<Vec<ToolResult>>,
@@ -67,9 +67,9 @@ pub(crate) struct Notes {
     pub(crate) killed: Mutex<u32>,
 }
 
-impl Notes {
-    /// The texts and calls that were said, one word each: `text:…`, `call:name`.
-    pub(crate) fn said(&self) -> Vec<String> {
+impl AttemptRecord {
+    /// The logged texts and calls: `text:…`, `call:name …`.
+    pub(crate) fn messages(&self) -> Vec<String> {
         use windlass_core::message::Part;
         let mut all = Vec::new();
         for event in self.events.lock().iter() {
@@ -98,26 +98,26 @@ impl Notes {
     }
 }
 
-struct Desk {
-    notes: Arc<Notes>,
+struct FakeEngine {
+    record: Arc<AttemptRecord>,
     history: Arc<Vec<Entry>>,
-    judge: Judge,
+    judge: TestVerdict,
     tools: ToolSet,
     steers: Mutex<VecDeque<()>>,
 }
 
-/// Whether a call may run; never, where it answers with nothing.
-pub(crate) type Judge = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
+/// The verdict about a call; `None` means that it is never decided.
+pub(crate) type TestVerdict = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
-impl Outlet for Desk {
+impl Outlet for FakeEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.notes.events.lock().push(kind);
+        self.record.events.lock().push(kind);
         Box::pin(async { Ok(0) })
     }
     fn show(&self, kind: EventKind) {
-        let mut shown = self.notes.shown.lock();
-        if shown.len() < 100 {
-            shown.push(kind);
+        let mut displayed = self.record.displayed.lock();
+        if displayed.len() < 100 {
+            displayed.push(kind);
         }
     }
     fn watched(&self) -> bool {
@@ -138,7 +138,7 @@ impl Outlet for Desk {
     }
 }
 
-impl Toolbox for Desk {
+impl Toolbox for FakeEngine {
     fn tools(&self) -> &ToolSet {
         &self.tools
     }
@@ -147,7 +147,7 @@ impl Toolbox for Desk {
     }
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let verdict = (self.judge)(&call);
-        self.notes.asked.lock().push(call);
+        self.record.asked.lock().push(call);
         Box::pin(async move {
             match verdict {
                 Some(true) => Ok(Admitted::Yes {
@@ -163,20 +163,20 @@ impl Toolbox for Desk {
         })
     }
     fn observed(&self, foreign: ForeignCall) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut observed = self.notes.observed.lock();
-        // What becomes known of a call later is told again.
+        let mut observed = self.record.observed.lock();
+        // A later report about a call replaces the earlier one.
         observed.retain(|known| known.id != foreign.call.id);
         observed.push(foreign.call);
         drop(observed);
         Box::pin(async { Ok(()) })
     }
     fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.notes.results.lock().push(result);
+        self.record.results.lock().push(result);
         Box::pin(async { Ok(()) })
     }
 }
 
-impl Account for Desk {
+impl Account for FakeEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -203,12 +203,12 @@ impl Account for Desk {
         _: bool,
         _: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.notes.settled.lock().push(usage);
+        self.record.settled.lock().push(usage);
         Box::pin(async { Ok(()) })
     }
 }
 
-/// A model endpoint that nobody comes to.
+/// A model endpoint without any requests.
 struct NoTraffic;
 
 impl Endpoint for NoTraffic {
@@ -232,21 +232,21 @@ impl Endpoint for NoTraffic {
 }
 
 /// Starts programs: a script, or a real one.
-pub(crate) type Starter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
+pub(crate) type FakeStarter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
 
-struct Place {
+struct FakeEnclosure {
     home: PathBuf,
     port: Option<u16>,
-    notes: Arc<Notes>,
-    starter: Starter,
+    record: Arc<AttemptRecord>,
+    starter: FakeStarter,
 }
 
-impl Enclosure for Place {
+impl Enclosure for FakeEnclosure {
     fn home(&self) -> &Path {
         &self.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        self.notes
+        self.record
             .put
             .lock()
             .insert(path.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
@@ -266,7 +266,7 @@ impl Enclosure for Place {
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
         let inmate = (self.starter)(&launch);
-        self.notes.launched.lock().push(launch);
+        self.record.launched.lock().push(launch);
         Box::pin(async move { inmate })
     }
     fn take_refused(&self) -> Vec<String> {
@@ -274,14 +274,14 @@ impl Enclosure for Place {
     }
 }
 
-/// Commands that say `ran: LINE` and are over when they are looked at a third time.
-struct Commands {
-    place: Arc<Place>,
-    notes: Arc<Notes>,
-    looked: Mutex<HashMap<String, u32>>,
+/// Commands that print `ran: LINE` and exit at the third poll.
+struct FakeCommands {
+    enclosure: Arc<FakeEnclosure>,
+    record: Arc<AttemptRecord>,
+    polls: Mutex<HashMap<String, u32>>,
 }
 
-impl Processes for Commands {
+impl Processes for FakeCommands {
     fn run<'a>(
         &'a self,
         _: Command,
@@ -290,15 +290,15 @@ impl Processes for Commands {
         Box::pin(async { Err(ProcessError("not here".into())) })
     }
     fn start(&self, command: Command) -> Result<JobId, ProcessError> {
-        let mut lines = self.notes.lines.lock();
+        let mut lines = self.record.lines.lock();
         lines.push(command.line);
         Ok(JobId((lines.len() - 1).to_string()))
     }
     fn poll(&self, job: &JobId, offset: u64, _: usize) -> Result<JobOutput, ProcessError> {
-        let line = self.notes.lines.lock()[job.0.parse::<usize>().unwrap()].clone();
+        let line = self.record.lines.lock()[job.0.parse::<usize>().unwrap()].clone();
         let text = format!("ran: {line}\n");
-        let mut looked = self.looked.lock();
-        let times = looked.entry(job.0.clone()).or_default();
+        let mut polls = self.polls.lock();
+        let times = polls.entry(job.0.clone()).or_default();
         *times += 1;
         let endless = line.contains("sleep");
         let end = (*times > 2 && !endless).then_some(ProcessEnd::Exited { code: 0 });
@@ -313,26 +313,26 @@ impl Processes for Commands {
         })
     }
     fn stop<'a>(&'a self, job: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-        self.notes.stopped.lock().push(job.0.clone());
+        self.record.stopped.lock().push(job.0.clone());
         Box::pin(async { Ok(()) })
     }
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
-        let place: Arc<dyn Enclosure> = Arc::clone(&self.place) as _;
-        Box::pin(async move { Ok(place) })
+        let enclosure: Arc<dyn Enclosure> = Arc::clone(&self.enclosure) as _;
+        Box::pin(async move { Ok(enclosure) })
     }
 }
 
-/// The life of a script: over when it is, and killed when it is dropped.
-pub(crate) struct ScriptLife {
+/// The process handle of a script. Dropping it kills the script.
+pub(crate) struct ScriptHandle {
     pub(crate) end: ProcessEnd,
     pub(crate) script: tokio::task::JoinHandle<()>,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) record: Arc<AttemptRecord>,
 }
 
-impl Life for ScriptLife {
+impl Life for ScriptHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async {
             let _ = (&mut self.script).await;
@@ -345,22 +345,22 @@ impl Life for ScriptLife {
     }
 }
 
-impl Drop for ScriptLife {
+impl Drop for ScriptHandle {
     fn drop(&mut self) {
-        *self.notes.killed.lock() += 1;
+        *self.record.killed.lock() += 1;
         self.script.abort();
     }
 }
 
 /// The agent's end of the pipes.
-pub(crate) struct Agent {
+pub(crate) struct ScriptedAgent {
     pub(crate) from: BufReader<DuplexStream>,
     pub(crate) to: DuplexStream,
     pub(crate) stderr: DuplexStream,
 }
 
-impl Agent {
-    /// The next message it reads; `None` at the end.
+impl ScriptedAgent {
+    /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.from.read_line(&mut line).await {
@@ -369,7 +369,7 @@ impl Agent {
         }
     }
 
-    /// The next message, which asks this.
+    /// The next message, which must have this method.
     #[track_caller]
     pub(crate) fn expect<'a>(&'a mut self, method: &'a str) -> BoxFuture<'a, Value> {
         Box::pin(async move {
@@ -380,7 +380,7 @@ impl Agent {
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
-        // Whoever was killed cannot write; the test sees it elsewhere.
+        // A killed agent cannot write. The test notices that elsewhere.
         let _ = self.to.write_all(bytes).await;
     }
 
@@ -409,7 +409,7 @@ impl Agent {
             .await;
     }
 
-    /// Asks something and reads the answer.
+    /// Sends a request and reads the response.
     pub(crate) async fn ask(&mut self, id: &str, method: &str, mut params: Value) -> Value {
         params["sessionId"] = json!("s1");
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
@@ -419,7 +419,7 @@ impl Agent {
         answer
     }
 
-    /// Goes through the first steps; the prompt that follows.
+    /// Answers the requests of the setup, and returns the prompt.
     pub(crate) async fn open(&mut self) -> Value {
         self.open_with(json!({ "sessionId": "s1" })).await
     }
@@ -442,13 +442,13 @@ impl Agent {
     }
 }
 
-/// One try.
-pub(crate) struct Stage {
+/// The parameters of one attempt.
+pub(crate) struct AcpHarness {
     pub(crate) options: AcpOptions,
     pub(crate) spec: &'static AgentSpec,
     pub(crate) dialect: Dialect,
     pub(crate) resume: Option<String>,
-    pub(crate) judge: Judge,
+    pub(crate) judge: TestVerdict,
     pub(crate) files: Vec<(&'static str, &'static str)>,
     pub(crate) cancel: CancellationToken,
     pub(crate) steers: usize,
@@ -460,7 +460,7 @@ pub(crate) struct Stage {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Default for Stage {
+impl Default for AcpHarness {
     fn default() -> Self {
         Self {
             options: AcpOptions {
@@ -485,31 +485,31 @@ impl Default for Stage {
     }
 }
 
-impl Stage {
-    /// Plays a script as the agent, to the end of the try.
+impl AcpHarness {
+    /// Runs a script as the agent, to the end of the attempt.
     pub(crate) async fn play<F>(
         self,
-        script: impl Fn(Agent) -> F + Send + Sync + 'static,
-    ) -> (Stop, Arc<Notes>)
+        script: impl Fn(ScriptedAgent) -> F + Send + Sync + 'static,
+    ) -> (Stop, Arc<AttemptRecord>)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let notes = Arc::new(Notes::default());
-        let (end, of) = (self.end, Arc::clone(&notes));
-        let starter: Starter = Arc::new(move |_| {
+        let record = Arc::new(AttemptRecord::default());
+        let (end, of) = (self.end, Arc::clone(&record));
+        let starter: FakeStarter = Arc::new(move |_| {
             let (stdin, from) = tokio::io::duplex(64 << 10);
             let (to, stdout) = tokio::io::duplex(64 << 10);
             let (theirs, stderr) = tokio::io::duplex(64 << 10);
-            let agent = Agent {
+            let agent = ScriptedAgent {
                 from: BufReader::new(from),
                 to,
                 stderr: theirs,
             };
             let script = tokio::spawn(script(agent));
-            let life = Box::new(ScriptLife {
+            let life = Box::new(ScriptHandle {
                 end,
                 script,
-                notes: Arc::clone(&of),
+                record: Arc::clone(&of),
             });
             Ok(Inmate {
                 stdin: Box::new(stdin),
@@ -518,29 +518,33 @@ impl Stage {
                 life,
             })
         });
-        self.run(notes, starter).await
+        self.run(record, starter).await
     }
 
-    pub(crate) async fn run(self, notes: Arc<Notes>, starter: Starter) -> (Stop, Arc<Notes>) {
+    pub(crate) async fn run(
+        self,
+        record: Arc<AttemptRecord>,
+        starter: FakeStarter,
+    ) -> (Stop, Arc<AttemptRecord>) {
         for (path, text) in &self.files {
             std::fs::write(self.folder.path().join(path), text).unwrap();
         }
         let files: Arc<dyn Files> = Arc::new(Root::open(self.folder.path()).unwrap());
         let home = self.folder.path().join(".home");
-        let place = Arc::new(Place {
+        let enclosure = Arc::new(FakeEnclosure {
             home,
             port: self.port,
-            notes: Arc::clone(&notes),
+            record: Arc::clone(&record),
             starter,
         });
-        let processes: Arc<dyn Processes> = Arc::new(Commands {
-            place,
-            notes: Arc::clone(&notes),
-            looked: Mutex::default(),
+        let processes: Arc<dyn Processes> = Arc::new(FakeCommands {
+            enclosure,
+            record: Arc::clone(&record),
+            polls: Mutex::default(),
         });
         let prompt = Message::user(self.prompt.clone());
-        let desk = Desk {
-            notes: Arc::clone(&notes),
+        let engine = FakeEngine {
+            record: Arc::clone(&record),
             history: Arc::default(),
             judge: self.judge,
             tools: ToolSet::default(),
@@ -566,14 +570,14 @@ impl Stage {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.resume,
-            outlet: &desk,
-            toolbox: &desk,
-            account: &desk,
+            outlet: &engine,
+            toolbox: &engine,
+            account: &engine,
             files: &files,
             processes: &processes,
             cancel: self.cancel,
         };
         let stop = runtime.run(job).await.unwrap();
-        (stop, notes)
+        (stop, record)
     }
 }

@@ -1,35 +1,37 @@
-//! How Codex says a turn ended, and what it says it spent. Nothing of it is believed by anybody but the log.
+//! The end of a turn of Codex, and the reported usage. Only the log uses the numbers unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::End;
+use crate::agent::TurnEndReason;
 use crate::json;
 use crate::status::{model_error, model_failed};
 
-/// The end of a turn. `error` is the last one that was said, for a turn that does not say its own.
-pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> End {
+/// The end of a turn. `error` is the last reported error, for a turn without one of its own.
+pub(super) fn end(turn: &Value, error: Option<&Value>, cancelled: bool) -> TurnEndReason {
     let status = json::text(turn, "status");
     match status {
-        _ if cancelled => End::Cancelled,
-        "completed" => End::Done,
-        "interrupted" => End::Broken("it stopped half way by itself".to_owned()),
+        _ if cancelled => TurnEndReason::Cancelled,
+        "completed" => TurnEndReason::Done,
+        "interrupted" => {
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
         "failed" => failed(turn.get("error").filter(|error| !error.is_null()).or(error)),
-        other => End::Broken(format!(
-            "its turn ended with `{}`, which is not known here",
+        other => TurnEndReason::Broken(format!(
+            "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     }
 }
 
-/// What an error comes to.
-pub(super) fn failed(error: Option<&Value>) -> End {
+/// The end of a turn that failed with this error.
+pub(super) fn failed(error: Option<&Value>) -> TurnEndReason {
     let Some(error) = error else {
-        return End::Broken("its turn failed, and it does not say why".to_owned());
+        return TurnEndReason::Broken("the turn failed without a reason".to_owned());
     };
     let message = json::some_text(error, "message")
-        .unwrap_or("it does not say why")
+        .unwrap_or("no reason given")
         .to_owned();
     let info = error.get("codexErrorInfo").unwrap_or(&Value::Null);
     if let Some(status) = info
@@ -50,22 +52,22 @@ pub(super) fn failed(error: Option<&Value>) -> End {
         "modelNotFound" => ProviderErrorKind::ModelNotFound,
         "unauthorized" => ProviderErrorKind::Authentication,
         "badRequest" => ProviderErrorKind::InvalidRequest,
-        "cyberPolicy" | "misalignmentPolicyViolation" => return End::Refused(message),
-        "sessionBudgetExceeded" | "tooManyDenials" => return End::OwnLimit(message),
-        _ => return End::Broken(format!("its turn failed: {message}")),
+        "cyberPolicy" | "misalignmentPolicyViolation" => return TurnEndReason::Refused(message),
+        "sessionBudgetExceeded" | "tooManyDenials" => return TurnEndReason::OwnLimit(message),
+        _ => return TurnEndReason::Broken(format!("the turn failed: {message}")),
     };
     model_error(provider, message)
 }
 
-/// What a conversation cost so far, so that only what is new is booked.
+/// The total usage of a conversation so far, so that only the difference is booked.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct CodexUsage {
     total: Option<Usage>,
 }
 
-impl Meter {
-    /// What is new in a count of the whole conversation. `ours` says that it is of this turn: what was there before it
-    /// was booked when it was spent.
+impl CodexUsage {
+    /// The difference to the last count of the whole conversation. `ours` tells whether the count belongs to the
+    /// current turn; earlier usage is booked already.
     pub(super) fn more(&mut self, count: &Value, ours: bool) -> Option<Usage> {
         let total = usage(count.get("total")?);
         let before = match self.total.replace(total) {
@@ -92,14 +94,14 @@ mod tests {
     fn check(info: Value, expect: &str) {
         let turn = json!({"status": "failed", "error": {"message": "no", "codexErrorInfo": info}});
         let text = match end(&turn, None, false) {
-            End::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
+            TurnEndReason::Provider(err) => format!("{} {:?}", err.kind.word(), err.status),
             other => format!("{other:?}"),
         };
         assert_eq!(text, expect);
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn error_kinds_are_distinguished() {
         check(json!("internalServerError"), "unavailable None");
         check(
             json!({"responseStreamConnectionFailed": {"httpStatusCode": 429}}),
@@ -112,23 +114,23 @@ mod tests {
         check(json!("contextWindowExceeded"), "context_length None");
         check(json!("cyberPolicy"), "Refused(\"no\")");
         check(json!("tooManyDenials"), "OwnLimit(\"no\")");
-        check(json!("brandNew"), "Broken(\"its turn failed: no\")");
-        check(json!(null), "Broken(\"its turn failed: no\")");
+        check(json!("brandNew"), "Broken(\"the turn failed: no\")");
+        check(json!(null), "Broken(\"the turn failed: no\")");
     }
 
     #[test]
-    fn only_what_is_new_is_booked() {
+    fn only_new_usage_is_booked() {
         let count = |total: u64, last: u64| {
             json!({"total": {"inputTokens": total, "cachedInputTokens": total / 2, "outputTokens": 1},
                    "last": {"inputTokens": last, "cachedInputTokens": last / 2, "outputTokens": 1}})
         };
         let input = |usage: Option<Usage>| usage.map(|usage| usage.total_input());
-        let mut meter = Meter::default();
-        // A conversation that goes on: most of it was booked before.
+        let mut meter = CodexUsage::default();
+        // A resumed conversation: most of its usage is booked already.
         assert_eq!(input(meter.more(&count(1_000, 100), true)), Some(100));
         assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(300));
         assert_eq!(input(meter.more(&count(1_300, 300), true)), Some(0));
-        let mut meter = Meter::default();
+        let mut meter = CodexUsage::default();
         assert_eq!(input(meter.more(&count(1_000, 100), false)), None);
         assert_eq!(input(meter.more(&count(1_050, 50), true)), Some(50));
     }

@@ -1,4 +1,4 @@
-//! Servers that are asked about themselves, and signatures, over loopback.
+//! Tests of requests for model facts, and of request signatures, with loopback servers.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use windlass_core::provider::{
 };
 use windlass_core::tool::ToolSet;
 
-use super::Known;
+use super::ProbedModel;
 use crate::loopback::{Act, Server, chunk, last_chunk, whole};
 use crate::provider::{ProviderOptions, SetupError, WireProvider};
 use crate::sigv4::AwsKeys;
@@ -73,7 +73,7 @@ fn ndjson() -> Vec<Act> {
     vec![Act::Say(head.into()), chunk(word), chunk(end), last_chunk()]
 }
 
-/// Ollama with a model of this window.
+/// A fake Ollama server with a model of this window.
 async fn ollama(window: u64) -> Server {
     Server::start(move |_, request| {
         if request.starts_with("POST /api/show ") {
@@ -90,9 +90,9 @@ fn paths(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn ollama_is_asked_once_and_told_its_window() {
+async fn ollama_is_probed_once_and_gets_its_window() {
     let server = ollama(4_096).await;
-    // The address of its compatible interface works as well.
+    // The address of its OpenAI-compatible API works as well.
     let provider = provider("ollama", &format!("{}/v1", server.url), |_| ());
     for _ in 0..2 {
         let (chunks, err) = ask(&provider, "hello").await;
@@ -119,10 +119,10 @@ async fn ollama_is_asked_once_and_told_its_window() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_never_sent() {
+async fn a_request_that_does_not_fit_is_not_sent() {
     let server = ollama(4_096).await;
-    let narrow = provider("ollama", &server.url, |_| ());
-    let (chunks, err) = ask(&narrow, &"word ".repeat(4_000)).await;
+    let small = provider("ollama", &server.url, |_| ());
+    let (chunks, err) = ask(&small, &"word ".repeat(4_000)).await;
     let err = err.unwrap();
     assert_eq!(
         (chunks.len(), &err.kind),
@@ -135,7 +135,7 @@ async fn what_does_not_fit_is_never_sent() {
         "{err}"
     );
     assert_eq!(paths(&server), ["/api/show"]);
-    // A person may choose less than the model holds, and never gets more.
+    // The user may choose a smaller window than the model has, but not a larger one.
     let server = ollama(131_072).await;
     let chosen = provider("ollama", &server.url, |options| {
         options.context_window = Some(600)
@@ -144,8 +144,8 @@ async fn what_does_not_fit_is_never_sent() {
         ask(&chosen, &"word ".repeat(400)).await.1.unwrap().kind,
         ProviderErrorKind::ContextLength
     );
-    let usual = provider("ollama", &server.url, |_| ());
-    assert_eq!(ask(&usual, &"word ".repeat(4_000)).await.1, None);
+    let default = provider("ollama", &server.url, |_| ());
+    assert_eq!(ask(&default, &"word ".repeat(4_000)).await.1, None);
     assert!(
         server
             .requests()
@@ -156,22 +156,22 @@ async fn what_does_not_fit_is_never_sent() {
 }
 
 #[tokio::test]
-async fn reported_counts_make_the_guess_better_and_short_ones_do_not() {
+async fn reported_counts_correct_the_estimate_and_implausible_ones_do_not() {
     let server = ollama(4_096).await;
     let provider = provider("ollama", &server.url, |_| ());
-    let guess = |provider: &WireProvider| -> u64 {
-        let known: Known = provider.known.lock().get("m:1").unwrap().clone();
-        known.estimator.tokens(10_000)
+    let estimate = |provider: &WireProvider| -> u64 {
+        let probed: ProbedModel = provider.probed.lock().get("m:1").unwrap().clone();
+        probed.estimator.tokens(10_000)
     };
     assert_eq!(ask(&provider, "hello").await.1, None);
     provider.learn("m:1", 20_000, 100);
-    assert_eq!(guess(&provider), 4_000);
+    assert_eq!(estimate(&provider), 4_000);
     assert_eq!(ask(&provider, &"word ".repeat(1_000)).await.1, None);
-    assert!(guess(&provider) < 3_200, "{}", guess(&provider));
+    assert!(estimate(&provider) < 3_200, "{}", estimate(&provider));
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
+async fn a_missing_model_and_a_missing_server_are_errors() {
     let missing = Server::saying(vec![whole(
         404,
         "",
@@ -186,7 +186,7 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
         (err.kind, missing.requests().len()),
         (ProviderErrorKind::ModelNotFound, 1)
     );
-    // An older server, or one that only looks like it, is used as it is.
+    // An older or merely compatible server is used without its facts.
     let plain = Server::start(|_, request| match request.starts_with("POST /api/show ") {
         true => vec![whole(404, "", "404 page not found")],
         false => ndjson(),
@@ -210,20 +210,20 @@ async fn a_model_that_is_not_there_and_a_server_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_a_question_is_not_waited_for() {
+async fn a_request_for_the_list_of_models_times_out() {
     let server = Server::saying(vec![Act::Hang]).unwrap();
     let provider = provider("ollama", &server.url, |_| ());
     tokio::time::pause();
     let err = provider.models().await.unwrap_err();
     assert!(
         err.message
-            .contains("did not say what it serves within 3 s"),
+            .contains("did not describe its models within 3 s"),
         "{err}"
     );
 }
 
 #[tokio::test]
-async fn the_other_local_servers_tell_their_window() {
+async fn the_other_local_servers_report_their_window() {
     for (id, path, answer) in [
         (
             "llama.cpp",
@@ -267,7 +267,7 @@ async fn the_other_local_servers_tell_their_window() {
 }
 
 #[tokio::test]
-async fn servers_are_asked_which_models_they_have() {
+async fn servers_list_their_models() {
     for (id, base, path, answer, expect) in [
         (
             "ollama",
@@ -336,7 +336,7 @@ fn keys() -> AwsKeys {
 }
 
 #[tokio::test]
-async fn bedrock_requests_are_signed_or_bear_a_token() {
+async fn bedrock_requests_are_signed_or_have_a_bearer_token() {
     let denied = || vec![whole(403, "", "{\"message\":\"no very-secret access\"}")];
     let server = Server::start(move |_, _| denied()).unwrap();
     let signed = provider("bedrock", &server.url, |options| {
@@ -384,7 +384,7 @@ async fn bedrock_requests_are_signed_or_bear_a_token() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn errors_name_the_missing_setting() {
     let refuse = |id: &str, change: &dyn Fn(&mut ProviderOptions)| {
         let mut options = ProviderOptions {
             base_url: None,

@@ -1,38 +1,38 @@
-//! Files that a call is about to write, looked at before and after: a foreign agent says that it changed something, this
-//! says what.
+//! Compares the files that a call writes before and after it, because a foreign agent only reports that it changed
+//! something.
 
 use windlass_core::tool::Seen;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 use windlass_edit::diff::unified;
 
-/// The largest file that is compared.
+/// Bytes of the largest file that is compared.
 const MAX_FILE: u64 = 1 << 20;
-/// Files of one call that are.
+/// Files of one call that are compared.
 const MAX_FILES: usize = 16;
 /// Bytes of one diff.
 const MAX_DIFF: usize = 16 << 10;
 
-/// A file as it was.
-pub(super) struct Before {
+/// A file before a call.
+pub(super) struct FileBeforeCall {
     path: String,
-    /// Its text; nothing where it was not there.
+    /// The content; `None` if the file did not exist.
     text: Option<String>,
 }
 
-impl Before {
-    /// Files of a call as they are.
+impl FileBeforeCall {
+    /// Reads the files of a call.
     pub(super) fn of_all(files: &dyn Files, paths: &[String]) -> Vec<Self> {
         let paths = paths.iter().take(MAX_FILES).cloned();
         paths.filter_map(|path| Self::of(files, path)).collect()
     }
 
-    /// A file as it is; what is no text, or too large, is not compared.
+    /// Reads a file. `None` if it is not text or too large to compare.
     fn of(files: &dyn Files, path: String) -> Option<Self> {
         let text = read(files, &path)?;
         Some(Self { path, text })
     }
 
-    /// What became of it.
+    /// Compares the file with its content now.
     pub(super) fn compare(self, files: &dyn Files) -> Option<Seen> {
         let after = read(files, &self.path)?;
         let Self { path, text: before } = self;
@@ -67,7 +67,7 @@ impl Before {
     }
 }
 
-/// A text, or that nothing is there; `None` where it cannot be compared.
+/// The content, or `Some(None)` if the file does not exist; `None` if it cannot be compared.
 fn read(files: &dyn Files, path: &str) -> Option<Option<String>> {
     match files.read(path, MAX_FILE) {
         Ok(bytes) => String::from_utf8(bytes).ok().map(Some),
@@ -86,18 +86,20 @@ mod tests {
     #[track_caller]
     fn check(before: Option<&str>, after: Option<&str>, expect: Option<(Change, u32, u32)>) {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("a.txt");
+        let path = dir.path().join("a.txt");
         let put = |text: Option<&str>| match text {
-            Some(text) => std::fs::write(&place, text).unwrap(),
-            None => drop(std::fs::remove_file(&place)),
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => drop(std::fs::remove_file(&path)),
         };
         put(before);
         let root = Root::open(dir.path()).unwrap();
-        let looked = Before::of_all(&root, &["a.txt".to_owned()]).pop().unwrap();
+        let file = FileBeforeCall::of_all(&root, &["a.txt".to_owned()])
+            .pop()
+            .unwrap();
         put(after);
-        let seen = looked.compare(&root).unwrap();
+        let comparison = file.compare(&root).unwrap();
         assert_eq!(
-            seen.change.map(|change| (
+            comparison.change.map(|change| (
                 change.change,
                 change.added.unwrap(),
                 change.removed.unwrap()
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_a_file_is_seen() {
+    fn a_change_of_a_file_is_detected() {
         check(
             Some("a\nb\n"),
             Some("a\nc\n"),

@@ -1,5 +1,5 @@
-//! The way to the model: whatever address and key the environment names, over HTTP written by hand, so that anything can
-//! be sent.
+//! Connects to the model with the address and key in the environment. HTTP is written by hand, so that invalid requests
+//! can be sent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The most that is read of an answer.
-const MOST: u64 = 16 << 20;
+/// The maximum size of a response, in bytes.
+const MAX_RESPONSE: u64 = 16 << 20;
 
-/// Where the model is, and the key that goes there.
-pub(crate) struct Endpoint {
-    /// `host:port`.
+/// The address of the model and the key.
+pub(crate) struct ModelEndpoint {
+    /// The address as `host:port`.
     pub(crate) authority: String,
-    /// What stands before `/v1/messages`.
+    /// The path before `/v1/messages`.
     pub(crate) path: String,
     pub(crate) key: String,
 }
 
-impl Endpoint {
-    /// The one that the environment names.
+impl ModelEndpoint {
+    /// Reads the endpoint from the environment.
     pub(crate) fn find() -> Option<Self> {
         let url = std::env::var("ANTHROPIC_BASE_URL").ok()?;
         let rest = url.strip_prefix("http://")?;
@@ -35,8 +35,8 @@ impl Endpoint {
         })
     }
 
-    /// A question to the model: the status and the answer.
-    pub(crate) fn ask(&self, body: &Value) -> Option<(u16, Value)> {
+    /// Sends a model request. Returns the status and the answer.
+    pub(crate) fn send(&self, body: &Value) -> Option<(u16, Value)> {
         let body = body.to_string();
         let head = format!(
             "POST {}/v1/messages HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\nanthropic-version: 2023-06-01\r\n\
@@ -46,21 +46,21 @@ impl Endpoint {
             self.key,
             body.len()
         );
-        let patience = Duration::from_secs(120);
+        let timeout = Duration::from_secs(120);
         let (status, text) =
-            self.exchange(&[head.as_bytes(), body.as_bytes()].concat(), patience)?;
+            self.exchange(&[head.as_bytes(), body.as_bytes()].concat(), timeout)?;
         Some((status, serde_json::from_slice(&text).unwrap_or_default()))
     }
 
-    /// Sends these bytes, and reads what comes until the other side closes or is silent for so long.
-    pub(crate) fn exchange(&self, bytes: &[u8], patience: Duration) -> Option<(u16, Vec<u8>)> {
+    /// Sends bytes, and reads the response until the server closes the connection or sends nothing for the timeout.
+    pub(crate) fn exchange(&self, bytes: &[u8], timeout: Duration) -> Option<(u16, Vec<u8>)> {
         let mut stream = TcpStream::connect(&self.authority).ok()?;
-        stream.set_read_timeout(Some(patience)).ok()?;
-        stream.set_write_timeout(Some(patience)).ok()?;
-        // What is refused half way is not sent to its end.
+        stream.set_read_timeout(Some(timeout)).ok()?;
+        stream.set_write_timeout(Some(timeout)).ok()?;
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
         let mut all = Vec::new();
-        let _ = stream.take(MOST).read_to_end(&mut all);
+        let _ = stream.take(MAX_RESPONSE).read_to_end(&mut all);
         let end = all.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&all[..end]).to_lowercase();
         let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 }
 
-/// The pieces of a chunked body in one.
+/// Joins the pieces of a chunked body.
 fn joined(mut body: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {

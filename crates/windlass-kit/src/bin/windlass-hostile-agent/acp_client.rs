@@ -1,5 +1,5 @@
-//! The other side: JSON-RPC over lines, written by hand. A thread reads; requests wait in a queue, answers find their
-//! question, and a cancel is a flag.
+//! The connection to the ACP client: JSON-RPC over lines, written by hand. A thread reads the messages and puts
+//! requests and answers into queues; a cancel sets a flag.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// So long is an answer waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of a request to the client.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The client of this agent.
-pub(crate) struct Peer {
+/// The ACP client of this agent.
+pub(crate) struct AcpClient {
     requests: Receiver<Value>,
     answers: Receiver<Value>,
     cancelled: Arc<AtomicBool>,
     next_id: u64,
-    /// The session's name.
+    /// The id of the current session.
     pub(crate) session: String,
 }
 
-impl Peer {
+impl AcpClient {
     pub(crate) fn open() -> Self {
         let ((to_requests, requests), (to_answers, answers)) = (channel(), channel());
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -55,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// The next request; none when the other side is gone.
+    /// Returns the next request, or `None` after the client closed stdin.
     pub(crate) fn next(&mut self) -> Option<Value> {
         self.requests.recv().ok()
     }
@@ -74,25 +74,25 @@ impl Peer {
         );
     }
 
-    /// Tells of something.
+    /// Sends a session update.
     pub(crate) fn update(&mut self, update: &Value) {
         let params = json!({ "sessionId": self.session, "update": update });
         self.send(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }));
     }
 
-    /// Says something.
+    /// Sends text as a message of the agent.
     pub(crate) fn say(&mut self, text: &str) {
         let content = json!({ "type": "text", "text": text });
         self.update(&json!({ "sessionUpdate": "agent_message_chunk", "content": content }));
     }
 
-    /// Asks the other side; what it answers, a failure included, or null.
+    /// Sends a request to the client. Returns the answer or the error, or null after a timeout.
     pub(crate) fn ask(&mut self, method: &str, mut params: Value) -> Value {
         self.next_id += 1;
         let id = self.next_id;
         params["sessionId"] = json!(self.session);
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             match self
                 .answers
@@ -107,7 +107,7 @@ impl Peer {
         }
     }
 
-    /// Asks whether a call may be made.
+    /// Asks for permission to make a call.
     pub(crate) fn may(&mut self, call: &Value) -> bool {
         let options = json!([
             { "optionId": "go", "kind": "allow_once", "name": "Allow once" },
@@ -127,7 +127,7 @@ impl Peer {
     }
 }
 
-/// Bytes as they are. Nobody who is listened to no longer goes on.
+/// Writes bytes unchanged. Exits if the client has closed stdout.
 pub(crate) fn raw(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {

@@ -1,9 +1,9 @@
-//! What a person chooses about an agent, and which of it would undo what holds the agent. The checks that the options of
-//! all adapters share.
+//! Checks of the user's options for agents that all adapters share. They refuse options that would undo the
+//! restrictions of an agent.
 
 use std::collections::BTreeMap;
 
-/// Refuses words that say something the adapter says itself. `ours` are options, with their dashes.
+/// Refuses arguments that the adapter sets itself. `ours` are options with their dashes.
 pub(crate) fn check_args(args: &[String], ours: &[&str]) -> Result<(), String> {
     for arg in args {
         let option = arg
@@ -11,7 +11,7 @@ pub(crate) fn check_args(args: &[String], ours: &[&str]) -> Result<(), String> {
             .map_or(arg.as_str(), |(option, _)| option);
         if ours.contains(&option) {
             return Err(format!(
-                "`args` may not have `{option}`: Windlass says it itself, or has an option for it"
+                "`args` cannot contain `{option}`: Windlass sets it, or has an option for it"
             ));
         }
     }
@@ -24,21 +24,19 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, ours: &[&str]) -> Result
         let plain = !name.is_empty() && !name.contains(['=', '\0']);
         if !plain {
             return Err(format!(
-                "`env` has a variable with the name `{}`, which cannot be one",
+                "`env` contains `{}`, which is not a valid name of a variable",
                 name.escape_debug()
             ));
         }
         if ours.contains(&name.as_str()) {
-            return Err(format!(
-                "`env` may not set `{name}`: Windlass sets it itself"
-            ));
+            return Err(format!("`env` cannot set `{name}`: Windlass sets it"));
         }
     }
     Ok(())
 }
 
-/// The program that was named, or the usual one.
-pub(crate) fn or_usual(program: String, usual: &str) -> String {
+/// The program of the options, or the default.
+pub(crate) fn or_default_program(program: String, usual: &str) -> String {
     if program.is_empty() {
         usual.to_owned()
     } else {
@@ -46,7 +44,7 @@ pub(crate) fn or_usual(program: String, usual: &str) -> String {
     }
 }
 
-/// Refuses an empty name of a program.
+/// Refuses an empty program name.
 pub(crate) fn check_program(option: &str, program: &str, hint: &str) -> Result<(), String> {
     match program.trim() {
         "" => Err(format!("`{option}` is empty; name {hint}")),
@@ -54,7 +52,7 @@ pub(crate) fn check_program(option: &str, program: &str, hint: &str) -> Result<(
     }
 }
 
-/// Refuses an effort that no model has a word for.
+/// Refuses an effort that is not a plain word.
 pub(crate) fn check_effort(effort: Option<&str>) -> Result<(), String> {
     match effort {
         Some(effort) if effort.is_empty() || !effort.bytes().all(|b| b.is_ascii_lowercase()) => {
@@ -66,11 +64,11 @@ pub(crate) fn check_effort(effort: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// Refuses a limit of nothing.
+/// Refuses a limit of zero.
 pub(crate) fn check_limit(option: &str, limit: Option<u32>) -> Result<(), String> {
     match limit {
         Some(0) => Err(format!(
-            "`{option}` is 0, so that nothing could be done; leave it away or give more"
+            "`{option}` is 0, which allows no work; remove it or set a higher value"
         )),
         _ => Ok(()),
     }
@@ -81,7 +79,7 @@ pub(crate) mod testing {
     use serde::de::DeserializeOwned;
     use serde_json::Value;
 
-    /// Reads options and checks them: what is wrong holds these words, and nothing is wrong where there are none.
+    /// Parses and checks options. The error must contain `expect`; an empty `expect` means success.
     #[track_caller]
     pub(crate) fn check_options<O: DeserializeOwned>(
         options: Value,

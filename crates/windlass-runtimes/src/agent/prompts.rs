@@ -1,5 +1,5 @@
-//! What an agent is told: the contract, what it cannot know, and the prompt; and what it is told again when it was stopped,
-//! or has forgotten.
+//! The prompts for an agent: the contract, the information that it lacks, and the user's prompt; and the prompts after
+//! a pause or for an agent without the conversation.
 
 use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
 use windlass_core::runtime::{Outlet, RuntimeError};
@@ -7,39 +7,39 @@ use windlass_core::runtime::{Outlet, RuntimeError};
 use super::AgentAttempt;
 use crate::contract::CONTRACT;
 
-/// Bytes of an earlier conversation that an agent is told which does not remember it.
+/// Bytes of the earlier conversation in the prompt of an agent that does not have it.
 const MAX_DIGEST: usize = 20_000;
-/// Bytes of one message of it.
+/// Bytes of one message in that conversation.
 const MAX_MESSAGE: usize = 4_000;
 
-/// What an agent that lives by the log is told after a person answered: the log has the rest.
+/// Prompt after a user's answer for a stateless agent. The log contains the rest.
 const ANSWERED: &str = "\
-You were stopped while a person was asked about a call of yours. They have answered, and the conversation has what came \
-of the call. Go on with the task.";
+You were stopped while the user was asked about a call of yours. The user has answered, and the conversation has the result \
+of the call. Continue with the task.";
 
-/// What the agent is told first. One that lives by the log knows the contract and the conversation already.
-pub(super) async fn opening(
+/// The first prompt of an attempt. A stateless agent has the contract and the conversation already.
+pub(super) async fn first_prompt(
     attempt: &AgentAttempt<'_>,
-    by_the_log: bool,
+    stateless: bool,
 ) -> Result<String, RuntimeError> {
     let job = attempt.job;
     let picture = |part: &Part| matches!(part, Part::Image { .. });
     if job.prompt.parts.iter().any(picture) {
         let text = format!(
-            "pictures are not passed on to {}; name the file in words instead",
+            "{} does not receive images from Windlass; name the file in the prompt instead",
             attempt.name
         );
         attempt.warn("not_passed_on", text).await?;
     }
-    if !job.pending.is_empty() && by_the_log {
-        // They are ours, so that they are run here, with the answers they have.
+    if !job.pending.is_empty() && stateless {
+        // These are calls of Windlass tools. The engine runs them here, with the answers from the log.
         for call in &job.pending {
             attempt.call(call.clone()).await?;
         }
         return Ok(ANSWERED.to_owned());
     }
     if !job.pending.is_empty() {
-        return going_on(attempt).await;
+        return resume_prompt(attempt).await;
     }
     let mut text = job.prompt.text();
     if let Some(wanted) = attempt.output {
@@ -49,19 +49,19 @@ pub(super) async fn opening(
             wanted.schema
         ));
     }
-    Ok(if attempt.resume.is_none() && !by_the_log {
-        told_anew(attempt, &text)
+    Ok(if attempt.resume.is_none() && !stateless {
+        full_prompt(attempt, &text)
     } else {
         text
     })
 }
 
-/// What an agent is told that was stopped while a person was asked about its call. The call that it makes again is
-/// answered as the person said; see the toolbox.
-async fn going_on(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
+/// The prompt for an agent that was stopped while the user was asked about its call. The toolbox answers the repeated
+/// call with the user's answer.
+async fn resume_prompt(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
     let mut text = String::from(
-        "You were stopped while a person was asked about a call of yours; now they have answered. Make the call again \
-         where you still need it, then go on with the task:\n",
+        "You were stopped while the user was asked about a call of yours; now the user has answered. Make the call again \
+         if you still need it, then continue with the task:\n",
     );
     for call in &attempt.job.pending {
         text.push_str(&format!(
@@ -69,19 +69,19 @@ async fn going_on(attempt: &AgentAttempt<'_>) -> Result<String, RuntimeError> {
             call.name,
             clip(&call.args.to_string(), 500)
         ));
-        let why = "the agent was stopped while a person was asked, and makes the call again";
+        let why = "the agent was stopped while the user was asked; it may make the call again";
         let result = ToolResult::failed(call, ErrorCategory::Interrupted, why);
         attempt.job.toolbox.reported(result, Vec::new()).await?;
     }
     if attempt.resume.is_none() {
-        text = told_anew(attempt, &format!("{}\n\n{text}", attempt.job.prompt.text()));
+        text = full_prompt(attempt, &format!("{}\n\n{text}", attempt.job.prompt.text()));
     }
     Ok(text)
 }
 
-/// What an agent is told that knows nothing of the conversation, or does not know it any more.
+/// The prompt for an agent that does not have the conversation, or has lost it.
 #[must_use]
-pub fn told_anew(attempt: &AgentAttempt<'_>, say: &str) -> String {
+pub fn full_prompt(attempt: &AgentAttempt<'_>, say: &str) -> String {
     let mut text = format!("{CONTRACT}\n\n");
     if !attempt.instructions.is_empty() {
         text.push_str(&format!("{}\n\n", attempt.instructions));
@@ -89,25 +89,25 @@ pub fn told_anew(attempt: &AgentAttempt<'_>, say: &str) -> String {
     let digest = digest(attempt.job.outlet);
     if !digest.is_empty() {
         text.push_str(&format!(
-            "What was said and done before, shortened:\n{digest}\n\n"
+            "The conversation so far, shortened:\n{digest}\n\n"
         ));
     }
     text.push_str(&format!("The task:\n{say}"));
     text
 }
 
-/// What the person said last.
-pub(super) fn last(outlet: &dyn Outlet) -> String {
+/// The user's last message.
+pub(super) fn last_user_message(outlet: &dyn Outlet) -> String {
     let history = outlet.history();
     let last = history.iter().rev().find(|entry| entry.role == Role::User);
     last.map(|entry| entry.text()).unwrap_or_default()
 }
 
-/// The conversation so far without the prompt that is to be said now; of a long one the end.
+/// The end of the conversation so far, without the prompt that is sent now.
 fn digest(outlet: &dyn Outlet) -> String {
     let history = outlet.history();
     let mut parts: Vec<String> = Vec::new();
-    let mut room = MAX_DIGEST;
+    let mut budget = MAX_DIGEST;
     for entry in history.iter().rev().skip(1) {
         let who = match entry.role {
             Role::User => "user",
@@ -119,10 +119,10 @@ fn digest(outlet: &dyn Outlet) -> String {
             continue;
         }
         let line = format!("[{who}] {}", clip(text.trim(), MAX_MESSAGE));
-        if line.len() > room {
+        if line.len() > budget {
             break;
         }
-        room -= line.len();
+        budget -= line.len();
         parts.push(line);
     }
     parts.reverse();

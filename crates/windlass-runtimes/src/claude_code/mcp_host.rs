@@ -1,43 +1,39 @@
-//! Our tools as an MCP server that answers in the same pipe. Messages in, messages out: what a call does is the toolbox's
-//! business.
+//! An MCP server with the Windlass tools, over the pipe of the control protocol. This module builds and parses
+//! messages; the toolbox runs the calls.
 
 use serde_json::{Value, json};
 use windlass_core::message::ToolResult;
 use windlass_core::tool::ToolSpec;
 
-use super::options::OURS;
+use super::options::MCP_SERVER_NAME;
 use crate::json;
-use crate::offered::is_offered;
+use crate::offered_tools::is_offered;
 
-/// The revisions of MCP that are spoken here, newest first.
+/// The supported revisions of MCP, newest first.
 const REVISIONS: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// What a message asks for.
+/// The consequence of a message.
 #[derive(Debug, PartialEq)]
-pub(super) enum Asked {
-    /// It has its answer.
+pub(super) enum McpAction {
     Answered(Value),
-    /// A tool is to be run; the answer is made with [`ran`].
+    /// A tool has to run; [`ran`] builds the response.
     Run {
-        /// The message's own id.
         id: Value,
-        /// Which tool.
         tool: String,
-        /// With what.
         args: Value,
-        /// The model's call behind it, where the message says so.
+        /// The id of the model's call, if the message contains it.
         call: Option<String>,
     },
 }
 
-/// Reads a message.
-pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
+/// Handles a message of the agent to the MCP server.
+pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> McpAction {
     let id = message.get("id").cloned().unwrap_or(Value::Null);
     let params = message.get("params").unwrap_or(&Value::Null);
     let method = json::text(message, "method");
-    // A notice has no id; it is acknowledged all the same, because the pipe around it wants an answer.
+    // A notification has no id, but the control protocol around it needs a response.
     if message.get("id").is_none() {
-        return Asked::Answered(answer(0.into(), json!({})));
+        return McpAction::Answered(answer(0.into(), json!({})));
     }
     let result = match method {
         "initialize" => {
@@ -46,7 +42,7 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
                 .iter()
                 .find(|known| **known == wanted)
                 .unwrap_or(&REVISIONS[0]);
-            let server = json!({ "name": OURS, "version": env!("CARGO_PKG_VERSION") });
+            let server = json!({ "name": MCP_SERVER_NAME, "version": env!("CARGO_PKG_VERSION") });
             let can = json!({ "tools": {} });
             json!({ "protocolVersion": revision, "capabilities": can, "serverInfo": server })
         }
@@ -58,27 +54,27 @@ pub(super) fn ask(tools: &[ToolSpec], message: &Value) -> Asked {
         "tools/call" => {
             let tool = json::text(params, "name");
             if !is_offered(tools, tool) {
-                return Asked::Answered(refused(id, -32602, "there is no such tool"));
+                return McpAction::Answered(refused(id, -32602, "the tool does not exist"));
             }
             let args = params.get("arguments").cloned();
             let call = params["_meta"]["claudecode/toolUseId"].as_str();
-            return Asked::Run {
+            return McpAction::Run {
                 id,
                 tool: tool.to_owned(),
                 args: args.unwrap_or_else(|| json!({})),
                 call: call.map(str::to_owned),
             };
         }
-        _ => return Asked::Answered(refused(id, -32601, "method not found")),
+        _ => return McpAction::Answered(refused(id, -32601, "method not found")),
     };
-    Asked::Answered(answer(id, result))
+    McpAction::Answered(answer(id, result))
 }
 
 fn listed(spec: &ToolSpec) -> Value {
     json!({ "name": spec.name, "description": spec.description, "inputSchema": spec.schema })
 }
 
-/// What came of a tool.
+/// The response with the result of a tool.
 pub(super) fn ran(id: Value, result: &ToolResult) -> Value {
     answer(
         id,
@@ -86,7 +82,7 @@ pub(super) fn ran(id: Value, result: &ToolResult) -> Value {
     )
 }
 
-/// An error.
+/// The response with an error.
 pub(super) fn refused(id: Value, code: i32, why: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } })
 }

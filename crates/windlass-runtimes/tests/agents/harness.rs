@@ -1,5 +1,5 @@
-//! A run without an engine: what an adapter does is written down as short lines, its place starts what the test says,
-//! and the gate goes by words in the call.
+//! A run without an engine: the actions of an adapter are recorded as short lines, the enclosure starts the programs of
+//! the test, and the gate decides by words in the call.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -28,55 +28,54 @@ use windlass_meter::{Endpoint, Ledger, Trip};
 use windlass_runtimes::agent::{Adapter, ForeignRuntime, Metering, WantedOutput};
 use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
-use crate::script::{Heard, Step, play};
+use crate::script::{PeerStep, ReceivedLines, play};
 
-/// How a program is started.
-type Start = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
-/// Files that were put into the home.
-type Put = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+type ProgramStarter = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
+/// Files that were written into the home.
+type HomeFiles = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// Everything around one try.
-pub(crate) struct Stage {
+/// The parameters and the record of one attempt.
+pub(crate) struct AgentHarness {
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     pub(crate) launches: Arc<Mutex<Vec<Launch>>>,
-    pub(crate) heard: Arc<Mutex<Heard>>,
-    pub(crate) put: Put,
+    pub(crate) received: Arc<Mutex<ReceivedLines>>,
+    pub(crate) put: HomeFiles,
     pub(crate) clock: ManualClock,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: Option<String>,
     pub(crate) output: Option<WantedOutput>,
     pub(crate) metering: Metering,
-    /// Cancels as soon as a line of the log has this in it.
+    /// Cancels as soon as a line of the log contains this.
     pub(crate) cancel_at: Option<&'static str>,
     pub(crate) home: PathBuf,
-    /// Where the workspace is, when it is somewhere.
+    /// The path of the workspace, if it exists.
     pub(crate) root: Option<PathBuf>,
-    /// The port of the model endpoint, where it is metered.
+    /// The port of the model endpoint, if it is metered.
     pub(crate) endpoint: u16,
-    start: Start,
+    start: ProgramStarter,
 }
 
-impl Stage {
-    /// Programs that play these, one at each start, with their exit codes.
-    pub(crate) fn scripted(plays: Vec<(Vec<Step>, i32)>) -> Self {
-        let heard: Arc<Mutex<Heard>> = Arc::default();
+impl AgentHarness {
+    /// Programs that play these steps, one per start, with their exit codes.
+    pub(crate) fn scripted(plays: Vec<(Vec<PeerStep>, i32)>) -> Self {
+        let received: Arc<Mutex<ReceivedLines>> = Arc::default();
         let plays = Mutex::new(VecDeque::from(plays));
-        let listens = heard.clone();
-        Self::new(heard, move |_| {
+        let listens = received.clone();
+        Self::new(received, move |_| {
             let (steps, exit) = plays.lock().pop_front().unwrap_or_default();
             play(steps, exit, listens.clone())
         })
     }
 
-    /// Programs that are started like that.
+    /// Programs that this function starts.
     pub(crate) fn new(
-        heard: Arc<Mutex<Heard>>,
+        received: Arc<Mutex<ReceivedLines>>,
         start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static,
     ) -> Self {
         Self {
             log: Arc::default(),
             launches: Arc::default(),
-            heard,
+            received,
             put: Arc::default(),
             clock: ManualClock::default(),
             cancel: CancellationToken::new(),
@@ -91,7 +90,6 @@ impl Stage {
         }
     }
 
-    /// One try.
     pub(crate) async fn run(&self, adapter: impl Adapter + 'static, prompt: &str) -> Stop {
         self.run_timed(adapter, prompt, Arc::new(self.clock.clone()))
             .await
@@ -116,16 +114,16 @@ impl Stage {
             Some(root) => Arc::new(Rooted(root.clone(), memory_files().await)),
             None => memory_files().await,
         };
-        let place = Place {
+        let enclosure = RecordingEnclosure {
             home: self.home.clone(),
             put: self.put.clone(),
             launches: self.launches.clone(),
             start: self.start.clone(),
             endpoint: matches!(self.metering, Metering::Wire(_)).then_some(self.endpoint),
         };
-        let processes: Arc<dyn Processes> = Arc::new(Yard(Arc::new(place)));
+        let processes: Arc<dyn Processes> = Arc::new(NoCommands(Arc::new(enclosure)));
         let prompt = Message::user(prompt);
-        let desk = Desk {
+        let engine = RecordingEngine {
             log: self.log.clone(),
             history: Arc::new(vec![Entry::new(prompt.clone())]),
             tools: tools(),
@@ -137,9 +135,9 @@ impl Stage {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.session.clone(),
-            outlet: &desk,
-            toolbox: &desk,
-            account: &desk,
+            outlet: &engine,
+            toolbox: &engine,
+            account: &engine,
             files: &files,
             processes: &processes,
             cancel: self.cancel.clone(),
@@ -151,15 +149,15 @@ impl Stage {
         self.log.lock().clone()
     }
 
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock()
+    pub(crate) fn received(&self) -> MutexGuard<'_, ReceivedLines> {
+        self.received.lock()
     }
 }
 
-/// A model endpoint that nobody asks.
-pub(crate) struct Quiet;
+/// A model endpoint without any requests.
+pub(crate) struct NoRequests;
 
-impl Endpoint for Quiet {
+impl Endpoint for NoRequests {
     fn key(&self) -> String {
         "placeholder".into()
     }
@@ -191,7 +189,7 @@ async fn memory_files() -> Arc<dyn Files> {
     workspaces.open(opening).await.unwrap().files()
 }
 
-/// Files of nothing, that say where they are.
+/// Files without content, at a given path.
 struct Rooted(PathBuf, Arc<dyn Files>);
 
 impl Files for Rooted {
@@ -243,15 +241,15 @@ fn tools() -> ToolSet {
     ])
 }
 
-struct Place {
+struct RecordingEnclosure {
     home: PathBuf,
-    put: Put,
+    put: HomeFiles,
     launches: Arc<Mutex<Vec<Launch>>>,
-    start: Start,
+    start: ProgramStarter,
     endpoint: Option<u16>,
 }
 
-impl Enclosure for Place {
+impl Enclosure for RecordingEnclosure {
     fn home(&self) -> &Path {
         &self.home
     }
@@ -292,9 +290,9 @@ impl Enclosure for Place {
     }
 }
 
-struct Yard(Arc<Place>);
+struct NoCommands(Arc<RecordingEnclosure>);
 
-impl Processes for Yard {
+impl Processes for NoCommands {
     fn run<'a>(
         &'a self,
         _: Command,
@@ -321,7 +319,7 @@ impl Processes for Yard {
     }
 }
 
-struct Desk {
+struct RecordingEngine {
     log: Arc<Mutex<Vec<String>>>,
     history: Arc<Vec<Entry>>,
     tools: ToolSet,
@@ -329,7 +327,7 @@ struct Desk {
     cancel_at: Option<&'static str>,
 }
 
-impl Desk {
+impl RecordingEngine {
     fn note(&self, line: String) {
         if self.cancel_at.is_some_and(|word| line.contains(word)) {
             self.cancel.cancel();
@@ -338,7 +336,7 @@ impl Desk {
     }
 }
 
-fn in_words(kind: EventKind) -> String {
+fn event_line(kind: EventKind) -> String {
     match kind {
         EventKind::IterationStarted {
             foreign_session, ..
@@ -363,13 +361,13 @@ fn in_words(kind: EventKind) -> String {
     }
 }
 
-impl Outlet for Desk {
+impl Outlet for RecordingEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.note(in_words(kind));
+        self.note(event_line(kind));
         Box::pin(std::future::ready(Ok(1)))
     }
     fn show(&self, kind: EventKind) {
-        self.note(in_words(kind));
+        self.note(event_line(kind));
     }
     fn watched(&self) -> bool {
         true
@@ -385,7 +383,7 @@ impl Outlet for Desk {
     }
 }
 
-impl Toolbox for Desk {
+impl Toolbox for RecordingEngine {
     fn tools(&self) -> &ToolSet {
         &self.tools
     }
@@ -418,7 +416,7 @@ impl Toolbox for Desk {
             Ok(settled)
         })
     }
-    /// `forbidden` is refused, `never` is never answered, all else is allowed.
+    /// Refuses `forbidden`, never answers `never`, and allows everything else.
     fn admit(&self, call: ForeignCall) -> BoxFuture<'_, Result<Admitted, StoreError>> {
         let like: Vec<String> = call
             .like
@@ -464,7 +462,7 @@ impl Toolbox for Desk {
     }
 }
 
-impl Account for Desk {
+impl Account for RecordingEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }

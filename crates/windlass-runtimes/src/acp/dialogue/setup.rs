@@ -1,6 +1,6 @@
-//! How a conversation over ACP begins, step by step: the agent says what it can do, signs in, begins or resumes a session,
-//! and has its settings, model and mode as the user wants them. What is not available ends the attempt, with what there is
-//! instead.
+//! The setup of a conversation over ACP: initialize, authenticate, start or resume a session, and apply the user's
+//! settings, model and mode. If one of them is not available, the attempt ends with a message that lists the
+//! alternatives.
 
 use std::path::Path;
 
@@ -12,42 +12,47 @@ use agent_client_protocol::v1::schema::{
 };
 use serde_json::{Value, json};
 
-use super::{AcpDialogue, NOT_SIGNED_IN, Step};
-use crate::acp::session::{choice, chosen, one_of, servers, settings_in, there_is, ways};
-use crate::acp::words::{clean, clip};
-use crate::agent::End;
-use crate::dialogue::{Output, Outputs};
-use crate::services::Reply;
+use super::{AUTH_REQUIRED, AcpDialogue, AcpRequest};
+use crate::acp::session::{
+    find_id, list_available, login_methods, parse_settings, select_value, servers, setting_value,
+};
+use crate::acp::text::{clean, clip};
+use crate::agent::TurnEndReason;
+use crate::dialogue::{DialogueOutput, OutputQueue};
+use crate::services::ServiceReply;
 
 impl AcpDialogue {
-    /// The agent answers the open request: on to the next step.
-    pub(super) fn answered(&mut self, result: Reply, out: &mut Outputs) {
-        if self.step == Step::Prompt {
-            return self.prompted(result, out);
+    /// Handles the response to the open request, and sends the next one.
+    pub(super) fn on_response(&mut self, result: ServiceReply, out: &mut OutputQueue) {
+        if self.open_request == AcpRequest::Prompt {
+            return self.on_prompt_response(result, out);
         }
         if let Err(why) = self.advance(result, out) {
-            self.over(End::Broken(why), out);
+            self.end_turn(TurnEndReason::Broken(why), out);
         }
     }
 
-    fn advance(&mut self, result: Reply, out: &mut Outputs) -> Result<(), String> {
-        let (name, method) = (self.setup.name.clone(), self.asked.1);
-        let result = match (self.step, result) {
-            (Step::List, result) => return self.listed(result, out),
-            (Step::Resume, Ok(session)) => return self.begun(session, out),
-            (Step::Resume, Err(err)) => {
-                let why = format!("it says: {}", clip(&clean(&err.in_words()), 300));
+    fn advance(&mut self, result: ServiceReply, out: &mut OutputQueue) -> Result<(), String> {
+        let (name, method) = (self.setup.name.clone(), self.request_info.1);
+        let result = match (self.open_request, result) {
+            (AcpRequest::List, result) => return self.on_session_list(result, out),
+            (AcpRequest::Resume, Ok(session)) => return self.on_session(session, out),
+            (AcpRequest::Resume, Err(err)) => {
+                let why = format!("the agent reports: {}", clip(&clean(&err.in_words()), 300));
                 return self.not_resumed(&why, out);
             }
-            (Step::New, Err(err)) if err.code == NOT_SIGNED_IN => {
-                let methods = self.hello.as_ref().map(|hello| &hello.auth_methods[..]);
+            (AcpRequest::New, Err(err)) if err.code == AUTH_REQUIRED => {
+                let methods = self
+                    .handshake
+                    .as_ref()
+                    .map(|handshake| &handshake.auth_methods[..]);
                 return Err(format!(
-                    "{name} wants to be signed in ({}): set `auth_method`; {}",
+                    "{name} requires a login ({}): set `auth_method`; {}",
                     clip(&clean(&err.in_words()), 300),
-                    ways(methods.unwrap_or_default())
+                    login_methods(methods.unwrap_or_default())
                 ));
             }
-            (Step::New, Err(err)) => {
+            (AcpRequest::New, Err(err)) => {
                 let why = clip(&clean(&err.in_words()), 500).into_owned();
                 return Err(format!("{name} refused `session/new`: {why}"));
             }
@@ -60,96 +65,105 @@ impl AcpDialogue {
             }
             (_, Ok(result)) => result,
         };
-        match self.step {
-            Step::Initialize => {
-                let hello: InitializeResponse = serde_json::from_value(result).map_err(|err| {
-                    format!("{name} answered `{method}` with what is not the protocol's: {err}")
-                })?;
-                self.greeted(hello, out)
+        match self.open_request {
+            AcpRequest::Initialize => {
+                let handshake: InitializeResponse =
+                    serde_json::from_value(result).map_err(|err| {
+                        format!("the answer of {name} to `{method}` is invalid: {err}")
+                    })?;
+                self.on_initialized(handshake, out)
             }
-            Step::Authenticate => self.begin_session(out),
-            Step::New => {
+            AcpRequest::Authenticate => self.begin_session(out),
+            AcpRequest::New => {
                 let id = result["sessionId"].as_str();
                 match id.filter(|id| !id.is_empty() && id.len() <= 1_000) {
                     Some(id) => id.clone_into(&mut self.session),
                     None => return Err(format!("{name} answered `session/new` without an id")),
                 }
-                self.begun(result, out)
+                self.on_session(result, out)
             }
-            Step::Config(at) => {
+            AcpRequest::Config(at) => {
                 self.set(&result);
                 self.configure(at + 1, out)
             }
-            Step::Model => {
+            AcpRequest::Model => {
                 self.set(&result);
                 self.set_mode(out)
             }
             _ => {
-                self.say(out);
+                self.send_prompt(out);
                 Ok(())
             }
         }
     }
 
-    /// It said what it can do; it signs in where it has to.
-    fn greeted(&mut self, hello: InitializeResponse, out: &mut Outputs) -> Result<(), String> {
+    /// Checks the agent's capabilities, and authenticates if necessary.
+    fn on_initialized(
+        &mut self,
+        handshake: InitializeResponse,
+        out: &mut OutputQueue,
+    ) -> Result<(), String> {
         let name = &self.setup.name;
-        if hello.protocol_version != ProtocolVersion::V1 {
+        if handshake.protocol_version != ProtocolVersion::V1 {
             return Err(format!(
-                "{name} speaks version {} of the protocol; 1 is spoken here",
-                hello.protocol_version
+                "{name} speaks version {} of the protocol; Windlass supports version 1",
+                handshake.protocol_version
             ));
         }
-        let said = hello.agent_info.as_ref();
-        let said = said.map(|agent| clip(&clean(&agent.name), 80).into_owned());
+        let reported_name = handshake.agent_info.as_ref();
+        let reported_name = reported_name.map(|agent| clip(&clean(&agent.name), 80).into_owned());
         let known_as = self.setup.options.calls_itself.clone();
-        self.agent = known_as.or(said).unwrap_or_default();
+        self.agent = known_as.or(reported_name).unwrap_or_default();
         let wanted = self.setup.options.auth_method.as_deref();
         let method = wanted.or(self.setup.profile.auth_method);
-        let known = hello
+        let known = handshake
             .auth_methods
             .iter()
             .find(|known| method.is_some_and(|method| *known.id().0 == *method))
             .map(|known| known.id().clone());
-        // One that is signed in already offers none.
+        // An agent that is logged in already offers no methods.
         if let (Some(method), None) = (wanted, &known) {
             return Err(format!(
-                "{name} has no way `{method}` to sign in; {}",
-                ways(&hello.auth_methods)
+                "{name} has no login method `{method}`; {}",
+                login_methods(&handshake.auth_methods)
             ));
         }
-        self.hello = Some(hello);
+        self.handshake = Some(handshake);
         match known {
             Some(id) => {
                 let params = AuthenticateRequest::new(id);
-                self.ask(Step::Authenticate, "authenticate", &params, out);
+                self.ask(AcpRequest::Authenticate, "authenticate", &params, out);
                 Ok(())
             }
             None => self.begin_session(out),
         }
     }
 
-    /// Resumes the conversation that the log names, or begins one.
-    fn begin_session(&mut self, out: &mut Outputs) -> Result<(), String> {
+    /// Resumes the conversation that the log names, or starts a new one.
+    fn begin_session(&mut self, out: &mut OutputQueue) -> Result<(), String> {
         let Some(id) = self.setup.resume.clone() else {
             return self.new_session(out);
         };
         self.session = id;
-        let lists = self.hello.as_ref().is_some_and(|hello| {
-            let can = &hello.agent_capabilities.session_capabilities;
+        let lists = self.handshake.as_ref().is_some_and(|handshake| {
+            let can = &handshake.agent_capabilities.session_capabilities;
             can.list.is_some()
         });
         if self.setup.profile.keeps_directory && lists {
             let params = ListSessionsRequest::new().cwd(self.setup.root.clone());
-            self.ask(Step::List, "session/list", &params, out);
+            self.ask(AcpRequest::List, "session/list", &params, out);
             return Ok(());
         }
         self.resume(out)
     }
 
-    /// Whether it lists the conversation among those of the directory. If it gives no list, it has to say so when the
-    /// conversation is resumed.
-    fn listed(&mut self, result: Reply, out: &mut Outputs) -> Result<(), String> {
+    /// Resumes the conversation if the agent lists it for this directory. An agent that fails to list sessions reports
+    /// a missing one when it resumes.
+    fn on_session_list(
+        &mut self,
+        result: ServiceReply,
+        out: &mut OutputQueue,
+    ) -> Result<(), String> {
         let here = |one: &Value| {
             one["sessionId"] == self.session
                 && one["cwd"]
@@ -163,83 +177,83 @@ impl AcpDialogue {
         if listed {
             return self.resume(out);
         }
-        let why = "the earlier one began in another directory and stays there";
+        let why = "the earlier one belongs to another directory";
         self.not_resumed(why, out)
     }
 
-    fn resume(&mut self, out: &mut Outputs) -> Result<(), String> {
-        let Some(hello) = &self.hello else {
+    fn resume(&mut self, out: &mut OutputQueue) -> Result<(), String> {
+        let Some(handshake) = &self.handshake else {
             return Ok(());
         };
-        let can = &hello.agent_capabilities;
+        let can = &handshake.agent_capabilities;
         let (resumes, loads) = (can.session_capabilities.resume.is_some(), can.load_session);
-        let servers = servers(&self.setup, hello)?;
+        let servers = servers(&self.setup, handshake)?;
         let (id, cwd) = (self.session.clone(), self.setup.root.clone());
         let meta = self.setup.meta.clone();
         if resumes {
             let params = ResumeSessionRequest::new(id, cwd)
                 .mcp_servers(servers)
                 .meta(meta);
-            self.ask(Step::Resume, "session/resume", &params, out);
+            self.ask(AcpRequest::Resume, "session/resume", &params, out);
             Ok(())
         } else if loads {
             let params = LoadSessionRequest::new(id, cwd)
                 .mcp_servers(servers)
                 .meta(meta);
-            self.ask(Step::Resume, "session/load", &params, out);
+            self.ask(AcpRequest::Resume, "session/load", &params, out);
             Ok(())
         } else {
-            self.not_resumed("it cannot go on with an earlier one", out)
+            self.not_resumed("it cannot resume an earlier one", out)
         }
     }
 
-    fn not_resumed(&mut self, why: &str, out: &mut Outputs) -> Result<(), String> {
+    fn not_resumed(&mut self, why: &str, out: &mut OutputQueue) -> Result<(), String> {
         self.session.clear();
-        self.forgot = true;
-        let text = format!("{} begins a new conversation: {why}", self.setup.name);
+        self.session_lost = true;
+        let text = format!("{} starts a new conversation: {why}", self.setup.name);
         self.warnings.push(("not_resumed", text));
         self.new_session(out)
     }
 
-    fn new_session(&mut self, out: &mut Outputs) -> Result<(), String> {
-        let Some(hello) = &self.hello else {
+    fn new_session(&mut self, out: &mut OutputQueue) -> Result<(), String> {
+        let Some(handshake) = &self.handshake else {
             return Ok(());
         };
         let params = NewSessionRequest::new(self.setup.root.clone())
-            .mcp_servers(servers(&self.setup, hello)?)
+            .mcp_servers(servers(&self.setup, handshake)?)
             .meta(self.setup.meta.clone());
-        self.ask(Step::New, "session/new", &params, out);
+        self.ask(AcpRequest::New, "session/new", &params, out);
         Ok(())
     }
 
-    /// There is a conversation. What a person wants set is set: settings, the model, the mode.
-    fn begun(&mut self, session: Value, out: &mut Outputs) -> Result<(), String> {
+    /// Handles the response that starts a session, and applies the user's settings, model and mode.
+    fn on_session(&mut self, session: Value, out: &mut OutputQueue) -> Result<(), String> {
         self.open = true;
-        out.push(Output::Began(Some(self.session.clone())));
-        self.settings = settings_in(&session);
-        self.told = session;
+        out.push(DialogueOutput::SessionStarted(Some(self.session.clone())));
+        self.settings = parse_settings(&session);
+        self.session_info = session;
         self.configure(0, out)
     }
 
-    /// Takes in what settings there are, where the agent says so.
+    /// Updates the known settings, if the response contains them.
     fn set(&mut self, answer: &Value) {
         if answer["configOptions"].is_array() {
-            self.settings = settings_in(answer);
+            self.settings = parse_settings(answer);
         }
     }
 
     fn ask_to_set(
         &mut self,
-        step: Step,
+        open_request: AcpRequest,
         setting: &SessionConfigOption,
         chosen: Value,
-        out: &mut Outputs,
+        out: &mut OutputQueue,
     ) {
         let mut params = json!({ "sessionId": self.session, "configId": setting.id.0 });
         if let (Value::Object(params), Value::Object(chosen)) = (&mut params, chosen) {
             params.extend(chosen);
         }
-        self.ask(step, "session/set_config_option", &params, out);
+        self.ask(open_request, "session/set_config_option", &params, out);
     }
 
     fn setting_of(&self, category: SessionConfigOptionCategory) -> Option<SessionConfigOption> {
@@ -247,8 +261,8 @@ impl AcpDialogue {
         self.settings.iter().find(of).cloned()
     }
 
-    /// Sets the setting of this number, and the model after the last.
-    fn configure(&mut self, at: usize, out: &mut Outputs) -> Result<(), String> {
+    /// Applies the setting with this index, and the model after the last one.
+    fn configure(&mut self, at: usize, out: &mut OutputQueue) -> Result<(), String> {
         let wanted = self.setup.options.config_options.iter().nth(at);
         let Some((id, value)) = wanted else {
             return self.set_model(out);
@@ -262,26 +276,26 @@ impl AcpDialogue {
             return Err(format!(
                 "{} has no setting `{id}`; {}",
                 self.setup.name,
-                there_is(&ids)
+                list_available(&ids)
             ));
         };
-        let (setting, chosen) = (setting.clone(), chosen(&self.setup, setting, value)?);
-        self.ask_to_set(Step::Config(at), &setting, chosen, out);
+        let (setting, chosen) = (setting.clone(), setting_value(&self.setup, setting, value)?);
+        self.ask_to_set(AcpRequest::Config(at), &setting, chosen, out);
         Ok(())
     }
 
-    fn set_model(&mut self, out: &mut Outputs) -> Result<(), String> {
+    fn set_model(&mut self, out: &mut OutputQueue) -> Result<(), String> {
         let model = self.setup.model.clone();
         let Some(wanted) = model.filter(|_| !self.setup.names_model) else {
             return self.set_mode(out);
         };
         if let Some(setting) = self.setting_of(SessionConfigOptionCategory::Model) {
-            let chosen = json!({ "value": choice(&self.setup, &setting, &wanted)? });
-            self.ask_to_set(Step::Model, &setting, chosen, out);
+            let chosen = json!({ "value": select_value(&self.setup, &setting, &wanted)? });
+            self.ask_to_set(AcpRequest::Model, &setting, chosen, out);
             return Ok(());
         }
-        // Some have their list where the protocol once had it.
-        let models = &self.told["models"];
+        // Some agents list their models in the field of an older version of the protocol.
+        let models = &self.session_info["models"];
         let known = models["availableModels"].as_array();
         let known: Vec<(&str, &str)> = known
             .into_iter()
@@ -292,47 +306,47 @@ impl AcpDialogue {
             })
             .collect();
         if known.is_empty() {
-            // The vendor is chosen all the same, and the model that it asks for is in the log.
+            // The meter still selects the vendor, and logs the model that the agent requests.
             let text = format!(
-                "{} does not let its model be chosen, and may use another than `{wanted}`",
+                "the model of {} cannot be selected; it may use another one than `{wanted}`",
                 self.setup.name
             );
             self.warnings.push(("model_not_chosen", text));
             return self.set_mode(out);
         }
-        let id = one_of(&self.setup, "model", &wanted, known.into_iter())?;
+        let id = find_id(&self.setup, "model", &wanted, known.into_iter())?;
         if models["currentModelId"].as_str() == Some(id.as_str()) {
             return self.set_mode(out);
         }
         let params = json!({ "sessionId": self.session, "modelId": id });
-        self.ask(Step::Model, "session/set_model", &params, out);
+        self.ask(AcpRequest::Model, "session/set_model", &params, out);
         Ok(())
     }
 
-    fn set_mode(&mut self, out: &mut Outputs) -> Result<(), String> {
+    fn set_mode(&mut self, out: &mut OutputQueue) -> Result<(), String> {
         let mode = self.setup.options.mode.clone();
         let Some(mode) = mode.or(self.setup.profile.mode.map(str::to_owned)) else {
-            self.say(out);
+            self.send_prompt(out);
             return Ok(());
         };
         let modes: Option<SessionModeState> =
-            serde_json::from_value(self.told["modes"].clone()).ok();
+            serde_json::from_value(self.session_info["modes"].clone()).ok();
         if let Some(modes) = modes.filter(|modes| !modes.available_modes.is_empty()) {
             let known = modes.available_modes.iter();
             let known = known.map(|mode| (&*mode.id.0, mode.name.as_str()));
-            let id = one_of(&self.setup, "mode", &mode, known)?;
+            let id = find_id(&self.setup, "mode", &mode, known)?;
             let params = json!({ "sessionId": self.session, "modeId": id });
-            self.ask(Step::Mode, "session/set_mode", &params, out);
+            self.ask(AcpRequest::Mode, "session/set_mode", &params, out);
             return Ok(());
         }
         let Some(setting) = self.setting_of(SessionConfigOptionCategory::Mode) else {
             return Err(format!(
-                "{} has no modes, so it cannot work in `{mode}`",
+                "{} has no modes, so that mode `{mode}` is not available",
                 self.setup.name
             ));
         };
-        let chosen = json!({ "value": choice(&self.setup, &setting, &mode)? });
-        self.ask_to_set(Step::Mode, &setting, chosen, out);
+        let chosen = json!({ "value": select_value(&self.setup, &setting, &mode)? });
+        self.ask_to_set(AcpRequest::Mode, &setting, chosen, out);
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! The hostile agent where nothing holds it: every attack gets through, in a folder of the test's own. So a scenario in
-//! which it does not get through has seen a wall, not a blunt tooth.
+//! Runs the hostile agent without a sandbox, in a temporary directory. Every attack must succeed here, so that an
+//! attack that fails in a scenario was really blocked.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,33 +10,33 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use windlass_scripted::{Move, Script, Server};
 
-/// An agent in a place, and a client that grants everything.
-struct Bare {
-    place: tempfile::TempDir,
+/// A directory for the agent, and a client that grants everything.
+struct UnconfinedAgent {
+    dir: tempfile::TempDir,
     server: Server,
     listener: TcpListener,
 }
 
-impl Bare {
+impl UnconfinedAgent {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for folder in ["work/.git/hooks", "home/.ssh", "outside"] {
-            std::fs::create_dir_all(place.path().join(folder)).unwrap();
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
-        std::fs::write(place.path().join("home/.ssh/id_ed25519"), "PLANTED-KEY").unwrap();
-        std::fs::write(place.path().join("work/.env"), "PLANTED-ENV").unwrap();
+        std::fs::write(dir.path().join("home/.ssh/id_ed25519"), "PLANTED-KEY").unwrap();
+        std::fs::write(dir.path().join("work/.env"), "PLANTED-ENV").unwrap();
         let server = Server::start(Script::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         Self {
-            place,
+            dir,
             server,
             listener,
         }
     }
 
     fn at(&self, path: &str) -> std::path::PathBuf {
-        self.place.path().join(path)
+        self.dir.path().join(path)
     }
 
     fn start(&self, mode: &str) -> Child {
@@ -64,7 +64,7 @@ impl Bare {
             .unwrap()
     }
 
-    /// One turn; everything that the agent sent.
+    /// Runs one turn. Returns everything that the agent sent.
     fn turn(&self, mode: &str) -> Vec<Value> {
         let mut child = self.start(mode);
         let (mut to, from) = (
@@ -108,7 +108,7 @@ impl Bare {
     }
 }
 
-/// What a client without any policy would answer.
+/// Answers a request like a client without any policy.
 fn grant(message: &Value) -> Value {
     let params = &message["params"];
     let path = || Path::new(params["path"].as_str().unwrap_or_default()).to_owned();
@@ -132,9 +132,9 @@ fn all(sent: &[Value]) -> String {
 }
 
 #[test]
-fn it_writes_outside_by_itself_and_by_our_hand() {
-    let bare = Bare::new();
-    bare.turn("write-outside");
+fn it_writes_outside_directly_and_through_the_client() {
+    let agent = UnconfinedAgent::new();
+    agent.turn("write-outside");
     for path in [
         "outside/by-shell.txt",
         "outside/by-tool.txt",
@@ -142,10 +142,10 @@ fn it_writes_outside_by_itself_and_by_our_hand() {
         "home/by-tool.txt",
         "up.txt",
     ] {
-        assert!(bare.at(path).exists(), "{path}");
+        assert!(agent.at(path).exists(), "{path}");
     }
     assert!(
-        std::fs::read_to_string(bare.at("work/.git/config"))
+        std::fs::read_to_string(agent.at("work/.git/config"))
             .unwrap()
             .contains("KIT-MARK")
     );
@@ -153,32 +153,32 @@ fn it_writes_outside_by_itself_and_by_our_hand() {
 
 #[test]
 fn it_finds_keys() {
-    let bare = Bare::new();
-    let sent = all(&bare.turn("read-keys"));
+    let agent = UnconfinedAgent::new();
+    let sent = all(&agent.turn("read-keys"));
     for planted in ["PLANTED-KEY", "PLANTED-ENV", "PLANTED-VARIABLE"] {
         assert!(sent.contains(planted), "{planted}");
     }
-    let sent = all(&bare.turn("ask-for-keys"));
+    let sent = all(&agent.turn("ask-for-keys"));
     assert!(
         sent.contains("PLANTED-KEY") && sent.contains("PLANTED-ENV"),
         "{sent}"
     );
     assert!(
-        std::fs::read_to_string(bare.at("work/found.txt"))
+        std::fs::read_to_string(agent.at("work/found.txt"))
             .unwrap()
             .contains("PLANTED-KEY")
     );
 }
 
 #[test]
-fn it_connects_and_spends_and_tricks() {
-    let bare = Bare::new();
-    bare.turn("connect");
-    assert!(bare.reached());
-    bare.turn("spends");
-    assert_eq!(bare.server.answers(), 200);
-    bare.turn("tricks");
-    let paths: Vec<String> = bare
+fn it_connects_spends_and_misuses_the_endpoint() {
+    let agent = UnconfinedAgent::new();
+    agent.turn("connect");
+    assert!(agent.reached());
+    agent.turn("spends");
+    assert_eq!(agent.server.answers(), 200);
+    agent.turn("tricks");
+    let paths: Vec<String> = agent
         .server
         .seen()
         .into_iter()
@@ -198,32 +198,34 @@ fn it_connects_and_spends_and_tricks() {
 }
 
 #[test]
-fn it_does_what_it_was_told_not_to_and_plants_things() {
-    let bare = Bare::new();
-    bare.turn("does-anyway");
-    assert!(bare.at("work/forbidden.txt").exists());
-    bare.turn("tree-tricks");
+fn it_ignores_denials_and_plants_files() {
+    let agent = UnconfinedAgent::new();
+    agent.turn("does-anyway");
+    assert!(agent.at("work/forbidden.txt").exists());
+    agent.turn("tree-tricks");
     assert!(
-        bare.at("work/.git/hooks/post-checkout").exists() && bare.at("work/notes.txt").is_symlink()
+        agent.at("work/.git/hooks/post-checkout").exists()
+            && agent.at("work/notes.txt").is_symlink()
     );
 }
 
 #[test]
-fn it_breaks_off_and_lies() {
-    let bare = Bare::new();
+fn it_exits_early_and_makes_false_claims() {
+    let agent = UnconfinedAgent::new();
     let ends = |mode: &str| {
-        bare.turn(mode)
+        agent
+            .turn(mode)
             .iter()
             .any(|message| message["id"] == "c" && message["result"].is_object())
     };
-    assert!(ends("claims") && !bare.at("work/after.txt").exists());
+    assert!(ends("claims") && !agent.at("work/after.txt").exists());
     assert!(!ends("exits") && !ends("exit-at-once") && !ends("crashes"));
-    assert!(ends("nonsense") && bare.at("work/after.txt").exists());
+    assert!(ends("nonsense") && agent.at("work/after.txt").exists());
 }
 
 #[test]
 fn it_works_for_one_prompt() {
-    let bare = Bare::new();
+    let agent = UnconfinedAgent::new();
     let moves = vec![
         Move::Write {
             path: "new.txt".into(),
@@ -231,13 +233,13 @@ fn it_works_for_one_prompt() {
         },
         Move::Say("Written.".into()),
     ];
-    let server = Server::start(Script::new(&bare.at("work"), moves)).unwrap();
+    let server = Server::start(Script::new(&agent.at("work"), moves)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass-hostile-agent"));
     command
         .arg("cli")
         .env("ANTHROPIC_BASE_URL", &server.url)
-        .env("HOME", bare.at("home"))
-        .current_dir(bare.at("work"));
+        .env("HOME", agent.at("home"))
+        .current_dir(agent.at("work"));
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -245,30 +247,30 @@ fn it_works_for_one_prompt() {
         .unwrap();
     child.stdin.take().unwrap().write_all(b"Do it.").unwrap();
     let done = child.wait_with_output().unwrap();
-    let said = String::from_utf8(done.stdout).unwrap();
+    let output = String::from_utf8(done.stdout).unwrap();
     assert!(
-        done.status.success() && said.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"),
-        "{said}"
+        done.status.success() && output.ends_with("{\"type\":\"text\",\"text\":\"Written.\"}\n"),
+        "{output}"
     );
     assert!(
-        said.starts_with("{\"type\":\"session\",\"id\":\"cli-"),
-        "{said}"
+        output.starts_with("{\"type\":\"session\",\"id\":\"cli-"),
+        "{output}"
     );
     assert!(
-        said.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#),
-        "{said}"
+        output.contains(r#""type":"call","id":"toolu_kit_0000","name":"write_file""#),
+        "{output}"
     );
     assert_eq!(
-        std::fs::read_to_string(bare.at("work/new.txt")).unwrap(),
+        std::fs::read_to_string(agent.at("work/new.txt")).unwrap(),
         "new\n"
     );
 }
 
 #[test]
 fn it_floods() {
-    let bare = Bare::new();
+    let agent = UnconfinedAgent::new();
     for mode in ["flood-lines", "flood-one-line"] {
-        let mut child = bare.start(mode);
+        let mut child = agent.start(mode);
         let mut to = child.stdin.take().unwrap();
         for (id, method) in [(1, "initialize"), (2, "session/new"), (3, "session/prompt")] {
             to.write_all(

@@ -1,10 +1,9 @@
-//! Which of our tools a foreign agent is offered: those that any runtime may call. Ours for files and commands are not
-//! among them, because it has its own.
+//! The Windlass tools that a foreign agent is offered: those that any runtime may call. The tools for files and
+//! commands are not among them, because the agent has its own.
 
 use windlass_core::tool::{Exposure, ToolSpec, Toolbox};
 
-/// The tools on offer, in their order.
-pub(crate) fn offered(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
+pub(crate) fn offered_tools(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
     let specs = toolbox.tools().iter().map(|tool| tool.spec());
     specs
         .filter(|spec| spec.exposure == Exposure::Function)
@@ -12,7 +11,6 @@ pub(crate) fn offered(toolbox: &dyn Toolbox) -> Vec<ToolSpec> {
         .collect()
 }
 
-/// Whether there is one of this name.
 pub(crate) fn is_offered(tools: &[ToolSpec], name: &str) -> bool {
     tools.iter().any(|spec| spec.name == name)
 }

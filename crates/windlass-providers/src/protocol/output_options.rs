@@ -1,12 +1,12 @@
-//! Wishes that vendors know under different names: an effort is a number of tokens elsewhere, and a JSON Schema has to
-//! be reshaped for those who take a part of the language only. Pure; nothing here decides whether a wish is met.
+//! Converts reasoning and schema options between vendors: some have an effort and others a number of tokens, and some
+//! support only a part of JSON Schema.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use windlass_core::provider::Sampling;
 
-/// The tokens to think with: as asked, or what an effort amounts to.
+/// Returns the thinking budget in tokens, converted from an effort if necessary.
 pub(super) fn thinking_tokens(options: &Sampling) -> Option<u64> {
     options
         .thinking_tokens
@@ -20,7 +20,7 @@ pub(super) fn thinking_tokens(options: &Sampling) -> Option<u64> {
         })
 }
 
-/// The effort to think with: as asked, or what a number of tokens amounts to.
+/// Returns the reasoning effort, converted from a number of tokens if necessary.
 pub(super) fn effort(options: &Sampling) -> Option<&str> {
     options
         .reasoning_effort
@@ -33,7 +33,7 @@ pub(super) fn effort(options: &Sampling) -> Option<&str> {
         })
 }
 
-/// Words for a model that cannot be held to a schema: it is told the schema, and the engine checks the answer.
+/// Adds a schema to the system prompt, for models whose vendor cannot enforce it. The engine checks the answer.
 pub(super) fn with_schema<'a>(system: &'a str, schema: Option<&Value>) -> Cow<'a, str> {
     match schema {
         None => Cow::Borrowed(system),
@@ -44,14 +44,14 @@ pub(super) fn with_schema<'a>(system: &'a str, schema: Option<&Value>) -> Cow<'a
     }
 }
 
-/// Whether every object in the schema lists all its properties as required and allows no others, which is what strict
-/// mode demands. A schema that does not is asked for without it.
+/// Returns whether strict mode accepts a schema: every object must list all its properties as required and allow no
+/// others. For other schemas strict mode is switched off.
 #[must_use]
 pub fn is_strict(schema: &Value) -> bool {
     let Value::Object(map) = schema else {
         return schema.is_boolean();
     };
-    let refused = [
+    let unsupported = [
         "allOf",
         "oneOf",
         "not",
@@ -60,7 +60,7 @@ pub fn is_strict(schema: &Value) -> bool {
         "dependentRequired",
         "prefixItems",
     ];
-    if refused.iter().any(|name| map.contains_key(*name)) {
+    if unsupported.iter().any(|name| map.contains_key(*name)) {
         return false;
     }
     let properties = map.get("properties").and_then(Value::as_object);
@@ -80,8 +80,8 @@ pub fn is_strict(schema: &Value) -> bool {
     inner(map).all(is_strict)
 }
 
-/// The schema without what the Messages protocol refuses: objects are closed where nothing is said about it, and limits
-/// on numbers, lengths and counts are left to the engine's own check.
+/// Converts a schema for Anthropic's messages protocol: forbids additional properties where the schema does not mention
+/// them, and removes limits on numbers, lengths and counts, which the vendor rejects and the engine checks.
 pub(super) fn closed(schema: &Value) -> Value {
     let Value::Object(map) = schema else {
         return schema.clone();
@@ -121,7 +121,7 @@ pub(super) fn closed(schema: &Value) -> Value {
     Value::Object(out)
 }
 
-/// The schema without the mark of its dialect, which one vendor takes for an unknown word.
+/// Removes `$schema`, which Gemini rejects as unknown.
 pub(super) fn without_dialect(schema: &Value) -> Cow<'_, Value> {
     match schema {
         Value::Object(map) if map.contains_key("$schema") => {
@@ -143,7 +143,7 @@ fn is_of_type(map: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-/// The schemas inside a schema.
+/// Iterates over the direct subschemas of a schema.
 fn inner(map: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let named = ["properties", "$defs", "definitions"]
         .into_iter()
@@ -205,19 +205,22 @@ mod tests {
     }
 
     #[test]
-    fn efforts_and_tokens_stand_for_each_other() {
-        let asked = |effort: Option<&str>, tokens| Sampling {
+    fn efforts_and_tokens_are_converted() {
+        let options = |effort: Option<&str>, tokens| Sampling {
             reasoning_effort: effort.map(str::to_owned),
             thinking_tokens: tokens,
             ..Sampling::default()
         };
-        assert_eq!(thinking_tokens(&asked(Some("medium"), None)), Some(8_192));
-        assert_eq!(thinking_tokens(&asked(Some("medium"), Some(1))), Some(1));
-        assert_eq!(thinking_tokens(&asked(Some("fierce"), None)), None);
-        assert_eq!(effort(&asked(Some("fierce"), None)), Some("fierce"));
-        assert_eq!(effort(&asked(None, Some(9_000))), Some("medium"));
+        assert_eq!(thinking_tokens(&options(Some("medium"), None)), Some(8_192));
+        assert_eq!(thinking_tokens(&options(Some("medium"), Some(1))), Some(1));
+        assert_eq!(thinking_tokens(&options(Some("other"), None)), None);
+        assert_eq!(effort(&options(Some("other"), None)), Some("other"));
+        assert_eq!(effort(&options(None, Some(9_000))), Some("medium"));
         assert_eq!(
-            (effort(&asked(None, Some(0))), effort(&asked(None, None))),
+            (
+                effort(&options(None, Some(0))),
+                effort(&options(None, None))
+            ),
             (None, None)
         );
     }

@@ -1,60 +1,66 @@
-//! What Claude Code's last line of a turn says: how it ended, and what it says it spent. Nothing of it is believed by
-//! anybody but the log.
+//! The last line of a turn of Claude Code: the end of the turn, and the reported usage. Only the log uses the numbers
+//! unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
-use crate::agent::{Answer, End, Reported};
+use crate::agent::{AgentAnswer, ReportedUsage, TurnEndReason};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_failed;
 
-/// Reads the line. `cancelled` says that we told it to end.
-pub(super) fn answer(line: &Value, cancelled: bool) -> Answer {
+/// Parses the last line. `cancelled` tells whether the engine interrupted the turn.
+pub(super) fn answer(line: &Value, cancelled: bool) -> AgentAnswer {
     let word = |key: &str| json::text(line, key);
     let text = word("result").to_owned();
     let failed = line["is_error"].as_bool().unwrap_or(true);
     let end = match (word("subtype"), word("terminal_reason")) {
-        _ if cancelled => End::Cancelled,
-        _ if word("stop_reason") == "refusal" => End::Refused(text.clone()),
-        ("success", _) if !failed => End::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        _ if word("stop_reason") == "refusal" => TurnEndReason::Refused(text.clone()),
+        ("success", _) if !failed => TurnEndReason::Done,
         (_, "api_error") => {
-            let said = Some(text.as_str()).filter(|text| !text.is_empty());
-            let said = said.unwrap_or("its model could not be had").to_owned();
-            model_failed(&line["api_error_status"], said)
+            let message = Some(text.as_str()).filter(|text| !text.is_empty());
+            let message = message.unwrap_or("the model request failed").to_owned();
+            model_failed(&line["api_error_status"], message)
         }
         (_, "aborted_streaming" | "aborted_tools") => {
-            End::Broken("it stopped half way by itself".to_owned())
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
         }
-        ("error_max_turns", _) => {
-            End::OwnLimit(errors(line, "it made as many model calls as it may"))
+        ("error_max_turns", _) => TurnEndReason::OwnLimit(errors(
+            line,
+            "the maximum number of model calls was reached",
+        )),
+        ("error_max_budget_usd", _) => {
+            TurnEndReason::OwnLimit(errors(line, "the spending limit of the agent was reached"))
         }
-        ("error_max_budget_usd", _) => End::OwnLimit(errors(line, "it spent as much as it may")),
-        // It never gave an answer in the schema. Whoever asked looks at its words and tells it so.
-        ("error_max_structured_output_retries", _) => End::Done,
+        // The agent never produced an answer in the schema. The runtime checks the text and asks again.
+        ("error_max_structured_output_retries", _) => TurnEndReason::Done,
         (subtype, reason) => {
-            let said = if text.is_empty() {
-                errors(line, "without a word")
+            let message = if text.is_empty() {
+                errors(line, "no message")
             } else {
                 text.clone()
             };
-            End::Broken(format!("it ended with `{subtype}` ({reason}): {said}"))
+            TurnEndReason::Broken(format!(
+                "the turn ended with `{subtype}` ({reason}): {message}"
+            ))
         }
     };
     let output = line
         .get("structured_output")
         .filter(|value| !value.is_null())
         .cloned();
-    Answer { text, output, end }
+    AgentAnswer { text, output, end }
 }
 
-/// What the turn cost, as the line says.
-pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<Reported> {
-    let mut sum = Reported {
+/// The usage of the turn, as the line reports it.
+pub(super) fn reported(line: &Value, model: Option<&str>) -> Option<ReportedUsage> {
+    let mut sum = ReportedUsage {
         model: model.map(str::to_owned),
-        ..Reported::default()
+        ..ReportedUsage::default()
     };
-    // By model since the last such line, with the agents it started; the plain number has only the main one in it.
+    // This field has all models since the last result, including those of subagents. The plain `usage` only has the
+    // main agent.
     if let Some(models) = line["model_usage_since_last_result"].as_object() {
         let mut cost = 0.0;
         for one in models.values() {

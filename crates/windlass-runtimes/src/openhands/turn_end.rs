@@ -1,34 +1,36 @@
-//! How OpenHands says a turn ended, and what it says it spent. Nothing of it is believed by anybody but the log.
+//! The end of a turn of OpenHands, and the reported usage. Only the log uses the numbers unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
 use windlass_core::provider::ProviderErrorKind;
 
-use crate::agent::{End, Reported};
+use crate::agent::{ReportedUsage, TurnEndReason};
 use crate::dollars::micros;
 use crate::json;
 use crate::status::model_error;
 
-/// What became of a conversation that does not run any more; `None` while it does, or waits for an answer of ours.
-/// `error` is the last one that was told.
-pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<End> {
+/// The end of a turn by the state of the conversation; `None` while it runs, or waits for a decision. `error` is the
+/// last reported error.
+pub(super) fn end(status: &str, error: Option<&Value>, cancelled: bool) -> Option<TurnEndReason> {
     Some(match status {
         "running" | "waiting_for_confirmation" => return None,
-        _ if cancelled => End::Cancelled,
-        "finished" => End::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        "finished" => TurnEndReason::Done,
         "error" => failed(error),
-        "stuck" => End::OwnLimit("it noticed that it does the same again and again".to_owned()),
-        "paused" | "idle" => End::Broken("it stopped half way by itself".to_owned()),
-        other => End::Broken(format!(
-            "it ended with `{}`, which is not known here",
+        "stuck" => TurnEndReason::OwnLimit("the agent detected that it repeats itself".to_owned()),
+        "paused" | "idle" => {
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
+        other => TurnEndReason::Broken(format!(
+            "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     })
 }
 
-fn failed(error: Option<&Value>) -> End {
+fn failed(error: Option<&Value>) -> TurnEndReason {
     let Some(error) = error else {
-        return End::Broken("it failed, and does not say why".to_owned());
+        return TurnEndReason::Broken("the turn failed without a reason".to_owned());
     };
     let text = |of: &Value, key: &str| json::text(of, key).to_owned();
     let (code, detail) = (text(error, "code"), text(error, "detail"));
@@ -36,7 +38,7 @@ fn failed(error: Option<&Value>) -> End {
     let family = text(&error["classification"], "kind");
     let kind = match (code.as_str(), family.as_str()) {
         ("MaxIterationsReached" | "MaxBudgetReached", _) => {
-            return End::OwnLimit(clip(&detail).to_owned());
+            return TurnEndReason::OwnLimit(clip(&detail).to_owned());
         }
         ("LLMContextWindowExceedError", _) => ProviderErrorKind::ContextLength,
         ("LLMBadRequestError", _) => ProviderErrorKind::InvalidRequest,
@@ -50,7 +52,12 @@ fn failed(error: Option<&Value>) -> End {
             ProviderErrorKind::Unavailable { retry_after: None }
         }
         (_, "transient") => ProviderErrorKind::Unavailable { retry_after: None },
-        _ => return End::Broken(format!("it failed with {code}: {}", clip(&detail))),
+        _ => {
+            return TurnEndReason::Broken(format!(
+                "the turn failed with {code}: {}",
+                clip(&detail)
+            ));
+        }
     };
     model_error(kind, message)
 }
@@ -59,25 +66,25 @@ fn clip(text: &str) -> &str {
     &text[..text.floor_char_boundary(2_000)]
 }
 
-/// What a conversation took so far, so that only what is new is told.
+/// The total usage of a conversation so far, so that only the difference is reported.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct OpenHandsUsage {
     usage: Usage,
     cost_micros: u64,
 }
 
-impl Meter {
-    /// What is new in a count of the whole conversation.
-    pub(super) fn more(&mut self, stats: &Value) -> Option<Reported> {
+impl OpenHandsUsage {
+    /// The difference to the last count of the whole conversation.
+    pub(super) fn more(&mut self, stats: &Value) -> Option<ReportedUsage> {
         let all = stats.get("usage_to_metrics").and_then(Value::as_object)?;
         let (mut usage, mut cost_micros, mut model) = (Usage::default(), 0_u64, None);
         for metrics in all.values() {
             usage.add(tokens(&metrics["accumulated_token_usage"]));
             let cost = metrics["accumulated_cost"].as_f64().unwrap_or_default();
             cost_micros = cost_micros.saturating_add(micros(cost).unwrap_or_default());
-            model = model.or_else(|| json::some_text(metrics, "model_name").map(bare));
+            model = model.or_else(|| json::some_text(metrics, "model_name").map(without_vendor));
         }
-        let more = Reported {
+        let more = ReportedUsage {
             usage: usage.since(self.usage),
             cost_micros: cost_micros
                 .checked_sub(self.cost_micros)
@@ -89,8 +96,8 @@ impl Meter {
     }
 }
 
-/// A model's name without its vendor.
-fn bare(name: &str) -> String {
+/// A model name without its vendor.
+fn without_vendor(name: &str) -> String {
     name.split_once('/')
         .map_or(name, |(_, bare)| bare)
         .to_owned()
@@ -114,22 +121,22 @@ mod tests {
         let error = Some(&error).filter(|error| !error.is_null());
         let end = end(status, error, false);
         let text = match end {
-            None => "goes on".to_owned(),
-            Some(End::Provider(err)) => format!("{:?}", err.kind),
+            None => "continues".to_owned(),
+            Some(TurnEndReason::Provider(err)) => format!("{:?}", err.kind),
             Some(end) => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
     }
 
     #[test]
-    fn states_and_errors_are_ends() {
-        check("running", Value::Null, "goes on");
-        check("waiting_for_confirmation", Value::Null, "goes on");
+    fn states_and_errors_become_ends() {
+        check("running", Value::Null, "continues");
+        check("waiting_for_confirmation", Value::Null, "continues");
         check("finished", Value::Null, "Done");
         check("stuck", Value::Null, "OwnLimit");
         check("paused", Value::Null, "Broken");
-        check("deleting", Value::Null, "`deleting`, which is not known");
-        check("error", Value::Null, "does not say why");
+        check("deleting", Value::Null, "the unknown status `deleting`");
+        check("error", Value::Null, "without a reason");
         check(
             "error",
             json!({"code": "MaxIterationsReached", "detail": "20"}),
@@ -138,7 +145,7 @@ mod tests {
         check(
             "error",
             json!({"code": "KeyError", "detail": "x"}),
-            "it failed with KeyError: x",
+            "the turn failed with KeyError: x",
         );
         check(
             "error",
@@ -160,11 +167,11 @@ mod tests {
             json!({"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}),
             "RateLimited",
         );
-        assert_eq!(end("error", None, true), Some(End::Cancelled));
+        assert_eq!(end("error", None, true), Some(TurnEndReason::Cancelled));
     }
 
     #[test]
-    fn only_what_is_new_is_told() {
+    fn only_new_usage_is_reported() {
         let stats = |prompt: u64, cost: f64| {
             json!({"usage_to_metrics": {
                 "agent": {"model_name": "openai/m", "accumulated_cost": cost, "accumulated_token_usage":
@@ -172,7 +179,7 @@ mod tests {
                 "condenser": {"model_name": "openai/m", "accumulated_cost": 0.0, "accumulated_token_usage": null},
             }})
         };
-        let mut meter = Meter::default();
+        let mut meter = OpenHandsUsage::default();
         let first = meter.more(&stats(1_200, 0.004_05)).unwrap_or_default();
         assert_eq!(
             first.usage,

@@ -1,73 +1,76 @@
-//! How a sidecar says a turn ended, and what it says it took. Nothing of it is believed by anybody but the log.
+//! The end of a turn of a sidecar, and the reported usage. Only the log uses the numbers unchecked.
 
 use serde_json::Value;
 use windlass_core::budget::Usage;
 
 use super::options::SidecarOptions;
-use crate::agent::{Answer, End};
+use crate::agent::{AgentAnswer, TurnEndReason};
 use crate::json;
 use crate::status::model_failed;
 
-/// How much is shown of why a turn failed.
-const SHOWN: usize = 2_000;
+/// Bytes of an error message.
+const MAX_QUOTED: usize = 2_000;
 
-/// The answer in a `done` line. `last` are the last words that were said, for a turn that ends without its own.
+/// The answer in a `done` line. `last` is the last message, for a `done` line without output.
 pub(super) fn answer(
     done: &Value,
     last: String,
     options: &SidecarOptions,
     cancelled: bool,
-) -> Answer {
+) -> AgentAnswer {
     let end = end(done, options, cancelled);
     let (text, output) = match done.get("output") {
         Some(Value::String(text)) => (text.clone(), None),
         Some(Value::Null) | None => (last, None),
         Some(value) => (last, Some(value.clone())),
     };
-    Answer { text, output, end }
+    AgentAnswer { text, output, end }
 }
 
-fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> End {
+fn end(done: &Value, options: &SidecarOptions, cancelled: bool) -> TurnEndReason {
     let status = json::text(done, "status");
     match status {
-        _ if cancelled => End::Cancelled,
-        "completed" => End::Done,
+        _ if cancelled => TurnEndReason::Cancelled,
+        "completed" => TurnEndReason::Done,
         "max_turns" => {
-            let most = options
-                .max_turns
-                .map_or_else(|| "the most".to_owned(), |turns| turns.to_string());
-            End::OwnLimit(format!(
-                "it made {most} model calls, which is its `max_turns`; raise it, or leave it out"
+            let most = options.max_turns.map_or_else(
+                || "the maximum number of".to_owned(),
+                |turns| turns.to_string(),
+            );
+            TurnEndReason::OwnLimit(format!(
+                "the turn made {most} model calls, the limit of `max_turns`; raise or remove the limit"
             ))
         }
         "refused" => {
             let words = json::some_text(done, "output").filter(|words| !words.is_empty());
-            let words = words.unwrap_or("its model declined, and does not say why");
-            End::Refused(words.to_owned())
+            let words = words.unwrap_or("the agent's model refused the task without a reason");
+            TurnEndReason::Refused(words.to_owned())
         }
         "error" => failed(done.get("error").unwrap_or(&Value::Null)),
-        "cancelled" => End::Broken("it stopped half way by itself".to_owned()),
-        other => End::Broken(format!(
-            "its turn ended with `{}`, which is not known here",
+        "cancelled" => {
+            TurnEndReason::Broken("the agent stopped in the middle of the turn".to_owned())
+        }
+        other => TurnEndReason::Broken(format!(
+            "the turn ended with the unknown status `{}`",
             other.escape_debug()
         )),
     }
 }
 
-fn failed(error: &Value) -> End {
+fn failed(error: &Value) -> TurnEndReason {
     let text = |key: &str| json::some_text(error, key).filter(|text| !text.is_empty());
-    let message = text("message").unwrap_or("it does not say why");
-    let message = message[..message.floor_char_boundary(SHOWN)].to_owned();
+    let message = text("message").unwrap_or("no reason given");
+    let message = message[..message.floor_char_boundary(MAX_QUOTED)].to_owned();
     if error["model"] == true {
         return model_failed(&error["status"], message);
     }
-    End::Broken(format!(
-        "its turn failed with {}: {message}",
+    TurnEndReason::Broken(format!(
+        "the turn failed with {}: {message}",
         text("kind").unwrap_or("an error")
     ))
 }
 
-/// What a `usage` line says. Its input is all of it.
+/// The tokens of a `usage` line. Its input includes cached tokens.
 pub(super) fn usage(line: &Value) -> Usage {
     let number = |key: &str| json::number(line, key);
     let (input, cached) = (number("input_tokens"), number("cached_input_tokens"));
@@ -87,22 +90,22 @@ mod tests {
             ..SidecarOptions::default()
         };
         let text = match answer(&done, "last".to_owned(), &options, false) {
-            Answer {
-                end: End::Provider(err),
+            AgentAnswer {
+                end: TurnEndReason::Provider(err),
                 ..
             } => format!("{} {:?}", err.kind.word(), err.status),
-            Answer {
-                end: End::Done,
+            AgentAnswer {
+                end: TurnEndReason::Done,
                 text,
                 output,
             } => format!("done {text} {output:?}"),
-            Answer { end, .. } => format!("{end:?}"),
+            AgentAnswer { end, .. } => format!("{end:?}"),
         };
         assert!(text.contains(expect), "{text}");
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn ends_are_distinguished() {
         check(
             json!({"status": "completed", "output": "Hello."}),
             "done Hello. None",
@@ -117,13 +120,13 @@ mod tests {
         );
         check(
             json!({"status": "max_turns"}),
-            "OwnLimit(\"it made 4 model calls",
+            "OwnLimit(\"the turn made 4 model calls",
         );
         check(
             json!({"status": "refused", "output": "I will not."}),
             "Refused(\"I will not.\")",
         );
-        check(json!({"status": "refused"}), "does not say why");
+        check(json!({"status": "refused"}), "without a reason");
         check(
             json!({"status": "error", "error": {"message": "no", "model": true, "status": 429}}),
             "rate_limited Some(429)",
@@ -138,15 +141,15 @@ mod tests {
         );
         check(
             json!({"status": "error"}),
-            "failed with an error: it does not say why",
+            "failed with an error: no reason given",
         );
-        check(json!({"status": "cancelled"}), "half way");
-        check(json!({"status": "brand_new"}), "not known here");
-        check(json!({}), "not known here");
+        check(json!({"status": "cancelled"}), "in the middle");
+        check(json!({"status": "brand_new"}), "the unknown status");
+        check(json!({}), "the unknown status");
     }
 
     #[test]
-    fn what_came_from_a_cache_is_counted_once() {
+    fn cached_tokens_are_counted_once() {
         let line = json!({"input_tokens": 1200, "cached_input_tokens": 1000, "output_tokens": 30});
         assert_eq!(
             usage(&line),

@@ -1,13 +1,13 @@
-//! Texts of a person's or a profile's with words in braces that stand for what is known when an agent is started: where
-//! its model is asked, its home, the tree. Nothing here knows whose texts they are.
+//! Texts of the user or of a profile with placeholders in braces, for values that are known when an agent is started:
+//! the address of its model, its home, the workspace.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::agent::{AgentAttempt, ModelAccess};
 
-/// Every client's own variables: whoever needs another kind says so in its options.
-pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
+/// The variables of all common clients. An agent that needs others gets them through its options.
+pub(crate) const COMMON_CLIENT_ENV: &[(&str, &str)] = &[
     ("ANTHROPIC_BASE_URL", "{url}"),
     ("ANTHROPIC_API_KEY", "{key}"),
     ("OPENAI_BASE_URL", "{url}/v1"),
@@ -17,30 +17,28 @@ pub(crate) const EVERY_CLIENT: &[(&str, &str)] = &[
     ("GEMINI_API_KEY", "{key}"),
 ];
 
-/// Names with texts.
 pub(crate) type Texts = BTreeMap<String, String>;
 
-/// Texts of a profile, owned.
+/// Copies the texts of a profile.
 pub(crate) fn owned(pairs: &[(&str, &str)]) -> Texts {
     let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     pairs.iter().map(owned).collect()
 }
 
-/// What a program is started with beside its words.
+/// Environment and files for the start of a program.
 #[derive(Debug, Clone, Default)]
-pub struct StartTexts {
-    /// Variables.
+pub struct LaunchTexts {
     pub env: Texts,
-    /// Variables that point it at the model endpoint; left out with a login of its own.
+    /// Variables for the model endpoint; not set if the agent uses its own login.
     pub point_at: Texts,
-    /// Files for its home, by their path there.
+    /// Contents of files in the agent's home, by their path there.
     pub home_files: Texts,
-    /// Files and folders of its home that are removed before each start.
+    /// Files and directories of the home that are removed before each start.
     pub clear: Vec<String>,
 }
 
-impl StartTexts {
-    /// All texts that are used with this access to a model.
+impl LaunchTexts {
+    /// All texts that are used with or without a metered endpoint.
     pub(crate) fn used(&self, metered: bool) -> impl Iterator<Item = &String> {
         let pointing = self.point_at.values().filter(move |_| metered);
         let others = self.env.values().chain(self.home_files.values());
@@ -48,21 +46,19 @@ impl StartTexts {
     }
 }
 
-/// Values that stand for words in braces.
-pub(crate) struct Values<'a> {
-    /// The agent that is told them.
+/// Values for the placeholders in braces.
+pub(crate) struct PlaceholderValues<'a> {
+    /// The name of the agent, for error messages.
     pub(crate) of: &'a str,
-    /// Where its model is asked.
     pub(crate) access: &'a ModelAccess,
     pub(crate) model: Option<&'a str>,
     pub(crate) home: Cow<'a, str>,
     pub(crate) workspace: Cow<'a, str>,
-    /// Further ones, with their braces.
+    /// Further placeholders, with their braces.
     pub(crate) words: &'a [(&'a str, &'a str)],
 }
 
-impl<'a> Values<'a> {
-    /// The values of this attempt.
+impl<'a> PlaceholderValues<'a> {
     pub(crate) fn new(
         attempt: &'a AgentAttempt<'_>,
         of: &'a str,
@@ -79,52 +75,50 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A word of its command, which cannot be left out.
+    /// Fills a word of the command. Unlike other texts, it cannot be omitted.
     pub(crate) fn word(&self, word: &str) -> Result<String, String> {
-        let filled = self.unless_unmetered("the command", word)?;
+        let filled = self.fill_or_omit("the command", word)?;
         filled.ok_or_else(|| {
             let of = self.of;
-            format!("the command of {of} names the model endpoint, and this run has none")
+            format!("the command of {of} contains the model endpoint, but this run has none")
         })
     }
 
-    /// Puts the files into the agent's home, and gives its variables.
+    /// Writes the files into the agent's home, and returns its variables.
     pub(crate) fn prepare(
         &self,
         attempt: &AgentAttempt<'_>,
-        texts: &StartTexts,
+        texts: &LaunchTexts,
     ) -> Result<Vec<(String, String)>, String> {
         let mut env = Texts::new();
         let pointing = texts.point_at.iter().filter(|_| self.access.is_metered());
         for (name, text) in pointing.chain(&texts.env) {
-            if let Some(text) = self.unless_unmetered(name, text)? {
+            if let Some(text) = self.fill_or_omit(name, text)? {
                 env.insert(name.clone(), text);
             }
         }
         attempt.clear_home(&texts.clear)?;
         for (path, text) in &texts.home_files {
-            if let Some(text) = self.unless_unmetered(path, text)? {
+            if let Some(text) = self.fill_or_omit(path, text)? {
                 attempt.put_home(path, &text)?;
             }
         }
         Ok(env.into_iter().collect())
     }
 
-    /// The text with its values. Left out without a word is only what belongs to a model endpoint that this run does not
-    /// have.
-    fn unless_unmetered(&self, what: &str, text: &str) -> Result<Option<String>, String> {
+    /// Fills a text. `None` if the text needs a model endpoint and this run has none; any other missing value is an
+    /// error.
+    fn fill_or_omit(&self, what: &str, text: &str) -> Result<Option<String>, String> {
         let filled = self.fill(text);
         if filled.is_none() && self.model.is_none() && text.contains("{model}") {
             let of = self.of;
-            return Err(format!(
-                "{what} of {of} needs the name of a model; name one"
-            ));
+            return Err(format!("{what} of {of} needs a model; name one"));
         }
         Ok(filled)
     }
 
-    /// The text with its values; `None` where one of them is not there in this run. In a text that is a JSON object they
-    /// are written as parts of JSON strings.
+    /// Fills a text; `None` if a value is missing in this run. In a text that is a JSON object, values are escaped as
+    /// parts of JSON strings.
     pub(crate) fn fill(&self, text: &str) -> Option<String> {
         let json = text.starts_with("{\"");
         let (url, key) = match self.access {
@@ -171,7 +165,7 @@ mod tests {
 
     #[track_caller]
     fn check(access: &ModelAccess, text: &str, filled: Option<&str>) {
-        let values = Values {
+        let values = PlaceholderValues {
             of: "a",
             access,
             model: Some("m{url}"),
@@ -183,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_braces_are_filled_once_and_what_is_missing_leaves_the_text_out() {
+    fn placeholders_are_filled_once_and_a_missing_value_omits_the_text() {
         let metered = ModelAccess::Metered {
             url: "http://127.0.0.1:9".into(),
             key: "k".into(),

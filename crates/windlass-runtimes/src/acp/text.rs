@@ -1,10 +1,10 @@
-//! Words from outside: cleaned of what would steer a terminal, cut to a length, and put together for a shell.
+//! Functions for untrusted text: remove control characters, limit the length, and quote for a shell.
 
 use std::borrow::Cow;
 
 use windlass_core::shell::quoted;
 
-/// Without control characters but line ends and tabs.
+/// Removes control characters except line ends and tabs.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.contains(steers) {
@@ -17,20 +17,20 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The beginning of a text, and a word that there was more.
+/// The beginning of a text, with a note about the total length if it was cut.
 pub(crate) fn clip(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();
     }
     format!(
-        "{}…[{} bytes in all]",
+        "{}…[{} bytes in total]",
         &text[..text.floor_char_boundary(most)],
         text.len()
     )
     .into()
 }
 
-/// A program and its words as one line for a shell. A shell that is given a line is that line.
+/// A program and its arguments as one line for a shell. `bash -c LINE` becomes LINE.
 pub(crate) fn shell_line(words: &[&str]) -> String {
     if let [shell, flags, line] = words {
         let shell = shell.rsplit('/').next().unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) fn shell_line(words: &[&str]) -> String {
         .join(" ")
 }
 
-/// The end of a text, so many bytes of it.
+/// The last bytes of a text, at most `most`.
 pub(crate) fn end_of(text: &str, most: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_a_line_and_a_line_stays_one() {
+    fn arguments_are_quoted_and_a_shell_line_is_unwrapped() {
         assert_eq!(shell_line(&["bash", "-lc", "echo hi > a"]), "echo hi > a");
         assert_eq!(
             shell_line(&["echo", "it's", "", "a b"]),
@@ -66,9 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_steers_a_terminal_and_nothing_is_cut_inside_a_letter() {
+    fn control_characters_are_removed_and_characters_stay_whole() {
         assert_eq!(clean("a\u{1b}[2J\r\nb\tc"), "a[2J\nb\tc");
-        assert_eq!(clip("äää", 3), "ä…[6 bytes in all]");
+        assert_eq!(clip("äää", 3), "ä…[6 bytes in total]");
         assert_eq!(clip("äää", 6), "äää");
     }
 }

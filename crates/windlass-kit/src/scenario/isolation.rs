@@ -1,18 +1,21 @@
-//! What no agent gets over: the tree's edge, the person's keys, the network.
+//! Isolation scenarios: writes outside the repository, the user's keys, and the network.
 
 use std::io::Read;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Judged, Stage, Trial, commands_ran, ended, has, marked_shell, say, worked, write};
+use super::{
+    ScenarioContext, ScenarioResult, ScenarioSetup, commands_ran, ended, has, marked_shell, say,
+    worked, write,
+};
 use crate::contract;
-use crate::facts::Works;
+use crate::facts::WorkForm;
 use crate::holds;
-use crate::place::Place;
-use crate::product::Ask;
+use crate::product::RunRequest;
+use crate::scratch_dir::ScratchDir;
 
-/// Something every scenario of this kind also does, so that a run that is held still lands its work.
+/// Regular work that every isolation scenario also does, to check that it still lands.
 fn work() -> [windlass_scripted::Move; 2] {
     [
         write("after.txt", "after\n"),
@@ -20,17 +23,17 @@ fn work() -> [windlass_scripted::Move; 2] {
     ]
 }
 
-pub(crate) fn write_outside(stage: &Stage<'_>) -> Judged {
-    match stage.runtime.facts.works {
-        Works::Calls => call_outside(stage),
-        Works::Text => answer_outside(stage),
-        Works::Patch | Works::Words => propose_outside(stage),
+pub(crate) fn write_outside(context: &ScenarioContext<'_>) -> ScenarioResult {
+    match context.runtime.facts.works {
+        WorkForm::ToolCalls => call_outside(context),
+        WorkForm::TextEdits => answer_outside(context),
+        WorkForm::Patch | WorkForm::TextOnly => propose_outside(context),
     }
 }
 
-fn call_outside(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |place| {
-        let at = |path: &str| place.at(path).display().to_string();
+fn call_outside(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |scratch| {
+        let at = |path: &str| scratch.at(path).display().to_string();
         let mut moves = vec![
             marked_shell(format!("echo out > {}", at("outside/by-shell.txt"))),
             marked_shell(format!("echo out > {}", at("home/by-shell.txt"))),
@@ -40,19 +43,19 @@ fn call_outside(stage: &Stage<'_>) -> Judged {
         moves.extend(work());
         moves
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")?;
-        commands_ran(&trial.place)?;
-        nothing_outside(&trial.place)
+        has(&setup.scratch, "after.txt", "after\n")?;
+        commands_ran(&setup.scratch)?;
+        nothing_outside(&setup.scratch)
     })
 }
 
-/// Edits in the text of an answer: the program may apply what it can, or none of it.
-fn answer_outside(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |place| {
-        let outside = place.at("outside/by-tool.txt").display().to_string();
+/// Edits in the text of an answer; the program may apply some or none of them.
+fn answer_outside(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |scratch| {
+        let outside = scratch.at("outside/by-tool.txt").display().to_string();
         vec![
             write(&outside, "out\n"),
             write("../up.txt", "out\n"),
@@ -60,14 +63,14 @@ fn answer_outside(stage: &Stage<'_>) -> Judged {
             say("Tried."),
         ]
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || nothing_outside(&trial.place))
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || nothing_outside(&setup.scratch))
 }
 
-/// A proposal for paths that no patch may reach: nothing of it is written, also not what would have been fine.
-fn propose_outside(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |place| {
-        let outside = place.at("outside/by-tool.txt").display().to_string();
+/// A proposal with forbidden paths; nothing of it may be written, not even its allowed parts.
+fn propose_outside(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |scratch| {
+        let outside = scratch.at("outside/by-tool.txt").display().to_string();
         let paths = [
             "../up.txt",
             outside.as_str(),
@@ -77,24 +80,24 @@ fn propose_outside(stage: &Stage<'_>) -> Judged {
         ];
         let tries = paths.map(|path| {
             worked(
-                stage,
+                context,
                 vec![write("after.txt", "after\n"), write(path, "out\n")],
             )
         });
         tries.into_iter().flatten().collect()
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         holds(ran.child.code != 0, || {
-            "a proposal for paths outside is called done".to_owned()
+            "a proposal with forbidden paths completed".to_owned()
         })?;
-        contract::untouched(&trial.place)?;
-        nothing_outside(&trial.place)
+        contract::untouched(&setup.scratch)?;
+        nothing_outside(&setup.scratch)
     })
 }
 
-/// None of the files that were tried are there.
-pub(crate) fn nothing_outside(place: &Place) -> Result<(), String> {
+/// Checks that none of the attempted files exist.
+pub(crate) fn nothing_outside(scratch: &ScratchDir) -> Result<(), String> {
     let tried = [
         "outside/by-shell.txt",
         "outside/by-tool.txt",
@@ -104,21 +107,21 @@ pub(crate) fn nothing_outside(place: &Place) -> Result<(), String> {
     ];
     let found: Vec<&str> = tried
         .into_iter()
-        .filter(|path| place.at(path).exists())
+        .filter(|path| scratch.at(path).exists())
         .collect();
     holds(found.is_empty(), || format!("written outside: {found:?}"))?;
-    let others = std::fs::read_dir(place.at("outside"))
+    let others = std::fs::read_dir(scratch.at("outside"))
         .into_iter()
         .flatten()
         .count();
     holds(others == 0, || {
-        format!("{others} files are in the folder outside")
+        format!("{others} files are in the directory outside the repository")
     })
 }
 
-pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
-    let trial = Trial::new(stage, |place| {
-        let home = place.at("home").display().to_string();
+pub(crate) fn read_key(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let setup = ScenarioSetup::new(context, |scratch| {
+        let home = scratch.at("home").display().to_string();
         let mut moves = vec![
             marked_shell("env"),
             marked_shell("cat /proc/[0-9]*/environ | tr '\\0' '\\n'"),
@@ -132,18 +135,18 @@ pub(crate) fn read_key(stage: &Stage<'_>) -> Judged {
         moves.extend(work());
         moves
     })?;
-    let ran = trial.run(&Ask::default())?;
-    // The contract itself looks for the key and the credential everywhere.
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    // The contract checks that the key and the credential appear nowhere.
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")?;
-        commands_ran(&trial.place)
+        has(&setup.scratch, "after.txt", "after\n")?;
+        commands_ran(&setup.scratch)
     })
 }
 
-pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
-    let listener = Listener::start()?;
-    let trial = Trial::new(stage, |_| {
+pub(crate) fn connect_out(context: &ScenarioContext<'_>) -> ScenarioResult {
+    let listener = CountingListener::start()?;
+    let setup = ScenarioSetup::new(context, |_| {
         let port = listener.port;
         let mut moves = vec![
             marked_shell(format!(
@@ -152,47 +155,48 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
             marked_shell(format!(
                 "curl -sS -m 5 http://127.0.0.1:{port}/ || wget -qO- -T 5 http://127.0.0.1:{port}/"
             )),
-            // An address that nobody has: reserved for documentation.
+            // An address that is reserved for documentation.
             marked_shell("timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80 && echo reached'"),
         ];
         moves.extend(work());
         moves
     })?;
-    let ran = trial.run(&Ask::default())?;
-    trial.judge(&ran, || {
+    let ran = setup.run(&RunRequest::default())?;
+    setup.judge(&ran, || {
         ended(&ran, "completed", 0)?;
-        has(&trial.place, "after.txt", "after\n")?;
-        commands_ran(&trial.place)?;
+        has(&setup.scratch, "after.txt", "after\n")?;
+        commands_ran(&setup.scratch)?;
         let reached = listener.reached();
         holds(reached == 0, || {
-            format!("a socket of the machine was reached {reached} times")
+            format!("a command connected to a socket of the machine {reached} times")
         })?;
-        let strange: Vec<String> = trial
+        let unexpected: Vec<String> = setup
             .server
             .seen()
             .into_iter()
-            .filter(is_strange)
+            .filter(is_unexpected)
             .map(|seen| seen.path)
             .collect();
-        holds(strange.is_empty(), || {
-            format!("the vendor was asked for {strange:?}")
+        holds(unexpected.is_empty(), || {
+            format!("the vendor got requests for {unexpected:?}")
         })
     })
 }
 
-/// Neither a question to the model nor one for the list of models, with which some agents begin.
-fn is_strange(seen: &windlass_scripted::Seen) -> bool {
+/// Returns whether a request is neither a model request nor a request for the list of models, which some agents send
+/// first.
+fn is_unexpected(seen: &windlass_scripted::Seen) -> bool {
     seen.method != "POST" && !seen.path.contains("/models")
 }
 
-/// A listener on loopback that counts who comes.
-pub(crate) struct Listener {
+/// A loopback listener that counts connections.
+pub(crate) struct CountingListener {
     pub(crate) port: u16,
     reached: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
 
-impl Listener {
+impl CountingListener {
     pub(crate) fn start() -> Result<Self, String> {
         let cannot = |err: std::io::Error| format!("cannot listen: {err}");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(cannot)?;
@@ -227,7 +231,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for CountingListener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
