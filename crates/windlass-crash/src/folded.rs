@@ -137,7 +137,7 @@ impl Folded {
 }
 
 /// How a result begins to end that was not said by the call itself.
-const FOUND: &str = "the process ended before it could say so";
+const FOUND: &str = "the process ended before it reported this";
 
 /// The step a call is for, and whether it is the first try of it. None for one that only looks.
 fn key(id: &str) -> Option<(String, bool)> {

@@ -333,8 +333,8 @@ impl<'a> RequestHandler<'a> {
         }
         if self.meter.billing.is_first_warning(model) {
             let text = format!(
-                "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
-                 the configuration sets one)"
+                "the price of `{model}` is unknown, so the cost limit has no effect and only the token limit applies; set a \
+                 price with `prices` in the configuration"
             );
             self.meter.billing.warn("unknown_price", text);
         }

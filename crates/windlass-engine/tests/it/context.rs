@@ -243,7 +243,7 @@ async fn a_summary_that_fails_is_written_by_the_log() {
     })];
     let cut = vec![Ok(Chunk::Text("## Goal\nhal".into()))];
     for (answer, why) in [
-        (refused, "declined"),
+        (refused, "refused"),
         (broken, "down"),
         (cut, "cut off"),
         (says("  "), "empty"),
@@ -319,7 +319,7 @@ async fn a_summary_that_the_budget_does_not_allow_is_not_bought() {
                     assert!(total.usage.counted() <= limit, "{total:?} of {limit}")
                 }
                 EventKind::Warned { text, .. } => {
-                    refused += u32::from(text.contains("cross the limit of tokens"))
+                    refused += u32::from(text.contains("exceed the limit of tokens"))
                 }
                 _ => {}
             }

@@ -382,7 +382,10 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
         (reason(&ran).0, ran.count("validated")),
         (FailReason::Validation, 0)
     );
-    assert!(format!("{:?}", lab.provider.asked()[2]).contains("tests/a.rs: the checks hang on it"));
+    assert!(
+        format!("{:?}", lab.provider.asked()[2])
+            .contains("tests/a.rs: the checks depend on this file")
+    );
 }
 
 fn failing_before(shown: &Shown) -> &'static [&'static str] {

@@ -156,7 +156,7 @@ async fn an_answer_counts_once_and_only_for_what_is_open() {
         .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert!(
-        ran.results()[0].0.contains("a person said no"),
+        ran.results()[0].0.contains("the user said no"),
         "{:?}",
         ran.results()
     );
@@ -188,7 +188,7 @@ async fn an_answer_that_comes_too_late_is_none() {
         )
         .await;
     assert!(
-        ran.results()[0].0.contains("nobody answered in time"),
+        ran.results()[0].0.contains("not answered in time"),
         "{:?}",
         ran.results()
     );

@@ -25,7 +25,7 @@ async fn an_ask_that_nobody_answers_expires_and_costs_no_run_time() {
     lab.options.budget.seconds = Some(10);
     let ran = lab.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert!(ran.results()[0].0.contains("nobody answered in time"));
+    assert!(ran.results()[0].0.contains("not answered in time"));
 }
 
 #[tokio::test]

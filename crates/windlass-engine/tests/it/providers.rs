@@ -174,7 +174,7 @@ async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_ab
         lines.contains("\"kind\":\"model_switched\",\"data\":{\"from\":\"m\",\"to\":\"small\""),
         "{lines}"
     );
-    assert!(lines.contains("without: pictures"), "{lines}");
+    assert!(lines.contains("lacks: images"), "{lines}");
     assert_eq!(
         session.look(|history| windlass_core::history::unpaired(&history.entries())),
         None

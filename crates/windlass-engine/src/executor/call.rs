@@ -1,4 +1,4 @@
-//! One call: from the model's words to a verdict, and from a verdict to a result.
+//! One call: the checks and the approval before it runs, its execution, and its result.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,36 +19,35 @@ use windlass_core::tool::{
 use windlass_core::turn::Planned;
 use windlass_core::workspace::FileChange;
 
-use super::earlier::found;
-use super::keys::OF_A_CALL;
-use super::{Executor, Judged, Ready};
-use crate::redact::holds_mark;
+use super::key_scan::SCAN_AFTER_CALL;
+use super::prior_answers::images_at;
+use super::{Executor, JudgedCall, ReadyCall};
+use crate::redact::has_placeholder;
 
-/// How long a cancelled call may take to clean up.
+/// Time that a cancelled call has to clean up.
 const GRACE: Duration = Duration::from_millis(700);
-/// Why a call that would write the words that stand for a secret is not run.
-const MARKED: &str = "the arguments hold words that stand for a hidden secret; written to a file they would replace \
-    the secret itself. Leave the line with the secret as it is and change only what is around it, or ask the person \
-    to make that change";
-/// Notes a session may keep, in bytes.
+/// The error of a call that would write the placeholder of a redacted secret.
+const HAS_PLACEHOLDER: &str = "the arguments contain the placeholder of a redacted secret; written to a file it would \
+    replace the secret itself. Leave the line with the secret unchanged and edit only around it, or ask the user to make \
+    the change";
+/// Maximum size of the notes of a session, in bytes.
 const MAX_NOTES: usize = 64 << 10;
 
-/// The reason where the model may not know more.
-const UNFIT: &str =
-    "it cannot be done as it is given, so that nobody was asked; read the file first";
+/// The error of a call that cannot succeed, without the details, which may reveal the content of files.
+const CANNOT_SUCCEED: &str = "the call cannot succeed with these arguments, so no approval was requested; read the file first";
 
-/// What came of running a call.
-pub(super) struct Done {
+/// The result of an executed call, and its effects.
+pub(super) struct ExecutedCall {
     pub(super) result: ToolResult,
     pub(super) changes: Vec<FileChange>,
     pub(super) command: Option<RanCommand>,
-    /// Where a changed file now holds what looks like a key, in words.
+    /// Warnings about text in changed files that looks like a key.
     pub(super) keys: Vec<String>,
 }
 
 impl Executor {
-    /// Everything before a call runs: afterwards it may be begun, or has its result.
-    pub(super) async fn judge(&self, planned: Planned) -> Result<Judged, StoreError> {
+    /// Checks and judges a call, and asks for approval if necessary.
+    pub(super) async fn judge(&self, planned: Planned) -> Result<JudgedCall, StoreError> {
         let Planned { call, refuse } = planned;
         if let Some((category, text)) = refuse {
             return self.refused(&call, category, &text).await;
@@ -58,7 +57,7 @@ impl Executor {
             return self.refused(&call, ErrorCategory::Interrupted, text).await;
         }
         let Some(tool) = self.tools.get(&call.name).cloned() else {
-            let text = self.unknown(&call.name);
+            let text = self.unknown_tool(&call.name);
             return self.refused(&call, ErrorCategory::UnknownTool, &text).await;
         };
         let invalid = ErrorCategory::InvalidArguments;
@@ -66,8 +65,8 @@ impl Executor {
             return self.refused(&call, invalid, &text).await;
         }
         let voice = self.voice(&call);
-        if self.earlier.begun(&call.id) {
-            return Ok(Judged::Ready(Ready {
+        if self.prior_answers.take_begun(&call.id) {
+            return Ok(JudgedCall::Ready(ReadyCall {
                 call,
                 tool,
                 command: None,
@@ -80,24 +79,25 @@ impl Executor {
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
         let proposal = self.proposal(&call.name, tool.spec().effect, &touches);
-        if worst(&proposal) >= Effect::Write && holds_mark(&call.args) {
-            return self.refused(&call, invalid, MARKED).await;
+        if strongest_effect(&proposal) >= Effect::Write && has_placeholder(&call.args) {
+            return self.refused(&call, invalid, HAS_PLACEHOLDER).await;
         }
         let decision = self.gate.lock().judge(&proposal);
         let ctx = self.ctx(&voice);
         let still = |approval: &Approval| {
             let touches = guarded(|| tool.touches(&call.args, &ctx));
-            approval.call == call && touches.is_ok_and(|touches| self.is_still(&touches, approval))
+            approval.call == call
+                && touches.is_ok_and(|touches| self.is_unchanged(&touches, approval))
         };
-        let earlier = self.earlier.approval(&call.id);
-        let preview = match earlier.is_none() && self.asks(&decision) {
+        let earlier = self.prior_answers.approval(&call.id);
+        let preview = match earlier.is_none() && self.needs_answer(&decision) {
             true => guarded(|| tool.preview(&call.args, &ctx)),
             false => Ok(None),
         };
         let preview = match preview {
             Ok(preview) => preview,
             Err(failure) => {
-                let (category, text) = (failure.category, self.why_unfit(&proposal, failure));
+                let (category, text) = (failure.category, self.preview_error(&proposal, failure));
                 return self.refused(&call, category, &text).await;
             }
         };
@@ -117,7 +117,7 @@ impl Executor {
                 _ => {}
             }
         }
-        Ok(Judged::Ready(Ready {
+        Ok(JudgedCall::Ready(ReadyCall {
             call,
             tool,
             command,
@@ -126,14 +126,14 @@ impl Executor {
         }))
     }
 
-    /// Runs a call that was logged; always gives a result.
-    pub(super) async fn execute(&self, ready: &Ready) -> Done {
+    /// Executes a call whose start is logged. A panic or a cancellation also gives a result.
+    pub(super) async fn execute(&self, ready: &ReadyCall) -> ExecutedCall {
         if self.cancel.is_cancelled() {
-            return Done::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
+            return ExecutedCall::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
         }
         let voice = self.voice(&ready.call);
-        let _untorn = (ready.tool.spec().interrupt == Interrupt::Finish)
-            .then(|| Untorn::new(&self.outlet.untorn));
+        let _no_cancel = (ready.tool.spec().interrupt == Interrupt::Finish)
+            .then(|| NoCancelGuard::new(&self.outlet.uncancellable));
         let files = match &self.outside {
             Some(outside) if !ready.outside.is_empty() => {
                 outside.grant(&self.files, ready.outside.clone())
@@ -151,7 +151,7 @@ impl Executor {
             ended = &mut running => Some(ended),
             () = self.cancel.cancelled() => match ready.tool.spec().interrupt {
                 Interrupt::Finish => Some(running.await),
-                // The call was told through its own token; it gets a moment to end what it started.
+                // The call sees the cancellation through its token and gets some time to clean up.
                 Interrupt::Cancel => tokio::select! {
                     ended = &mut running => Some(ended),
                     () = self.clock.sleep(GRACE) => None,
@@ -161,7 +161,7 @@ impl Executor {
         let output = match ended {
             None => {
                 let why = "the run was cancelled while it ran";
-                return Done::plain(ToolResult::interrupted(&ready.call, why));
+                return ExecutedCall::plain(ToolResult::interrupted(&ready.call, why));
             }
             Some(Err(panic)) => Err(panicked(panic.as_ref())),
             Some(Ok(output)) => output,
@@ -169,16 +169,21 @@ impl Executor {
         self.result(&ready.call, ready.tool.spec().max_output, output)
     }
 
-    fn result(&self, call: &ToolCall, cap: usize, output: Result<ToolOutput, ToolFailure>) -> Done {
+    fn result(
+        &self,
+        call: &ToolCall,
+        cap: usize,
+        output: Result<ToolOutput, ToolFailure>,
+    ) -> ExecutedCall {
         let output = match output {
             Ok(output) => output,
             Err(failure) => {
                 let text = clip(&self.redactor.redact(&failure.text), cap);
-                return Done::plain(ToolResult::failed(call, failure.category, &text));
+                return ExecutedCall::plain(ToolResult::failed(call, failure.category, &text));
             }
         };
         let redacted = self.redactor.redact(&output.text);
-        let (mut text, artifact) = self.fit(&redacted, cap, output.artifact);
+        let (mut text, artifact) = self.cut_to_limit(&redacted, cap, output.artifact);
         if text.trim().is_empty() {
             "(no output)".clone_into(&mut text);
         }
@@ -187,9 +192,9 @@ impl Executor {
             None => ToolResult::done(call, text),
         };
         let (files, redactor) = (self.files.as_ref(), self.redactor.as_ref());
-        let keys = OF_A_CALL.keys_in(files, redactor, &output.changes, &[]);
+        let keys = SCAN_AFTER_CALL.keys_in(files, redactor, &output.changes, &[]);
         let result = ToolResult { artifact, ..result };
-        Done {
+        ExecutedCall {
             result,
             changes: output.changes,
             command: output.command,
@@ -197,8 +202,8 @@ impl Executor {
         }
     }
 
-    /// What the model gets of a large output, and where the rest is.
-    pub(super) fn fit(
+    /// Cuts an output to the limit of its tool and stores the whole output as an artifact.
+    pub(super) fn cut_to_limit(
         &self,
         text: &str,
         cap: usize,
@@ -249,8 +254,8 @@ impl Executor {
         }
     }
 
-    /// The rule under which the call may run, or what the model is told instead, which is logged. A person may take
-    /// long: what they approved must still be what would happen.
+    /// Returns the rule under which the call may run, or the error for the model; a denial is logged. An answer may take
+    /// hours, so `still` checks afterwards that the call would still do exactly what was approved.
     pub(super) async fn approve(
         &self,
         call: &ToolCall,
@@ -282,7 +287,7 @@ impl Executor {
         preview: Option<String>,
         still: &(dyn Fn(&Approval) -> bool + Sync),
     ) -> Result<Result<String, (ErrorCategory, String)>, StoreError> {
-        // A person's no to exactly this call counts before any rule, mode or flag that would let it run by now.
+        // If a person denied exactly this call, no rule, mode or flag of the resumed run may allow it.
         let refused = matches!(earlier, Some((Answer::No { .. }, _)));
         match decision.verdict {
             Verdict::Deny => {
@@ -308,7 +313,7 @@ impl Executor {
                 let approval = Approval {
                     call: call.clone(),
                     touches: touches.to_vec(),
-                    found: found(self.files.as_ref(), touches),
+                    found: images_at(self.files.as_ref(), touches),
                     rule: decision.rule.clone(),
                     reason: decision.reason.clone(),
                     preview,
@@ -320,7 +325,7 @@ impl Executor {
             }
         };
         if matches!(answer, Answer::Once | Answer::Always) && !still(&approval) {
-            let text = "what it would touch changed while it waited for approval; look again, then ask again";
+            let text = "the files that the call touches changed while it waited for approval; read them again, then repeat the call";
             return Ok(Err((ErrorCategory::Stale, text.into())));
         }
         let rule = &decision.rule;
@@ -328,26 +333,26 @@ impl Executor {
             Answer::Once => return Ok(Ok(format!("{rule}, approved once"))),
             Answer::Always => {
                 self.add_rule(always.as_deref());
-                return Ok(Ok(format!("{rule}, approved for good")));
+                return Ok(Ok(format!("{rule}, approved always")));
             }
             Answer::Abandoned => {
                 let text = "the run ended before it was approved";
                 return Ok(Err((ErrorCategory::Interrupted, text.into())));
             }
-            Answer::No { note: Some(note) } => format!("a person said no: {note}"),
+            Answer::No { note: Some(note) } => format!("the user said no: {note}"),
             Answer::No { note: None } | Answer::Text { .. } => {
-                "a person said no; do it another way, or ask".into()
+                "the user said no; find another way, or ask".into()
             }
-            Answer::Expired => "nobody answered in time".into(),
+            Answer::Expired => "the approval was not answered in time".into(),
             Answer::Unanswered => format!(
-                "it needs approval ({rule}) and nobody is there to give it; do it another way"
+                "it needs approval ({rule}), and no user is connected to give it; find another way"
             ),
         };
         Ok(Err((ErrorCategory::Denied, why)))
     }
 
-    /// Whether a person has to answer before the call runs.
-    fn asks(&self, decision: &Decision) -> bool {
+    /// True if a person has to answer before the call runs.
+    fn needs_answer(&self, decision: &Decision) -> bool {
         match decision.verdict {
             Verdict::Ask => !self.yes,
             Verdict::Person => true,
@@ -355,23 +360,23 @@ impl Executor {
         }
     }
 
-    /// The reason why a call is not put to a person: it cannot work. It may tell what is in files, so the model gets it
-    /// only where it may read those without a question.
-    fn why_unfit(&self, proposal: &Proposal<'_>, failure: ToolFailure) -> String {
+    /// The error of a call for which no approval is requested, because it cannot succeed. The details may reveal the content
+    /// of files, so the model gets them only if it may read those files without approval.
+    fn preview_error(&self, proposal: &Proposal<'_>, failure: ToolFailure) -> String {
         if self.gate.lock().may_read(proposal) {
             return failure.text;
         }
-        UNFIT.to_owned()
+        CANNOT_SUCCEED.to_owned()
     }
 
-    /// Whether a call would touch what was approved, on the files it was asked about.
-    pub(super) fn is_still(&self, touches: &[Touch], approval: &Approval) -> bool {
+    /// True if the touches are those that were approved, and the touched files have not changed since.
+    pub(super) fn is_unchanged(&self, touches: &[Touch], approval: &Approval) -> bool {
         let same = touches.len() == approval.touches.len()
             && touches
                 .iter()
                 .zip(&approval.touches)
                 .all(|(now, then)| now.is_same(then));
-        same && found(self.files.as_ref(), touches) == approval.found
+        same && images_at(self.files.as_ref(), touches) == approval.found
     }
 
     fn add_rule(&self, always: Option<&str>) {
@@ -381,16 +386,16 @@ impl Executor {
         }
     }
 
-    /// What became of a call whose process died, where that can be seen.
+    /// Asks the tool whether a call whose process died had its effect. `None` if the tool cannot tell.
     pub(crate) fn happened(&self, call: &ToolCall) -> Option<Happened> {
         let tool = self.tools.get(&call.name)?;
         self.check_arguments(call, tool.as_ref()).ok()?;
         let voice = self.voice(call);
-        let looked = guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))));
-        looked.ok().flatten()
+        let happened = guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))));
+        happened.ok().flatten()
     }
 
-    fn unknown(&self, name: &str) -> String {
+    fn unknown_tool(&self, name: &str) -> String {
         let shown: String = name.chars().take(80).collect();
         let meant = canonical_name(name);
         let hint = match self.tools.get(meant) {
@@ -405,14 +410,14 @@ impl Executor {
         )
     }
 
-    pub(super) fn voice<'a>(&'a self, call: &'a ToolCall) -> CallVoice<'a> {
-        CallVoice {
+    pub(super) fn voice<'a>(&'a self, call: &'a ToolCall) -> RunningCall<'a> {
+        RunningCall {
             executor: self,
             call,
         }
     }
 
-    pub(super) fn ctx<'a>(&'a self, voice: &'a CallVoice<'a>) -> ToolCtx<'a> {
+    pub(super) fn ctx<'a>(&'a self, voice: &'a RunningCall<'a>) -> ToolCtx<'a> {
         ToolCtx {
             files: &self.files,
             processes: &self.processes,
@@ -423,7 +428,7 @@ impl Executor {
     }
 }
 
-impl Done {
+impl ExecutedCall {
     fn plain(result: ToolResult) -> Self {
         Self {
             result,
@@ -434,32 +439,32 @@ impl Done {
     }
 }
 
-/// While this lives, a call runs that must not be torn.
-struct Untorn<'a>(&'a AtomicU32);
+/// Counts a running call that must not be interrupted. The runtime is not stopped while the count is above zero.
+struct NoCancelGuard<'a>(&'a AtomicU32);
 
-impl<'a> Untorn<'a> {
+impl<'a> NoCancelGuard<'a> {
     fn new(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count)
     }
 }
 
-impl Drop for Untorn<'_> {
+impl Drop for NoCancelGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// How one running call speaks.
-pub(super) struct CallVoice<'a> {
+/// The channel of a running call: progress, questions and notes.
+pub(super) struct RunningCall<'a> {
     executor: &'a Executor,
     call: &'a ToolCall,
 }
 
-impl Voice for CallVoice<'_> {
+impl Voice for RunningCall<'_> {
     fn progress(&self, text: &str) {
         if self.executor.outlet.watched() {
-            // The newest output may end in the middle of a secret.
+            // The output may end in the middle of a secret, so only the settled part is shown.
             let redactor = &self.executor.redactor;
             let text = redactor.redact(&text[..redactor.settled(text)]);
             let (id, text) = (self.call.id.clone(), text.into_owned());
@@ -470,12 +475,12 @@ impl Voice for CallVoice<'_> {
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
-            if let Some(answer) = self.executor.earlier.answer(&self.call.id, &question) {
+            if let Some(answer) = self.executor.prior_answers.answer(&self.call.id, &question) {
                 return answer;
             }
             let (about, call) = (About::Question(question), Some(self.call.id.clone()));
             let asked = self.executor.outlet.ask_about(about, false, call);
-            // A failed store ends the run at the next event; the call only has to end.
+            // If the store failed, the next event ends the run, so this call only has to return.
             asked.await.unwrap_or(Answer::Abandoned)
         })
     }
@@ -487,10 +492,7 @@ impl Voice for CallVoice<'_> {
     fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
         Box::pin(async move {
             if text.len() > MAX_NOTES {
-                let why = format!(
-                    "notes are limited to {} KiB; keep what still matters",
-                    MAX_NOTES >> 10
-                );
+                let why = format!("notes are limited to {} KiB; shorten them", MAX_NOTES >> 10);
                 return Err(ToolFailure::new(ErrorCategory::InvalidArguments, why));
             }
             let noted = self.executor.outlet.emit(EventKind::Noted { text }).await;
@@ -501,9 +503,9 @@ impl Voice for CallVoice<'_> {
     }
 }
 
-/// A tool is foreign code: its panic is its failure, not ours.
-pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
-    std::panic::catch_unwind(AssertUnwindSafe(look))
+/// Calls into a tool and turns a panic of the tool into its failure.
+pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, ToolFailure>) -> Result<T, ToolFailure> {
+    std::panic::catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
 }
 
@@ -511,8 +513,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> ToolFailure {
     ToolFailure::new(ErrorCategory::Exception, describe_panic(panic))
 }
 
-/// The worst that a call may do.
-pub(super) fn worst(proposal: &Proposal<'_>) -> Effect {
+/// The strongest effect of a call and its touches.
+pub(super) fn strongest_effect(proposal: &Proposal<'_>) -> Effect {
     let touched = proposal.touches.iter().map(Touch::effect);
     touched.fold(proposal.effect, Effect::max)
 }
@@ -529,7 +531,7 @@ fn clip(text: &str, cap: usize) -> String {
     clip_with(text, cap, "\n[... cut ...]\n")
 }
 
-/// The head and the tail of a text, with a note between them.
+/// Cuts a text to `cap` characters: two thirds from its beginning, one third from its end, and a note between them.
 fn clip_with(text: &str, cap: usize, note: &str) -> String {
     let total = text.chars().count();
     if total <= cap {

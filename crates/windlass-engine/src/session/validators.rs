@@ -1,5 +1,6 @@
-//! The chain of validators over exactly what would land, in a tree of their own. A check that fails is looked at twice
-//! more where that says something: with the ignored files that the run left, and on the tree of before the run.
+//! Runs the chain of validators over exactly the changes that would land, in a separate tree. A check that fails may run up
+//! to two more times: with the ignored files of the run, and on the tree from before the run. The results tell whether the
+//! check failed for lack of these files, and whether it failed before.
 
 use std::panic::AssertUnwindSafe;
 
@@ -15,13 +16,13 @@ use windlass_core::validator::{
 use windlass_core::workspace::{Changes, CheckState, CheckTree, Transaction};
 
 use super::driver::{RunParts, StepError};
-use super::iterate::until_told_to_end;
+use super::iterate::until_stopped;
 use crate::executor::describe_panic;
-use crate::run::Halt;
+use crate::run::HaltReason;
 
-/// Ignored files that are named in the evidence.
+/// Maximum number of ignored files that the evidence names.
 const MAX_IGNORED: usize = 20;
-/// Caches that tools fill by themselves. No check needs those of the run.
+/// Caches that tools create again by themselves, so no check needs those of the run.
 const CACHES: &[&str] = &[
     "__pycache__",
     ".pytest_cache",
@@ -31,35 +32,35 @@ const CACHES: &[&str] = &[
     ".DS_Store",
 ];
 
-/// What came of the chain.
-pub(super) enum Chain {
-    /// Nothing blocks; these checks fail, and failed before the run, too.
+/// The result of the chain.
+pub(super) enum ChainResult {
+    /// Nothing blocks. The checks in `failing` fail, and also failed before the run.
     Passed {
         failing: Vec<String>,
     },
     Blocked(Judged),
-    /// A fixer changed what would land: everything is to be looked at again.
+    /// A fixer changed files that would land, so the chain has to run again.
     Fixed,
 }
 
 /// One round over the validators.
-pub(super) struct Checks<'a> {
+pub(super) struct ValidatorRound<'a> {
     pub(super) run: &'a RunParts,
     pub(super) transaction: &'a dyn Transaction,
     pub(super) changes: &'a Changes,
-    /// Changed paths that are shown as they were before.
+    /// Changed paths that the validators see in their version from before the run.
     pub(super) without: Vec<String>,
 }
 
-/// A tree for checks, or the report of the set-up that failed in it.
+/// A tree for checks, or the name and the report of the setup that failed in it.
 type Prepared = Result<Box<dyn CheckTree>, (String, Report)>;
 
-impl Checks<'_> {
+impl ValidatorRound<'_> {
     /// Runs the validators in order until one blocks.
-    pub(super) async fn chain(&self) -> Result<Chain, StepError> {
+    pub(super) async fn run_chain(&self) -> Result<ChainResult, StepError> {
         if self.run.parts.validators.is_empty() {
             let failing = Vec::new();
-            return Ok(Chain::Passed { failing });
+            return Ok(ChainResult::Passed { failing });
         }
         let without = self.without.as_slice();
         let state = match self.run.contract.keep_ignored {
@@ -70,17 +71,17 @@ impl Checks<'_> {
             Ok(tree) => tree,
             Err((name, report)) => return Ok(blocked(name, report.findings)),
         };
-        let chain = self.chain_in(tree.as_ref()).await;
+        let chain = self.run_chain_in(tree.as_ref()).await;
         close(tree).await;
         chain
     }
 
-    async fn chain_in(&self, tree: &dyn CheckTree) -> Result<Chain, StepError> {
+    async fn run_chain_in(&self, tree: &dyn CheckTree) -> Result<ChainResult, StepError> {
         let (mut fixed, mut failing) = (false, Vec::new());
         for validator in self.validators() {
             let (name, blocking) = (validator.name().to_owned(), validator.blocking());
             self.started(&name).await?;
-            let mut report = self.ask(validator, tree).await?;
+            let mut report = self.run_validator(validator, tree).await?;
             let disturbed = tree.disturbed().await?;
             let fixes = validator.fixes() && !disturbed.is_empty();
             if fixes {
@@ -93,13 +94,13 @@ impl Checks<'_> {
                     ..Report::unverifiable(disturbance(&disturbed))
                 };
             } else if report.judgement != Judgement::Pass {
-                report = self.look_again(validator, report).await?;
+                report = self.recheck(validator, report).await?;
             }
             if self.run.contract.keep_ignored {
                 let ignored = self.changes.left.iter().take(MAX_IGNORED);
                 report.proof.ignored = ignored.cloned().collect();
             }
-            // A tree that was disturbed is not the one that the others saw, whoever did it.
+            // If a check changed the tree, the other checks did not judge the same files.
             let disturbs = !fixes && !disturbed.is_empty();
             let blocks = disturbs || (blocking && stops(validator.role(), &report));
             let (findings, before) = (report.findings.clone(), report.failed_before());
@@ -112,8 +113,8 @@ impl Checks<'_> {
             }
         }
         Ok(match fixed {
-            true => Chain::Fixed,
-            false => Chain::Passed { failing },
+            true => ChainResult::Fixed,
+            false => ChainResult::Passed { failing },
         })
     }
 
@@ -122,17 +123,17 @@ impl Checks<'_> {
         all.filter(|one| one.role() != CheckRole::Setup)
     }
 
-    /// Opens a tree and runs the set-up in it. `told` logs the set-up.
-    async fn prepare(&self, state: CheckState<'_>, told: bool) -> Result<Prepared, StepError> {
+    /// Opens a tree and runs the setup in it. If `logged`, the setup is logged.
+    async fn prepare(&self, state: CheckState<'_>, logged: bool) -> Result<Prepared, StepError> {
         let tree = self.transaction.check_tree(state).await?;
         let all = self.run.parts.validators.iter();
         for setup in all.filter(|one| one.role() == CheckRole::Setup) {
             let name = setup.name().to_owned();
-            if told {
+            if logged {
                 self.started(&name).await?;
             }
-            let report = self.ask(setup.as_ref(), tree.as_ref()).await?;
-            if told {
+            let report = self.run_validator(setup.as_ref(), tree.as_ref()).await?;
+            if logged {
                 self.validated(&name, true, report.clone()).await?;
             }
             if report.judgement != Judgement::Pass {
@@ -140,7 +141,7 @@ impl Checks<'_> {
                 return Ok(Err((name, report)));
             }
         }
-        // What the set-up wrote is a part of the tree that is judged.
+        // The setup must not change files that are judged.
         let written = tree.disturbed().await?;
         if !written.is_empty() {
             close(tree).await;
@@ -151,8 +152,8 @@ impl Checks<'_> {
         Ok(Ok(tree))
     }
 
-    /// A second look at a check that did not pass.
-    async fn look_again(
+    /// Runs a check that did not pass again, to find the reason.
+    async fn recheck(
         &self,
         validator: &dyn Validator,
         report: Report,
@@ -162,21 +163,23 @@ impl Checks<'_> {
             false => report,
         };
         match (validator.role(), report.judgement) {
-            (CheckRole::Detected, Judgement::Fail) => self.compare(validator, report).await,
+            (CheckRole::Detected, Judgement::Fail) => {
+                self.mark_preexisting(validator, report).await
+            }
             _ => Ok(report),
         }
     }
 
     fn needs_ignored(&self, validator: &dyn Validator) -> bool {
-        let of_use = |path: &String| !path.split('/').any(|name| CACHES.contains(&name));
+        let is_useful = |path: &String| !path.split('/').any(|name| CACHES.contains(&name));
         validator.reads_ignored()
             && !self.run.contract.keep_ignored
             && self.transaction.name().is_some()
-            && self.changes.left.iter().any(of_use)
+            && self.changes.left.iter().any(is_useful)
     }
 
-    /// The same check with the ignored files that the run left. What passes only with them is not proven; what fails
-    /// with them fails for another reason than that they are missing.
+    /// Repeats a check with the ignored files of the run. If it passes only with them, the result is unverifiable. If it fails
+    /// with them too, their absence is not the reason.
     async fn with_ignored(
         &self,
         validator: &dyn Validator,
@@ -187,7 +190,7 @@ impl Checks<'_> {
         let Ok(tree) = self.prepare(state, false).await? else {
             return Ok(report);
         };
-        let second = self.ask(validator, tree.as_ref()).await?;
+        let second = self.run_validator(validator, tree.as_ref()).await?;
         close(tree).await;
         if second.judgement != Judgement::Pass {
             return Ok(second);
@@ -207,13 +210,13 @@ impl Checks<'_> {
         };
         format!(
             "it passes only with ignored files that the run changed and that do not land ({}); {setup}, or accept them \
-             with --keep-ignored",
+             with `--keep-ignored`",
             paths_in_words(&self.changes.left)
         )
     }
 
-    /// Marks the findings that the check has on the tree of before, too.
-    async fn compare(
+    /// Marks the findings that the check also has on the tree from before the run.
+    async fn mark_preexisting(
         &self,
         validator: &dyn Validator,
         mut report: Report,
@@ -234,19 +237,19 @@ impl Checks<'_> {
         Ok(report)
     }
 
-    /// The findings of a check on the tree of before; none where it does not fail there.
+    /// The findings of a check on the tree from before the run; empty if it does not fail there.
     async fn on_base(&self, validator: &dyn Validator) -> Result<Vec<Finding>, StepError> {
         let tree = match self.prepare(CheckState::Base, false).await {
             Ok(Ok(tree)) => tree,
             Ok(Err(_)) => return Ok(Vec::new()),
-            // Then every failure counts as new.
+            // Without that tree, every failure counts as new.
             Err(StepError::Ends(Outcome::Failed { detail, .. })) => {
                 self.run.warn("no_base_tree", detail).await?;
                 return Ok(Vec::new());
             }
             Err(err) => return Err(err),
         };
-        let report = self.ask(validator, tree.as_ref()).await?;
+        let report = self.run_validator(validator, tree.as_ref()).await?;
         close(tree).await;
         Ok(match report.judgement {
             Judgement::Fail => report.findings,
@@ -254,8 +257,8 @@ impl Checks<'_> {
         })
     }
 
-    /// One validator under its deadline, whatever it does.
-    async fn ask(
+    /// Runs one validator under its deadline. An error or a panic makes the result unverifiable.
+    async fn run_validator(
         &self,
         validator: &dyn Validator,
         tree: &dyn CheckTree,
@@ -277,10 +280,10 @@ impl Checks<'_> {
             checked = AssertUnwindSafe(validator.check(&ctx)).catch_unwind() => checked,
             () = run.parts.clock.sleep(deadline) => {
                 cancel.cancel();
-                Ok(Ok(Report::unverifiable(format!("it took longer than {} seconds", deadline.as_secs()))))
+                Ok(Ok(Report::unverifiable(format!("timed out after {} seconds", deadline.as_secs()))))
             }
-            () = until_told_to_end(run) => return Err(StepError::Ends(match run.outlet.control.halted() {
-                Some(Halt::TimedOut) => Outcome::TimedOut,
+            () = until_stopped(run) => return Err(StepError::Ends(match run.outlet.control.halted() {
+                Some(HaltReason::TimedOut) => Outcome::TimedOut,
                 _ => Outcome::Cancelled,
             })),
         };
@@ -311,31 +314,31 @@ impl Checks<'_> {
     }
 }
 
-fn blocked(validator: String, findings: Vec<Finding>) -> Chain {
-    Chain::Blocked(Judged::Blocked {
+fn blocked(validator: String, findings: Vec<Finding>) -> ChainResult {
+    ChainResult::Blocked(Judged::Blocked {
         validator,
         findings,
     })
 }
 
-/// Whether a verdict stops the landing.
+/// True if a verdict prevents the landing.
 fn stops(role: CheckRole, report: &Report) -> bool {
     match report.judgement {
         Judgement::Pass => false,
-        // Checks that are always there do what they can; they know nothing of what they cannot judge.
+        // A built-in check runs for every project, also for files that it cannot judge.
         Judgement::Unverifiable => role != CheckRole::BuiltIn,
         Judgement::Fail => !(role == CheckRole::Detected && report.failed_before()),
     }
 }
 
-/// Removes a tree; it may hold the output of a whole build.
+/// Removes a tree. It may contain the output of a whole build, so this runs on a blocking thread.
 async fn close(tree: Box<dyn CheckTree>) {
     let _ = tokio::task::spawn_blocking(move || drop(tree)).await;
 }
 
 fn disturbance(paths: &[String]) -> String {
     format!(
-        "it changed files that would land ({}); ignore them in .gitignore, or declare the validator a fixer",
+        "it changed files that would land ({}); add them to .gitignore, or declare the validator a fixer",
         paths_in_words(paths)
     )
 }

@@ -21,28 +21,28 @@ use super::*;
 use crate::{NativeOptions, NativeRuntime};
 use windlass_testing::{ManualClock, ScriptedProvider, says};
 
-/// A log that is only folded, and an account without a limit.
+/// A log in memory that is only folded, and an account without limits.
 #[derive(Default)]
-struct Desk {
+struct FoldedLog {
     history: Mutex<History>,
     kinds: Mutex<Vec<EventKind>>,
 }
 
-impl Desk {
+impl FoldedLog {
     fn with_steps(steps: usize) -> Self {
-        let desk = Self::default();
-        desk.push(EventKind::RunStarted {
+        let log = Self::default();
+        log.push(EventKind::RunStarted {
             prompt: Message::user("the task"),
             queued: None,
             flags: SavedFlags::default(),
         });
         for n in 0..steps {
-            desk.push(EventKind::said(Message::assistant(format!(
+            log.push(EventKind::said(Message::assistant(format!(
                 "step {n} {}",
                 "x".repeat(500)
             ))));
         }
-        desk
+        log
     }
 
     fn push(&self, kind: EventKind) -> u64 {
@@ -77,7 +77,7 @@ impl Desk {
     }
 }
 
-impl Outlet for Desk {
+impl Outlet for FoldedLog {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move { Ok(self.push(kind)) })
     }
@@ -96,7 +96,7 @@ impl Outlet for Desk {
     }
 }
 
-impl Account for Desk {
+impl Account for FoldedLog {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -128,9 +128,9 @@ impl Account for Desk {
 }
 
 /// A runtime that does nothing.
-struct Idle;
+struct IdleRuntime;
 
-impl Runtime for Idle {
+impl Runtime for IdleRuntime {
     fn name(&self) -> &str {
         "idle"
     }
@@ -142,13 +142,13 @@ impl Runtime for Idle {
     }
 }
 
-async fn make_room(runtime: &dyn Runtime, desk: &Desk, how: How) -> bool {
+async fn compact_session(runtime: &dyn Runtime, log: &FoldedLog, how: How) -> bool {
     let (tools, cancel) = (ToolSet::default(), CancellationToken::new());
     runtime
         .compact(MakeRoom {
             how,
-            outlet: desk,
-            account: desk,
+            outlet: log,
+            account: log,
             tools: &tools,
             cancel,
         })
@@ -166,35 +166,35 @@ fn native() -> NativeRuntime {
 }
 
 #[tokio::test]
-async fn a_person_has_room_made_between_runs_by_any_runtime() {
+async fn every_runtime_compacts_between_runs() {
     for (runtime, words) in [
-        (&Idle as &dyn Runtime, "As in the user's messages"),
+        (&IdleRuntime as &dyn Runtime, "As in the user's messages"),
         (&native(), "the model's own words"),
     ] {
-        let desk = Desk::with_steps(10);
-        assert!(make_room(runtime, &desk, How::Last(2)).await);
+        let log = FoldedLog::with_steps(10);
+        assert!(compact_session(runtime, &log, How::Last(2)).await);
         assert_eq!(
-            desk.roles(),
+            log.roles(),
             [Role::User, Role::User, Role::Assistant, Role::Assistant]
         );
-        let EventKind::Compacted { compaction } = desk.last() else {
-            panic!("{:?}", desk.last())
+        let EventKind::Compacted { compaction } = log.last() else {
+            panic!("{:?}", log.last())
         };
         assert!(compaction.summary.contains(words), "{}", compaction.summary);
         assert_eq!(compaction.by, Some(Cause::Person));
-        assert!(make_room(runtime, &desk, How::Summary).await);
-        assert_eq!(desk.roles(), [Role::User, Role::User]);
+        assert!(compact_session(runtime, &log, How::Summary).await);
+        assert_eq!(log.roles(), [Role::User, Role::User]);
         assert!(
-            !make_room(runtime, &desk, How::Summary).await,
-            "there is nothing left to leave out"
+            !compact_session(runtime, &log, How::Summary).await,
+            "there is nothing left to drop"
         );
     }
 }
 
 /// A model that never answers.
-struct Silent;
+struct SilentModel;
 
-impl Provider for Silent {
+impl Provider for SilentModel {
     fn name(&self) -> &str {
         "silent"
     }
@@ -207,29 +207,29 @@ impl Provider for Silent {
 }
 
 #[tokio::test]
-async fn a_cancel_while_a_summary_is_written_changes_nothing() {
-    let (desk, cancel, facts) = (
-        Desk::with_steps(10),
+async fn cancelling_the_summary_changes_nothing() {
+    let (log, cancel, facts) = (
+        FoldedLog::with_steps(10),
         CancellationToken::new(),
         ModelFacts::default(),
     );
-    let before = desk.roles().len();
+    let before = log.roles().len();
     let estimator = Estimator::default();
-    let writer = Writer {
-        provider: &Silent,
+    let writer = SummaryWriter {
+        provider: &SilentModel,
         model: "m",
         facts: &facts,
         estimator,
-        account: &desk,
+        account: &log,
         cancel: &cancel,
     };
-    let made = compact(&desk, Some(&writer), How::Summary, 10_000);
-    let (made, ()) = tokio::join!(made, async { cancel.cancel() });
-    assert!(!made.unwrap());
-    assert_eq!(desk.roles().len(), before);
+    let compacted = compact(&log, Some(&writer), How::Summary, 10_000);
+    let (compacted, ()) = tokio::join!(compacted, async { cancel.cancel() });
+    assert!(!compacted.unwrap());
+    assert_eq!(log.roles().len(), before);
     assert!(
-        matches!(desk.last(), EventKind::Said { .. }),
+        matches!(log.last(), EventKind::Said { .. }),
         "{:?}",
-        desk.last()
+        log.last()
     );
 }

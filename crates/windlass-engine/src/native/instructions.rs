@@ -1,5 +1,5 @@
-//! What the model is told beside the messages: which instruction files are behind the system prompt, so that a change
-//! of them is said, and the instruction files of directories that calls come into, told once. Text, never a rule.
+//! Instruction files: those in the system prompt, whose changes are logged, and those of directories that calls touch, which
+//! the model gets once, between two steps. They are only text for the model and never permission rules.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,29 +14,30 @@ use windlass_core::workspace::FileKind;
 
 use super::NativeRuntime;
 
-/// The largest instruction file that is told on the way, in bytes.
+/// Maximum size of an instruction file of a directory, in bytes.
 const MAX_FILE: u64 = 16 << 10;
-/// How many of them in one iteration.
+/// Maximum number of these files in one iteration.
 const MAX_FILES: usize = 8;
-/// Directories that are looked into in one iteration.
-const MAX_LOOKED: usize = 1_024;
-/// How the engine's word about such a file begins.
+/// Maximum number of directories that are searched in one iteration.
+const MAX_SEARCHED: usize = 1_024;
+/// The beginning of the message with such a file. Resumed sessions recognise the message by it.
 const HEAD: &str = "Instructions of the project for what is below ";
 
-/// What is behind a system prompt.
+/// The instruction files of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Instructions {
-    /// The files that are in it, in the order they are told; those of the workspace by their path in it.
+    /// The files in the system prompt, in their order there. Paths of files in the workspace are relative to it.
     pub files: Vec<Instruction>,
-    /// Facts of the moment a session is opened, which go behind the system prompt. A session keeps the ones it has.
+    /// Facts about the moment at which the session was created, appended to the system prompt. They never change within a
+    /// session.
     pub opening: String,
-    /// Names of instruction files, the first one that is there counts; none means that nobody looks for them.
+    /// Names of instruction files of directories. The first name that exists is used. If empty, there is no search.
     pub names: Vec<String>,
 }
 
 impl NativeRuntime {
-    /// The system prompt of this run: the same bytes as in the runs before, unless instruction files were changed, which
-    /// is said then.
+    /// Returns the system prompt of this run. It has the same bytes as in earlier runs, unless instruction files changed; then
+    /// the change is logged.
     pub(super) async fn instruct(&self, job: &Job<'_>) -> Result<String, StoreError> {
         let Instructions { files, opening, .. } = &self.options.instructions;
         let told = job.outlet.facts().instructed;
@@ -53,7 +54,7 @@ impl NativeRuntime {
         }
         if told.is_some() && was != files.as_slice() {
             let text = format!(
-                "instructions changed since the last run, and count as they are now: {}",
+                "the instructions changed since the last run, and the new ones apply: {}",
                 changed(was, files)
             );
             job.outlet
@@ -64,7 +65,7 @@ impl NativeRuntime {
     }
 }
 
-/// The files that are not what they were, in words.
+/// Describes the differences between two lists of files.
 fn changed(was: &[Instruction], now: &[Instruction]) -> String {
     let paths: BTreeSet<&str> = was
         .iter()
@@ -77,8 +78,8 @@ fn changed(was: &[Instruction], now: &[Instruction]) -> String {
             .map(|file| file.hash.clone())
     };
     let row = |path: &str| match (find(was, path), find(now, path)) {
-        (Some(_), None) => Some(format!("{path} is gone")),
-        (None, Some(_)) => Some(format!("{path} is new")),
+        (Some(_), None) => Some(format!("{path} was removed")),
+        (None, Some(_)) => Some(format!("{path} was added")),
         (was, now) if was != now => Some(format!("{path} was changed")),
         _ => None,
     };
@@ -90,28 +91,28 @@ fn changed(was: &[Instruction], now: &[Instruction]) -> String {
     }
 }
 
-/// Instruction files of directories that calls come into.
-pub(super) struct Nearby<'a> {
+/// Finds the instruction files of directories that calls touch.
+pub(super) struct DirectoryInstructions<'a> {
     known: &'a Instructions,
-    /// Paths that the calls of this step name, by their place among the calls.
+    /// Paths in the arguments of this step's calls, with the index of the call.
     named: Vec<(usize, String)>,
-    looked: HashSet<String>,
-    told: usize,
+    searched: HashSet<String>,
+    sent: usize,
 }
 
-impl<'a> Nearby<'a> {
+impl<'a> DirectoryInstructions<'a> {
     pub(super) fn new(known: &'a Instructions) -> Self {
         Self {
             known,
             named: Vec::new(),
-            looked: HashSet::new(),
-            told: 0,
+            searched: HashSet::new(),
+            sent: 0,
         }
     }
 
-    /// Takes down what the calls of a step name.
-    pub(super) fn note(&mut self, calls: &[Planned]) {
-        if self.known.names.is_empty() || self.told >= MAX_FILES {
+    /// Remembers the paths in the arguments of a step's calls.
+    pub(super) fn note_paths(&mut self, calls: &[Planned]) {
+        if self.known.names.is_empty() || self.sent >= MAX_FILES {
             return;
         }
         let run = calls
@@ -123,28 +124,28 @@ impl<'a> Nearby<'a> {
         self.named = paths.collect();
     }
 
-    /// Tells the model what it does not know yet, between two steps. Where a call may not go, nothing is told either.
-    pub(super) async fn tell(
+    /// Sends the model the instruction files that it does not have yet. The paths of denied calls are skipped.
+    pub(super) async fn send_new(
         &mut self,
         job: &Job<'_>,
         results: &[Settled],
     ) -> Result<(), StoreError> {
-        let kept_out = |at: usize| {
+        let was_denied = |at: usize| {
             let error = results.get(at).and_then(|settled| settled.result.error);
             matches!(error, Some(ErrorCategory::Denied | ErrorCategory::Blocked))
         };
         for (at, path) in std::mem::take(&mut self.named) {
-            if kept_out(at) {
+            if was_denied(at) {
                 continue;
             }
             for dir in self.directories(job, &path) {
-                if self.told >= MAX_FILES || self.looked.len() >= MAX_LOOKED {
+                if self.sent >= MAX_FILES || self.searched.len() >= MAX_SEARCHED {
                     return Ok(());
                 }
-                if self.looked.insert(dir.clone())
-                    && let Some(text) = self.found(job, &dir)
+                if self.searched.insert(dir.clone())
+                    && let Some(text) = self.message_for(job, &dir)
                 {
-                    self.told += 1;
+                    self.sent += 1;
                     job.outlet
                         .emit(EventKind::said(Message::internal(text)))
                         .await?;
@@ -154,7 +155,7 @@ impl<'a> Nearby<'a> {
         Ok(())
     }
 
-    /// The directories above a path of the workspace, the outermost first. The root's own are in the system prompt.
+    /// The directories above a path of the workspace, the outermost first. The system prompt has the files of the root.
     fn directories(&self, job: &Job<'_>, path: &str) -> Vec<String> {
         let Ok(resolved) = job.files.resolve(path) else {
             return Vec::new();
@@ -166,19 +167,19 @@ impl<'a> Nearby<'a> {
             .path
             .match_indices('/')
             .map(|(at, _)| &resolved.path[..at]);
-        ends.filter(|dir| !dir.is_empty() && !self.looked.contains(*dir))
+        ends.filter(|dir| !dir.is_empty() && !self.searched.contains(*dir))
             .map(str::to_owned)
             .collect()
     }
 
-    fn found(&self, job: &Job<'_>, dir: &str) -> Option<String> {
+    fn message_for(&self, job: &Job<'_>, dir: &str) -> Option<String> {
         let path = self
             .known
             .names
             .iter()
             .map(|name| format!("{dir}/{name}"))
-            .find(|path| is_told_from(job, path))?;
-        if self.known.files.iter().any(|file| file.path == path) || is_told(job, &path) {
+            .find(|path| may_be_sent(job, path))?;
+        if self.known.files.iter().any(|file| file.path == path) || was_sent(job, &path) {
             return None;
         }
         let text = job
@@ -189,7 +190,7 @@ impl<'a> Nearby<'a> {
         match text {
             Some(text) if text.trim().is_empty() => None,
             Some(text) => Some(format!(
-                "{HEAD}{dir}/, from {path}. They count there over those of the directories above.\n\n{text}"
+                "{HEAD}{dir}/, from {path}. They take precedence over those of the directories above.\n\n{text}"
             )),
             None => Some(format!(
                 "{HEAD}{dir}/ are in {path}, which is too large or not text; read what you need of it."
@@ -198,19 +199,19 @@ impl<'a> Nearby<'a> {
     }
 }
 
-/// Whether there is a file that may be told: a link in its place must not show what a call may not read.
-fn is_told_from(job: &Job<'_>, path: &str) -> bool {
+/// True if the path is a file that the model may get: a symlink must not reveal a file that calls cannot read.
+fn may_be_sent(job: &Job<'_>, path: &str) -> bool {
     job.files
         .stat(path)
         .is_ok_and(|stat| stat.kind == FileKind::File)
         && job
             .files
             .resolve(path)
-            .is_ok_and(|leads| leads.inside && !is_credential(&leads.path))
+            .is_ok_and(|target| target.inside && !is_credential(&target.path))
 }
 
-/// Whether the model still has it from before.
-fn is_told(job: &Job<'_>, path: &str) -> bool {
+/// True if the messages still contain the file.
+fn was_sent(job: &Job<'_>, path: &str) -> bool {
     let (from, within) = (format!(", from {path}."), format!(" are in {path},"));
     let history = job.outlet.history();
     history

@@ -1,6 +1,6 @@
-//! Makes room in a session's messages and says so in the log. `windlass_core::context` plans it; a model writes the
-//! prose of the summary, under the run's budget and without tools. What it writes is untrusted, bounded text, and where
-//! it writes nothing of use the log writes the summary alone.
+//! Compacts the messages of a session and logs the compaction. `windlass_core::context` plans it. A model writes the prose
+//! of the summary, within the budget of the run and without tools. Its text is untrusted and bounded. If the model returns
+//! nothing useful, the summary is computed from the log alone.
 
 use futures_util::StreamExt;
 use windlass_core::CancellationToken;
@@ -16,21 +16,22 @@ use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 use windlass_core::tool::ToolSet;
 
-/// The most of a record that a model reads for a summary, in bytes.
+/// Maximum size of the record that a model reads for a summary, in bytes.
 const MAX_RECORD: usize = 256 << 10;
-/// The least it is worth asking with.
+/// Minimum size of that record if the window of the model is unknown, in bytes.
 const LEAST_RECORD: usize = 16 << 10;
-/// The most a model writes for one, in tokens; reasoning counts.
+/// Maximum output of the model for a summary, in tokens, including reasoning.
 const MAX_OUTPUT: u64 = 8_192;
-/// The most it may send, in bytes; what is of use is far less.
+/// Maximum size of the model's answer, in bytes. A useful summary is much smaller.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Answers that give way, or bytes of all messages, for which a model is asked at all.
+/// A model call for a summary is worth its cost from this number of dropped answers on.
 const LEAST_ANSWERS: usize = 3;
+/// A model call for a summary is worth its cost from this size of all dropped messages on, in bytes.
 const LEAST_DROPPED: usize = 32 << 10;
 
-/// Who writes the prose of a summary.
-pub(crate) struct Writer<'a> {
+/// The model call that writes the prose of a summary.
+pub(crate) struct SummaryWriter<'a> {
     pub(crate) provider: &'a dyn Provider,
     pub(crate) model: &'a str,
     pub(crate) facts: &'a ModelFacts,
@@ -39,10 +40,11 @@ pub(crate) struct Writer<'a> {
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// Brings the messages to about `room` bytes, with one event; false when nothing was to be gained. Only between steps.
+/// Compacts the messages to about `room` bytes and logs one event. Returns false if nothing can be dropped. Must be called
+/// between two steps, because a call and its result belong together.
 pub(crate) async fn compact(
     outlet: &dyn Outlet,
-    writer: Option<&Writer<'_>>,
+    writer: Option<&SummaryWriter<'_>>,
     how: How,
     room: usize,
 ) -> Result<bool, StoreError> {
@@ -76,15 +78,15 @@ pub(crate) async fn compact(
     Ok(true)
 }
 
-/// Whether so much gives way that a model is asked to sum it up. In a window that a step or two fill, every step would
-/// cost a second call otherwise.
+/// True if the dropped messages are worth a model call. In a window that one or two steps fill, every step would otherwise
+/// cost a second call.
 fn is_worth_a_call(dropped: &[Entry]) -> bool {
     let new = || dropped.iter().filter(|entry| !entry.is_summary());
     let answers = new().filter(|entry| entry.role == Role::Assistant).count();
     answers >= LEAST_ANSWERS || new().map(Entry::bytes).sum::<usize>() >= LEAST_DROPPED
 }
 
-impl Writer<'_> {
+impl SummaryWriter<'_> {
     async fn sections(
         &self,
         outlet: &dyn Outlet,
@@ -97,7 +99,7 @@ impl Writer<'_> {
             Err(_) if self.cancel.is_cancelled() => Ok(Sections::default()),
             Err(why) => {
                 let text = format!(
-                    "the model wrote no summary ({why}), so the log alone stands for what was left out"
+                    "the model wrote no summary ({why}); the summary contains only facts from the log"
                 );
                 outlet
                     .emit(EventKind::warned("summary_not_written", text))
@@ -107,19 +109,21 @@ impl Writer<'_> {
         }
     }
 
-    /// One model call, booked like any other; why there is nothing of use in the second error.
+    /// Makes one model call, whose cost is recorded like that of any other call. The inner error is the reason why the model
+    /// wrote nothing useful.
     async fn ask(
         &self,
         before: &[Entry],
         room: usize,
     ) -> Result<Result<Sections, String>, StoreError> {
-        // Where the window is not known, what is to be left of the messages is the best guess of what fits.
+        // If the window is unknown, the target size of the messages is the best estimate of what fits.
         let window = self
             .facts
             .context_window
             .map(|window| self.estimator.bytes(window / 2));
         let fits = window.unwrap_or_else(|| room.max(LEAST_RECORD));
-        // As one message in words: it fits whatever the window is, and no vendor misses the tools of old calls.
+        // Send the record as one text message: it can be cut to any window, and no vendor rejects calls of tools that the
+        // request does not declare.
         let record = transcript(before, MAX_RECORD.min(fits.saturating_sub(TASK.len())));
         let history = [Entry::new(Message::internal(format!(
             "The record:\n\n{record}\n\nWrite the summary now."
@@ -132,7 +136,7 @@ impl Writer<'_> {
         let want = MAX_OUTPUT.min(self.facts.max_output).min(left);
         let max_output = match self.account.admit(input, want, self.facts.price) {
             Ok(room) => room,
-            Err(limit) => return Ok(Err(format!("it would cross the limit of {limit}"))),
+            Err(limit) => return Ok(Err(format!("it would exceed the limit of {limit}"))),
         };
         let (tools, options) = (ToolSet::default(), Sampling::default());
         let model = self.model;
@@ -167,12 +171,12 @@ impl Writer<'_> {
         }
         let reply = fold.finish(|| "none".into());
         if reply.end == EndReason::Refused {
-            return Ok(Err("it declined".into()));
+            return Ok(Err("it refused".into()));
         }
         Ok(Sections::parse(&reply.message.text()).ok_or_else(|| "its answer was empty".into()))
     }
 
-    /// Reads the answer to its end; why there is none otherwise.
+    /// Reads the whole answer. Returns the reason if it is incomplete.
     async fn read(&self, request: Request<'_>, fold: &mut ReplyFold) -> Option<String> {
         let mut stream = self.provider.stream(request);
         let mut ended = false;
@@ -192,12 +196,12 @@ impl Writer<'_> {
                 None => return Some("its answer was cut off".into()),
             }
             if fold.bytes() > MAX_ANSWER {
-                return Some("its answer did not end".into());
+                return Some("its answer was too long".into());
             }
         }
     }
 }
 
 #[cfg(test)]
-#[path = "compact_tests.rs"]
+#[path = "compaction_tests.rs"]
 mod tests;

@@ -1,38 +1,38 @@
-//! Keys in changed files: where a change put something that looks like one. The value itself is never said.
+//! Searches changed files for text that looks like a key. A warning names the place, never the value.
 
 use windlass_core::workspace::{Change, FileChange, Files, Redactor};
 
-/// Keys that are told one by one.
+/// Maximum number of keys that are reported one by one.
 const MAX_KEYS: usize = 10;
 
-/// How far is looked.
+/// The limits of a search for keys.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    /// Into so many files.
+pub(crate) struct KeyScan {
+    /// Maximum number of files.
     files: usize,
-    /// Of at most so many bytes each.
+    /// Maximum size of a file; larger ones are skipped.
     bytes: u64,
 }
 
-/// After one call.
-pub(super) const OF_A_CALL: Bounds = Bounds {
+/// The limits after one call.
+pub(super) const SCAN_AFTER_CALL: KeyScan = KeyScan {
     files: 50,
     bytes: 4 << 20,
 };
-/// After a run, for what its commands wrote.
-pub(crate) const OF_A_RUN: Bounds = Bounds {
+/// The limits at the end of a run, for files that commands wrote.
+pub(crate) const SCAN_AFTER_RUN: KeyScan = KeyScan {
     files: 200,
     bytes: 1 << 20,
 };
 
-impl Bounds {
-    /// Where the changes put something that looks like a key, in words; without what was told already.
+impl KeyScan {
+    /// Returns warnings about keys in the changes, without those in `known`.
     pub(crate) fn keys_in(
         self,
         files: &dyn Files,
         redactor: &dyn Redactor,
         changes: &[FileChange],
-        told: &[String],
+        known: &[String],
     ) -> Vec<String> {
         let mut keys = Vec::new();
         for change in changes
@@ -43,17 +43,17 @@ impl Bounds {
             let (text, lines) = match &change.diff {
                 Some(diff) => added_lines(diff),
                 None => match files.read(&change.path, self.bytes) {
-                    // What holds a NUL is no text.
+                    // A file with a NUL byte is not text.
                     Ok(bytes) if bytes.contains(&0) => continue,
                     Ok(bytes) => (String::from_utf8_lossy(&bytes).into_owned(), Vec::new()),
-                    // What cannot be read now cannot be looked at; the tool's own result says what it did.
+                    // The file is too large, or is gone again.
                     Err(_) => continue,
                 },
             };
             for found in redactor.scan(&text) {
                 let line = lines.get(found.line - 1).copied().unwrap_or(found.line);
                 let key = format!("{}:{line}: this looks like a {}", change.path, found.kind);
-                if !told.contains(&key) {
+                if !known.contains(&key) {
                     keys.push(key);
                 }
             }
@@ -67,7 +67,7 @@ impl Bounds {
     }
 }
 
-/// The lines a diff adds, and their numbers in the new file.
+/// The lines that a diff adds, and their line numbers in the new file.
 fn added_lines(diff: &str) -> (String, Vec<usize>) {
     let (mut text, mut lines, mut at) = (String::new(), Vec::new(), 0);
     for line in diff.lines() {
@@ -78,7 +78,7 @@ fn added_lines(diff: &str) -> (String, Vec<usize>) {
                 .and_then(|new| new.split([',', ' ']).next());
             at = start.and_then(|start| start.parse().ok()).unwrap_or(1);
         } else if at == 0 {
-            // Before the first hunk stand the names of the files.
+            // The lines before the first hunk are the names of the files.
         } else if let Some(added) = line.strip_prefix('+') {
             text.push_str(added);
             text.push('\n');

@@ -1,5 +1,5 @@
-//! Files without those that a rule keeps back: they are not read, listed, found or searched by any tool, whichever
-//! folder it starts from. Writing is judged by the gate and passed on.
+//! A view of the files without those that a deny rule hides: no tool can read, list, find or search them, whatever
+//! directory it starts from. The gate judges writes, so they pass through.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use windlass_core::workspace::{
     Resolved,
 };
 
-/// Files beneath a root, without the hidden ones.
-pub(crate) struct Unhidden {
+/// Files beneath a root, without those that match a hidden pattern.
+pub(crate) struct FilteredFiles {
     files: Arc<dyn Files>,
     hidden: Vec<String>,
 }
 
-impl Unhidden {
-    /// The same files where nothing is hidden.
-    pub(crate) fn over(files: Arc<dyn Files>, hidden: Vec<String>) -> Arc<dyn Files> {
+impl FilteredFiles {
+    /// Wraps `files`. Without hidden patterns, returns `files` itself.
+    pub(crate) fn wrap(files: Arc<dyn Files>, hidden: Vec<String>) -> Arc<dyn Files> {
         if hidden.is_empty() {
             files
         } else {
@@ -31,16 +31,16 @@ impl Unhidden {
         self.hidden.iter().any(|pattern| keeps_back(pattern, path))
     }
 
-    /// A name that is hidden, or leads to what is.
+    /// Fails if the path is hidden, or if it is a symlink to a hidden file.
     fn check(&self, path: &str) -> Result<(), FileError> {
-        let leads = self
+        let target = self
             .files
             .resolve(path)
             .map_or_else(|_| path.to_owned(), |resolved| resolved.path);
-        if !self.is_hidden(path) && !self.is_hidden(&leads) {
+        if !self.is_hidden(path) && !self.is_hidden(&target) {
             return Ok(());
         }
-        let message = format!("{path} is kept back by a rule; work without it");
+        let message = format!("a rule hides {path}; work without it");
         Err(FileError {
             kind: FileErrorKind::Permission,
             message,
@@ -48,7 +48,7 @@ impl Unhidden {
     }
 }
 
-impl Files for Unhidden {
+impl Files for FilteredFiles {
     fn root(&self) -> &Path {
         self.files.root()
     }
@@ -88,20 +88,20 @@ impl Files for Unhidden {
     }
 
     fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
-        // A file that is moved could be read under its new name.
+        // Otherwise a moved file could be read under its new name.
         self.check(from)?;
         self.files.rename(from, to, replace)
     }
 
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.check(path)?;
-        let folder = self.files.resolve(path)?.path;
+        let dir = self.files.resolve(path)?.path;
         let mut listing = self.files.list(path, max)?;
         let full = |name: &str| {
-            if folder == "." {
+            if dir == "." {
                 name.to_owned()
             } else {
-                format!("{folder}/{name}")
+                format!("{dir}/{name}")
             }
         };
         let all = listing.entries.len();

@@ -1,5 +1,5 @@
-//! Making room between runs, because a person wants it: all but the last steps, or everything, gives way to a summary.
-//! The log keeps what was left out.
+//! Compaction between runs at the request of the user: a summary replaces all messages, or all but the last steps. The log
+//! keeps the replaced messages.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use windlass_core::runtime::{MakeRoom, RuntimeError};
 
 use super::close::close;
 use super::{EngineError, Session};
-use crate::account::Books;
-use crate::asking::OnAsk;
+use crate::ledger::Ledger;
+use crate::pending_asks::OnAsk;
 use crate::run::{RunOptions, RunOutlet};
 
 impl Session {
-    /// Makes room in the messages; false when nothing was to be gained. What a summary costs is booked to the session.
-    /// Not while a run is going or waits for an answer: its calls need their messages. One that was broken off is closed.
+    /// Compacts the messages. Returns false if nothing can be dropped. The session's totals include the cost of the summary.
+    /// Fails while a run is in progress or waits for an answer, because its calls need their messages. A run that a dead
+    /// process left open is closed.
     pub async fn compact(&self, how: How, budget: Budget) -> Result<bool, EngineError> {
         let _alone = self.alone()?;
         if self.look(|history| history.waits()) {
@@ -35,13 +36,13 @@ impl Session {
             on_ask: OnAsk::Deny,
             ..RunOptions::default()
         };
-        let books = Books::new(
+        let ledger = Ledger::new(
             budget,
             parts.clock.clone(),
             Spent::default(),
             Duration::ZERO,
         );
-        let outlet = RunOutlet::new(self.log.clone(), self.scope(None), books, &options);
+        let outlet = RunOutlet::new(self.log.clone(), self.scope(None), ledger, &options);
         let room = MakeRoom {
             how,
             outlet: &outlet,
@@ -49,10 +50,10 @@ impl Session {
             tools: &parts.tools,
             cancel: outlet.control.stop.clone(),
         };
-        let made = parts.runtime.compact(room).await;
+        let compacted = parts.runtime.compact(room).await;
         self.log.sync().await?;
-        match made {
-            Ok(made) => Ok(made),
+        match compacted {
+            Ok(compacted) => Ok(compacted),
             Err(RuntimeError::Store(err)) => Err(err.into()),
             Err(RuntimeError::Other(why)) => Err(EngineError::NoRoom(why)),
         }

@@ -1,11 +1,12 @@
-//! Loads the history of a session: from its snapshot, if there is one that fits, and from the events after it.
+//! Loads the history of a session from its snapshot, if there is a valid one, and from the later events.
 
 use futures_util::StreamExt;
 use windlass_core::history::History;
 use windlass_core::id::SessionId;
 use windlass_core::store::{SessionStore, Skimmed, StoreError};
 
-/// Bytes of messages that a session holds when it is resumed: more than any model takes. The oldest are compacted.
+/// Maximum size of the messages in memory after a resume, in bytes. It is more than any model accepts; the oldest messages
+/// are compacted.
 pub(crate) const MAX_HISTORY: usize = 16 << 20;
 
 /// Folds the log of a session in bounded memory.

@@ -1,4 +1,5 @@
-//! What a request weighs, counted from what is new in it, and corrected by what the upstream reports.
+//! Estimates the size of a request. Only new messages are counted, and the counts that the vendor reports correct the
+//! estimate.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use windlass_core::id::CallId;
 use windlass_core::message::Role;
 use windlass_core::tool::ToolSet;
 
-/// What the descriptions of tools weigh.
+/// The approximate size of the tool descriptions in a request, in bytes.
 pub(crate) fn tool_bytes(tools: &ToolSet) -> usize {
     tools
         .iter()
@@ -17,7 +18,7 @@ pub(crate) fn tool_bytes(tools: &ToolSet) -> usize {
         .sum()
 }
 
-/// About how long a value is as JSON. Counted, not written: this is paid at every start.
+/// The approximate length of a value as JSON. It is counted without serializing, because every start needs it.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
@@ -32,18 +33,18 @@ fn json_bytes(value: &Value) -> usize {
     }
 }
 
-/// Counts what a request weighs without walking the whole history at every step.
-pub(super) struct Meter {
+/// Counts the bytes of a request without walking the whole history at every step.
+pub(super) struct RequestSize {
     pub(super) estimator: Estimator,
-    /// System prompt and tools.
+    /// Bytes of the system prompt and the tools.
     pub(super) base: usize,
     counted: usize,
     bytes: usize,
-    /// Ids of all calls so far; vendors want them unique.
+    /// Ids of all calls so far. Vendors require unique ids.
     pub(super) calls: HashSet<CallId>,
 }
 
-impl Meter {
+impl RequestSize {
     pub(super) fn new(base: usize) -> Self {
         Self {
             estimator: Estimator::default(),
@@ -63,12 +64,13 @@ impl Meter {
         self.base + self.bytes
     }
 
-    /// Room was made: what was counted is not what is there.
+    /// Forgets the count, because a compaction changed the messages.
     pub(super) fn recount(&mut self) {
         (self.counted, self.bytes) = (0, 0);
     }
 
-    /// Learns from the input of the last call of a resumed session: it held everything before the last answer.
+    /// Corrects the estimate of a resumed session with the reported input of its last call. That input was everything before
+    /// the last answer.
     pub(super) fn seed(&mut self, reported: u64, history: &[Entry]) {
         let answer = history.iter().rposition(|one| one.role == Role::Assistant);
         let sent = &history[..answer.unwrap_or(0)];
@@ -94,12 +96,12 @@ mod tests {
             ..Message::user("word ".repeat(1_000))
         };
         let history = [Role::User, Role::Assistant, Role::User].map(|role| Entry::new(said(role)));
-        let mut seeded = Meter::new(1_000);
+        let mut seeded = RequestSize::new(1_000);
         seeded.seed(5_000, &history);
         let bytes = 1_000 + history[0].bytes();
         let learned = seeded.estimator.tokens(bytes);
         assert!((5_000..6_000).contains(&learned), "{learned}");
-        let mut cheap = Meter::new(1_000);
+        let mut cheap = RequestSize::new(1_000);
         cheap.seed(10, &history);
         assert_eq!(
             cheap.estimator.tokens(bytes),

@@ -1,4 +1,5 @@
-//! One model call of the loop: room is made where it would not fit, the answer is streamed, retried, committed and paid.
+//! One model call of the loop: compacts the messages if they do not fit, streams the answer, retries after errors, logs the
+//! answer and records its cost.
 
 use futures_util::StreamExt;
 use windlass_core::budget::LEAST_OUTPUT;
@@ -13,32 +14,32 @@ use windlass_core::runtime::{Job, RuntimeError, Stop};
 use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 
-use super::shown::Shown;
-use super::{Course, NativeRuntime};
+use super::delta_filter::DeltaFilter;
+use super::{LoopState, NativeRuntime};
 
-/// The most one answer may hold, in bytes; a vendor that sends more is not believed.
+/// Maximum size of one answer, in bytes. A longer one is an error of the server.
 const MAX_ANSWER: usize = 64 << 20;
-/// Unknown things in one answer that are told; the rest is counted.
+/// Maximum number of warnings per answer about unknown parts of the stream.
 const MAX_UNKNOWN: u32 = 3;
 
 impl NativeRuntime {
-    /// One model call with its retries: the committed reply, or why there is none.
+    /// Makes one model call with its retries. Returns the logged reply, or the reason to stop.
     pub(super) async fn ask_model(
         &self,
-        course: &mut Course<'_>,
+        state: &mut LoopState<'_>,
     ) -> Result<Result<Reply, Stop>, RuntimeError> {
-        let Course { job, facts, .. } = *course;
-        let mut shown = Shown::default();
-        let mut tries = 0;
-        let mut pressed = false;
-        self.fit(course).await?;
+        let LoopState { job, facts, .. } = *state;
+        let mut filter = DeltaFilter::default();
+        let mut attempts = 0;
+        let mut compacted = false;
+        self.compact_to_window(state).await?;
         loop {
             let history = job.outlet.history();
-            let bytes = course.meter.bytes(&history);
-            let input = course.meter.estimator.tokens(bytes);
+            let bytes = state.size.bytes(&history);
+            let input = state.size.estimator.tokens(bytes);
             let mut want = self.options.max_output.unwrap_or(facts.max_output);
             if let Some(window) = facts.context_window {
-                // Input and output share the window; the server has the last word on whether the input fits.
+                // Input and output share the window. Only the server knows exactly whether the input fits.
                 want = want.min(window.saturating_sub(input).max(LEAST_OUTPUT));
             }
             let max_output = match job.account.admit(input, want, facts.price) {
@@ -47,9 +48,9 @@ impl NativeRuntime {
             };
             let mut fold = ReplyFold::default();
             let end = self
-                .stream(course, &history, max_output, &mut fold, &mut shown)
+                .stream(state, &history, max_output, &mut fold, &mut filter)
                 .await?;
-            // Given back before the next event, so that appending to the history copies nothing.
+            // Drop the reference before the next event, so that appending to the history does not copy it.
             drop(history);
             let record = CallRecord {
                 sent: bytes,
@@ -59,14 +60,14 @@ impl NativeRuntime {
                 reported: fold.usage(),
             };
             match end {
-                Streamed::Whole => return Ok(Ok(self.commit(course, fold, record).await?)),
+                Streamed::Whole => return Ok(Ok(self.commit(state, fold, record).await?)),
                 Streamed::Cancelled => {
-                    self.settle(course, &record, CallEnd::Cut).await?;
+                    self.settle(state, &record, CallEnd::Cut).await?;
                     return Ok(Err(Stop::Cancelled));
                 }
                 Streamed::Failed(err) => {
                     if let Some(end) = billed(&err, &record) {
-                        self.settle(course, &record, end).await?;
+                        self.settle(state, &record, end).await?;
                     }
                     if err.kind == ProviderErrorKind::Refused {
                         let category = windlass_core::outcome::RefusalCategory::Safety;
@@ -75,28 +76,28 @@ impl NativeRuntime {
                             detail: err.message,
                         }));
                     }
-                    // Too long by the server's count: once more, with much less.
+                    // The request is too long by the server's count: retry once with half of the messages.
                     if err.kind == ProviderErrorKind::ContextLength
-                        && !std::mem::replace(&mut pressed, true)
+                        && !std::mem::replace(&mut compacted, true)
                     {
-                        let room = bytes.saturating_sub(course.meter.base) / 2;
+                        let room = bytes.saturating_sub(state.size.base) / 2;
                         if self
-                            .make_room(course, How::Fit(Cause::Length), room)
+                            .compact_messages(state, How::Fit(Cause::Length), room)
                             .await?
                         {
                             continue;
                         }
                     }
-                    tries += 1;
-                    shown.restart();
+                    attempts += 1;
+                    filter.restart();
                     if let Some(limit) = job.account.exceeded() {
                         return Ok(Err(Stop::OverBudget { limit }));
                     }
-                    if !self.wait_to_retry(job, &err, tries).await? {
+                    if !self.wait_to_retry(job, &err, attempts).await? {
                         let stop = if job.cancel.is_cancelled() {
                             Stop::Cancelled
                         } else {
-                            Stop::Provider(after_tries(err, tries))
+                            Stop::Provider(with_attempts(err, attempts))
                         };
                         return Ok(Err(stop));
                     }
@@ -107,16 +108,16 @@ impl NativeRuntime {
 
     async fn stream(
         &self,
-        course: &Course<'_>,
+        state: &LoopState<'_>,
         history: &[Entry],
         max_output: u64,
         fold: &mut ReplyFold,
-        shown: &mut Shown,
+        filter: &mut DeltaFilter,
     ) -> Result<Streamed, StoreError> {
-        let job = course.job;
+        let job = state.job;
         let request = Request {
             model: &self.options.model,
-            system: &course.system,
+            system: &state.system,
             history,
             tools: job.toolbox.tools(),
             max_output,
@@ -134,7 +135,7 @@ impl NativeRuntime {
             };
             let chunk = match item {
                 Some(Ok(chunk)) => chunk,
-                // What comes after the end of an answer does not undo it.
+                // An error after the end of the answer does not make it invalid.
                 Some(Err(_)) | None if ended => return Ok(Streamed::Whole),
                 Some(Err(err)) => return Ok(Streamed::Failed(err)),
                 None => return Ok(Streamed::Failed(cut())),
@@ -144,9 +145,7 @@ impl NativeRuntime {
                 Chunk::Unknown(what) => {
                     unknown += 1;
                     if unknown <= MAX_UNKNOWN {
-                        let text = format!(
-                            "the model's stream held something unknown, which was skipped: {what}"
-                        );
+                        let text = format!("skipped an unknown part of the model's stream: {what}");
                         job.outlet
                             .emit(EventKind::warned("unknown_stream_event", text))
                             .await?;
@@ -154,7 +153,7 @@ impl NativeRuntime {
                 }
                 _ => {}
             }
-            if watched && let Some(delta) = shown.delta(&chunk) {
+            if watched && let Some(delta) = filter.delta(&chunk) {
                 job.outlet.show(delta);
             }
             fold.push(chunk);
@@ -162,24 +161,24 @@ impl NativeRuntime {
                 return Ok(Streamed::Failed(too_long()));
             }
             if fold.count().passes(max_output) {
-                return Ok(Streamed::Failed(passed_the_maximum(max_output)));
+                return Ok(Streamed::Failed(above_max_output(max_output)));
             }
         }
     }
 
     async fn commit(
         &self,
-        course: &mut Course<'_>,
+        state: &mut LoopState<'_>,
         fold: ReplyFold,
         record: CallRecord,
     ) -> Result<Reply, StoreError> {
-        let Course { job, meter, .. } = course;
+        let LoopState { job, size, .. } = state;
         let fresh = || CallId(format!("call_{:016x}", self.clock.entropy()));
         let mut reply = fold.finish(fresh);
         for part in &mut reply.message.parts {
-            // Vendors want ids to be unique in a whole conversation; some start anew with every answer.
+            // Vendors require ids that are unique in the whole conversation, but some restart with every answer.
             if let Part::Call(call) = part
-                && meter.calls.contains(&call.id)
+                && size.calls.contains(&call.id)
             {
                 call.id = fresh();
             }
@@ -188,37 +187,37 @@ impl NativeRuntime {
             .emit(EventKind::said(reply.message.clone()))
             .await?;
         if let Some(reported) = record.reported_input() {
-            meter.estimator.correct(record.sent, reported);
+            size.estimator.correct(record.sent, reported);
         }
-        self.settle(course, &record, CallEnd::Complete).await?;
+        self.settle(state, &record, CallEnd::Complete).await?;
         Ok(reply)
     }
 
     async fn settle(
         &self,
-        course: &Course<'_>,
+        state: &LoopState<'_>,
         record: &CallRecord,
         end: CallEnd,
     ) -> Result<(), StoreError> {
         let (usage, estimated) = record.settle(end);
-        let Course { job, facts, .. } = course;
+        let LoopState { job, facts, .. } = state;
         job.account
             .settle(usage, facts.price, estimated, &self.options.model)
             .await
     }
 
-    /// Waits as long as the error asks for; false when it is not to be tried again.
+    /// Waits before a retry. Returns false if the error does not allow another attempt, or the run was cancelled.
     async fn wait_to_retry(
         &self,
         job: &Job<'_>,
         err: &ProviderError,
-        tries: u32,
+        attempts: u32,
     ) -> Result<bool, StoreError> {
         let (retries, asked) = err.kind.retry();
-        if tries > retries {
+        if attempts > retries {
             return Ok(false);
         }
-        let wait = backoff(tries, asked, self.clock.entropy());
+        let wait = backoff(attempts, asked, self.clock.entropy());
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let (reason, error) = (err.to_string(), err.kind.clone());
         job.outlet
@@ -226,7 +225,7 @@ impl NativeRuntime {
                 reason,
                 error,
                 ms,
-                attempt: tries + 1,
+                attempt: attempts + 1,
             })
             .await?;
         tokio::select! {
@@ -236,7 +235,7 @@ impl NativeRuntime {
     }
 }
 
-/// The end that a failed call is settled with; `None` where the vendor bills nothing.
+/// The end for the settlement of a failed call; `None` if the vendor does not charge for it.
 fn billed(err: &ProviderError, record: &CallRecord) -> Option<CallEnd> {
     if record.received.passes(record.output) {
         return Some(CallEnd::Unknown);
@@ -260,24 +259,24 @@ fn cut() -> ProviderError {
             transient: true,
             sent: true,
         },
-        message: "the model's stream ended before the answer did".into(),
+        message: "the model's stream ended before the answer was complete".into(),
         status: None,
     }
 }
 
-/// The last error, with how often it was tried.
-fn after_tries(mut err: ProviderError, tries: u32) -> ProviderError {
-    if tries > 1 {
-        err.message.push_str(&format!("; tried {tries} times"));
+/// Adds the number of attempts to the error.
+fn with_attempts(mut err: ProviderError, attempts: u32) -> ProviderError {
+    if attempts > 1 {
+        err.message.push_str(&format!("; tried {attempts} times"));
     }
     err
 }
 
-fn passed_the_maximum(max_output: u64) -> ProviderError {
+fn above_max_output(max_output: u64) -> ProviderError {
     ProviderError {
         kind: ProviderErrorKind::InvalidResponse,
         message: format!(
-            "the model's server sent more than the {max_output} tokens that were asked for; the answer was cut"
+            "the model's server sent more than the requested {max_output} tokens; the answer was cut"
         ),
         status: None,
     }
@@ -287,7 +286,7 @@ fn too_long() -> ProviderError {
     ProviderError {
         kind: ProviderErrorKind::InvalidRequest,
         message: format!(
-            "the model's answer passed {} MiB and was not read further",
+            "the model's answer is longer than {} MiB, so the rest was not read",
             MAX_ANSWER >> 20
         ),
         status: None,

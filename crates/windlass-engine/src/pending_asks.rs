@@ -1,5 +1,5 @@
-//! Questions to a person while a run waits: the desk where answers are handed in.
-//! An answer is used once; one for an ask that is not open is an error.
+//! The open asks of a run that waits for answers. Each ask is answered once; an answer to an ask that is not open is an
+//! error.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -8,28 +8,28 @@ use tokio::sync::oneshot;
 use windlass_core::ask::Answer;
 use windlass_core::id::AskId;
 
-/// What to do when an ask finds nobody.
+/// The reaction of a run to its own asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnAsk {
-    /// Somebody watches and will answer: wait until the ask expires.
+    /// Wait for the answer, at most `ask_timeout`.
     #[default]
     Wait,
-    /// Stop here; the run stays open.
+    /// Pause; the run stays open, and any process can answer later.
     Pause,
-    /// Go on without: the call is denied.
+    /// Deny the call and continue.
     Deny,
 }
 
-/// There is no such open ask.
+/// The error of an answer to an ask that is not open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no open ask `{0}`: it was answered, expired, or belongs to another run")]
 pub struct NoSuchAsk(pub AskId);
 
-/// Open asks of one run.
+/// The open asks of one run, each with the channel for its answer.
 #[derive(Default)]
-pub(crate) struct Desk(Mutex<HashMap<AskId, oneshot::Sender<Answer>>>);
+pub(crate) struct PendingAsks(Mutex<HashMap<AskId, oneshot::Sender<Answer>>>);
 
-impl Desk {
+impl PendingAsks {
     pub(crate) fn open(&self, id: AskId) -> oneshot::Receiver<Answer> {
         let (to, from) = oneshot::channel();
         self.0.lock().insert(id, to);

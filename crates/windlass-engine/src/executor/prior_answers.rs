@@ -1,5 +1,5 @@
-//! Asks and answers of a call that began in another process: they are used, once, and nobody is asked again.
-//! And what is at the paths of a call, by content, so that an answer counts for exactly what was asked about.
+//! Asks and answers of calls that started in an earlier process. Each answer is used once, and the person is not asked
+//! again. The images of the files that a call touches bind an answer to the content that the person was shown.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,21 +12,21 @@ use windlass_core::message::ToolCall;
 use windlass_core::tool::Touch;
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
 
-/// Of larger files only the beginning and the end are looked at, with their size and mode.
+/// Maximum number of bytes that are hashed, 16 MiB. Of a larger file, the first and the last 8 MiB are hashed.
 const MAX_HASHED: u64 = 16 << 20;
-/// How many paths of one call are looked at.
-const MAX_FOUND: usize = 64;
+/// Maximum number of paths of one call that are hashed.
+const MAX_IMAGES: usize = 64;
 
-/// What is known of calls from before.
+/// The open calls of a resumed run, with the asks that were answered.
 #[derive(Default)]
-pub(crate) struct Earlier {
+pub(crate) struct PriorAnswers {
     answers: Mutex<HashMap<CallId, VecDeque<(Ask, Answer)>>>,
-    /// Calls that were begun and only asked; they are taken up again, not begun again.
+    /// Calls that started and then paused on a question. They continue, and their start is not logged again.
     begun: Mutex<HashSet<CallId>>,
 }
 
-impl Earlier {
-    /// What the log says of calls that are gone on with.
+impl PriorAnswers {
+    /// Collects the answers from the open calls of the log.
     pub(crate) fn of<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Self {
         let this = Self::default();
         for open in calls {
@@ -43,19 +43,19 @@ impl Earlier {
         this
     }
 
-    /// Forgets what does not belong to these calls: another call may come under an id that was used before.
-    pub(crate) fn only(&self, calls: &[ToolCall]) {
+    /// Forgets all calls but these: a later call may reuse an id.
+    pub(crate) fn retain_calls(&self, calls: &[ToolCall]) {
         let pending = |id: &CallId| calls.iter().any(|call| call.id == *id);
         self.begun.lock().retain(pending);
         self.answers.lock().retain(|id, _| pending(id));
     }
 
-    /// Whether a call was begun before; true once.
-    pub(crate) fn begun(&self, call: &CallId) -> bool {
+    /// True if the call started in an earlier process. Returns true only once.
+    pub(crate) fn take_begun(&self, call: &CallId) -> bool {
         self.begun.lock().remove(call)
     }
 
-    /// The answer to the approval of a call, and what exactly was asked.
+    /// Takes the answer to the approval of a call, and the approval that was requested.
     pub(crate) fn approval(&self, call: &CallId) -> Option<(Answer, Approval)> {
         let mut answers = self.answers.lock();
         let known = answers.get_mut(call)?;
@@ -69,7 +69,8 @@ impl Earlier {
         }
     }
 
-    /// The answer to the approval of a call like this, under whatever id: a foreign agent makes its call again.
+    /// Takes the answer to the approval of a call with the same name and arguments. A foreign agent repeats its call under a
+    /// new id.
     pub(crate) fn approval_like(&self, call: &ToolCall) -> Option<(Answer, Approval)> {
         let same = |known: &VecDeque<(Ask, Answer)>| {
             known.iter().any(|(ask, _)| match &ask.about {
@@ -84,7 +85,7 @@ impl Earlier {
         self.approval(&id)
     }
 
-    /// The answer to a question of a call, when the next one it asked was this.
+    /// Takes the answer to a question of a call, if this is the next question in the log.
     pub(crate) fn answer(&self, call: &CallId, question: &Question) -> Option<Answer> {
         let mut answers = self.answers.lock();
         let known = answers.get_mut(call)?;
@@ -93,8 +94,8 @@ impl Earlier {
     }
 }
 
-/// What is at each path inside the workspace that a call touches. Folders and what cannot be read are left out.
-pub(super) fn found(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)> {
+/// The images of the files in the workspace that a call touches. Directories are omitted.
+pub(super) fn images_at(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)> {
     let mut all: Vec<(String, Image)> = Vec::new();
     for touch in touches {
         let (Touch::Read { path, inside: true }
@@ -104,7 +105,7 @@ pub(super) fn found(files: &dyn Files, touches: &[Touch]) -> Vec<(String, Image)
         else {
             continue;
         };
-        if all.len() >= MAX_FOUND {
+        if all.len() >= MAX_IMAGES {
             break;
         }
         if !all.iter().any(|(known, _)| known == path)
@@ -130,12 +131,12 @@ fn image(files: &dyn Files, path: &str) -> Option<Image> {
         let end = files.read_range(path, stat.size.saturating_sub(half), half)?;
         Ok([start, end].concat())
     };
-    let looked = if stat.size > MAX_HASHED {
+    let bytes = if stat.size > MAX_HASHED {
         ends()
     } else {
         files.read(path, MAX_HASHED)
     };
-    let hash = looked.map_or_else(
+    let hash = bytes.map_or_else(
         |_| String::new(),
         |bytes| blake3::hash(&bytes).to_hex().to_string(),
     );

@@ -1,5 +1,5 @@
-//! What a run may still spend: the budget of `windlass-core` applied to the running totals and the clock.
-//! Time spent waiting for a person does not count.
+//! The amounts that a run has spent, compared with its budget. The time limit does not include the time that the run
+//! waits for a person.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use windlass_core::store::StoreError;
 
 use crate::run::RunOutlet;
 
-/// The books of one run.
-pub(crate) struct Books {
+/// The budget, the amounts spent and the timer of one run.
+pub(crate) struct Ledger {
     budget: Budget,
     pub(crate) clock: Arc<dyn Clock>,
     started: Duration,
-    /// What the run had taken before it was gone on with.
+    /// The time that the run had used in earlier processes.
     before: Duration,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LedgerState {
     spent: Spent,
     waited: Duration,
     waiting_since: Option<Duration>,
     time_warned: bool,
-    /// Calls that are under way, at what they may come to.
+    /// Model calls in progress, with the maximum that each may cost.
     held: Vec<(u64, Spent)>,
     holds: u64,
 }
 
-impl Books {
-    /// The books of a run, which may have spent something before it came here.
+impl Ledger {
+    /// Starts the timer. A resumed run has already spent `spent` and used the time `before`.
     pub(crate) fn new(
         budget: Budget,
         clock: Arc<dyn Clock>,
@@ -49,9 +49,9 @@ impl Books {
             clock,
             started,
             before,
-            state: Mutex::new(State {
+            state: Mutex::new(LedgerState {
                 spent,
-                ..State::default()
+                ..LedgerState::default()
             }),
         }
     }
@@ -72,31 +72,31 @@ impl Books {
         self.before + now.saturating_sub(self.started).saturating_sub(waited)
     }
 
-    /// What is left of the time limit.
+    /// The rest of the time limit; `None` without a limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.budget
             .seconds
             .map(|max| Duration::from_secs(max).saturating_sub(self.elapsed()))
     }
 
-    /// How long until four fifths of the time are used; `None` when that was said or there is no limit.
+    /// The time until 80 % of the time limit are used; `None` without a limit or after the warning.
     pub(crate) fn time_to_warning(&self) -> Option<Duration> {
         let mark = Duration::from_secs(self.budget.seconds?).mul_f64(0.8);
         let warned = self.state.lock().time_warned;
         (!warned).then(|| mark.saturating_sub(self.elapsed()))
     }
 
-    /// Whether it is time to say so; true once.
-    pub(crate) fn warn_about_time(&self) -> bool {
+    /// True if the warning about the time limit is due. Returns true only once.
+    pub(crate) fn take_time_warning(&self) -> bool {
         let due = self.time_to_warning().is_some_and(|left| left.is_zero());
         due && !std::mem::replace(&mut self.state.lock().time_warned, true)
     }
 
-    /// Stops the clock while a person thinks, until the guard is dropped.
-    pub(crate) fn waiting(&self) -> Waiting<'_> {
+    /// Stops the timer until the guard is dropped.
+    pub(crate) fn pause_timer(&self) -> TimerPause<'_> {
         let now = self.clock.monotonic();
         self.state.lock().waiting_since.get_or_insert(now);
-        Waiting(self)
+        TimerPause(self)
     }
 
     pub(crate) fn iteration_began(&self) {
@@ -104,10 +104,10 @@ impl Books {
     }
 }
 
-/// While this lives, time does not count.
-pub(crate) struct Waiting<'a>(&'a Books);
+/// The timer of the run stands still while this guard lives.
+pub(crate) struct TimerPause<'a>(&'a Ledger);
 
-impl Drop for Waiting<'_> {
+impl Drop for TimerPause<'_> {
     fn drop(&mut self) {
         let now = self.0.clock.monotonic();
         let mut state = self.0.state.lock();
@@ -117,37 +117,37 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The account as a runtime sees it: the books, and the log that hears of every booking.
+/// Gives a runtime access to the ledger and logs each amount.
 impl Account for RunOutlet {
     fn elapsed(&self) -> Duration {
-        self.books.elapsed()
+        self.ledger.elapsed()
     }
 
     fn spent(&self) -> Spent {
-        self.books.spent()
+        self.ledger.spent()
     }
 
     fn exceeded(&self) -> Option<Limit> {
-        self.books
+        self.ledger
             .budget
-            .exceeded(&self.books.spent(), self.books.elapsed())
+            .exceeded(&self.ledger.spent(), self.ledger.elapsed())
     }
 
     fn admit(&self, input: u64, want: u64, price: Option<Price>) -> Result<u64, Limit> {
-        self.books
+        self.ledger
             .budget
-            .admit(&self.books.spent(), input, want, price)
+            .admit(&self.ledger.spent(), input, want, price)
     }
 
     fn hold(&self, input: u64, want: u64, price: Option<Price>) -> Result<Hold, Limit> {
-        let elapsed = self.books.elapsed();
-        let mut state = self.books.state.lock();
+        let elapsed = self.ledger.elapsed();
+        let mut state = self.ledger.state.lock();
         let mut spent = state.spent;
         state.held.iter().for_each(|(_, held)| spent.add(held));
-        if let Some(limit) = self.books.budget.exceeded(&spent, elapsed) {
+        if let Some(limit) = self.ledger.budget.exceeded(&spent, elapsed) {
             return Err(limit);
         }
-        let output = self.books.budget.admit(&spent, input, want, price)?;
+        let output = self.ledger.budget.admit(&spent, input, want, price)?;
         let mut held = Spent {
             steps: 1,
             ..Spent::default()
@@ -165,7 +165,7 @@ impl Account for RunOutlet {
     }
 
     fn release(&self, hold: Hold) {
-        self.books
+        self.ledger
             .state
             .lock()
             .held
@@ -180,7 +180,7 @@ impl Account for RunOutlet {
         model: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         let (before, after) = {
-            let mut state = self.books.state.lock();
+            let mut state = self.ledger.state.lock();
             let before = state.spent;
             state.spent.settle(usage, price, estimated);
             state.spent.steps += 1;
@@ -195,7 +195,7 @@ impl Account for RunOutlet {
                 total: after,
             };
             self.emit(spent).await?;
-            for limit in self.books.budget.warned(&before, &after) {
+            for limit in self.ledger.budget.warned(&before, &after) {
                 self.emit(EventKind::BudgetWarned { limit }).await?;
             }
             Ok(())
