@@ -1,4 +1,4 @@
-//! The cases of settings: layers, complaints and edits.
+//! Tests of settings: layers, errors and edits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ fn every_value_knows_its_file_and_line() {
 }
 
 #[test]
-fn the_stronger_layer_counts_whatever_the_order_of_adding() {
+fn the_layer_with_the_higher_precedence_wins_in_any_order() {
     let mut layers = Layers::new(KEYS);
     layers.add(Layer::Flag, "model", "flag", "--model").unwrap();
     layers
@@ -95,7 +95,7 @@ fn check_refused(text: &str, expect: &str) {
 }
 
 #[test]
-fn mistakes_show_file_line_and_place() {
+fn errors_show_file_line_and_column() {
     check_refused(
         "color = true\nmodle = \"m\"",
         "c.toml:2:1: unknown key `modle`; did you mean `model`?\n  |\n2 | modle = \"m\"\n  | ^^^^^",
@@ -146,7 +146,7 @@ fn check_plain(name: &str, raw: &str, expect: Result<&str, &str>) {
 }
 
 #[test]
-fn plain_text_becomes_what_the_key_needs() {
+fn plain_text_is_parsed_to_the_type_of_the_key() {
     check_plain("model", "gpt", Ok("\"gpt\""));
     check_plain("budget.usd", "2.5", Ok("2.5"));
     check_plain("budget.steps", "unlimited", Ok("\"unlimited\""));
@@ -273,12 +273,12 @@ fn places_follow_xdg() {
 
 proptest! {
     #[test]
-    fn no_text_panics_the_reader(text in "[\\[\\]\\.a-z=\"'\\{\\}, \\n\\t0-9#é\u{1b}]{0,60}") {
+    fn no_text_makes_the_parser_panic(text in "[\\[\\]\\.a-z=\"'\\{\\}, \\n\\t0-9#é\u{1b}]{0,60}") {
         let _ = layers(&text);
     }
 
     #[test]
-    fn what_is_set_is_read_back(value in "\\PC{0,30}") {
+    fn a_value_that_was_set_is_read_back(value in "\\PC{0,30}") {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         set(&path, KEYS, "model", &value).unwrap();

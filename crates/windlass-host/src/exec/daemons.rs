@@ -1,23 +1,24 @@
-//! Ending what left its process group on purpose: daemons. They keep the environment they were started with, and in it
-//! the mark of their run. Looked for once, at the end of a run; what hides its environment is the sandbox's business.
+//! Kills daemons, which left their process group on purpose. A daemon keeps the environment that it was started with,
+//! and with it the mark of its run. The search runs once, at the end of a run. Without a sandbox, a process that clears
+//! its environment is not found.
 
 use rustix::process::Pid;
 
 use super::MARK;
 
-/// How much of an environment is looked at.
+/// The number of bytes that are searched in the environment of a process.
 const MAX_ENVIRONMENT: usize = 256 * 1024;
-/// A daemon may start another while it is looked for.
-const PASSES: usize = 10;
-/// A process that is just becoming another program shows no environment for a moment, so one look is not enough.
-const BETWEEN: std::time::Duration = std::time::Duration::from_millis(5);
+/// A daemon may start another one during the search, so the search is repeated.
+const MAX_PASSES: usize = 10;
+/// During exec a process shows no environment for a moment, so one pass is not enough.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Kills every process that has the mark.
-pub(super) fn end_marked(mark: &str) {
+/// Kills each process that has the mark in its environment.
+pub(super) fn kill_marked(mark: &str) {
     let entry = format!("{MARK}={mark}\0");
     let mut buffer = vec![0; MAX_ENVIRONMENT];
     let mut quiet = 0;
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let Ok(processes) = std::fs::read_dir("/proc") else {
             return;
         };
@@ -26,31 +27,32 @@ pub(super) fn end_marked(mark: &str) {
             .filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
         let ended = ids
             .filter_map(Pid::from_raw)
-            .filter(|id| end_one(*id, entry.as_bytes(), &mut buffer))
+            .filter(|id| kill_one(*id, entry.as_bytes(), &mut buffer))
             .count();
         quiet = if ended == 0 { quiet + 1 } else { 0 };
         if quiet == 2 {
             return;
         }
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(PAUSE);
     }
 }
 
-fn end_one(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
+fn kill_one(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    if !has(id, entry, buffer) {
+    if !has_entry(id, entry, buffer) {
         return false;
     }
-    // The handle is on one process for good; the number may have become another's before it was taken.
+    // A pidfd refers to one process only. The id may have been reused before the pidfd was opened, so the mark is
+    // checked again.
     let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else {
         return false;
     };
-    has(id, entry, buffer) && pidfd_send_signal(&process, Signal::KILL).is_ok()
+    has_entry(id, entry, buffer) && pidfd_send_signal(&process, Signal::KILL).is_ok()
 }
 
-fn has(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
+fn has_entry(id: Pid, entry: &[u8], buffer: &mut [u8]) -> bool {
     use std::os::unix::fs::FileExt;
-    // Most processes are another's, and then this ends here.
+    // This fails for the processes of other users.
     let Ok(file) = std::fs::File::open(format!("/proc/{}/environ", id.as_raw_nonzero())) else {
         return false;
     };

@@ -1,5 +1,5 @@
-//! A short look through a tree before the first command: credentials and services that commands must not see, and
-//! repositories whose settings they must not change. Bounded in entries and depth; reads no file.
+//! Scans a tree before the first command for credentials and sockets that commands must not see, and for repositories
+//! whose settings they must not change. The scan is limited in entries and depth, and reads no file.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileTypeExt;
@@ -7,41 +7,41 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::gate::{glob_match, is_credential};
 
-/// How far is looked.
-pub(super) struct Look {
-    most: usize,
-    deep: usize,
-    /// Certificates are no secret among programs, and much there does not work without them.
+/// The limits of a scan.
+pub(super) struct TreeScan {
+    max_entries: usize,
+    max_depth: usize,
+    /// Whether certificates (`.pem`) count as secrets. Those of tools are public, and many tools need them.
     certificates: bool,
 }
 
-/// What was found.
+/// The paths that a scan found.
 #[derive(Default)]
-pub(super) struct Found {
-    /// To be hidden.
+pub(super) struct ScanResult {
+    /// Absolute paths, to be hidden.
     pub(super) secrets: Vec<PathBuf>,
-    /// The git directories below the top, relative to it.
+    /// Git directories below the top, relative to it.
     pub(super) repositories: Vec<PathBuf>,
 }
 
-impl Look {
-    /// Through the workspace.
+impl TreeScan {
+    /// The limits for the workspace.
     pub(super) const WORKSPACE: Self = Self {
-        most: 5_000,
-        deep: 8,
+        max_entries: 5_000,
+        max_depth: 8,
         certificates: true,
     };
-    /// Through what is shown of a home or of a tool.
+    /// The limits for visible parts of a home, and for tools.
     pub(super) const TOOLS: Self = Self {
-        most: 500,
-        deep: 2,
+        max_entries: 500,
+        max_depth: 2,
         certificates: false,
     };
 
-    pub(super) fn at(&self, root: &Path, hidden: &[String]) -> Found {
-        let (mut found, mut listening) = (Found::default(), None);
+    pub(super) fn run(&self, root: &Path, hidden: &[String]) -> ScanResult {
+        let (mut found, mut sockets) = (ScanResult::default(), None);
         let mut folders = VecDeque::from([(root.to_owned(), 0)]);
-        let mut left = self.most;
+        let mut left = self.max_entries;
         while let Some((folder, depth)) = folders.pop_front() {
             let Ok(entries) = std::fs::read_dir(&folder) else {
                 continue;
@@ -62,14 +62,15 @@ impl Look {
                 let forbidden = hidden
                     .iter()
                     .any(|pattern| glob_match(pattern.trim_end_matches('/'), &shown));
-                // A service outside that listens here would do what a command asks of it.
+                // A service outside the sandbox that listens at this socket would serve requests of a command.
                 let mut service =
-                    || kind.is_socket() && listening.get_or_insert_with(Listening::now).at(&path);
+                    || kind.is_socket() && sockets.get_or_insert_with(BoundSockets::now).at(&path);
                 if forbidden || self.is_secret(&name, kind.is_dir()) || service() {
                     found.secrets.push(path);
                 } else if name == ".git" && depth > 0 {
                     found.repositories.push(relative.to_owned());
-                } else if kind.is_dir() && depth < self.deep && !NOT_LOOKED_INTO.contains(&&*name) {
+                } else if kind.is_dir() && depth < self.max_depth && !SKIPPED_DIRS.contains(&&*name)
+                {
                     folders.push_back((path, depth + 1));
                 }
             }
@@ -78,13 +79,13 @@ impl Look {
     }
 
     fn is_secret(&self, name: &str, folder: bool) -> bool {
-        // `secrets` and `credentials` as folders hold source code as often as not.
+        // Directories named `secrets` or `credentials` often contain source code.
         let plain = folder && matches!(name, "secrets" | "credentials");
         is_credential(name) && !plain && (self.certificates || !name.ends_with(".pem"))
     }
 }
 
-/// The file or folder that a pattern names outright, as in `private/` or `private/**`.
+/// Returns the file or directory that a pattern names without wildcards, as in `private/` or `private/**`.
 pub(super) fn named(root: &Path, pattern: &str) -> Option<PathBuf> {
     let name = pattern.trim_end_matches("/**").trim_end_matches('/');
     let plain = !name.is_empty()
@@ -94,10 +95,10 @@ pub(super) fn named(root: &Path, pattern: &str) -> Option<PathBuf> {
     (plain && path.starts_with(root) && path.symlink_metadata().is_ok()).then_some(path)
 }
 
-/// The sockets that somebody on this machine has bound, by the names they were given.
-struct Listening(Vec<String>);
+/// The names of the Unix sockets that are bound on this machine.
+struct BoundSockets(Vec<String>);
 
-impl Listening {
+impl BoundSockets {
     fn now() -> Self {
         let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
         let name = |line: &str| {
@@ -109,7 +110,7 @@ impl Listening {
         Self(text.lines().skip(1).filter_map(name).collect())
     }
 
-    /// Whether one of them may be this: a name that is not absolute was bound from some directory or other.
+    /// Returns whether one of the sockets may be this path. A relative name may have been bound from any directory.
     fn at(&self, path: &Path) -> bool {
         self.0
             .iter()
@@ -117,8 +118,8 @@ impl Listening {
     }
 }
 
-/// Built, fetched or git's own: large, and not where people keep their keys.
-const NOT_LOOKED_INTO: &[&str] = &[
+/// Build output, dependencies and git's own files: large, and unlikely to contain the user's keys.
+const SKIPPED_DIRS: &[&str] = &[
     ".git",
     "node_modules",
     "target",

@@ -1,7 +1,9 @@
-//! An agent that is not ours in its place: programs with three pipes and nothing between, a home that is read and
-//! written without ever following a link out of it, and the next connection to its model. Believes nothing it says.
+//! The enclosure of a foreign agent: starts its programs with three pipes, reads and writes files in its home without
+//! following symlinks out of it, and accepts connections to its model endpoint. It trusts nothing that the agent
+//! reports.
 //!
-//! Nothing here keeps the sandbox or the tree: with the run's copy everything in it goes, whoever still holds this.
+//! The enclosure holds only weak references to the sandbox and the tree. When the run's copy closes, all processes in
+//! it are killed, even if another part still holds the enclosure.
 
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -18,52 +20,55 @@ use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, Proc
 use windlass_core::{BoxFuture, CancellationToken};
 
 use super::{KILL_GRACE, end_of, workdir_in};
-use crate::sandbox::{Ended, Inside, Limits, Lodging, SandboxError, Standard, limits_hit};
+use crate::sandbox::{
+    EnclosureSetup, Ended, Limits, OpenSandbox, SandboxError, Standard, limits_hit,
+};
 use crate::workspace::Root;
 use windlass_sandbox::Within;
 
-/// The place of an agent in a run.
-pub(super) struct Enclosed {
-    lodging: Lodging,
-    inside: Weak<Inside>,
+/// The enclosure of one agent in a run.
+pub(super) struct AgentEnclosure {
+    setup: EnclosureSetup,
+    inside: Weak<OpenSandbox>,
     root: Weak<Root>,
     home: Root,
     endpoint: Option<(u16, TcpListener)>,
-    tenants: Arc<Tenants>,
+    agents: Arc<EnclosedProcesses>,
 }
 
-impl Enclosed {
+impl AgentEnclosure {
     pub(super) fn new(
-        mut lodging: Lodging,
-        inside: &Arc<Inside>,
+        mut setup: EnclosureSetup,
+        inside: &Arc<OpenSandbox>,
         root: &Arc<Root>,
-        tenants: &Arc<Tenants>,
+        agents: &Arc<EnclosedProcesses>,
     ) -> Result<Self, ProcessError> {
         let fail = |what: &str, err: &dyn std::fmt::Display| ProcessError(format!("{what}: {err}"));
-        let home = Root::open_private(&lodging.outer_home)
+        let home = Root::open_private(&setup.outer_home)
             .map_err(|err| fail("the agent's home cannot be opened", &err))?;
-        let endpoint = lodging.endpoint.take().map(|(port, listener)| {
+        let endpoint = setup.endpoint.take().map(|(port, listener)| {
             listener.set_nonblocking(true)?;
             Ok((port, TcpListener::from_std(listener)?))
         });
         let endpoint: io::Result<_> = endpoint.transpose();
-        let endpoint = endpoint.map_err(|err| fail("nobody can listen for the agent", &err))?;
-        let (inside, root, tenants) = (
+        let endpoint =
+            endpoint.map_err(|err| fail("cannot listen for the agent's model requests", &err))?;
+        let (inside, root, agents) = (
             Arc::downgrade(inside),
             Arc::downgrade(root),
-            Arc::clone(tenants),
+            Arc::clone(agents),
         );
         Ok(Self {
-            lodging,
+            setup,
             inside,
             root,
             home,
             endpoint,
-            tenants,
+            agents,
         })
     }
 
-    /// Refuses paths that are none in the home, and files in it that are the person's.
+    /// Rejects paths outside the home, and files in it that belong to the user.
     fn own(&self, path: &str) -> Result<(), FileError> {
         let plain = Path::new(path)
             .components()
@@ -76,10 +81,10 @@ impl Enclosed {
         };
         match plain {
             false => bad(format!(
-                "`{path}` is no path in an agent's home: write it relative to the home"
+                "`{path}` is not a path in the agent's home; use a path relative to the home"
             )),
-            true if self.lodging.files.iter().any(|file| file == path) => bad(format!(
-                "`{path}` is the person's own file, which is only shown to the agent"
+            true if self.setup.files.iter().any(|file| file == path) => bad(format!(
+                "`{path}` is the user's own file, which the agent can only read"
             )),
             true => Ok(()),
         }
@@ -97,7 +102,7 @@ impl Enclosed {
             ));
         }
         let dir = workdir_in(&root, &launch.workdir)?;
-        let mut env = self.lodging.env.clone();
+        let mut env = self.setup.env.clone();
         env.push(("PWD".into(), dir.clone().into()));
         env.retain(|(name, _)| !launch.env.iter().any(|(given, _)| name == given.as_str()));
         env.extend(
@@ -116,16 +121,16 @@ impl Enclosed {
             over.cancel();
             drop(done.send(result));
         };
-        let place = Within::Place(&self.lodging.place);
+        let place = Within::Place(&self.setup.place);
         let child = inside.start(&argv, Some(&env), &dir, place, standard, done);
         let child = child.map_err(|err| ProcessError(err.to_string()))?;
-        let tenant = Arc::new(Tenant { child, ended });
-        self.tenants.add(&tenant);
-        let life = Tenancy {
-            tenant,
+        let process = Arc::new(EnclosedProcess { child, ended });
+        self.agents.add(&process);
+        let life = EnclosedProcessHandle {
+            process,
             end: Some(end),
             over: None,
-            limits: self.lodging.limits,
+            limits: self.setup.limits,
         };
         Ok(Inmate {
             stdin: Box::new(stdin),
@@ -136,9 +141,9 @@ impl Enclosed {
     }
 }
 
-impl Enclosure for Enclosed {
+impl Enclosure for AgentEnclosure {
     fn home(&self) -> &Path {
-        &self.lodging.home
+        &self.setup.home
     }
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         self.own(path)?;
@@ -152,7 +157,7 @@ impl Enclosure for Enclosed {
         self.own(path)?;
         let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
         if matches!(name, "" | "." | "..") {
-            let message = format!("`{path}` names nothing in the agent's home");
+            let message = format!("`{path}` does not name a file in the agent's home");
             return Err(FileError {
                 kind: FileErrorKind::BadInput,
                 message,
@@ -163,7 +168,8 @@ impl Enclosure for Enclosed {
             Err(err) if err.kind == FileErrorKind::NotFound => return Ok(()),
             Err(err) => return Err(err),
         };
-        // By the handle of its folder, so that no link on the way leads elsewhere; the last name is not followed.
+        // The path goes through the directory's handle, so that no symlink on the way leads elsewhere; the last name is
+        // not followed.
         let at = Path::new("/proc/self/fd")
             .join(folder.as_raw_fd().to_string())
             .join(name);
@@ -174,7 +180,7 @@ impl Enclosure for Enclosed {
         };
         match removed {
             Err(err) if err.kind() != io::ErrorKind::NotFound => {
-                let message = format!("`{path}` of the agent's home cannot be removed: {err}");
+                let message = format!("cannot remove `{path}` from the agent's home: {err}");
                 Err(FileError {
                     kind: FileErrorKind::Io,
                     message,
@@ -192,7 +198,7 @@ impl Enclosure for Enclosed {
                 return std::future::pending().await;
             };
             let (stream, _) = listener.accept().await?;
-            // A model's answer comes in small pieces, each of which somebody waits for.
+            // A model's answer arrives in small pieces, which must not be delayed.
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Wire>)
         })
@@ -201,14 +207,14 @@ impl Enclosure for Enclosed {
         Box::pin(async move { self.launch(&launch) })
     }
     fn take_refused(&self) -> Vec<String> {
-        self.lodging.take_refused()
+        self.setup.take_refused()
     }
     fn resume(&self) -> bool {
-        self.inside.upgrade().is_some() && self.tenants.resume()
+        self.inside.upgrade().is_some() && self.agents.resume()
     }
 }
 
-/// What a program has as standard input, output and error, and our ends of it.
+/// Creates the standard streams of a program. Returns its ends and our ends.
 fn pipes() -> io::Result<(Standard, pipe::Sender, pipe::Receiver, pipe::Receiver)> {
     let (input, stdin) = io::pipe()?;
     let (stdout, output) = io::pipe()?;
@@ -227,25 +233,25 @@ fn pipes() -> io::Result<(Standard, pipe::Sender, pipe::Receiver, pipe::Receiver
     ))
 }
 
-/// A program that was started.
-struct Tenant {
+/// A program of an agent that was started.
+struct EnclosedProcess {
     child: windlass_sandbox::Child,
-    /// Cancelled when everything of it is gone.
+    /// Cancelled when all processes of the program are gone.
     ended: CancellationToken,
 }
 
 /// The programs of all agents of a run.
 #[derive(Default)]
-pub(super) struct Tenants(Mutex<Vec<Arc<Tenant>>>);
+pub(super) struct EnclosedProcesses(Mutex<Vec<Arc<EnclosedProcess>>>);
 
-impl Tenants {
-    fn add(&self, tenant: &Arc<Tenant>) {
+impl EnclosedProcesses {
+    fn add(&self, process: &Arc<EnclosedProcess>) {
         let mut all = self.0.lock();
         all.retain(|one| !one.ended.is_cancelled());
-        all.push(Arc::clone(tenant));
+        all.push(Arc::clone(process));
     }
 
-    /// Stops them until they are resumed. One that cannot be stopped in time is ended.
+    /// Pauses all programs until they are resumed. A program that cannot be paused in time is killed.
     pub(super) async fn pause_all(&self) {
         let all = self.0.lock().clone();
         for one in all.iter().filter(|one| !one.ended.is_cancelled()) {
@@ -259,7 +265,7 @@ impl Tenants {
         }
     }
 
-    /// Lets those run again that were stopped; whether there are any.
+    /// Resumes the paused programs. Returns whether there are any.
     fn resume(&self) -> bool {
         let mut all = self.0.lock();
         all.retain(|one| !one.ended.is_cancelled());
@@ -267,7 +273,7 @@ impl Tenants {
         !all.is_empty()
     }
 
-    /// Ends them, and waits until they are gone; longer only when the kernel itself is stuck.
+    /// Kills all programs and waits until they are gone; gives up only if the kernel is stuck.
     pub(super) async fn end_all(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         all.iter()
@@ -279,25 +285,27 @@ impl Tenants {
     }
 }
 
-/// The life of one of them.
-struct Tenancy {
-    tenant: Arc<Tenant>,
+/// The handle of one program. Dropping it kills the program.
+struct EnclosedProcessHandle {
+    process: Arc<EnclosedProcess>,
     end: Option<oneshot::Receiver<Result<Ended, SandboxError>>>,
     over: Option<Result<ProcessEnd, ProcessError>>,
     limits: Limits,
 }
 
-impl Tenancy {
+impl EnclosedProcessHandle {
     fn judge(&self, ended: Result<Ended, SandboxError>) -> Result<ProcessEnd, ProcessError> {
         let ended = ended.map_err(|err| ProcessError(err.to_string()))?;
         if let Some(limit) = limits_hit(&self.limits, ended).next() {
-            return Err(ProcessError(format!("the agent was ended at {limit}")));
+            return Err(ProcessError(format!(
+                "the agent was stopped because it reached {limit}"
+            )));
         }
         Ok(end_of(ended.status))
     }
 }
 
-impl Life for Tenancy {
+impl Life for EnclosedProcessHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             if let Some(end) = &mut self.end {
@@ -316,17 +324,17 @@ impl Life for Tenancy {
         })
     }
     fn terminate(&self) {
-        self.tenant.child.terminate();
+        self.process.child.terminate();
     }
     fn kill(&self) {
-        self.tenant.child.kill();
+        self.process.child.kill();
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for EnclosedProcessHandle {
     fn drop(&mut self) {
-        if !self.tenant.ended.is_cancelled() {
-            self.tenant.child.kill();
+        if !self.process.ended.is_cancelled() {
+            self.process.child.kill();
         }
     }
 }

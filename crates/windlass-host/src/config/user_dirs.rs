@@ -1,4 +1,4 @@
-//! Where settings and data of a user live, by the XDG rules, from a lookup that the caller brings.
+//! The directories for a user's settings and data, by the XDG rules. The caller passes the lookup of variables.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 
 use super::ConfigError;
 
-/// The directories of one user.
+/// The directories of one user, and that of the administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// The home directory, which is no workspace.
+    /// The home directory, which cannot be a workspace.
     pub home: Option<PathBuf>,
-    /// `config.toml` and `credentials.toml`.
+    /// The directory of `config.toml` and `credentials.toml`.
     pub config_dir: PathBuf,
-    /// Sessions and everything else that is kept.
+    /// The directory of sessions and all other stored data.
     pub data_dir: PathBuf,
-    /// The administrator's settings.
+    /// The directory of the administrator's settings.
     pub managed_dir: PathBuf,
 }
 
 impl Places {
-    /// By `XDG_CONFIG_HOME`, `XDG_DATA_HOME` and `HOME`. As XDG says, a relative path counts as unset.
+    /// Finds the directories by `XDG_CONFIG_HOME`, `XDG_DATA_HOME` and `HOME`. As XDG demands, a relative path counts
+    /// as unset.
     pub fn from_env(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
         let absolute = |name: &str| {
             lookup(name)
@@ -44,8 +45,8 @@ impl Places {
         })
     }
 
-    /// The same with a data directory in `temporary` where the usual one cannot be written, as with a read-only home; and
-    /// what to say about it. A directory that the user named with `XDG_DATA_HOME` is never replaced.
+    /// Replaces a data directory that is not writable, as with a read-only home, by one in `temporary`. Returns a
+    /// warning then. A directory that the user set with `XDG_DATA_HOME` (`named`) is never replaced.
     pub fn writable(
         self,
         named: bool,
@@ -65,43 +66,44 @@ impl Places {
         let failed = |why: &str| {
             let place = data_dir.display();
             ConfigError(format!(
-                "{usual} cannot be written, and {place} {why}; set XDG_DATA_HOME to a folder of yours"
+                "{usual} cannot be written, and {place} {why}; set XDG_DATA_HOME to a directory of yours"
             ))
         };
         match std::fs::DirBuilder::new().mode(0o700).create(&data_dir) {
             Err(err) if err.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(failed(&format!("neither: {err}")));
+                return Err(failed(&format!("cannot be created: {err}")));
             }
             _ => {}
         }
-        // Anybody can make a folder of this name in a shared one.
+        // In a shared directory another user can create a directory of this name.
         let about = data_dir
             .symlink_metadata()
             .map_err(|err| failed(&err.to_string()))?;
         if !about.is_dir() || about.uid() != own.as_raw() || about.mode() & 0o077 != 0 {
-            return Err(failed("is open to other users"));
+            return Err(failed("belongs to another user or is open to others"));
         }
         let warning = format!(
-            "{usual} cannot be written, so sessions are kept in {} and may be gone after a restart; set XDG_DATA_HOME to keep \
+            "{usual} cannot be written, so sessions are kept in {} and may be lost after a restart; set XDG_DATA_HOME to keep \
              them",
             data_dir.display()
         );
         Ok((Self { data_dir, ..self }, Some(warning)))
     }
 
-    /// The user's settings file.
+    /// Returns the path of the user's settings file.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {
         self.config_dir.join("config.toml")
     }
 
-    /// The user's credentials file.
+    /// Returns the path of the user's credentials file.
     #[must_use]
     pub fn credentials_file(&self) -> PathBuf {
         self.config_dir.join("credentials.toml")
     }
 
-    /// What a person approved for good in one workspace; never in the workspace itself.
+    /// Returns the file of the rules that the user approved permanently for one workspace. It is never in the workspace
+    /// itself.
     #[must_use]
     pub fn rules_file(&self, root: &std::path::Path) -> PathBuf {
         let name = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
@@ -110,31 +112,32 @@ impl Places {
             .join(format!("{}.toml", &name[..32]))
     }
 
-    /// What a person said about the settings of projects; never in a project itself.
+    /// Returns the directory of the user's decisions to trust the settings of projects. It is never in a project
+    /// itself.
     #[must_use]
     pub fn trust_dir(&self) -> PathBuf {
         self.data_dir.join("trust")
     }
 
-    /// Where the copies of isolated runs are kept.
+    /// Returns the directory of the copies of isolated runs.
     #[must_use]
     pub fn transactions_dir(&self) -> PathBuf {
         self.data_dir.join("transactions")
     }
 
-    /// Where agents are that were installed for us alone.
+    /// Returns the directory of the agents that Windlass installed for itself.
     #[must_use]
     pub fn runtimes_dir(&self) -> PathBuf {
         self.data_dir.join("runtimes")
     }
 
-    /// Where what was displaced is kept, to be undone.
+    /// Returns the directory of the file contents that undo restores.
     #[must_use]
     pub fn undo_dir(&self) -> PathBuf {
         self.data_dir.join("undo")
     }
 
-    /// Where sessions are kept.
+    /// Returns the directory of the session logs.
     #[must_use]
     pub fn sessions_dir(&self) -> PathBuf {
         self.data_dir.join("sessions")
