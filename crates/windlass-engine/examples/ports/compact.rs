@@ -1,6 +1,6 @@
-//! Compact: makes room in a session's messages between two runs. The log keeps everything; the model gets a summary.
-//! The person's own words stay as they were written, and every call keeps its result.
-//! What a summary costs is booked to the session, under a budget of its own.
+//! Compact: summarises the messages of a session between two runs. The log keeps everything; the model gets the summary.
+//! The messages of the user stay unchanged, and every call keeps its result.
+//! The session pays for the summary, under a separate budget.
 
 use serde_json::json;
 use windlass_core::budget::Budget;
@@ -12,10 +12,10 @@ use windlass_core::tool::{Effect, ToolOutput};
 use windlass_engine::{Open, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let look = FnTool::new("look", Effect::Read, |_, _| {
         Box::pin(async { Ok(ToolOutput::text("x".repeat(5_000))) })
     });

@@ -1,6 +1,6 @@
-//! Files: the workspace's tree as tools and validators see it, and the tree as it was before the run.
-//! This one is in memory. Paths are relative to the root; what would lead out of it is an error, never a fallback.
-//! A tool reaches files through its context alone, so it works on whatever is behind it.
+//! Files: the tree of the workspace as tools and validators see it, and the tree from before the run.
+//! This one is in memory. Paths are relative to the root; a path that leaves it is an error, never a fallback.
+//! A tool accesses files only through its context, so it works with any implementation.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 use super::workspaces::Copies;
 
-/// Files by their path.
+/// File contents by path.
 #[derive(Default)]
 pub(crate) struct Tree(Mutex<BTreeMap<String, Vec<u8>>>);
 
@@ -149,7 +149,7 @@ impl Before for Tree {
     }
 }
 
-/// A tool that writes `text` to `path`, through whatever files the run has.
+/// A tool that writes `text` to `path`, through the files of the run.
 pub(crate) fn write_file() -> Arc<dyn Tool> {
     let write = FnTool::new("write_file", Effect::Write, |args, ctx| {
         Box::pin(async move {
@@ -164,7 +164,7 @@ pub(crate) fn write_file() -> Arc<dyn Tool> {
     write.boxed()
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let (good, bad) = (
         json!({"path": "a.txt", "text": "new"}),
         json!({"path": "b/../../c", "text": "out"}),

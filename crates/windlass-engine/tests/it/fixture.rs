@@ -1,4 +1,4 @@
-//! The one place that knows how an engine is put together for a test.
+//! Builds an engine with fakes for a test, and drives its runs.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use windlass_testing::{
     FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
 };
 
-pub(crate) struct Lab {
+pub(crate) struct EngineFixture {
     pub(crate) provider: ScriptedProvider,
     pub(crate) store: MemoryStore,
     pub(crate) clock: ManualClock,
@@ -37,16 +37,16 @@ pub(crate) struct Lab {
     pub(crate) instructions: Instructions,
 }
 
-/// What ran, in the order it began and ended.
-pub(crate) type Diary = Arc<Mutex<Vec<String>>>;
+/// The starts and ends of tool calls, in order.
+pub(crate) type CallTrace = Arc<Mutex<Vec<String>>>;
 
-impl Lab {
+impl EngineFixture {
     pub(crate) fn new(answers: Vec<Vec<Result<Chunk, ProviderError>>>) -> Self {
         Self {
             provider: ScriptedProvider::new(answers),
             store: MemoryStore::default(),
             clock: ManualClock::default(),
-            tools: standard_tools(&Diary::default()),
+            tools: standard_tools(&CallTrace::default()),
             gate: PermissionGate {
                 mode: Mode::Edit,
                 ..PermissionGate::default()
@@ -107,31 +107,31 @@ impl Lab {
         self.engine().open(Open::New, RunMode::Full).await.unwrap()
     }
 
-    /// One prompt in a new session, to its end.
-    pub(crate) async fn run(&self) -> Ran {
+    /// Runs one prompt in a new session to its end.
+    pub(crate) async fn run(&self) -> RunEvents {
         let session = self.open().await;
         self.run_in(&session).await
     }
 
-    pub(crate) async fn run_in(&self, session: &Session) -> Ran {
+    pub(crate) async fn run_in(&self, session: &Session) -> RunEvents {
         let handle = session
             .run(Message::user("go"), self.options.clone())
             .unwrap();
         self.watch(handle).await
     }
 
-    /// Reads a run to its end: answers asks from the script, moves time when nothing else happens.
-    pub(crate) async fn watch(&self, handle: RunHandle) -> Ran {
+    /// Reads a run to its end. Answers asks from the script, and advances the clock if nothing else happens.
+    pub(crate) async fn watch(&self, handle: RunHandle) -> RunEvents {
         let mut person = self.person.clone().into_iter();
         self.watch_with(handle, |_| person.next()).await
     }
 
-    /// The same with somebody who answers by what is asked.
+    /// Like `watch`, with a function that answers each ask.
     pub(crate) async fn watch_with(
         &self,
         mut handle: RunHandle,
         mut person: impl FnMut(&About) -> Option<Answer>,
-    ) -> Ran {
+    ) -> RunEvents {
         let mut events = Vec::new();
         let mut stalls = 0;
         loop {
@@ -140,9 +140,9 @@ impl Lab {
                 event = handle.next() => event,
                 () = idle() => {
                     if !self.clock.advance_to_next() {
-                        // Something may still be going on beside the loop.
+                        // A blocking thread may still be working.
                         stalls += 1;
-                        assert!(stalls < 1_000, "the run hangs: nobody waits for time either");
+                        assert!(stalls < 1_000, "the run hangs, and no task waits for the clock");
                         tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
                     }
                     continue;
@@ -157,23 +157,23 @@ impl Lab {
             }
             events.push(event);
         }
-        Ran { events }
+        RunEvents { events }
     }
 }
 
-/// Long enough for everything that is not waiting for time to have moved on a single thread.
+/// Yields often enough that every task of a single-threaded runtime that does not wait for the clock makes progress.
 async fn idle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-/// What a run showed.
-pub(crate) struct Ran {
+/// The events that the reader of a run received.
+pub(crate) struct RunEvents {
     pub(crate) events: Vec<Event>,
 }
 
-impl Ran {
+impl RunEvents {
     pub(crate) fn outcome(&self) -> &Outcome {
         let ends: Vec<&Outcome> = self
             .events
@@ -217,7 +217,7 @@ impl Ran {
         self.events.iter().filter_map(text).collect()
     }
 
-    /// Results in the order of the log: text and error.
+    /// The results of the calls in the order of the log: text and error.
     pub(crate) fn results(&self) -> Vec<(String, Option<ErrorCategory>)> {
         let result = |event: &Event| match &event.kind {
             EventKind::CallFinished { result, .. } => Some((result.text.clone(), result.error)),
@@ -231,23 +231,24 @@ impl Ran {
     }
 }
 
-/// `look` (parallel read), `write`, `bash` (fails for the command `false`), `boom` (panics), `slow` (never ends by
-/// itself), `ask`. Each notes `+name` when it begins and `-name` when it ends.
-pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
-    let note = |diary: &Diary, text: String| diary.lock().push(text);
-    let (d1, d2, d3) = (diary.clone(), diary.clone(), diary.clone());
+/// `look` (parallel read), `write`, `bash` (fails for the command `false`), `boom` (panics), `slow` (waits for its
+/// cancellation), `stuck` (never ends), `ask`, `large` and `empty`. The first three record `+name` at their start and
+/// `-name` at their end.
+pub(crate) fn standard_tools(trace: &CallTrace) -> Vec<Arc<dyn Tool>> {
+    let note = |trace: &CallTrace, text: String| trace.lock().push(text);
+    let (d1, d2, d3) = (trace.clone(), trace.clone(), trace.clone());
     let look = FnTool::new("look", Effect::Read, move |args, _| {
-        let diary = d1.clone();
+        let trace = d1.clone();
         Box::pin(async move {
             note(
-                &diary,
+                &trace,
                 format!("+look {}", args["path"].as_str().unwrap_or("")),
             );
             for _ in 0..5 {
                 tokio::task::yield_now().await;
             }
             note(
-                &diary,
+                &trace,
                 format!("-look {}", args["path"].as_str().unwrap_or("")),
             );
             Ok(ToolOutput::text(format!("saw {}", args["path"])))
@@ -255,14 +256,14 @@ pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
     })
     .with(|spec| spec.parallel = true);
     let write = FnTool::new("write", Effect::Write, move |args, _| {
-        let diary = d2.clone();
+        let trace = d2.clone();
         Box::pin(async move {
             note(
-                &diary,
+                &trace,
                 format!("+write {}", args["path"].as_str().unwrap_or("")),
             );
             note(
-                &diary,
+                &trace,
                 format!("-write {}", args["path"].as_str().unwrap_or("")),
             );
             Ok(ToolOutput::text("written"))
@@ -275,10 +276,10 @@ pub(crate) fn standard_tools(diary: &Diary) -> Vec<Arc<dyn Tool>> {
         });
     });
     let bash = FnTool::new("bash", Effect::Execute, move |args, _| {
-        let diary = d3.clone();
+        let trace = d3.clone();
         Box::pin(async move {
             let command = args["command"].as_str().unwrap_or_default().to_owned();
-            note(&diary, format!("+bash {command}"));
+            note(&trace, format!("+bash {command}"));
             let failed = (command == "false").then_some(ErrorCategory::Exception);
             Ok(ToolOutput {
                 failed,

@@ -1,4 +1,4 @@
-//! Exactly one terminal event, whatever happens.
+//! Every run has exactly one terminal event, also after errors, panics and cancellation.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use windlass_core::{BoxFuture, clock::Clock};
 use windlass_engine::{OnAsk, Open};
 use windlass_testing::{StoreFault, call, says};
 
-use crate::lab::{Lab, SECOND, calls};
+use crate::fixture::{EngineFixture, SECOND, calls};
 
 #[tokio::test]
 async fn a_panicking_tool_is_a_failed_call() {
-    let ran = Lab::new(vec![call("1", "boom", &json!({})), says("ok")])
+    let ran = EngineFixture::new(vec![call("1", "boom", &json!({})), says("ok")])
         .run()
         .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
@@ -31,13 +31,13 @@ async fn a_panicking_tool_is_a_failed_call() {
 #[tokio::test]
 async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
     for name in ["slow", "stuck"] {
-        let lab = Lab::new(vec![calls(&[
+        let fixture = EngineFixture::new(vec![calls(&[
             ("1", name, json!({})),
             ("2", "look", json!({"path": "a"})),
         ])]);
-        let session = lab.open().await;
+        let session = fixture.open().await;
         let handle = session
-            .run(Message::user("go"), lab.options.clone())
+            .run(Message::user("go"), fixture.options.clone())
             .unwrap();
         let canceller = handle.canceller();
         while session.look(|history| history.phase())
@@ -46,10 +46,10 @@ async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
             tokio::task::yield_now().await;
         }
         canceller.cancel();
-        let began = lab.clock.monotonic();
-        let ran = lab.watch(handle).await;
+        let began = fixture.clock.monotonic();
+        let ran = fixture.watch(handle).await;
         assert_eq!(*ran.outcome(), Outcome::Cancelled, "{name}");
-        assert!(lab.clock.monotonic() - began < SECOND, "{name}");
+        assert!(fixture.clock.monotonic() - began < SECOND, "{name}");
         let errors: Vec<_> = ran.results().into_iter().map(|(_, error)| error).collect();
         assert_eq!(errors, [Some(ErrorCategory::Interrupted); 2], "{name}");
         // The next prompt of the same session is valid.
@@ -61,27 +61,27 @@ async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
 }
 
 #[tokio::test]
-async fn time_ends_a_run_also_inside_a_call() {
-    let mut lab = Lab::new(vec![call("1", "stuck", &json!({}))]);
-    lab.options.budget = Budget {
+async fn the_time_limit_ends_a_run_during_a_call() {
+    let mut fixture = EngineFixture::new(vec![call("1", "stuck", &json!({}))]);
+    fixture.options.budget = Budget {
         seconds: Some(5),
         ..Budget::default()
     };
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::TimedOut);
-    assert!(lab.clock.monotonic() < 7 * SECOND);
+    assert!(fixture.clock.monotonic() < 7 * SECOND);
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_written() {
+async fn a_full_disk_at_any_event_ends_the_run_and_keeps_the_written_events() {
     for at in 2..12 {
-        let lab = Lab::new(vec![
+        let fixture = EngineFixture::new(vec![
             call("1", "write", &json!({"path": "a"})),
             says("done"),
         ]);
-        let session = lab.open().await;
-        lab.store.fail(StoreFault::FullAt(at));
-        let ran = lab.run_in(&session).await;
+        let session = fixture.open().await;
+        fixture.store.fail(StoreFault::FullAt(at));
+        let ran = fixture.run_in(&session).await;
         let Outcome::Failed {
             reason: FailReason::Store,
             detail,
@@ -92,19 +92,19 @@ async fn a_full_disk_ends_the_run_clearly_at_every_event_and_keeps_what_was_writ
             continue;
         };
         assert!(detail.contains("free some space"), "{detail}");
-        assert_eq!(lab.store.lines(session.id()).len() as u64, at - 1);
+        assert_eq!(fixture.store.lines(session.id()).len() as u64, at - 1);
     }
 }
 
 #[tokio::test]
-async fn a_disk_that_does_not_sync_stops_before_the_effect() {
-    let lab = Lab::new(vec![
+async fn a_failed_sync_stops_the_run_before_the_effect() {
+    let fixture = EngineFixture::new(vec![
         call("1", "write", &json!({"path": "a"})),
         says("done"),
     ]);
-    let session = lab.open().await;
-    lab.store.fail(StoreFault::Sync);
-    let ran = lab.run_in(&session).await;
+    let session = fixture.open().await;
+    fixture.store.fail(StoreFault::Sync);
+    let ran = fixture.run_in(&session).await;
     assert!(matches!(
         ran.outcome(),
         Outcome::Failed {
@@ -116,7 +116,7 @@ async fn a_disk_that_does_not_sync_stops_before_the_effect() {
 }
 
 #[tokio::test]
-async fn cutting_the_stream_anywhere_gives_one_end() {
+async fn a_stream_that_is_cut_anywhere_gives_one_terminal_event() {
     let text = "x".repeat(60);
     for cut in 0..text.len() {
         let mut answers = Vec::new();
@@ -138,7 +138,7 @@ async fn cutting_the_stream_anywhere_gives_one_end() {
             }
             answers.push(chunks);
         }
-        let ran = Lab::new(answers).run().await;
+        let ran = EngineFixture::new(answers).run().await;
         assert!(
             matches!(
                 ran.outcome(),
@@ -159,29 +159,29 @@ async fn a_refusal_ends_after_one_model_call() {
         Ok(Chunk::Text("I will not".into())),
         Ok(Chunk::End(EndReason::Refused)),
     ];
-    let lab = Lab::new(vec![refusal]);
-    let ran = lab.run().await;
+    let fixture = EngineFixture::new(vec![refusal]);
+    let ran = fixture.run().await;
     assert!(matches!(ran.outcome(), Outcome::Refused { detail, .. } if detail == "I will not"));
-    assert_eq!(lab.provider.asked().len(), 1);
+    assert_eq!(fixture.provider.asked().len(), 1);
 }
 
 #[tokio::test]
 async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
-    let mut lab = Lab::new(vec![
+    let mut fixture = EngineFixture::new(vec![
         call("1", "write", &json!({"path": "a"})),
         says("then this"),
     ]);
-    lab.options.yes = false;
-    lab.gate.mode = windlass_core::gate::Mode::Ask;
-    lab.options.on_ask = OnAsk::Pause;
-    let session = lab.open().await;
-    let ran = lab.run_in(&session).await;
+    fixture.options.yes = false;
+    fixture.gate.mode = windlass_core::gate::Mode::Ask;
+    fixture.options.on_ask = OnAsk::Pause;
+    let session = fixture.open().await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
     assert_eq!(session.look(|history| history.open_asks().len()), 1);
     let id = session.id().clone();
     drop(session);
 
-    let session = lab
+    let session = fixture
         .engine()
         .open(Open::Resume(id), RunMode::Full)
         .await
@@ -190,29 +190,29 @@ async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
         session.look(|history| history.waits()),
         "it can still be answered"
     );
-    let ran = lab.run_in(&session).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let asked = lab.provider.asked();
+    let asked = fixture.provider.asked();
     assert!(
         format!("{:?}", asked.last()).contains("not run, because"),
-        "it waited for approval and never began"
+        "the call waited for approval and never started"
     );
 }
 
 #[tokio::test]
 async fn a_new_prompt_closes_a_paused_run_of_the_same_session() {
-    let mut lab = Lab::new(vec![
+    let mut fixture = EngineFixture::new(vec![
         call("1", "write", &json!({"path": "a"})),
         says("then this"),
     ]);
-    lab.options.yes = false;
-    lab.gate.mode = windlass_core::gate::Mode::Ask;
-    lab.options.on_ask = OnAsk::Pause;
-    let session = lab.open().await;
-    lab.run_in(&session).await;
-    let ran = lab.run_in(&session).await;
+    fixture.options.yes = false;
+    fixture.gate.mode = windlass_core::gate::Mode::Ask;
+    fixture.options.on_ask = OnAsk::Pause;
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let log = lab.store.lines(session.id()).join("\n");
+    let log = fixture.store.lines(session.id()).join("\n");
     let count = |kind: &str| log.matches(&format!("\"kind\":\"{kind}\"")).count();
     assert_eq!(
         (
@@ -230,15 +230,15 @@ async fn a_new_prompt_closes_a_paused_run_of_the_same_session() {
 }
 
 #[tokio::test]
-async fn a_view_that_reads_late_still_gets_every_durable_event_and_the_end() {
+async fn a_slow_reader_gets_every_durable_event_and_the_end() {
     let mut flood: Vec<_> = (0..20_000)
         .map(|n| Ok(Chunk::Text(n.to_string())))
         .collect();
     flood.push(Ok(Chunk::End(EndReason::Done)));
-    let lab = Lab::new(vec![flood]);
-    let session = lab.open().await;
+    let fixture = EngineFixture::new(vec![flood]);
+    let session = fixture.open().await;
     let handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
     while session.look(|history| history.runs()) == 0 {
         tokio::task::yield_now().await;
@@ -250,22 +250,22 @@ async fn a_view_that_reads_late_still_gets_every_durable_event_and_the_end() {
     for _ in 0..2_000 {
         tokio::task::yield_now().await;
     }
-    let ran = lab.watch(handle).await;
+    let ran = fixture.watch(handle).await;
     ran.outcome();
     let durable = ran
         .events
         .iter()
         .filter(|event| event.order.seq().is_some())
         .count();
-    assert_eq!(durable + 1, lab.store.lines(session.id()).len());
+    assert_eq!(durable + 1, fixture.store.lines(session.id()).len());
 }
 
 #[tokio::test]
-async fn a_call_that_must_not_be_torn_is_waited_for() {
+async fn a_cancelled_run_waits_for_a_call_that_must_finish() {
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (mark, clock) = (done.clone(), windlass_testing::ManualClock::default());
-    let mut lab = Lab::new(vec![call("1", "firm", &json!({})), says("never asked")]);
-    lab.clock = clock.clone();
+    let mut fixture = EngineFixture::new(vec![call("1", "firm", &json!({})), says("never asked")]);
+    fixture.clock = clock.clone();
     let firm =
         windlass_testing::FnTool::new("firm", windlass_core::tool::Effect::Write, move |_, _| {
             let (mark, clock) = (mark.clone(), clock.clone());
@@ -275,23 +275,23 @@ async fn a_call_that_must_not_be_torn_is_waited_for() {
                 Ok(windlass_core::tool::ToolOutput::text("whole"))
             })
         });
-    lab.tools.push(
+    fixture.tools.push(
         firm.with(|spec| spec.interrupt = windlass_core::tool::Interrupt::Finish)
             .boxed(),
     );
-    let session = lab.open().await;
+    let session = fixture.open().await;
     let handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
     while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
         tokio::task::yield_now().await;
     }
     handle.cancel();
-    let ran = lab.watch(handle).await;
+    let ran = fixture.watch(handle).await;
     assert_eq!(*ran.outcome(), Outcome::Cancelled);
     assert!(
         done.load(std::sync::atomic::Ordering::SeqCst),
-        "it was torn"
+        "the call was interrupted"
     );
     assert_eq!(ran.results()[0].0, "whole");
 }
@@ -307,21 +307,21 @@ async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
             says("done"),
         ]
     };
-    let lab = Lab::new(script());
-    let session = lab.open().await;
-    lab.run_in(&session).await;
-    let lines = lab.store.lines(session.id());
+    let fixture = EngineFixture::new(script());
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
+    let lines = fixture.store.lines(session.id());
     for keep in 1..=lines.len() {
-        let lab = Lab::new(script());
-        lab.store.put(session.id(), lines[..keep].to_vec());
-        let resumed = lab
+        let fixture = EngineFixture::new(script());
+        fixture.store.put(session.id(), lines[..keep].to_vec());
+        let resumed = fixture
             .engine()
             .open(Open::Resume(session.id().clone()), RunMode::Full)
             .await
             .unwrap();
-        let ran = lab.run_in(&resumed).await;
+        let ran = fixture.run_in(&resumed).await;
         assert_eq!(*ran.outcome(), Outcome::Completed, "killed after {keep}");
-        let ends = lab
+        let ends = fixture
             .store
             .lines(session.id())
             .iter()
@@ -332,35 +332,35 @@ async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_run_may_start_as_soon_as_the_last_event_was_seen() {
-    let lab = Lab::new((0..200).map(|n| says(&n.to_string())).collect());
-    let session = lab.open().await;
+async fn the_next_run_may_start_right_after_the_last_event() {
+    let fixture = EngineFixture::new((0..200).map(|n| says(&n.to_string())).collect());
+    let session = fixture.open().await;
     for _ in 0..200 {
         let mut handle = session
-            .run(Message::user("go"), lab.options.clone())
+            .run(Message::user("go"), fixture.options.clone())
             .unwrap();
         while handle.next().await.is_some() {}
     }
 }
 
 #[tokio::test]
-async fn a_session_does_one_run_at_a_time() {
-    let lab = Lab::new(vec![call("1", "stuck", &json!({})), says("x")]);
-    let session = lab.open().await;
+async fn a_session_has_one_run_at_a_time() {
+    let fixture = EngineFixture::new(vec![call("1", "stuck", &json!({})), says("x")]);
+    let session = fixture.open().await;
     let first = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
     assert!(
         session
-            .run(Message::user("go"), lab.options.clone())
+            .run(Message::user("go"), fixture.options.clone())
             .is_err()
     );
     drop(first);
 }
 
-struct Script(parking_lot::Mutex<Vec<Judgement>>);
+struct ScriptedJudgements(parking_lot::Mutex<Vec<Judgement>>);
 
-impl Validator for Script {
+impl Validator for ScriptedJudgements {
     fn name(&self) -> &str {
         "check"
     }
@@ -378,24 +378,26 @@ impl Validator for Script {
 
 #[tokio::test]
 async fn findings_go_back_to_the_model_until_the_checks_pass() {
-    let mut lab = Lab::new(vec![says("done"), says("now done")]);
-    lab.validators = vec![Arc::new(Script(
+    let mut fixture = EngineFixture::new(vec![says("done"), says("now done")]);
+    fixture.validators = vec![Arc::new(ScriptedJudgements(
         vec![Judgement::Fail, Judgement::Pass].into(),
     ))];
-    lab.workspaces.tree().change("a.rs");
-    let ran = lab.run().await;
+    fixture.workspaces.tree().change("a.rs");
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("iteration_started"), 2);
-    assert!(format!("{:?}", lab.provider.asked()[1]).contains("a.rs:3: expected `;`"));
+    assert!(format!("{:?}", fixture.provider.asked()[1]).contains("a.rs:3: expected `;`"));
 
-    let mut lab = Lab::new(vec![says("done")]);
-    lab.validators = vec![Arc::new(Script(vec![Judgement::Unverifiable].into()))];
-    lab.workspaces.tree().change("a.rs");
-    lab.options.budget = Budget {
+    let mut fixture = EngineFixture::new(vec![says("done")]);
+    fixture.validators = vec![Arc::new(ScriptedJudgements(
+        vec![Judgement::Unverifiable].into(),
+    ))];
+    fixture.workspaces.tree().change("a.rs");
+    fixture.options.budget = Budget {
         iterations: Some(1),
         ..Budget::default()
     };
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert!(
         matches!(
             ran.outcome(),

@@ -1,5 +1,5 @@
-//! The library is a guest in its host's process: two engines beside each other share nothing, and no signal handler,
-//! panic hook, directory or variable of the process is other than it was.
+//! The engine does not change the process that embeds it: two engines in one process share nothing, and signal handlers,
+//! panic hook, current directory and environment stay unchanged.
 #![allow(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
@@ -20,23 +20,23 @@ use windlass_core::tool::{Effect, ToolOutput};
 use windlass_engine::{Delivery, Engine, Open, Request};
 use windlass_testing::{FnTool, call, says};
 
-use crate::lab::Lab;
+use crate::fixture::EngineFixture;
 
-/// Runs of one engine.
+/// Number of runs of each engine.
 const RUNS: usize = 40;
 
-/// A world of its own, with a word that must not be found anywhere else.
-fn world(word: &'static str, later: Duration) -> (Lab, Engine) {
+/// A separate engine whose messages contain a word that must not appear in the other engine.
+fn separate_engine(word: &'static str, later: Duration) -> (EngineFixture, Engine) {
     let answers =
         (0..RUNS).flat_map(|_| [call("1", "leave", &json!({ "path": word })), says(word)]);
-    let mut lab = Lab::new(answers.collect());
-    lab.clock.advance(later);
-    lab.workspaces.terms = Terms::unconfined(Strategy::Copy);
-    let tree = lab.workspaces.clone();
+    let mut fixture = EngineFixture::new(answers.collect());
+    fixture.clock.advance(later);
+    fixture.workspaces.terms = Terms::unconfined(Strategy::Copy);
+    let tree = fixture.workspaces.clone();
     let leave = FnTool::new("leave", Effect::Write, move |args, ctx| {
         let tree = tree.clone();
         Box::pin(async move {
-            // Gives the other engine a chance to be in the middle of its own.
+            // Let the other engine run meanwhile.
             tokio::task::yield_now().await;
             let path = args["path"].as_str().unwrap_or_default().to_owned();
             tree.tree().change(&path);
@@ -44,16 +44,16 @@ fn world(word: &'static str, later: Duration) -> (Lab, Engine) {
             Ok(ToolOutput::text("left"))
         })
     });
-    lab.tools = vec![leave.boxed()];
-    let engine = lab.engine();
-    (lab, engine)
+    fixture.tools = vec![leave.boxed()];
+    let engine = fixture.engine();
+    (fixture, engine)
 }
 
-async fn work(lab: &Lab, engine: &Engine, word: &str) -> BTreeSet<String> {
+async fn work(fixture: &EngineFixture, engine: &Engine, word: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for _ in 0..RUNS {
         let mut request = Request::new(word);
-        request.options = lab.options.clone();
+        request.options = fixture.options.clone();
         let result = engine.execute(request).await.unwrap();
         assert_eq!(
             (result.outcome(), result.text.as_str()),
@@ -66,9 +66,10 @@ async fn work(lab: &Lab, engine: &Engine, word: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_engines_in_one_process_share_nothing() {
-    // The same second and the same chance, so the same ids: their sessions would meet if anything were shared.
-    let (one, first) = world("alpha", Duration::ZERO);
-    let (two, second) = world("omega", Duration::from_millis(500));
+    // Both have the same time and randomness and therefore the same ids: their sessions would collide if anything were
+    // shared.
+    let (one, first) = separate_engine("alpha", Duration::ZERO);
+    let (two, second) = separate_engine("omega", Duration::from_millis(500));
     let (ours, theirs) = tokio::join!(
         async {
             tokio::spawn(async move { (work(&one, &first, "alpha").await, one, first) })
@@ -81,14 +82,15 @@ async fn two_engines_in_one_process_share_nothing() {
                 .unwrap()
         },
     );
-    for ((ids, lab, engine), own, other) in [(&ours, "alpha", "omega"), (&theirs, "omega", "alpha")]
+    for ((ids, fixture, engine), own, other) in
+        [(&ours, "alpha", "omega"), (&theirs, "omega", "alpha")]
     {
         assert_eq!(ids.len(), RUNS);
-        let now = lab.clock.now();
-        assert_eq!(lab.store.list().count().await, RUNS);
+        let now = fixture.clock.now();
+        assert_eq!(fixture.store.list().count().await, RUNS);
         for id in ids {
             let id = id.parse().unwrap();
-            let lines = lab.store.lines(&id);
+            let lines = fixture.store.lines(&id);
             assert!(
                 lines.iter().any(|line| line.contains(own))
                     && !lines.iter().any(|line| line.contains(other))
@@ -102,7 +104,7 @@ async fn two_engines_in_one_process_share_nothing() {
                 .await
                 .unwrap();
         }
-        let paths: Vec<String> = lab
+        let paths: Vec<String> = fixture
             .workspaces
             .tree()
             .changes
@@ -115,13 +117,13 @@ async fn two_engines_in_one_process_share_nothing() {
     assert_ne!(ours.1.clock.now(), theirs.1.clock.now(), "and other clocks");
 }
 
-/// What the process has that a library could change: caught, blocked and ignored signals, directory, variables.
+/// The state of the process that a library could change: signals, current directory, environment.
 fn process() -> (
     Vec<String>,
     std::path::PathBuf,
     Vec<(std::ffi::OsString, std::ffi::OsString)>,
 ) {
-    // Of this thread: another one that is just starting a thread has all signals blocked for a moment.
+    // Read the state of this thread: a thread that is just spawning another one blocks all signals for a moment.
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let signals = status.lines().filter(|line| {
         ["SigCgt", "SigIgn", "SigBlk"]
@@ -136,7 +138,7 @@ fn process() -> (
 }
 
 #[tokio::test]
-async fn a_run_leaves_the_process_as_it_was() {
+async fn a_run_does_not_change_the_process() {
     const WORDS: &str = "a tool of a guest fell over";
     static HEARD: AtomicU32 = AtomicU32::new(0);
     let usual = std::panic::take_hook();
@@ -149,19 +151,19 @@ async fn a_run_leaves_the_process_as_it_was() {
         before.0.len() == 3 || !cfg!(target_os = "linux"),
         "the kernel says which signals are caught: {before:?}"
     );
-    let mut lab = Lab::new(vec![
+    let mut fixture = EngineFixture::new(vec![
         call("1", "boom", &json!({})),
         says("ok"),
         call("2", "boom", &json!({})),
         says("ok"),
     ]);
-    lab.tools = vec![
+    fixture.tools = vec![
         FnTool::new("boom", Effect::Read, |_, _| {
             Box::pin(async { panic!("{}", WORDS) })
         })
         .boxed(),
     ];
-    let engine = Arc::new(lab.engine());
+    let engine = Arc::new(fixture.engine());
     for heard in [1, 2] {
         let result = engine.execute(Request::new("go")).await.unwrap();
         assert_eq!(result.outcome(), Some(&Outcome::Completed));
@@ -176,7 +178,7 @@ async fn a_run_leaves_the_process_as_it_was() {
     assert_eq!(after, before);
 }
 
-/// What would be state of the process, or a change of it. `clippy.toml` bans the calls; nothing bans a static.
+/// Searches the sources for static state. `clippy.toml` bans calls that change the process, but it cannot ban a static.
 #[test]
 fn core_and_engine_have_no_state_outside_of_values() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -186,7 +188,7 @@ fn core_and_engine_have_no_state_outside_of_values() {
     for name in ["windlass-core", "windlass-engine"] {
         let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
         for word in [
-            // The engine says lines for developers by `tracing`; who hears them is set by the host.
+            // The engine logs for developers with `tracing`; the host sets the subscriber.
             "tracing-",
             "log.",
             "log =",

@@ -1,4 +1,4 @@
-//! People: expiry, answers that do not fit, and that thinking costs no time.
+//! Answers of a person: expiry, answers that do not fit, and the timer that stops meanwhile.
 
 use serde_json::json;
 use windlass_core::ask::Answer;
@@ -9,31 +9,32 @@ use windlass_core::message::Message;
 use windlass_core::outcome::Outcome;
 use windlass_testing::{call, says};
 
-use crate::lab::{Lab, SECOND};
+use crate::fixture::{EngineFixture, SECOND};
 
-fn asking() -> Lab {
-    let mut lab = Lab::new(vec![call("1", "write", &json!({"path": "a"})), says("ok")]);
-    lab.gate.mode = Mode::Ask;
-    lab.options.yes = false;
-    lab
+fn asking() -> EngineFixture {
+    let mut fixture =
+        EngineFixture::new(vec![call("1", "write", &json!({"path": "a"})), says("ok")]);
+    fixture.gate.mode = Mode::Ask;
+    fixture.options.yes = false;
+    fixture
 }
 
 #[tokio::test]
-async fn an_ask_that_nobody_answers_expires_and_costs_no_run_time() {
-    let mut lab = asking();
-    lab.options.ask_timeout = 300 * SECOND;
-    lab.options.budget.seconds = Some(10);
-    let ran = lab.run().await;
+async fn an_unanswered_ask_expires_and_uses_no_run_time() {
+    let mut fixture = asking();
+    fixture.options.ask_timeout = 300 * SECOND;
+    fixture.options.budget.seconds = Some(10);
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert!(ran.results()[0].0.contains("not answered in time"));
 }
 
 #[tokio::test]
 async fn an_answer_is_used_once_and_must_name_an_open_ask() {
-    let lab = asking();
-    let session = lab.open().await;
+    let fixture = asking();
+    let session = fixture.open().await;
     let mut handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
     let ask = loop {
         if let EventKind::Asked { ask } = handle.next().await.unwrap().kind {
@@ -48,11 +49,11 @@ async fn an_answer_is_used_once_and_must_name_an_open_ask() {
 }
 
 #[tokio::test]
-async fn what_changed_while_it_waited_for_approval_is_not_run() {
+async fn a_call_whose_target_changed_during_approval_is_not_run() {
     use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
-    /// A write whose path leads elsewhere the second time it is looked at, as a link that is swapped.
-    struct Swapped(ToolSpec, std::sync::atomic::AtomicU32);
-    impl Tool for Swapped {
+    /// A write whose path has another target at the second query, like a symlink that was replaced.
+    struct ReplacedSymlink(ToolSpec, std::sync::atomic::AtomicU32);
+    impl Tool for ReplacedSymlink {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
@@ -76,11 +77,11 @@ async fn what_changed_while_it_waited_for_approval_is_not_run() {
             Box::pin(async { panic!("it ran") })
         }
     }
-    let mut lab = asking();
+    let mut fixture = asking();
     let spec = ToolSpec::new("write", "", json!({}), windlass_core::tool::Effect::Write);
-    lab.tools = vec![std::sync::Arc::new(Swapped(spec, 0.into()))];
-    lab.person = vec![Answer::Once];
-    let ran = lab.run().await;
+    fixture.tools = vec![std::sync::Arc::new(ReplacedSymlink(spec, 0.into()))];
+    fixture.person = vec![Answer::Once];
+    let ran = fixture.run().await;
     assert!(
         ran.results()[0].0.starts_with("Error [stale]"),
         "{:?}",
