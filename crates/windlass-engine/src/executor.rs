@@ -91,7 +91,7 @@ struct ReadyCall {
 }
 
 /// A call after the gate: approved, or settled without being executed.
-enum JudgedCall {
+enum GatedCall {
     Ready(ReadyCall),
     Settled(Settled),
 }
@@ -175,14 +175,14 @@ impl Executor {
         // Log the starts after all calls are judged: if one of them asks and the run pauses, none of the others may be
         // logged as started without being executed.
         for one in &judged {
-            if let JudgedCall::Ready(ready) = one {
+            if let GatedCall::Ready(ready) = one {
                 self.log_ready(ready).await?;
             }
         }
         let results = futures_util::stream::iter(judged.into_iter().map(|one| async move {
             match one {
-                JudgedCall::Settled(settled) => (settled, None),
-                JudgedCall::Ready(ready) => {
+                GatedCall::Settled(settled) => (settled, None),
+                GatedCall::Ready(ready) => {
                     let began = self.clock.monotonic();
                     let result = self.execute(&ready).await.result;
                     let effect = Some(Effect::Read);
@@ -208,8 +208,8 @@ impl Executor {
         step: &mut StepState,
     ) -> Result<Settled, StoreError> {
         let ready = match self.judge_after(planned, step).await? {
-            JudgedCall::Settled(settled) => return Ok(settled),
-            JudgedCall::Ready(ready) => ready,
+            GatedCall::Settled(settled) => return Ok(settled),
+            GatedCall::Ready(ready) => ready,
         };
         self.log_ready(&ready).await?;
         let call = || ready.call.id.clone();
@@ -348,7 +348,7 @@ impl Executor {
         &self,
         planned: Planned,
         step: &StepState,
-    ) -> Result<JudgedCall, StoreError> {
+    ) -> Result<GatedCall, StoreError> {
         let executes = self.executes(&planned.call.name);
         if step.command_failed && executes && planned.refuse.is_none() {
             let text =
@@ -364,11 +364,11 @@ impl Executor {
         call: &ToolCall,
         category: ErrorCategory,
         text: &str,
-    ) -> Result<JudgedCall, StoreError> {
+    ) -> Result<GatedCall, StoreError> {
         let result = ToolResult::failed(call, category, text);
         self.log_finished(result.clone(), 0).await?;
         let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
-        Ok(JudgedCall::Settled(Settled { result, effect }))
+        Ok(GatedCall::Settled(Settled { result, effect }))
     }
 
     async fn log_ready(&self, ready: &ReadyCall) -> Result<(), StoreError> {

@@ -15,7 +15,7 @@ use windlass_core::store::StoreError;
 use crate::run::RunOutlet;
 
 /// The budget, the amounts spent and the timer of one run.
-pub(crate) struct Ledger {
+pub(crate) struct RunLedger {
     budget: Budget,
     pub(crate) clock: Arc<dyn Clock>,
     started: Duration,
@@ -35,7 +35,7 @@ struct LedgerState {
     holds: u64,
 }
 
-impl Ledger {
+impl RunLedger {
     /// Starts the timer. A resumed run has already spent `spent` and used the time `before`.
     pub(crate) fn new(
         budget: Budget,
@@ -105,7 +105,7 @@ impl Ledger {
 }
 
 /// The timer of the run stands still while this guard lives.
-pub(crate) struct TimerPause<'a>(&'a Ledger);
+pub(crate) struct TimerPause<'a>(&'a RunLedger);
 
 impl Drop for TimerPause<'_> {
     fn drop(&mut self) {

@@ -23,7 +23,7 @@ use self::durable::Durable;
 use crate::load_history::MAX_HISTORY;
 
 /// Writes the events of a session, folds them into its history and sends them to the reader of the run.
-pub(crate) struct SessionLog {
+pub(crate) struct EventLog {
     session: SessionId,
     clock: Arc<dyn Clock>,
     writer: AsyncMutex<LineWriter>,
@@ -63,7 +63,7 @@ const RESERVED: usize = 512;
 /// Maximum time that a stopped run waits for a reader that does not read.
 const READER_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl SessionLog {
+impl EventLog {
     pub(crate) fn new(
         session: SessionId,
         clock: Arc<dyn Clock>,

@@ -66,14 +66,14 @@ impl LogWriter for GatedWriter {
     }
 }
 
-fn log() -> (Arc<SessionLog>, GatedWriter) {
+fn log() -> (Arc<EventLog>, GatedWriter) {
     let gated = GatedWriter {
         disk: Arc::default(),
         gate: Arc::new(Semaphore::new(0)),
     };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let port = Box::new(gated.clone());
-    let log = SessionLog::new(
+    let log = EventLog::new(
         "s1".parse().unwrap(),
         clock,
         port,
@@ -83,7 +83,7 @@ fn log() -> (Arc<SessionLog>, GatedWriter) {
     (Arc::new(log), gated)
 }
 
-async fn emit(log: &SessionLog) -> Result<u64, StoreError> {
+async fn emit(log: &EventLog) -> Result<u64, StoreError> {
     let scope = Scope {
         run: None,
         trace: TraceId::fresh(1, 2),

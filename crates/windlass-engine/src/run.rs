@@ -26,8 +26,8 @@ use windlass_core::workspace::LandTo;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::executor::millis;
-use crate::ledger::Ledger;
-use crate::log::{Scope, SessionLog};
+use crate::ledger::RunLedger;
+use crate::log::{EventLog, Scope};
 use crate::pending_asks::{NoSuchAsk, OnAsk, PendingAsks};
 use crate::redact::HeldDeltas;
 
@@ -195,9 +195,9 @@ impl Control {
 
 /// Connects a runtime and its calls with the log, with the reader of the events, and with the person who answers asks.
 pub(crate) struct RunOutlet {
-    pub(crate) log: Arc<SessionLog>,
+    pub(crate) log: Arc<EventLog>,
     pub(crate) scope: Scope,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: RunLedger,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_ask: OnAsk,
     pub(crate) ask_timeout: Duration,
@@ -211,9 +211,9 @@ pub(crate) struct RunOutlet {
 
 impl RunOutlet {
     pub(crate) fn new(
-        log: Arc<SessionLog>,
+        log: Arc<EventLog>,
         scope: Scope,
-        ledger: Ledger,
+        ledger: RunLedger,
         options: &RunOptions,
     ) -> Self {
         Self {

@@ -34,9 +34,9 @@ use windlass_core::workspace::{
     Artifacts, FileChange, Landed, NoSecrets, Outside, Redactor, Workspaces,
 };
 
-use crate::ledger::Ledger;
+use crate::ledger::RunLedger;
 use crate::load_history::load_history;
-use crate::log::{Scope, SessionLog, ViewSender};
+use crate::log::{EventLog, Scope, ViewSender};
 use crate::pending_asks::{NoSuchAsk, OnAsk};
 use crate::run::{HaltReason, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
@@ -180,9 +180,7 @@ impl EngineBuilder {
 /// Selects the session that [`Engine::open`] opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Open {
-    /// Create a session.
     New,
-    /// Resume an existing session.
     Resume(SessionId),
 }
 
@@ -229,7 +227,6 @@ pub enum EngineError {
     #[error("session `{session}` has {last} events, so it cannot be forked at event {at}")]
     NoSuchEvent {
         session: SessionId,
-        /// The requested event.
         at: u64,
         /// The number of the last event.
         last: u64,
@@ -338,7 +335,7 @@ impl Engine {
         let parts = self.0.clone();
         let trace = parts.fresh_trace();
         let first_seq = history.last_seq() + 1;
-        let log = Arc::new(SessionLog::new(
+        let log = Arc::new(EventLog::new(
             id.clone(),
             parts.clock.clone(),
             writer,
@@ -363,7 +360,7 @@ impl Engine {
 pub struct Session {
     id: SessionId,
     pub(crate) parts: Arc<EngineParts>,
-    pub(crate) log: Arc<SessionLog>,
+    pub(crate) log: Arc<EventLog>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
     first_seq: u64,
@@ -470,7 +467,7 @@ impl Session {
                 Duration::from_millis(ask.run_ms),
             ),
         };
-        let ledger = Ledger::new(options.budget, parts.clock.clone(), spent, before);
+        let ledger = RunLedger::new(options.budget, parts.clock.clone(), spent, before);
         let scope = Scope {
             run: Some(id.clone()),
             trace: parts.fresh_trace(),

@@ -17,7 +17,7 @@ use windlass_engine::Request;
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::Tree;
+use super::files::MemoryTree;
 use super::processes::{NoProcesses, no_jobs, unavailable};
 use super::workspaces::Copies;
 
@@ -26,7 +26,7 @@ struct EchoEnclosure;
 /// The process of that program.
 struct EchoProcess;
 /// Processes that provide this enclosure.
-struct EnclosedProcesses;
+struct EchoProcesses;
 
 impl Enclosure for EchoEnclosure {
     fn home(&self) -> &Path {
@@ -85,7 +85,7 @@ impl Life for EchoProcess {
     fn kill(&self) {}
 }
 
-impl Processes for EnclosedProcesses {
+impl Processes for EchoProcesses {
     fn run<'a>(
         &'a self,
         command: Command,
@@ -141,8 +141,8 @@ impl Runtime for EchoRuntime {
 
 pub(crate) async fn run_example() -> ExampleResult {
     let copies = Copies {
-        processes: Arc::new(EnclosedProcesses),
-        ..Copies::of(&Tree::of(&[]))
+        processes: Arc::new(EchoProcesses),
+        ..Copies::of(&MemoryTree::of(&[]))
     };
     let engine = Fakes::new([])
         .builder()
@@ -158,7 +158,7 @@ pub(crate) async fn run_example() -> ExampleResult {
     assert_eq!(result.text, "hello", "the answer of the agent arrived");
 
     // Without an enclosure the run fails; there is no weaker fallback.
-    let bare = Copies::of(&Tree::of(&[]));
+    let bare = Copies::of(&MemoryTree::of(&[]));
     let engine = Fakes::new([])
         .builder()
         .runtime(Arc::new(EchoRuntime))

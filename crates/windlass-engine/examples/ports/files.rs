@@ -22,9 +22,9 @@ use super::workspaces::Copies;
 
 /// File contents by path.
 #[derive(Default)]
-pub(crate) struct Tree(Mutex<BTreeMap<String, Vec<u8>>>);
+pub(crate) struct MemoryTree(Mutex<BTreeMap<String, Vec<u8>>>);
 
-impl Tree {
+impl MemoryTree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Arc<Self> {
         let files = files
             .iter()
@@ -55,7 +55,7 @@ pub(crate) fn error(kind: FileErrorKind, path: &str, why: &str) -> FileError {
     }
 }
 
-impl Files for Tree {
+impl Files for MemoryTree {
     fn root(&self) -> &Path {
         Path::new("/workspace")
     }
@@ -143,7 +143,7 @@ impl Files for Tree {
     }
 }
 
-impl Before for Tree {
+impl Before for MemoryTree {
     fn read(&self, path: &str, _max: u64) -> Result<Option<Vec<u8>>, FileError> {
         Ok(self.all().get(path).cloned())
     }
@@ -174,7 +174,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         call("2", "write_file", &bad),
         says("done"),
     ]);
-    let tree = Tree::of(&[("a.txt", "old")]);
+    let tree = MemoryTree::of(&[("a.txt", "old")]);
     let engine = fakes
         .builder()
         .workspaces(Arc::new(Copies::of(&tree)))

@@ -16,16 +16,16 @@ use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, error};
+use super::files::{MemoryTree, error};
 use super::workspaces::Copies;
 
 /// The files outside the workspace.
-struct OutsideTree(Arc<Tree>);
+struct OutsideTree(Arc<MemoryTree>);
 
 /// The files of a run, and the granted paths outside.
 struct FilesWithGrants {
     files: Arc<dyn Files>,
-    outside: Arc<Tree>,
+    outside: Arc<MemoryTree>,
     reads: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ fn read_file() -> Arc<dyn Tool> {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let books = Tree::of(&[
+    let books = MemoryTree::of(&[
         ("/books/atlas", "here be dragons"),
         ("/books/diary", "dear diary"),
     ]);
@@ -113,7 +113,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         let fakes = Fakes::new([read(), says("I see")]);
         let mut builder = fakes
             .builder()
-            .workspaces(Arc::new(Copies::of(&Tree::of(&[]))))
+            .workspaces(Arc::new(Copies::of(&MemoryTree::of(&[]))))
             .tools([read_file()]);
         if outside {
             builder = builder.outside(Arc::new(OutsideTree(books.clone())));

@@ -19,17 +19,17 @@ use windlass_testing::{call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, write_file};
+use super::files::{MemoryTree, write_file};
 use super::workspaces::Copies;
 
 /// The tree, and its contents at the start of the current call.
 pub(crate) struct SnapshotStore {
-    tree: Arc<Tree>,
+    tree: Arc<MemoryTree>,
     before: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
 impl SnapshotStore {
-    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+    pub(crate) fn of(tree: &Arc<MemoryTree>) -> Self {
         Self {
             tree: tree.clone(),
             before: Mutex::default(),
@@ -87,7 +87,7 @@ impl Snapshots for SnapshotStore {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let tree = Tree::of(&[("a.txt", "old")]);
+    let tree = MemoryTree::of(&[("a.txt", "old")]);
     let fakes = Fakes::new([
         call("1", "write_file", &json!({"path": "a.txt", "text": "new"})),
         says("done"),

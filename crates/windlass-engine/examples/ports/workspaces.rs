@@ -18,23 +18,23 @@ use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, write_file};
+use super::files::{MemoryTree, write_file};
 use super::processes::NoProcesses;
 use super::snapshots::SnapshotStore;
 
 /// The kept copies by name, which all runs share, each with its base tree.
-type KeptCopies = Arc<Mutex<BTreeMap<String, (Arc<Tree>, Arc<Tree>)>>>;
+type KeptCopies = Arc<Mutex<BTreeMap<String, (Arc<MemoryTree>, Arc<MemoryTree>)>>>;
 
 /// Opens transactions on one tree.
 #[derive(Clone)]
 pub(crate) struct Copies {
-    pub(crate) tree: Arc<Tree>,
+    pub(crate) tree: Arc<MemoryTree>,
     pub(crate) shelf: KeptCopies,
     pub(crate) processes: Arc<dyn Processes>,
 }
 
 impl Copies {
-    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+    pub(crate) fn of(tree: &Arc<MemoryTree>) -> Self {
         Self {
             tree: tree.clone(),
             shelf: KeptCopies::default(),
@@ -76,8 +76,8 @@ impl Workspaces for Copies {
 /// The transaction of one run.
 struct CopyTransaction {
     of: Copies,
-    own: Arc<Tree>,
-    before: Arc<Tree>,
+    own: Arc<MemoryTree>,
+    before: Arc<MemoryTree>,
     name: Option<String>,
     undo: Option<Arc<SnapshotStore>>,
 }
@@ -234,9 +234,9 @@ impl Transaction for CopyTransaction {
 
 /// A copy for checks, so that they cannot change the tree of the run.
 struct CheckCopy {
-    tree: Arc<Tree>,
-    expected: Arc<Tree>,
-    own: Arc<Tree>,
+    tree: Arc<MemoryTree>,
+    expected: Arc<MemoryTree>,
+    own: Arc<MemoryTree>,
     processes: Arc<dyn Processes>,
 }
 
@@ -283,7 +283,7 @@ impl CheckTree for CheckCopy {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let tree = Tree::of(&[("lib.rs", "old")]);
+    let tree = MemoryTree::of(&[("lib.rs", "old")]);
     let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
     let wait = call("2", "wait", &json!({}));
     let fakes = Fakes::new([

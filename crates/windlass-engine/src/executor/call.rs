@@ -21,7 +21,7 @@ use windlass_core::workspace::FileChange;
 
 use super::key_scan::SCAN_AFTER_CALL;
 use super::prior_answers::images_at;
-use super::{Executor, JudgedCall, ReadyCall};
+use super::{Executor, GatedCall, ReadyCall};
 use crate::redact::has_placeholder;
 
 /// Time that a cancelled call has to clean up.
@@ -47,7 +47,7 @@ pub(super) struct ExecutedCall {
 
 impl Executor {
     /// Checks and judges a call, and asks for approval if necessary.
-    pub(super) async fn judge(&self, planned: Planned) -> Result<JudgedCall, StoreError> {
+    pub(super) async fn judge(&self, planned: Planned) -> Result<GatedCall, StoreError> {
         let Planned { call, refuse } = planned;
         if let Some((category, text)) = refuse {
             return self.refused(&call, category, &text).await;
@@ -66,7 +66,7 @@ impl Executor {
         }
         let voice = self.voice(&call);
         if self.prior_answers.take_begun(&call.id) {
-            return Ok(JudgedCall::Ready(ReadyCall {
+            return Ok(GatedCall::Ready(ReadyCall {
                 call,
                 tool,
                 command: None,
@@ -117,7 +117,7 @@ impl Executor {
                 _ => {}
             }
         }
-        Ok(JudgedCall::Ready(ReadyCall {
+        Ok(GatedCall::Ready(ReadyCall {
             call,
             tool,
             command,

@@ -9,7 +9,7 @@ use crate::pending_asks::NoSuchAsk;
 use crate::run::{RunHandle, RunOptions};
 
 impl Session {
-    /// The open asks.
+    /// Returns the asks that wait for an answer.
     #[must_use]
     pub fn pending(&self) -> Vec<Ask> {
         self.look(|history| history.open_asks().to_vec())

@@ -15,7 +15,7 @@ use windlass_core::workspace::FileChange;
 
 use super::driver::RunParts;
 use crate::executor::Executor;
-use crate::log::{Scope, SessionLog};
+use crate::log::{EventLog, Scope};
 
 /// The reason of a call without a result, if its process died.
 const PROCESS_ENDED: &str = "the process ended while it ran";
@@ -25,7 +25,7 @@ const ABANDONED: &str = "a new prompt came before it was answered";
 /// Closes a run that will not be resumed: first its asks, then its calls, then the run itself. If the new run works on the
 /// same files, `executor` is present and looks there for the effects of the calls.
 pub(super) async fn close(
-    log: &SessionLog,
+    log: &EventLog,
     trace: &TraceId,
     run: Run,
     in_copy: Vec<FileChange>,

@@ -9,7 +9,7 @@ use windlass_core::runtime::{MakeRoom, RuntimeError};
 
 use super::close::close;
 use super::{EngineError, Session};
-use crate::ledger::Ledger;
+use crate::ledger::RunLedger;
 use crate::pending_asks::OnAsk;
 use crate::run::{RunOptions, RunOutlet};
 
@@ -36,7 +36,7 @@ impl Session {
             on_ask: OnAsk::Deny,
             ..RunOptions::default()
         };
-        let ledger = Ledger::new(
+        let ledger = RunLedger::new(
             budget,
             parts.clock.clone(),
             Spent::default(),

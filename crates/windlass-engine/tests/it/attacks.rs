@@ -187,7 +187,7 @@ async fn an_approved_call_runs_after_a_reboot() {
     );
 }
 
-/// Redacts one word.
+/// A redactor of one word.
 struct HidesWord(&'static str);
 
 impl Redactor for HidesWord {

@@ -205,7 +205,7 @@ async fn rules_for_built_in_tools_apply_to_foreign_calls() {
         Effect::Execute,
     );
     let (_, told) = run(&fixture, vec![other]).await;
-    refused(&told[0], "`git_commit` is off");
+    refused(&told[0], "`git_commit` is disabled");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ struct ScenarioFile {
     deny_asks: bool,
     #[serde(default)]
     allow: Vec<String>,
-    model: Vec<ModelAnswer>,
+    model: Vec<ScenarioAnswer>,
     #[serde(default)]
     person: Vec<PersonAnswer>,
     #[serde(default)]
@@ -38,7 +38,7 @@ fn ask() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelAnswer {
+struct ScenarioAnswer {
     text: Option<String>,
     #[serde(default)]
     calls: Vec<ModelCall>,
