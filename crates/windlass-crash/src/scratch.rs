@@ -1,5 +1,5 @@
-//! A scratch directory with a home, a project and the script, and the binary run in it as a user would. Everything of
-//! a case happens below it, and it goes with the case.
+//! A scratch directory with a home, a project and the script, in which the binary runs as for a user. All files of a
+//! case are below it, and it is removed with the case.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,30 +12,30 @@ use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
 use crate::op::Op;
-use crate::supervise::{self, Blow};
-use crate::work;
+use crate::script;
+use crate::supervise::{self, FaultPoint};
 
-/// A project as it is before the task, with a repository; made once and copied.
+/// A project before the task, with a repository; created once and copied for each case.
 pub(crate) struct Template {
     dir: TempDir,
-    /// Patches of the task change two files each.
+    /// The patches of the task change two files each.
     wide_patches: bool,
 }
 
 impl Template {
     pub(crate) fn new(wide_patches: bool) -> Result<Self> {
         Self::with(
-            work::FILES.iter().map(|(path, text)| (*path, *text)),
+            script::FILES.iter().map(|(path, text)| (*path, *text)),
             wide_patches,
         )
     }
 
-    /// A project with these files.
+    /// Creates a project with these files.
     pub(crate) fn with<P: AsRef<Path>, T: AsRef<[u8]>>(
         files: impl IntoIterator<Item = (P, T)>,
         wide_patches: bool,
     ) -> Result<Self> {
-        let dir = TempDir::new().context("no scratch directory can be made")?;
+        let dir = TempDir::new().context("cannot create a scratch directory")?;
         for (path, text) in files {
             let path = dir.path().join(path);
             path.parent().map(std::fs::create_dir_all).transpose()?;
@@ -58,7 +58,7 @@ impl Template {
             let ended = command
                 .stdout(Stdio::null())
                 .status()
-                .context("git could not be started")?;
+                .context("cannot start git")?;
             ensure!(ended.success(), "git {} failed", args.join(" "));
             Ok(())
         };
@@ -70,14 +70,14 @@ impl Template {
 }
 
 /// The scratch directory of one case.
-pub(crate) struct Place {
+pub(crate) struct ScratchDir {
     dir: TempDir,
     binary: PathBuf,
 }
 
-/// How one call of the binary ended.
-pub(crate) struct Ran {
-    /// None when a signal ended it.
+/// The result of one call of the binary.
+pub(crate) struct FinishedRun {
+    /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -87,21 +87,21 @@ pub(crate) struct Ran {
     pub(crate) left: Vec<String>,
 }
 
-/// Files by their path, each with its rights and what it holds.
+/// Files by path, each with its permissions and content.
 pub(crate) type Tree = BTreeMap<String, String>;
 
-impl Place {
+impl ScratchDir {
     pub(crate) fn new(binary: &Path, template: &Template) -> Result<Self> {
         let dir =
-            TempDir::with_prefix("windlass-crash-").context("no scratch directory can be made")?;
+            TempDir::with_prefix("windlass-crash-").context("cannot create a scratch directory")?;
         for name in ["home", "tmp", "said"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
         std::fs::write(
             dir.path().join("script.toml"),
-            work::script(template.wide_patches),
+            script::script(template.wide_patches),
         )?;
-        std::fs::write(dir.path().join("next.toml"), work::NEXT)?;
+        std::fs::write(dir.path().join("next.toml"), script::NEXT)?;
         copy(template.dir.path(), &dir.path().join("project"))?;
         Ok(Self {
             dir,
@@ -109,14 +109,14 @@ impl Place {
         })
     }
 
-    /// Makes everything that is kept two days older.
+    /// Makes all stored files two days older.
     pub(crate) fn next_day(&self) -> Result<()> {
         let then = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
         let Ok(data) = self.data().canonicalize() else {
             return Ok(());
         };
         walk(&data, "", &mut |_, full| {
-            // Setting the time of a file leaves the times of its directories alone.
+            // Setting the time of a file does not change the times of its directories.
             for path in full.ancestors().take_while(|path| path.starts_with(&data)) {
                 if std::fs::symlink_metadata(path)
                     .is_ok_and(|about| about.is_file() || about.is_dir())
@@ -128,7 +128,7 @@ impl Place {
         })
     }
 
-    /// Leaves everything where it is.
+    /// Keeps the directory on disk.
     pub(crate) fn keep(self) -> PathBuf {
         self.dir.keep()
     }
@@ -137,28 +137,28 @@ impl Place {
         self.dir.path().join("project")
     }
 
-    /// Where the binary keeps what lasts.
+    /// Returns the data directory of the binary.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("home/.local/share/windlass")
     }
 
-    /// Runs the binary in the project, with a blow or without.
+    /// Runs the binary in the project, with or without a fault.
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = S>,
-        blow: Option<Blow>,
-    ) -> Result<Ran> {
+        fault: Option<FaultPoint>,
+    ) -> Result<FinishedRun> {
         let said = self.dir.path().join("said");
         let (out, err) = (said.join("out"), said.join("err"));
         let mut command = self.command(&self.binary, args);
         command
             .stdout(std::fs::File::create(&out)?)
             .stderr(std::fs::File::create(&err)?);
-        let seen = supervise::run(&mut command, &said, blow)?;
+        let seen = supervise::run(&mut command, &said, fault)?;
         let text = |path: &Path| {
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
         };
-        Ok(Ran {
+        Ok(FinishedRun {
             code: seen.status.code(),
             out: text(&out)?,
             err: text(&err)?,
@@ -169,17 +169,16 @@ impl Place {
         })
     }
 
-    /// The binary.
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// The scratch directory itself.
+    /// Returns the scratch directory itself.
     pub(crate) fn base(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A program in the project, with the environment of a user who has nothing set.
+    /// Returns a command in the project, with a minimal environment.
     pub(crate) fn command<S: AsRef<OsStr>>(
         &self,
         program: &Path,
@@ -204,7 +203,7 @@ impl Place {
         command
     }
 
-    /// Text without the name of this scratch directory.
+    /// Replaces the path of this scratch directory in a text.
     pub(crate) fn neutral(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "~")
     }
@@ -216,12 +215,12 @@ impl Place {
         }
     }
 
-    /// The project's files. Of the repository only what must not be there: a lock that was left.
+    /// Returns the project's files. Of the repository it includes only locks, which must not be left.
     pub(crate) fn tree(&self) -> Result<Tree> {
         Self::tree_in(&self.project())
     }
 
-    /// The same of a copy of the project.
+    /// Returns the files of a copy of the project.
     pub(crate) fn tree_in(project: &Path) -> Result<Tree> {
         let mut tree = Tree::new();
         walk(project, "", &mut |path, full| {
@@ -244,14 +243,14 @@ impl Place {
         Ok(tree)
     }
 
-    /// The shapes of all paths that are kept, each name that is drawn anew replaced by a star.
+    /// Returns the patterns of all stored paths, with a star for each random name.
     pub(crate) fn shapes(&self) -> Result<BTreeMap<String, usize>> {
         let mut shapes = BTreeMap::new();
         for (root, name) in [(self.data(), "data"), (self.dir.path().join("tmp"), "tmp")] {
             if root.exists() {
                 walk(&root, "", &mut |path, full| {
-                    // A process that dies before the first event leaves the folder of a session that never was; it
-                    // takes no room, and every list passes over it.
+                    // A process that dies before the first event leaves the directory of an empty session. It needs
+                    // almost no space, and all lists skip it.
                     let never_begun = path
                         .split_once('/')
                         .is_some_and(|(top, _)| top == "sessions")
@@ -270,12 +269,12 @@ impl Place {
         Ok(shapes)
     }
 
-    /// The logs of all sessions, by id, as bytes. A session whose log is empty was never begun.
+    /// Returns the logs of all sessions, by id. A session with an empty log does not count.
     pub(crate) fn logs(&self) -> Result<BTreeMap<String, Vec<u8>>> {
         Self::logs_in(&self.data())
     }
 
-    /// The same of a copy of the data directory.
+    /// Returns the logs in a copy of the data directory.
     pub(crate) fn logs_in(data: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
         let mut logs = BTreeMap::new();
         let sessions = data.join("sessions");
@@ -293,7 +292,7 @@ impl Place {
     }
 }
 
-/// A path with a star for each name that no two runs share.
+/// Replaces each random name of a path with a star.
 fn shape(path: &str) -> String {
     let names = path.split('/').collect::<Vec<_>>();
     let drawn = |at: usize| match names[0] {
@@ -308,7 +307,7 @@ fn shape(path: &str) -> String {
     shaped.collect::<Vec<_>>().join("/")
 }
 
-/// Every file and every empty directory below a directory, by its path.
+/// Visits each file and each empty directory below a directory.
 fn walk(dir: &Path, below: &str, each: &mut impl FnMut(&str, &Path) -> Result<()>) -> Result<()> {
     let mut entries = std::fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);

@@ -1,20 +1,21 @@
-//! A log as a conversation: what the model said and what became of each call it made, without what an interruption
-//! adds. Two conversations are the same when they differ only in calls that are marked as interrupted. Pure.
+//! Folds a log into a conversation: the texts of the model and the result of each call, without the additions of an
+//! interruption. Two conversations are equal if they differ only in calls that are marked as interrupted. This module
+//! is pure.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::work::GO_ON;
+use crate::script::CONTINUE;
 
-/// One thing of a conversation.
+/// One part of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Item {
-    /// Words of the person or of the model.
+pub(crate) enum ConversationItem {
+    /// A text of the user or of the model.
     Words(String),
-    /// A call by the step it is for, and its result; none when it failed or was interrupted, and was seen to have
-    /// happened.
+    /// A call with the step that it belongs to, and its result. The result is `None` if the call failed, or if it was
+    /// interrupted and found to be done.
     Call {
         step: String,
         call: String,
@@ -22,23 +23,23 @@ pub(crate) enum Item {
     },
 }
 
-/// Everything one log says.
+/// The content of one log.
 #[derive(Debug, Default)]
-pub(crate) struct Folded {
-    pub(crate) items: Vec<Item>,
+pub(crate) struct LoggedConversation {
+    pub(crate) items: Vec<ConversationItem>,
     pub(crate) events: usize,
-    /// How often each call was started.
+    /// The number of starts of each call.
     pub(crate) started: BTreeMap<String, usize>,
-    /// Calls that are marked as interrupted or not run.
+    /// The number of calls that are marked as interrupted or not run.
     pub(crate) interrupted: usize,
-    /// Whether there was a run.
+    /// Whether a run was started.
     pub(crate) begun: bool,
-    /// How the last run ended; none while it is open.
+    /// The outcome of the last run; `None` while it is open.
     pub(crate) outcome: Option<String>,
 }
 
-/// The lines that are whole.
-pub(crate) fn whole_lines(log: &[u8]) -> &[u8] {
+/// Returns the complete lines of a log.
+pub(crate) fn complete_lines(log: &[u8]) -> &[u8] {
     let end = log
         .iter()
         .rposition(|byte| *byte == b'\n')
@@ -46,14 +47,14 @@ pub(crate) fn whole_lines(log: &[u8]) -> &[u8] {
     &log[..end]
 }
 
-impl Folded {
-    /// Folds the whole lines of a log.
+impl LoggedConversation {
+    /// Folds the complete lines of a log.
     pub(crate) fn of(log: &[u8], neutral: impl Fn(&str) -> String) -> Result<Self> {
         let mut folded = Self::default();
-        let text = std::str::from_utf8(whole_lines(log)).context("the log is no text")?;
+        let text = std::str::from_utf8(complete_lines(log)).context("the log is not UTF-8 text")?;
         for (at, line) in text.lines().enumerate() {
             let event: Value = serde_json::from_str(line)
-                .with_context(|| format!("line {} is no event", at + 1))?;
+                .with_context(|| format!("line {} is not an event", at + 1))?;
             folded.events += 1;
             folded.take(&event, &neutral);
         }
@@ -96,15 +97,18 @@ impl Folded {
         let repeats = calls
             .iter()
             .any(|call| key(&text(&call["id"])).is_none_or(|(_, first)| !first));
-        // What the engine says, what a person says to go on, and last words that were asked for again.
-        let added = message["origin"] == "engine" || words == GO_ON || repeats;
-        if !added && !words.is_empty() && self.items.last() != Some(&Item::Words(words.clone())) {
-            self.items.push(Item::Words(neutral(&words)));
+        // These messages are additions: those of the engine, the user's prompt to continue, and repeated calls.
+        let added = message["origin"] == "engine" || words == CONTINUE || repeats;
+        if !added
+            && !words.is_empty()
+            && self.items.last() != Some(&ConversationItem::Words(words.clone()))
+        {
+            self.items.push(ConversationItem::Words(neutral(&words)));
         }
         for call in calls {
             if let Some((step, true)) = key(&text(&call["id"])) {
                 let call = neutral(&format!("{} {}", text(&call["name"]), call["args"]));
-                self.items.push(Item::Call {
+                self.items.push(ConversationItem::Call {
                     step,
                     call,
                     result: None,
@@ -117,8 +121,8 @@ impl Folded {
         if told["error"] == "interrupted" {
             self.interrupted += 1;
         }
-        // Closed by looking at what is there: it happened, and nobody was left to say in which words.
-        if text(&told["text"]).contains(FOUND) {
+        // The recovery found that the call was done; its original result text is lost.
+        if text(&told["text"]).contains(FOUND_DONE) {
             self.interrupted += 1;
             return;
         }
@@ -126,20 +130,20 @@ impl Folded {
             return;
         };
         if told["error"].is_null()
-            && let Some(Item::Call { result, .. }) = self
+            && let Some(ConversationItem::Call { result, .. }) = self
                 .items
                 .iter_mut()
-                .find(|item| matches!(item, Item::Call { step, .. } if *step == wanted))
+                .find(|item| matches!(item, ConversationItem::Call { step, .. } if *step == wanted))
         {
             *result = Some(neutral(&text(&told["text"])));
         }
     }
 }
 
-/// How a result begins to end that was not said by the call itself.
-const FOUND: &str = "the process ended before it reported this";
+/// The text in a result that the recovery wrote instead of the call.
+const FOUND_DONE: &str = "the process ended before it reported this";
 
-/// The step a call is for, and whether it is the first try of it. None for one that only looks.
+/// Returns the step of a call, and whether it is the first attempt. `None` for a call that only reads.
 fn key(id: &str) -> Option<(String, bool)> {
     let mut parts = id.strip_prefix("call-")?.split('-');
     let step = format!("{}-{}", parts.next()?, parts.next()?);
@@ -150,14 +154,17 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The first difference that an interruption does not explain.
-pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
-    let same = |want: &Item, have: &Item| match (want, have) {
+/// Returns the first difference that an interruption does not explain.
+pub(crate) fn difference(
+    expected: &[ConversationItem],
+    got: &[ConversationItem],
+) -> Option<String> {
+    let same = |want: &ConversationItem, have: &ConversationItem| match (want, have) {
         (
-            Item::Call {
+            ConversationItem::Call {
                 step: a, call: b, ..
             },
-            Item::Call {
+            ConversationItem::Call {
                 step,
                 call,
                 result: None,
@@ -175,7 +182,7 @@ pub(crate) fn difference(expected: &[Item], got: &[Item]) -> Option<String> {
     match expected.len().cmp(&got.len()) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Greater => Some(format!("{:?} is missing", expected[got.len()])),
-        std::cmp::Ordering::Less => Some(format!("{:?} is too much", got[expected.len()])),
+        std::cmp::Ordering::Less => Some(format!("{:?} is unexpected", got[expected.len()])),
     }
 }
 
@@ -202,11 +209,11 @@ mod tests {
 {"kind":"run_finished","data":{"outcome":{"is":"completed"}}}
 "#;
 
-    fn folded(parts: &[&str]) -> Folded {
-        Folded::of(parts.concat().as_bytes(), str::to_owned).unwrap()
+    fn folded(parts: &[&str]) -> LoggedConversation {
+        LoggedConversation::of(parts.concat().as_bytes(), str::to_owned).unwrap()
     }
 
-    /// What tells a log from the one of a run that was left alone.
+    /// Compares a log with that of a run without interruption.
     #[track_caller]
     fn check(parts: &[&str], expect: Option<&str>) {
         let why = difference(&folded(&[FIRST, DONE, END]).items, &folded(parts).items);
@@ -220,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_interruption_explains_is_the_same() {
+    fn only_differences_by_an_interruption_are_accepted() {
         check(&[FIRST, DONE, END], None);
         check(&[FIRST, CUT, AGAIN, END], None);
         check(&[FIRST, CUT, END], None);
@@ -255,6 +262,6 @@ mod tests {
             folded(&[FIRST, DONE, END]).outcome.as_deref(),
             Some("completed")
         );
-        assert!(Folded::of(b"no event\n", str::to_owned).is_err());
+        assert!(LoggedConversation::of(b"no event\n", str::to_owned).is_err());
     }
 }

@@ -1,27 +1,27 @@
-//! The scripted task: about two hundred durable events of commands, edits, patches and moves, each step leaving a
-//! mark of its own, so that what was left out or done twice shows in the tree. Pure text; it starts nothing.
+//! The scripted task: about two hundred durable events of commands, edits, patches and moves. Each step leaves its own
+//! mark, so that a missing or repeated step shows in the tree. Pure text; this module starts nothing.
 
 use serde_json::{Value, json};
 
-/// The task, as a person would type it.
+/// The task, as a user would type it.
 pub(crate) const TASK: &str = "Do all steps.";
-/// What a person types when a session was interrupted.
-pub(crate) const GO_ON: &str = "Go on.";
+/// The prompt that a user types to continue an interrupted session.
+pub(crate) const CONTINUE: &str = "Go on.";
 
-/// How many steps the script has before its last words. With these, a run in place has about 200 durable events.
+/// The number of steps before the final text. With these, an in-place run has about 200 durable events.
 const STEPS: usize = 30;
 
-/// The files the task starts from.
+/// The files of the project before the task.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("README.md", "# A project\n"),
     ("counter.txt", "value = 0\n"),
     (
         "src/lib.rs",
-        "//! A library.\n\n/// How far we are.\npub const STEP: u32 = 0;\n",
+        "//! A library.\n\n/// FaultKind far we are.\npub const STEP: u32 = 0;\n",
     ),
 ];
 
-/// The script of a little more work.
+/// The script of a short second task.
 pub(crate) const NEXT: &str = r#"
 [[step]]
 text = "A little more."
@@ -31,10 +31,10 @@ calls = [{ name = "bash", args = { command = "echo more >> more.log" } }]
 text = "Done."
 "#;
 
-/// The script of the model, which follows the conversation.
+/// Returns the script of the model, which follows the conversation.
 pub(crate) fn script(wide_patches: bool) -> String {
     let mut text = String::from("follow = \"history\"\n");
-    let mut made = Made::default();
+    let mut made = ScriptState::default();
     for step in 1..=STEPS {
         let calls: Vec<String> = made.calls(step, wide_patches).iter().map(inline).collect();
         text.push_str(&format!(
@@ -49,14 +49,14 @@ pub(crate) fn script(wide_patches: bool) -> String {
     text
 }
 
-/// What the files hold when a step comes.
+/// The values in the files at the current step.
 #[derive(Default)]
-struct Made {
+struct ScriptState {
     counter: usize,
     constant: usize,
 }
 
-impl Made {
+impl ScriptState {
     fn calls(&mut self, step: usize, wide_patches: bool) -> Vec<Value> {
         match step % 8 {
             1 => vec![append(step)],
@@ -99,8 +99,8 @@ impl Made {
         })
     }
 
-    /// A patch. One that changes two files is written file by file, so that a crash between them leaves a part, and a
-    /// model that only repeats what it did cannot mend that: it is there on request.
+    /// Returns a patch. A `wide` patch changes two files, one after the other, so that a crash in between leaves a
+    /// partial patch, which a model that only repeats its calls cannot repair. Therefore it is used only on request.
     fn patch(&mut self, step: usize, wide: bool) -> Value {
         let path = format!("patched/{step}.txt");
         let mut patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+patch {step}.\n");
@@ -127,7 +127,7 @@ fn append(step: usize) -> Value {
     })
 }
 
-/// Several files by one command: all of them come, or none.
+/// Creates several files with one command: all of them exist afterwards, or none.
 fn copies(step: usize) -> Value {
     let command = format!(
         "mkdir -p out/{step} && cp counter.txt out/{step}/counter.txt && cp src/lib.rs out/{step}/lib.rs && echo \
@@ -162,7 +162,7 @@ fn moved(step: usize) -> Value {
     })
 }
 
-/// A JSON value as TOML on one line. Text is quoted the same way in both.
+/// Formats a JSON value as TOML on one line. Both quote text in the same way.
 pub(crate) fn inline(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

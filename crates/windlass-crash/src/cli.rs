@@ -1,20 +1,24 @@
-//! The command line of the crash harness: reads what was typed, runs, prints the failures as they come and the tables
-//! at the end.
+//! The command line of the crash harness: parses the arguments, runs the cases, prints violations as they occur and the
+//! tables at the end.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use windlass_crash::{Campaign, How, Options, Pick, Tally, Told, Where, run, run_campaign};
+use windlass_crash::{
+    Campaign, CrashOptions, CrashProgress, FaultKind, Pick, Tally, WorkMode, run, run_campaign,
+};
 
-/// A line on how far it is after so many cases.
+/// A progress line is printed after this many cases.
 const PROGRESS: usize = 50;
 
 pub(crate) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.get(1).map(String::as_str) {
-        Some("campaign") => read_campaign(&args).and_then(|campaign| fight(&campaign)),
-        _ => read(&args).and_then(|options| strike(&options)),
+        Some("campaign") => {
+            read_campaign(&args).and_then(|campaign| run_and_print_campaign(&campaign))
+        }
+        _ => read(&args).and_then(|options| run_and_print(&options)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -26,11 +30,15 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn strike(options: &Options) -> Result<bool> {
-    let tell = |told: Told<'_>| match told {
-        Told::Over(nth, of) if nth.is_multiple_of(PROGRESS) => eprintln!("{nth} of about {of}"),
-        Told::Over(..) => {}
-        Told::Wrong(case, why) => println!("{} {why}\n  again: {}", case.at, case.repeat()),
+fn run_and_print(options: &CrashOptions) -> Result<bool> {
+    let tell = |told: CrashProgress<'_>| match told {
+        CrashProgress::Over(nth, of) if nth.is_multiple_of(PROGRESS) => {
+            eprintln!("{nth} of about {of}")
+        }
+        CrashProgress::Over(..) => {}
+        CrashProgress::Violation(case, why) => {
+            println!("{} {why}\n  repeat: {}", case.at, case.repeat())
+        }
     };
     let report = run(options, &tell)?;
     println!("{}", report.table());
@@ -40,13 +48,13 @@ fn strike(options: &Options) -> Result<bool> {
         .map(|(case, _)| case.repeat())
         .collect::<std::collections::BTreeSet<_>>();
     match cases.len() {
-        0 => println!("everything held"),
-        failed => println!("{failed} cases did not hold"),
+        0 => println!("all checks passed"),
+        failed => println!("checks failed in {failed} cases"),
     }
     Ok(cases.is_empty())
 }
 
-fn fight(campaign: &Campaign) -> Result<bool> {
+fn run_and_print_campaign(campaign: &Campaign) -> Result<bool> {
     let tell = |tally: &Tally| {
         println!("{}", tally.line());
         tally.wrong.iter().for_each(|why| println!("  {why}"));
@@ -55,7 +63,7 @@ fn fight(campaign: &Campaign) -> Result<bool> {
     Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
 }
 
-/// A campaign as it was typed; without options it is the long one.
+/// Parses the arguments of a campaign; without options it is the long one.
 fn read_campaign(args: &[String]) -> Result<Campaign> {
     let binary = args.first().map(PathBuf::from).unwrap_or_default();
     let mut campaign = Campaign {
@@ -73,7 +81,7 @@ fn read_campaign(args: &[String]) -> Result<Campaign> {
         let count = || {
             value
                 .parse()
-                .with_context(|| format!("`{value}` is no number"))
+                .with_context(|| format!("`{value}` is not a number"))
         };
         match word.as_str() {
             "--runs" => {
@@ -83,26 +91,26 @@ fn read_campaign(args: &[String]) -> Result<Campaign> {
             "--kills" => campaign.kills = count()?,
             "--saves" => campaign.saves = count()?,
             "--full-disks" => campaign.full_disks = count()?,
-            "--seed" => campaign.seed = value.parse().context("the seed is a number")?,
+            "--seed" => campaign.seed = value.parse().context("the seed must be a number")?,
             other => bail!(
-                "there is no option `{other}`; there are: --runs --kills --saves --full-disks --seed"
+                "unknown option `{other}`; the options are: --runs --kills --saves --full-disks --seed"
             ),
         }
     }
     Ok(campaign)
 }
 
-/// What was typed. The binary comes first: `cargo xtask crash` puts it there.
-fn read(args: &[String]) -> Result<Options> {
+/// Parses the arguments. The first one is the binary, which `cargo xtask crash` adds.
+fn read(args: &[String]) -> Result<CrashOptions> {
     let (binary, rest) = args
         .split_first()
-        .context("the first word is the path of a windlass binary")?;
+        .context("the first argument must be the path of a windlass binary")?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let (places, hows) = (Where::ALL.to_vec(), vec![How::Kill]);
-    let mut options = Options {
+    let (modes, faults) = (WorkMode::ALL.to_vec(), vec![FaultKind::Kill]);
+    let mut options = CrashOptions {
         binary: PathBuf::from(binary),
-        places,
-        hows,
+        modes,
+        faults,
         pick: Pick::All,
         workers,
         keep: false,
@@ -119,11 +127,13 @@ fn read(args: &[String]) -> Result<Options> {
         match word.as_str() {
             "--only" => options.pick = Pick::Only(number(value()?)?),
             "--every" => every = Some(number(value()?)?),
-            "--seed" => seed = value()?.parse().context("the seed is a number")?,
+            "--seed" => seed = value()?.parse().context("the seed must be a number")?,
             "--workers" => options.workers = number(value()?)?,
             "--wide-patches" => options.wide_patches = true,
             "--keep" => options.keep = true,
-            "--how" => options.hows = value()?.split(',').map(how).collect::<Result<_>>()?,
+            "--how" => {
+                options.faults = value()?.split(',').map(fault_kind).collect::<Result<_>>()?
+            }
             "--errors" => {
                 let names = value()?;
                 let names = if names == "all" {
@@ -131,11 +141,11 @@ fn read(args: &[String]) -> Result<Options> {
                 } else {
                     names.as_str()
                 };
-                options.hows = names.split(',').map(how).collect::<Result<_>>()?;
+                options.faults = names.split(',').map(fault_kind).collect::<Result<_>>()?;
             }
-            "--place" => options.places = vec![place(value()?)?],
+            "--place" => options.modes = vec![place(value()?)?],
             other => bail!(
-                "there is no option `{other}`; there are: --only --every --seed --how --errors --place --workers --keep --wide-patches"
+                "unknown option `{other}`; the options are: --only --every --seed --how --errors --place --workers --keep --wide-patches"
             ),
         }
     }
@@ -148,20 +158,21 @@ fn read(args: &[String]) -> Result<Options> {
 fn number(word: &str) -> Result<usize> {
     let number: usize = word
         .parse()
-        .with_context(|| format!("`{word}` is no number"))?;
+        .with_context(|| format!("`{word}` is not a number"))?;
     if number == 0 {
-        bail!("counting begins at 1")
+        bail!("the number must be at least 1")
     } else {
         Ok(number)
     }
 }
 
-fn how(word: &str) -> Result<How> {
-    let known = || How::words().collect::<Vec<_>>().join(", ");
-    How::of(word).with_context(|| format!("there is no blow `{word}`; there are: {}", known()))
+fn fault_kind(word: &str) -> Result<FaultKind> {
+    let known = || FaultKind::words().collect::<Vec<_>>().join(", ");
+    FaultKind::of(word)
+        .with_context(|| format!("unknown fault `{word}`; the faults are: {}", known()))
 }
 
-fn place(word: &str) -> Result<Where> {
-    let found = Where::ALL.into_iter().find(|place| place.word() == word);
-    found.with_context(|| format!("there is no place `{word}`; there are: in-place, isolated"))
+fn place(word: &str) -> Result<WorkMode> {
+    let found = WorkMode::ALL.into_iter().find(|place| place.word() == word);
+    found.with_context(|| format!("unknown place `{word}`; use in-place or isolated"))
 }
