@@ -552,7 +552,7 @@ impl Windlass {
         let slot = kept::shelf(&self.settings.places)
             .open(name)
             .map_err(|err| Error::usage(err.to_string()))?;
-        let card = slot.card.clone();
+        let card = slot.meta.clone();
         slot.discard()
             .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
         let discarded = EventKind::Discarded {

@@ -57,7 +57,7 @@ use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedProvider,
     SecretString, Setting, SetupError, Vendor, WireProvider,
 };
-use windlass_transaction::isolated::{Shelf, Transactions};
+use windlass_transaction::isolated::{KeptRuns, Transactions};
 
 use crate::cassette::Asks;
 use crate::environment::Environment;
@@ -296,7 +296,7 @@ pub(crate) fn transactions(
     sandbox: Option<Sandbox>,
 ) -> Result<Transactions, Error> {
     let places = &settings.places;
-    let shelf = Shelf::new(places.transactions_dir());
+    let shelf = KeptRuns::new(places.transactions_dir());
     Transactions::new(root, env, sandbox.map(Arc::new), shelf, places.undo_dir())
         .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))
 }

@@ -47,7 +47,7 @@ use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
-use windlass_transaction::landing::undo::{Plan, changed_files, plan, preview};
+use windlass_transaction::landing::undo::{UndoPlan, changed_files, plan, preview};
 use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
 use super::{UndoableChanges, Wanted};
@@ -74,7 +74,7 @@ pub struct PlannedUndo {
     /// What would happen to each file.
     pub files: Vec<FileChange>,
     /// Files that are merged, that are as wanted already, and that cannot be undone.
-    pub plan: Plan,
+    pub plan: UndoPlan,
     /// The run that is undone, where it is one.
     pub run: Option<RunId>,
     /// A newer run or session of the workspace was passed over, because it has nothing to undo.

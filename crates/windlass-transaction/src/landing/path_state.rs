@@ -1,5 +1,5 @@
-//! What is at a path now, by content. Nothing on the way is followed: not the last name and not a parent, so that
-//! a path means exactly one place beneath the root. Nothing is changed here.
+//! Reads the image at a path. No symlink is followed, neither the last name nor a parent, so that a path always means
+//! one place below the root. Nothing is changed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,70 +17,72 @@ use super::disk::{Disk, Sys};
 use crate::path::path_of;
 use windlass_host::workspace::{Root, bad_path, from_errno, kind_of, outside, wrong_kind};
 
-/// As many bytes of a file are in memory at once.
+/// Bytes of a file that are in memory at once.
 pub(super) const CHUNK: usize = 256 * 1024;
-/// How often something that changes while it is looked at is looked at again.
-const MAX_LOOKS: u32 = 8;
-/// Longer paths are refused before the system sees them.
+/// Attempts to read an entry that changes meanwhile.
+const MAX_READS: u32 = 8;
+/// Longer paths are refused before any system call.
 const MAX_PATH: usize = 4096;
 
-/// What is at a path: what can be swapped, or what is in the way of that.
+/// The state of a path: an image that can be swapped, or an obstacle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// A file, a link or nothing.
+pub(super) enum PathState {
+    /// A file, a symlink or nothing.
     Image(Image),
-    /// A directory.
     Directory,
     /// A pipe, a socket or a device.
     Special,
-    /// A parent is not a directory: its path and what it is.
+    /// A parent is no directory: the path of the parent and its kind.
     Blocked(String, FileKind),
 }
 
-impl Seen {
-    /// Whether it is exactly this.
+impl PathState {
     pub(super) fn is(&self, image: &Image) -> bool {
         matches!(self, Self::Image(seen) if seen == image)
     }
 }
 
-/// The image of what is at a path of the tree now. The last link is not followed, and no parent may be one.
-pub fn look(root: &Root, path: &str) -> Result<Image, FileError> {
+/// Reads the current image at a path of the tree. It does not follow a symlink at the path, and no parent may be one.
+pub fn image_at(root: &Root, path: &str) -> Result<Image, FileError> {
     let no_file = |kind| wrong_kind(Path::new(path), kind, FileKind::File);
-    match see(&Disk::default(), root.handle(), path)? {
-        Seen::Image(image) => Ok(image),
-        Seen::Directory => Err(no_file(FileKind::Directory)),
-        Seen::Special => Err(no_file(FileKind::Special)),
-        Seen::Blocked(at, kind) => Err(wrong_kind(Path::new(&at), kind, FileKind::Directory)),
+    match path_state(&Disk::default(), root.handle(), path)? {
+        PathState::Image(image) => Ok(image),
+        PathState::Directory => Err(no_file(FileKind::Directory)),
+        PathState::Special => Err(no_file(FileKind::Special)),
+        PathState::Blocked(at, kind) => Err(wrong_kind(Path::new(&at), kind, FileKind::Directory)),
     }
 }
 
-/// What is at a path of the tree.
-pub(super) fn see(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Seen, FileError> {
+/// Reads the state of a path of the tree.
+pub(super) fn path_state(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    path: &str,
+) -> Result<PathState, FileError> {
     let fail = |errno| from_errno(Path::new(path), errno);
     match find(disk, root, path)? {
-        Spot::There(dir, name) => see_at(disk, dir.as_fd(), &name, path),
-        Spot::NoParent => Ok(Seen::Image(Image::Absent)),
-        Spot::Blocked(at, dir, name) => {
+        PathLocation::Found(dir, name) => entry_state(disk, dir.as_fd(), &name, path),
+        PathLocation::NoParent => Ok(PathState::Image(Image::Absent)),
+        PathLocation::Blocked(at, dir, name) => {
             let stat = disk.stat(dir.as_fd(), &name).map_err(fail)?;
             let kind = stat.map_or(FileKind::Special, |stat| {
                 kind_of(FileType::from_raw_mode(stat.st_mode))
             });
-            Ok(Seen::Blocked(at, kind))
+            Ok(PathState::Blocked(at, kind))
         }
     }
 }
 
-/// What is at a name of a directory; `path` is for messages.
-pub(super) fn see_at(
+/// Reads the state of a name in a directory; `path` is for messages.
+pub(super) fn entry_state(
     disk: &Disk,
     dir: BorrowedFd<'_>,
     name: &OsStr,
     path: &str,
-) -> Result<Seen, FileError> {
-    for _ in 0..MAX_LOOKS {
-        match see_once(disk, dir, name) {
-            // It became something else, or nothing, between two calls.
+) -> Result<PathState, FileError> {
+    for _ in 0..MAX_READS {
+        match entry_state_once(disk, dir, name) {
+            // The entry was replaced or deleted between two calls.
             Err(Errno::NOENT | Errno::LOOP | Errno::INVAL) => {}
             other => return other.map_err(|errno| from_errno(Path::new(path), errno)),
         }
@@ -88,27 +90,27 @@ pub(super) fn see_at(
     Err(from_errno(Path::new(path), Errno::BUSY))
 }
 
-fn see_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Seen> {
+fn entry_state_once(disk: &Disk, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<PathState> {
     let Some(stat) = disk.stat(dir, name)? else {
-        return Ok(Seen::Image(Image::Absent));
+        return Ok(PathState::Image(Image::Absent));
     };
     match kind_of(FileType::from_raw_mode(stat.st_mode)) {
-        FileKind::Directory => Ok(Seen::Directory),
-        FileKind::Special => Ok(Seen::Special),
+        FileKind::Directory => Ok(PathState::Directory),
+        FileKind::Special => Ok(PathState::Special),
         FileKind::Link => {
             let target = to_text(&disk.read_link(dir, name)?);
-            Ok(Seen::Image(Image::Link { target }))
+            Ok(PathState::Image(Image::Link { target }))
         }
         FileKind::File => {
             let file = disk.open(dir, name)?;
             let stat = disk.stat_of(&file)?;
             match kind_of(FileType::from_raw_mode(stat.st_mode)) {
                 FileKind::File => {}
-                FileKind::Directory => return Ok(Seen::Directory),
-                FileKind::Link | FileKind::Special => return Ok(Seen::Special),
+                FileKind::Directory => return Ok(PathState::Directory),
+                FileKind::Link | FileKind::Special => return Ok(PathState::Special),
             }
             let (hash, size) = hash(disk, &file)?;
-            Ok(Seen::Image(Image::File {
+            Ok(PathState::Image(Image::File {
                 hash,
                 size,
                 mode: mode_of(&stat),
@@ -121,7 +123,7 @@ pub(super) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// The hash and the length of what is left of a file, piece by piece.
+/// The hash and length of the rest of a file, read in chunks.
 pub(super) fn hash(disk: &Disk, file: &File) -> Sys<(String, u64)> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; CHUNK];
@@ -134,31 +136,34 @@ pub(super) fn hash(disk: &Disk, file: &File) -> Sys<(String, u64)> {
     }
 }
 
-/// Where a path leads.
-pub(super) enum Spot {
-    /// The directory it is in, and its name there.
-    There(OwnedFd, OsString),
-    /// A parent does not exist.
+/// The result of a lookup without following symlinks.
+pub(super) enum PathLocation {
+    /// The directory of the path, and the name in it.
+    Found(OwnedFd, OsString),
     NoParent,
-    /// A parent is no directory: its path, the directory it is in, and its name there.
+    /// A parent is no directory: the path of the parent, its directory, and its name there.
     Blocked(String, OwnedFd, OsString),
 }
 
-/// Walks to the directory that a path is in, from handle to handle.
-pub(super) fn find(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Spot, FileError> {
+/// Opens each directory on a path in turn, and returns the directory that contains the last name.
+pub(super) fn find(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    path: &str,
+) -> Result<PathLocation, FileError> {
     let fail = |errno| from_errno(Path::new(path), errno);
     let parts = parts(path)?;
     let mut dir = disk.walk(root, OsStr::new(".")).map_err(fail)?;
     for (at, part) in parts.iter().enumerate() {
         let name = path_of(part).into_owned().into_os_string();
         if at + 1 == parts.len() {
-            return Ok(Spot::There(dir, name));
+            return Ok(PathLocation::Found(dir, name));
         }
         match disk.walk(dir.as_fd(), &name) {
             Ok(next) => dir = next,
-            Err(Errno::NOENT) => return Ok(Spot::NoParent),
+            Err(Errno::NOENT) => return Ok(PathLocation::NoParent),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                return Ok(Spot::Blocked(parts[..=at].join("/"), dir, name));
+                return Ok(PathLocation::Blocked(parts[..=at].join("/"), dir, name));
             }
             Err(errno) => return Err(fail(errno)),
         }
@@ -166,7 +171,7 @@ pub(super) fn find(disk: &Disk, root: BorrowedFd<'_>, path: &str) -> Result<Spot
     Err(bad_path("it is empty"))
 }
 
-/// A handle on a directory of the tree, or none when it is not there; the root is the empty path.
+/// Opens a directory of the tree; `None` if it does not exist. The empty path is the root.
 pub(super) fn dir_at(
     disk: &Disk,
     root: BorrowedFd<'_>,
@@ -176,7 +181,7 @@ pub(super) fn dir_at(
     if path.is_empty() {
         return disk.walk(root, OsStr::new(".")).map(Some).map_err(fail);
     }
-    let Spot::There(dir, name) = find(disk, root, path)? else {
+    let PathLocation::Found(dir, name) = find(disk, root, path)? else {
         return Ok(None);
     };
     match disk.walk(dir.as_fd(), &name) {
@@ -186,7 +191,7 @@ pub(super) fn dir_at(
     }
 }
 
-/// The names of a path that is written in the one way a swap may write it: relative, and nothing but names.
+/// Splits a path into its names. The path must be relative and normalized: only names, separated by single slashes.
 pub(super) fn parts(path: &str) -> Result<Vec<&str>, FileError> {
     if path.is_empty() {
         return Err(bad_path("it is empty"));
@@ -204,17 +209,17 @@ pub(super) fn parts(path: &str) -> Result<Vec<&str>, FileError> {
     }
     let parts: Vec<&str> = path.split('/').collect();
     if parts.len() != components.count() {
-        return Err(bad_path("it must be written plainly, as `folder/file`"));
+        return Err(bad_path("it must be normalized, as in `folder/file`"));
     }
     Ok(parts)
 }
 
-/// The directory a path is in; the root is the empty path.
+/// The path of the directory that contains a path; the root is the empty path.
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// The directories above a path without the root, outermost first.
+/// The directories above a path, without the root, outermost first.
 pub(super) fn parents(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }

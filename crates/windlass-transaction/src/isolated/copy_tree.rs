@@ -1,5 +1,5 @@
-//! A whole copy of the tree, where no layer can be had: shared blocks where the file system can, bytes otherwise.
-//! Bounded in files and bytes; what cannot be copied is named.
+//! Copies a whole tree, if no overlay is possible: with reflinks if the file system supports them, otherwise byte by
+//! byte. The number of files and bytes is limited, and files that cannot be copied are reported.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,25 +12,25 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps
 use crate::working_copy::{parent_of, remove};
 use windlass_host::workspace::Root;
 
-/// The largest tree that is copied.
+/// Maximum bytes of a tree that is copied.
 pub(super) const MAX_BYTES: u64 = 2 << 30;
-/// See [`MAX_BYTES`].
+/// Maximum files of a tree that is copied.
 pub(super) const MAX_FILES: usize = 200_000;
-/// A larger file is left out of a copy.
+/// Larger files are left out of a copy.
 const MAX_FILE: u64 = 1 << 30;
 /// Paths that are named one by one.
 const MAX_NAMED: usize = 20;
 
-/// What came of copying.
+/// The result of copying a tree.
 #[derive(Debug, Default)]
-pub(crate) struct Copied {
-    /// Whether blocks are shared with the original.
+pub(crate) struct CopiedTree {
+    /// Whether files share blocks with the original (reflinks).
     pub(crate) shared: bool,
-    /// What is missing in the copy, with the reason.
+    /// Paths that are missing in the copy, with the reason.
     pub(super) missing: Vec<(PathBuf, String)>,
 }
 
-/// Whether a tree is small enough, and which files of it are too large to be copied.
+/// Checks that a tree is small enough to be copied, and returns the files that are too large.
 pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     let (mut files, mut bytes) = (0, 0_u64);
     let mut left_out = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
                 FileType::Directory => open.push(dir.join(name)),
                 FileType::RegularFile => {
                     let stat = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW);
-                    // Holes of a file take no space, and are not copied.
+                    // Holes in sparse files take no space and are not copied.
                     let taken = stat.map_or(0, |stat| {
                         u64::try_from(stat.st_size.min(stat.st_blocks * 512)).unwrap_or(0)
                     });
@@ -58,7 +58,7 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
             }
             if files > MAX_FILES || bytes > MAX_BYTES {
                 return Err(format!(
-                    "the tree is too large to be copied (more than {} MB or {MAX_FILES} files)",
+                    "the tree is too large to copy (more than {} MB or {MAX_FILES} files)",
                     MAX_BYTES >> 20
                 ));
             }
@@ -67,7 +67,6 @@ pub(crate) fn measure(root: &Root) -> Result<Vec<PathBuf>, String> {
     Ok(left_out)
 }
 
-/// The warning about a file that is too large to be copied.
 pub(crate) fn left_out_note(path: &Path) -> String {
     format!(
         "`{}` is not in the copy: it is larger than {} MB",
@@ -76,10 +75,10 @@ pub(crate) fn left_out_note(path: &Path) -> String {
     )
 }
 
-/// Copies everything below a root to a directory that exists and is empty. At the paths in `hidden` there is something
-/// that cannot be opened instead.
-pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied, String> {
-    let mut copied = Copied::default();
+/// Copies everything below a root into an empty directory. The paths in `hidden` are replaced by placeholders that
+/// cannot be opened.
+pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<CopiedTree, String> {
+    let mut copied = CopiedTree::default();
     let mut sharing = true;
     let mut open = vec![PathBuf::from(".")];
     let mut times = Vec::new();
@@ -132,9 +131,9 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
         }
         times.push((place, stat));
     }
-    // Modes and times last: what is put into a directory changes the one and may need the other.
+    // Set modes and times last: adding entries changes the times and may need the permissions.
     for (place, stat) in times.into_iter().rev() {
-        // Opened anew, because a tree may have more directories than a process may have open files.
+        // Open each directory again, because a tree may have more directories than a process may have open files.
         let Ok(dir) = open_folder(&place) else {
             continue;
         };
@@ -144,18 +143,18 @@ pub(crate) fn copy(root: &Root, to: &Path, hidden: &[PathBuf]) -> Result<Copied,
     Ok(copied)
 }
 
-/// Whether a path is hidden; both are relative, and the second may begin with a dot.
+/// Whether a relative path is hidden; `path` may begin with `.`.
 pub(crate) fn is_hidden(hidden: &[PathBuf], path: &Path) -> bool {
     let path = path.strip_prefix(".").unwrap_or(path);
     hidden.iter().any(|one| path.starts_with(one))
 }
 
-/// Takes a hidden path out of a copy that has it.
+/// Replaces a path in a copy by a placeholder.
 pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
     let failed =
-        |err: std::io::Error| format!("`{}` cannot be hidden in the copy: {err}", path.display());
+        |err: std::io::Error| format!("cannot hide `{}` in the copy: {err}", path.display());
     let tree = Root::open(tree).map_err(|err| err.to_string())?;
-    // A command of an earlier run may have put a symlink on the way; then the path is not in the copy.
+    // A command of an earlier run may have put a symlink into the path; then the path is not in the copy.
     let Ok((parent, name)) = parent_of(&tree, path) else {
         return Ok(());
     };
@@ -166,8 +165,8 @@ pub(crate) fn hide(tree: &Path, path: &Path) -> Result<(), String> {
     place_blank(&parent, name, FileType::from_raw_mode(stat.st_mode)).map_err(failed)
 }
 
-/// Puts something in the place of what is hidden: a socket that no process listens at cannot be opened, also not by
-/// root, and git passes it over. A directory is empty.
+/// Creates a placeholder for a hidden path. For a file it is a socket without a listener: not even root can open it,
+/// and git skips it. For a directory it is an empty directory.
 fn place_blank(dir: impl AsFd, name: &OsStr, kind: FileType) -> std::io::Result<()> {
     match kind {
         FileType::Directory => Ok(rustix::fs::mkdirat(dir, name, Mode::RUSR | Mode::XUSR)?),
@@ -181,7 +180,7 @@ fn place_blank(dir: impl AsFd, name: &OsStr, kind: FileType) -> std::io::Result<
     }
 }
 
-impl Copied {
+impl CopiedTree {
     fn miss(&mut self, path: PathBuf, why: String) {
         if self.missing.len() < MAX_NAMED {
             self.missing.push((path, why));
@@ -228,16 +227,16 @@ pub(crate) fn copy_file(
     Ok(shared)
 }
 
-/// Copies the bytes of a file but for its holes.
+/// Copies the data of a file and skips its holes.
 fn copy_data(source: &File, target: &File, size: i64) -> std::io::Result<()> {
     let size = u64::try_from(size).unwrap_or(0);
     let mut at = 0;
     while at < size {
         let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
             Ok(data) => data,
-            // The rest is a hole.
+            // The rest of the file is a hole.
             Err(rustix::io::Errno::NXIO) => break,
-            // The file system knows no holes.
+            // The file system does not report holes.
             Err(_) => at,
         };
         let end = rustix::fs::seek(source, SeekFrom::Hole(data))
@@ -268,7 +267,7 @@ pub(crate) fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
 
 fn full(path: &Path, err: &std::io::Error) -> String {
     format!(
-        "the tree cannot be copied: `{}`: {err}; free some space",
+        "cannot copy the tree: `{}`: {err}; free some disk space",
         path.display()
     )
 }
@@ -278,11 +277,11 @@ fn full(path: &Path, err: &std::io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// The limit holds for a whole process, so that the copying is done in one of its own.
+    /// The limit applies to a whole process, so the copy runs in a child process.
     #[test]
     fn a_tree_may_have_more_directories_than_a_process_may_have_open_files() {
         const INSIDE: &str = "WINDLASS_TEST_FEW_FILES";
-        const SELF: &str = "isolated::copied::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
+        const SELF: &str = "isolated::copy_tree::tests::a_tree_may_have_more_directories_than_a_process_may_have_open_files";
         if std::env::var_os(INSIDE).is_none() {
             let mut child = std::process::Command::new("sh");
             child.args(["-c", "ulimit -n 128 && exec \"$0\" --exact \"$1\""]);
@@ -291,8 +290,11 @@ mod tests {
                 .arg(SELF)
                 .env(INSIDE, "1");
             let done = child.output().unwrap();
-            let said = String::from_utf8_lossy(&done.stdout);
-            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            let output = String::from_utf8_lossy(&done.stdout);
+            assert!(
+                done.status.success() && output.contains("1 passed"),
+                "{output}"
+            );
             return;
         }
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

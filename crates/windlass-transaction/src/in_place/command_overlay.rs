@@ -1,5 +1,5 @@
-//! The directories of a layer for one command: made before it starts, gone when it has landed, kept when it could not
-//! land. Those that a killed process left go when the next one makes its first.
+//! The directories of the overlay of one command. They are created before the command starts, removed after its changes
+//! landed, and kept if they could not land. The first overlay of a process removes the remains of dead processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -12,44 +12,43 @@ use windlass_core::workspace::FileError;
 
 use windlass_host::workspace::from_io;
 
-/// A moment, by the clock that the system gives files their times by.
-pub(super) type Moment = (i64, i64);
+/// A time of the clock that file systems use for timestamps: seconds and nanoseconds.
+pub(super) type FileTime = (i64, i64);
 
-/// The name of a kept layer begins with this; it is not that of a process, so that nothing cleans it up.
+/// Prefix of the name of a kept overlay. It is not the name of a process, so that nothing removes it.
 const KEPT: &str = "kept-";
-/// Layers that are kept; the oldest goes first.
+/// Maximum number of kept overlays; the oldest is removed first.
 const MAX_KEPT: usize = 20;
 
-/// The directories of one command's layer.
-pub(super) struct CommandLayer {
+/// The directories of one command's overlay.
+pub(super) struct CommandOverlay {
     folder: PathBuf,
     pub(super) name: String,
-    /// What takes the writes.
     pub(super) upper: PathBuf,
-    /// What was written in the tree later than this was not written before the command.
-    pub(super) began: Moment,
-    /// Paths that the command removed, where the layer itself cannot say so.
+    /// The start of the command. Files of the tree that changed later were changed by another program.
+    pub(super) began: FileTime,
+    /// Paths that the command deleted, if the overlay itself cannot represent them.
     pub(super) gone: BTreeSet<PathBuf>,
-    /// Entries of the layer that equal the workspace, in the layer of a background job.
-    pub(super) settled: Settled,
+    /// Entries of the overlay of a background job that equal the workspace.
+    pub(super) synced: SyncedEntries,
 }
 
-/// Entries of a mounted layer that equal the workspace: they landed, or were copied into the view of the job.
+/// Entries of a mounted overlay that equal the workspace, because they landed or were copied into the view of the job.
 #[derive(Debug, Default)]
-pub(super) struct Settled(BTreeMap<PathBuf, (Stamp, Moment)>);
+pub(super) struct SyncedEntries(BTreeMap<PathBuf, (EntryStamp, FileTime)>);
 
-/// The identity of an entry of a layer. It differs as soon as a process changes the entry.
+/// The identity of an overlay entry. It differs as soon as a process changes the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stamp {
-    /// A name that is gone. The kernel shares one file among all of them.
+pub(super) enum EntryStamp {
+    /// A deleted name. The kernel uses one inode for all of them.
     Whiteout,
-    /// A directory, by its inode: its times change with every entry.
+    /// A directory, by inode: its times change with every entry.
     Directory(u64),
     /// A file or a symlink, by inode, change time and size.
-    File(u64, Moment, u64),
+    File(u64, FileTime, u64),
 }
 
-impl Stamp {
+impl EntryStamp {
     pub(super) fn of(about: &Metadata) -> Self {
         if is_whiteout(about) {
             Self::Whiteout
@@ -61,19 +60,19 @@ impl Stamp {
     }
 }
 
-/// When the system last changed what is known of a file. It cannot be set back.
-pub(super) fn changed_at(about: &Metadata) -> Moment {
+/// The change time of a file. No program can set it.
+pub(super) fn changed_at(about: &Metadata) -> FileTime {
     (about.ctime(), about.ctime_nsec())
 }
 
-/// Whether an entry of a layer stands for a name that is gone.
+/// Whether an overlay entry represents a deleted name.
 pub(super) fn is_whiteout(about: &Metadata) -> bool {
     about.file_type().is_char_device() && about.rdev() == 0
 }
 
-impl Settled {
-    /// Notes that an entry equals the workspace, whose file there was last changed at `base`.
-    pub(super) fn add(&mut self, path: &Path, stamp: Stamp, base: Moment) {
+impl SyncedEntries {
+    /// Records that an entry equals the workspace. `base` is the change time of the file in the workspace.
+    pub(super) fn add(&mut self, path: &Path, stamp: EntryStamp, base: FileTime) {
         self.0.insert(path.to_owned(), (stamp, base));
     }
 
@@ -83,17 +82,17 @@ impl Settled {
 
     pub(super) fn contains(&self, path: &Path, about: &Metadata) -> bool {
         let known = self.0.get(path);
-        known.is_some_and(|(stamp, _)| *stamp == Stamp::of(about))
+        known.is_some_and(|(stamp, _)| *stamp == EntryStamp::of(about))
     }
 
-    /// When the file of the workspace was changed that the job saw last.
-    pub(super) fn base(&self, path: &Path) -> Option<Moment> {
+    /// The change time of the workspace file that the job saw last.
+    pub(super) fn base(&self, path: &Path) -> Option<FileTime> {
         self.0.get(path).map(|(_, base)| *base)
     }
 }
 
-impl CommandLayer {
-    /// Makes one in `parent`, for a workspace at `root`.
+impl CommandOverlay {
+    /// Creates the directories in `parent`, for a workspace at `root`.
     pub(super) fn make(parent: &Path, root: &Path) -> Result<Self, FileError> {
         static CLEANED: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -106,11 +105,11 @@ impl CommandLayer {
         let folder = parent.join(&name);
         let upper = folder.join("upper");
         let make = || {
-            // One of the same name is left from a process that is long gone.
+            // A directory of the same name was left by a dead process.
             remove(&folder);
             std::fs::create_dir_all(folder.join("work"))?;
             std::fs::create_dir(&upper)?;
-            // What is seen at the root of the workspace then is this directory.
+            // The mount shows this directory as the root of the workspace.
             std::fs::set_permissions(&upper, std::fs::metadata(root)?.permissions())?;
             let about = std::fs::symlink_metadata(&upper)?;
             Ok(changed_at(&about))
@@ -122,13 +121,14 @@ impl CommandLayer {
             upper,
             began,
             gone: BTreeSet::new(),
-            settled: Settled::default(),
+            synced: SyncedEntries::default(),
         })
     }
 }
 
-impl CommandLayer {
-    /// Keeps the layer under another name, so that it outlives the process. Gives the directory that holds the changes.
+impl CommandOverlay {
+    /// Keeps the changes under another name, so that they outlive the process. Returns the directory that contains
+    /// them.
     pub(super) fn keep(mut self) -> PathBuf {
         let parent = self.folder.parent().unwrap_or(Path::new(""));
         let kept = parent.join(format!("{KEPT}{}", self.name));
@@ -137,7 +137,7 @@ impl CommandLayer {
         if std::fs::rename(&self.folder, &kept).is_ok() {
             self.upper = kept.join("upper");
         }
-        // Nothing is left at its path for the drop to remove; where the rename failed, it stays where it is.
+        // Prevents the removal on drop. If the rename failed, the directory stays where it is.
         self.folder = PathBuf::new();
         std::mem::take(&mut self.upper)
     }
@@ -149,7 +149,7 @@ impl CommandLayer {
     }
 }
 
-/// Leaves room for one more kept layer.
+/// Makes space for one more kept overlay.
 fn remove_oldest_kept(parent: &Path) {
     let entries = windlass_host::private::entries(parent, usize::MAX);
     let kept = entries.filter(|entry| {
@@ -164,7 +164,7 @@ fn remove_oldest_kept(parent: &Path) {
     kept.iter().take(surplus).for_each(|(_, path)| remove(path));
 }
 
-impl Drop for CommandLayer {
+impl Drop for CommandOverlay {
     fn drop(&mut self) {
         if !self.folder.as_os_str().is_empty() {
             remove(&self.folder);
@@ -173,6 +173,6 @@ impl Drop for CommandLayer {
 }
 
 fn remove(folder: &Path) {
-    // Whatever cannot be removed now is removed when the next process makes its first layer.
+    // If this fails, the first overlay of the next process removes it.
     let _ = windlass_host::private::remove_tree(folder);
 }

@@ -1,4 +1,4 @@
-//! Swaps as people and models read them: what happened to each file, with a diff where it is text and not too long.
+//! Renders swaps for people and models: the change of each file, with a diff if it is text and not too long.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -6,14 +6,14 @@ use std::io::Read;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange};
 
-use crate::landing::undo::rendered;
+use crate::landing::undo::render;
 use crate::path::path_of;
 use windlass_host::workspace::Root;
 
-/// The largest file that is compared line by line.
+/// Largest file that is compared line by line.
 const MAX_COMPARED: u64 = 1 << 20;
 
-/// Every swap as a change; a file that went away and one that came with the same bytes are a move.
+/// Describes every swap. A deleted file and a created file with the same bytes become a move.
 pub(super) fn changes(
     swaps: &[Swap],
     before: &Root,
@@ -74,7 +74,7 @@ fn compare(swap: &Swap, before: &Root, after: &Root) -> FileChange {
             }
         }
     };
-    rendered(
+    render(
         swap,
         text(&swap.before, before).zip(text(&swap.after, after)),
     )

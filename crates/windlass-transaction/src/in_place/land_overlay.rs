@@ -1,5 +1,5 @@
-//! Brings the layer of a command into the workspace: files of the source set by one landing, all of them or none; then
-//! ignored files and those of git by moving them. Every place is opened beneath the root and through no link.
+//! Lands the overlay of a command: the files of the source set with one atomic landing, then ignored files and files of
+//! git by moving them. Every path is opened below the root and through no symlink.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -15,14 +15,14 @@ use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 
 use super::call_landings::CallLandings;
-use super::layer::{CommandLayer, Stamp, changed_at};
-use super::overlay_diff::{self, LayerDiff, Plain};
-use super::set_aside::SetAside;
-use crate::isolated::copied::times_of;
-use crate::landing::Source;
+use super::command_overlay::{CommandOverlay, EntryStamp, changed_at};
+use super::moved_folders::MovedFolders;
+use super::overlay_diff::{self, OverlayDiff, PlainMove};
+use crate::isolated::copy_tree::times_of;
+use crate::landing::ByteSource;
 use crate::path::path_of;
 
-/// Marks that the kernel puts on the files of a layer, and that mean nothing outside.
+/// Extended attributes that the kernel sets in an overlay, and that mean nothing outside of it.
 const MARKS: [&str; 5] = [
     "user.overlay.opaque",
     "user.overlay.impure",
@@ -33,10 +33,10 @@ const MARKS: [&str; 5] = [
 /// Paths that are named in a message.
 const MAX_NAMED: usize = 20;
 
-/// The bytes, attributes and times of new files are in the layer.
+/// Reads the bytes, attributes and times of new files from the upper directory.
 struct Upper<'a>(&'a Path);
 
-impl Source for Upper<'_> {
+impl ByteSource for Upper<'_> {
     fn open(&self, swap: &Swap) -> io::Result<File> {
         File::open(self.0.join(path_of(&swap.path)))
     }
@@ -46,43 +46,45 @@ impl Source for Upper<'_> {
     }
 }
 
-/// Lands the layer of a command that has ended. Gives a remark about paths that never land. The error says what is not in
-/// the workspace, and why; the layer must be kept then. `call` made the changes, where it is not the one that is open.
-pub(super) fn land_layer(
+/// Lands the overlay of a command that has ended. Returns a remark about paths that never land. An error names the
+/// changes that did not land; the caller must then keep the overlay. `call` made the changes; `None` means the open
+/// call.
+pub(super) fn land_overlay(
     landings: &CallLandings,
-    layer: &CommandLayer,
+    overlay: &CommandOverlay,
     call: Option<&CallId>,
 ) -> Result<Option<String>, String> {
-    let diff = overlay_diff::read(&landings.root, layer).map_err(|err| nothing(&err.message))?;
+    let diff = overlay_diff::read(&landings.root, overlay).map_err(|err| nothing(&err.message))?;
     if !diff.refused.is_empty() {
         return Err(nothing(&listed(&diff.refused)));
     }
-    let lander = LayerLander {
+    let lander = OverlayLander {
         landings,
-        upper: &layer.upper,
+        upper: &overlay.upper,
         last: RefCell::default(),
         linked: None,
     };
     lander.land(&diff, call)?;
     Ok((!diff.skipped.is_empty())
-        .then(|| format!("not in the workspace: {}", listed(&diff.skipped))))
+        .then(|| format!("these changes did not land: {}", listed(&diff.skipped))))
 }
 
-/// Lands what a job that still runs wrote to its layer. Nothing leaves the layer: files of the source set are copied,
-/// ignored ones are linked. Gives the paths that cannot land, with the reason; then nothing landed.
+/// Lands the changes of a job that is still running. Nothing is moved out of its overlay: files of the source set are
+/// copied, ignored files are hard-linked. Returns the paths that cannot land, with the reason; in this case nothing
+/// landed.
 pub(super) fn land_running(
     landings: &CallLandings,
-    layer: &mut CommandLayer,
+    overlay: &mut CommandOverlay,
     call: Option<&CallId>,
 ) -> Result<Vec<(String, String)>, String> {
     let mut diff =
-        overlay_diff::read(&landings.root, layer).map_err(|err| nothing(&err.message))?;
+        overlay_diff::read(&landings.root, overlay).map_err(|err| nothing(&err.message))?;
     if !diff.refused.is_empty() {
         return Ok(diff.refused);
     }
-    let lander = LayerLander {
+    let lander = OverlayLander {
         landings,
-        upper: &layer.upper,
+        upper: &overlay.upper,
         last: RefCell::default(),
         linked: Some(RefCell::default()),
     };
@@ -92,13 +94,13 @@ pub(super) fn land_running(
     for (path, stamp) in diff.stamps {
         let now = std::fs::symlink_metadata(landings.root_path().join(&path));
         let base = now.as_ref().map_or((0, 0), changed_at);
-        layer.settled.add(&path, stamp, base);
+        overlay.synced.add(&path, stamp, base);
     }
     Ok(Vec::new())
 }
 
 fn nothing(why: &str) -> String {
-    format!("nothing that the command changed is in the workspace: {why}")
+    format!("none of the command's changes landed: {why}")
 }
 
 fn listed(paths: &[(String, String)]) -> String {
@@ -113,32 +115,32 @@ fn listed(paths: &[(String, String)]) -> String {
     lines.join("; ")
 }
 
-struct LayerLander<'a> {
+struct OverlayLander<'a> {
     landings: &'a CallLandings,
     upper: &'a Path,
-    /// The folder that was opened last: many files come to one.
+    /// The directory that was opened last, because often many files are in one.
     last: RefCell<Option<(PathBuf, OwnedFd)>>,
-    /// Files that were linked instead of moved, because a job still uses the layer.
-    linked: Option<RefCell<Vec<(PathBuf, Stamp)>>>,
+    /// Files that were linked instead of moved, because a job still uses the overlay.
+    linked: Option<RefCell<Vec<(PathBuf, EntryStamp)>>>,
 }
 
-impl LayerLander<'_> {
-    fn land(&self, diff: &LayerDiff, call: Option<&CallId>) -> Result<(), String> {
+impl OverlayLander<'_> {
+    fn land(&self, diff: &OverlayDiff, call: Option<&CallId>) -> Result<(), String> {
         let landings = self.landings;
         for (path, text) in &diff.configs {
             std::fs::write(self.upper.join(path), text).map_err(|err| nothing(&err.to_string()))?;
         }
-        let aside = self
-            .set_aside(diff)
+        let folders = self
+            .move_folders_out(diff)
             .map_err(|err| nothing(&err.to_string()))?;
         if let Err(err) = landings.land_for(call, &diff.swaps, &Upper(self.upper)) {
-            if let Some(aside) = aside {
-                aside.put_back(&landings.root);
+            if let Some(folders) = folders {
+                folders.restore(&landings.root);
             }
             return Err(nothing(&err.message));
         }
-        if let Some(aside) = aside {
-            aside.remove();
+        if let Some(folders) = folders {
+            folders.remove();
         }
         let mut not_moved = Vec::new();
         for one in &diff.plain {
@@ -148,7 +150,7 @@ impl LayerLander<'_> {
         }
         self.folders(diff);
         for path in &diff.times {
-            // A time that cannot be set costs a build, and nothing else.
+            // A wrong time costs at most a rebuild.
             let _ = self.give_time(&path_of(path));
         }
         for (path, why) in &diff.lost {
@@ -156,15 +158,16 @@ impl LayerLander<'_> {
         }
         if !not_moved.is_empty() {
             return Err(format!(
-                "not everything that the command changed is in the workspace: {}",
+                "some of the command's changes did not land: {}",
                 listed(&not_moved)
             ));
         }
         Ok(())
     }
 
-    /// Moves ignored folders out of directories that become files or symlinks: a landing removes only its own files.
-    fn set_aside(&self, diff: &LayerDiff) -> io::Result<Option<SetAside>> {
+    /// Moves ignored directories out of directories that become files or symlinks, because a landing removes only its
+    /// own files.
+    fn move_folders_out(&self, diff: &OverlayDiff) -> io::Result<Option<MovedFolders>> {
         let arriving = diff.swaps.iter().filter(|swap| swap.after.is_there());
         let arriving: BTreeSet<Cow<'_, Path>> = arriving.map(|swap| path_of(&swap.path)).collect();
         let is_below = |path: &Path| {
@@ -172,19 +175,19 @@ impl LayerLander<'_> {
             above.any(|above| arriving.contains(above))
         };
         let removed = diff.plain.iter().filter_map(|one| match one {
-            Plain::Remove(path) => Some(path.as_path()),
-            Plain::Put(_) => None,
+            PlainMove::Remove(path) => Some(path.as_path()),
+            PlainMove::Put(_) => None,
         });
         let paths: Vec<&Path> = removed.filter(|path| is_below(path)).collect();
-        SetAside::begin(&self.landings.root, self.landings.journal(), &paths)
+        MovedFolders::begin(&self.landings.root, self.landings.journal(), &paths)
     }
 
-    fn plain(&self, one: &Plain) -> io::Result<()> {
+    fn plain(&self, one: &PlainMove) -> io::Result<()> {
         let (parent, name) = match one {
-            Plain::Put(path) => (self.parent(path, true)?, path.file_name()),
-            Plain::Remove(path) => match self.parent(path, false) {
+            PlainMove::Put(path) => (self.parent(path, true)?, path.file_name()),
+            PlainMove::Remove(path) => match self.parent(path, false) {
                 Ok(parent) => (parent, path.file_name()),
-                // Its folder is gone, and with it the path.
+                // Its directory is gone, and the path with it.
                 Err(err) if is_gone(&err) => return Ok(()),
                 Err(err) => return Err(err),
             },
@@ -192,8 +195,8 @@ impl LayerLander<'_> {
         let name = name.ok_or(io::ErrorKind::InvalidInput)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name);
         match one {
-            Plain::Remove(_) => remove(&place),
-            Plain::Put(path) => {
+            PlainMove::Remove(_) => remove(&place),
+            PlainMove::Put(path) => {
                 let from = self.upper.join(path);
                 if let Some(linked) = &self.linked {
                     return link(&from, &place, path, &mut linked.borrow_mut());
@@ -213,9 +216,9 @@ impl LayerLander<'_> {
         }
     }
 
-    fn folders(&self, diff: &LayerDiff) {
+    fn folders(&self, diff: &OverlayDiff) {
         for path in &diff.gone {
-            // One in which something was left stays.
+            // A directory that is not empty stays.
             if let (Ok(parent), Some(name)) = (self.parent(path, false), path.file_name()) {
                 let _ = rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR);
             }
@@ -239,7 +242,7 @@ impl LayerLander<'_> {
         Ok(rustix::fs::utimensat(&parent, name, &times, itself)?)
     }
 
-    /// The folder that a path of the workspace is in, made where it is missing and wanted.
+    /// Opens the directory that contains a path of the workspace; creates it if it is missing and `make` is set.
     fn parent(&self, path: &Path, make: bool) -> io::Result<OwnedFd> {
         let above = path.parent().unwrap_or(Path::new(""));
         let mut last = self.last.borrow_mut();
@@ -281,7 +284,7 @@ fn open_folder(parent: std::os::fd::BorrowedFd<'_>, name: &Path) -> rustix::io::
     )
 }
 
-/// Removes the kernel's marks from a file; few have any.
+/// Removes the overlay attributes of a file; few files have any.
 fn remove_marks(path: &Path) {
     if rustix::fs::llistxattr(path, &mut [] as &mut [u8]).is_ok_and(|len| len > 0) {
         for mark in MARKS {
@@ -290,7 +293,7 @@ fn remove_marks(path: &Path) {
     }
 }
 
-/// Removes what is at a path, itself; what is gone already is fine.
+/// Removes an entry without following symlinks; a missing entry is no error.
 fn remove(place: &Path) -> io::Result<()> {
     let gone = match std::fs::symlink_metadata(place) {
         Ok(about) if about.is_dir() => std::fs::remove_dir_all(place),
@@ -303,9 +306,14 @@ fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives files of the layer a second name in the workspace, so that a job keeps them; copies those that lie on another
-/// disk.
-fn link(from: &Path, to: &Path, path: &Path, linked: &mut Vec<(PathBuf, Stamp)>) -> io::Result<()> {
+/// Creates hard links in the workspace to files of the overlay, so that a running job keeps its files. Files on another
+/// disk are copied.
+fn link(
+    from: &Path,
+    to: &Path,
+    path: &Path,
+    linked: &mut Vec<(PathBuf, EntryStamp)>,
+) -> io::Result<()> {
     let about = std::fs::symlink_metadata(from)?;
     if about.is_dir() {
         match std::fs::create_dir(to) {
@@ -319,19 +327,19 @@ fn link(from: &Path, to: &Path, path: &Path, linked: &mut Vec<(PathBuf, Stamp)>)
         return Ok(());
     }
     remove(to)?;
-    // Files of git were judged as they are now: what the job makes of its own later is judged again.
+    // Copy files of git: they were judged in their current state, and a hard link would let the job change them later.
     let of_git = path.iter().any(|part| part == ".git");
     if of_git || std::fs::hard_link(from, to).is_err() {
         copy(from, to)?;
     }
     linked.push((
         path.to_owned(),
-        Stamp::of(&std::fs::symlink_metadata(from)?),
+        EntryStamp::of(&std::fs::symlink_metadata(from)?),
     ));
     Ok(())
 }
 
-/// Copies what cannot be moved because it lies on another disk, with modes and times.
+/// Copies an entry that is on another disk and cannot be moved, with modes and times.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let about = std::fs::symlink_metadata(from)?;
     if about.is_symlink() {
@@ -348,7 +356,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !about.is_file() {
         return Ok(());
     }
-    // Whole or not at all: it is given its name when it is complete.
+    // The file gets its name when it is complete.
     let draft = to.with_file_name(format!(
         ".windlass-merge-{:016x}",
         windlass_host::clock::random_u64()

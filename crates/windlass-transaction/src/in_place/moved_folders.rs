@@ -1,5 +1,6 @@
-//! Ignored folders that are moved out of a directory which becomes a file or a symlink, because a landing removes only its
-//! own files. A record beside the journal says where they are, so that those of a dead process are put back.
+//! Temporarily moves ignored directories out of a directory that becomes a file or a symlink, because a landing removes
+//! only its own files. A record next to the journal says where they are, so that recovery can restore them if the
+//! process dies.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,29 +14,29 @@ use serde::{Deserialize, Serialize};
 use crate::landing::lock_within;
 use windlass_host::workspace::{Root, STAGING};
 
-/// The name of a record begins with this.
+/// Prefix of the names of records.
 const RECORD: &str = "aside-";
-/// Records that are looked at, and the longest that is read.
+/// Maximum records that are read.
 const MAX_RECORDS: usize = 1_000;
 const MAX_READ: u64 = 16 << 20;
 
-/// Folders that are moved aside. The record is locked while its process lives.
+/// Directories that were moved out temporarily. The record is locked while its process lives.
 #[derive(Debug)]
-pub(super) struct SetAside {
+pub(super) struct MovedFolders {
     record: PathBuf,
-    moved: Moved,
+    moved: MoveRecord,
     _lock: OwnedFd,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Moved {
+struct MoveRecord {
     root: OsString,
-    /// Each path with the name in the root that it gets meanwhile.
+    /// Each original path, with its temporary name in the root.
     places: Vec<(OsString, OsString)>,
 }
 
-impl SetAside {
-    /// Moves these paths aside; none when there are none.
+impl MovedFolders {
+    /// Moves these paths out; `None` if there are none.
     pub(super) fn begin(root: &Root, journal: &Path, paths: &[&Path]) -> io::Result<Option<Self>> {
         if paths.is_empty() {
             return Ok(None);
@@ -47,7 +48,7 @@ impl SetAside {
                 format!("{STAGING}{}", random()).into(),
             )
         };
-        let moved = Moved {
+        let moved = MoveRecord {
             root: windlass_core::workspace::Files::root(root)
                 .as_os_str()
                 .to_owned(),
@@ -60,36 +61,36 @@ impl SetAside {
         file.write_all(&serde_json::to_vec(&moved)?)?;
         let record = journal.join(format!("{RECORD}{}.json", random()));
         std::fs::rename(draft, &record)?;
-        let aside = Self {
+        let folders = Self {
             record,
             moved,
             _lock: lock.ok_or(io::ErrorKind::WouldBlock)?,
         };
-        for (path, place) in &aside.moved.places {
-            let moved = spot(root, path).and_then(|(parent, name)| {
+        for (path, place) in &folders.moved.places {
+            let moved = parent_dir(root, path).and_then(|(parent, name)| {
                 Ok(rustix::fs::renameat(&parent, name, root.handle(), place)?)
             });
             if let Err(err) = moved {
-                aside.put_back(root);
+                folders.restore(root);
                 return Err(err);
             }
         }
-        Ok(Some(aside))
+        Ok(Some(folders))
     }
 
-    /// The directories stay what they are.
-    pub(super) fn put_back(self, root: &Root) {
-        if self.moved.put_back(root).is_empty() {
+    /// Restores the directories after a failed landing.
+    pub(super) fn restore(self, root: &Root) {
+        if self.moved.restore(root).is_empty() {
             let _ = std::fs::remove_file(&self.record);
         }
     }
 
-    /// The directories are gone, and with them what was in them.
+    /// Deletes the directories after the landing.
     pub(super) fn remove(self) {
         let top = PathBuf::from(&self.moved.root);
         for (_, place) in &self.moved.places {
             let place = top.join(place);
-            // An ignored folder that cannot be removed stays under its staging name, where it does no harm.
+            // An ignored directory that cannot be removed stays under its staging name, where it does no harm.
             let _ = match place.is_dir() && !place.is_symlink() {
                 true => windlass_host::private::remove_tree(&place),
                 false => std::fs::remove_file(&place),
@@ -99,9 +100,9 @@ impl SetAside {
     }
 }
 
-impl Moved {
-    /// Puts back what is still aside. Gives the names of what has no place any more.
-    fn put_back(&self, root: &Root) -> Vec<String> {
+impl MoveRecord {
+    /// Moves the directories back. Returns the temporary names of those whose original path is not available any more.
+    fn restore(&self, root: &Root) -> Vec<String> {
         let mut left = Vec::new();
         for (path, place) in &self.places {
             let there =
@@ -109,7 +110,7 @@ impl Moved {
             if there.is_err() {
                 continue;
             }
-            let put = spot(root, path).and_then(|(parent, name)| {
+            let put = parent_dir(root, path).and_then(|(parent, name)| {
                 let flags = RenameFlags::NOREPLACE;
                 Ok(rustix::fs::renameat_with(
                     root.handle(),
@@ -127,47 +128,47 @@ impl Moved {
     }
 }
 
-/// The folders of one dead process that were put back.
-pub(crate) struct PutBack {
+/// The directories of one dead process that were restored.
+pub(crate) struct RestoredFolders {
     pub(crate) root: PathBuf,
     pub(crate) paths: Vec<String>,
-    /// Names in the root that hold what has no place any more.
+    /// Temporary names in the root of directories that could not be restored.
     pub(crate) left: Vec<String>,
 }
 
-/// Puts back what dead processes left aside.
-pub(crate) fn recover_set_aside(journal: &Path) -> Vec<PutBack> {
+/// Restores directories that dead processes moved out.
+pub(crate) fn restore_moved_folders(journal: &Path) -> Vec<RestoredFolders> {
     let entries = windlass_host::private::entries(journal, usize::MAX);
     let is_record = |name: OsString| name.to_str().is_some_and(|name| name.starts_with(RECORD));
     let records = entries.filter(|entry| is_record(entry.file_name()));
     records
         .take(MAX_RECORDS)
-        .filter_map(|entry| recover_one(&entry.path()))
+        .filter_map(|entry| restore_record(&entry.path()))
         .collect()
 }
 
-fn recover_one(record: &Path) -> Option<PutBack> {
+fn restore_record(record: &Path) -> Option<RestoredFolders> {
     let lock = File::open(record).ok()?;
-    // Its process is at work where it is locked.
+    // If the record is locked, its process is still running.
     let _lock = lock_within(lock.into(), std::time::Duration::ZERO).ok()??;
     let bytes = windlass_host::workspace::read_file(record, MAX_READ).ok()?;
-    let moved: Moved = serde_json::from_slice(&bytes).ok()?;
+    let moved: MoveRecord = serde_json::from_slice(&bytes).ok()?;
     let root = Root::open(Path::new(&moved.root)).ok()?;
-    let left = moved.put_back(&root);
+    let left = moved.restore(&root);
     let _ = std::fs::remove_file(record);
     let paths = moved
         .places
         .iter()
         .map(|(path, _)| path.to_string_lossy().into_owned());
-    Some(PutBack {
+    Some(RestoredFolders {
         root: PathBuf::from(&moved.root),
         paths: paths.collect(),
         left,
     })
 }
 
-/// The folder of a path, through no link, and its name there.
-fn spot<'p>(root: &Root, path: &'p OsString) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
+/// Opens the directory that contains a path, through no symlink; also returns the name in it.
+fn parent_dir<'p>(root: &Root, path: &'p OsString) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
     let path = Path::new(path);
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_a_dead_process_left_aside_are_put_back() {
+    fn folders_that_a_dead_process_moved_are_restored() {
         let dir = tempfile::tempdir().unwrap();
         let (ws, journal) = (dir.path().join("ws"), dir.path().join("journal"));
         for name in ["d/out", "e/out"] {
@@ -202,14 +203,19 @@ mod tests {
         }
         let root = Root::open(&ws).unwrap();
         let paths = [Path::new("d/out"), Path::new("e/out")];
-        let aside = SetAside::begin(&root, &journal, &paths).unwrap().unwrap();
+        let folders = MovedFolders::begin(&root, &journal, &paths)
+            .unwrap()
+            .unwrap();
         assert!(!ws.join("d/out").exists() && !ws.join("e/out").exists());
-        assert!(recover_set_aside(&journal).is_empty(), "its process lives");
-        // One directory became a file: what was in it has no place, and is named.
+        assert!(
+            restore_moved_folders(&journal).is_empty(),
+            "its process lives"
+        );
+        // One directory became a file: its content cannot be restored, and is reported.
         std::fs::remove_dir(ws.join("e")).unwrap();
         std::fs::write(ws.join("e"), "file").unwrap();
-        drop(aside);
-        let found = recover_set_aside(&journal);
+        drop(folders);
+        let found = restore_moved_folders(&journal);
         assert_eq!((found.len(), found[0].left.len()), (1, 1));
         assert_eq!(
             std::fs::read_to_string(ws.join("d/out/x")).unwrap(),
@@ -217,6 +223,6 @@ mod tests {
         );
         let kept = ws.join(&found[0].left[0]).join("x");
         assert_eq!(std::fs::read_to_string(kept).unwrap(), "e/out");
-        assert!(recover_set_aside(&journal).is_empty());
+        assert!(restore_moved_folders(&journal).is_empty());
     }
 }

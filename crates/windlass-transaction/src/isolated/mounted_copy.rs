@@ -1,69 +1,69 @@
-//! The copy a run works on, as files and as processes, behind one door: what is behind it can be taken away and put
-//! back while nobody uses it, because a layer has to be mounted anew when the tree below it was changed.
-//! What the files are about to change is remembered as it was, so that both sides' changes can be put together.
+//! The files and processes of a run's copy. The mount mount_handle them can be replaced while the run continues, because an
+//! overlay has to be mounted again after the tree below it changed. Before the file tools change a file, they save its
+//! bytes, so that it can be merged with the user's changes later.
 
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::enclosure::Enclosure;
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use windlass_host::exec::HostProcesses;
 use windlass_host::workspace::Root;
 
-/// The largest file whose bytes of before are remembered.
+/// Largest file whose original bytes are saved.
 pub(super) const MAX_REMEMBERED: u64 = 4 << 20;
 
-/// What is behind the door.
+/// The current mount of a copy.
 #[derive(Clone)]
-pub(super) struct Behind {
+pub(super) struct CopyMount {
     pub(super) root: Arc<Root>,
     pub(super) processes: Arc<HostProcesses>,
 }
 
-/// The door.
-pub(super) struct Live {
+/// The files and processes of a copy, through its current mount.
+pub(super) struct MountedCopy {
     path: PathBuf,
-    behind: RwLock<Option<Behind>>,
+    mount_handle: RwLock<Option<CopyMount>>,
     /// The user's own tree.
     base: Arc<Root>,
-    /// Where the bytes of before are, by the hash of their path.
+    /// The directory of the saved bytes; files are named by the hash of their path.
     remembered: PathBuf,
 }
 
-impl Live {
-    /// `path` is where commands see the tree.
+impl MountedCopy {
+    /// `path` is the path at which commands see the tree.
     pub(super) fn new(path: PathBuf, base: Arc<Root>, remembered: PathBuf) -> Self {
         Self {
             path,
-            behind: RwLock::new(None),
+            mount_handle: RwLock::new(None),
             base,
             remembered,
         }
     }
 
-    pub(super) fn set(&self, behind: Option<Behind>) {
-        *self.behind.write() = behind;
+    pub(super) fn set(&self, mount_handle: Option<CopyMount>) {
+        *self.mount_handle.write() = mount_handle;
     }
 
-    pub(super) fn behind(&self) -> Result<Behind, FileError> {
-        let behind = self.behind.read().clone();
-        behind.ok_or_else(|| FileError {
+    pub(super) fn mount_handle(&self) -> Result<CopyMount, FileError> {
+        let mount_handle = self.mount_handle.read().clone();
+        mount_handle.ok_or_else(|| FileError {
             kind: FileErrorKind::Io,
             message: "the run's copy of the workspace is closed".to_owned(),
         })
     }
 
     fn root(&self) -> Result<Arc<Root>, FileError> {
-        Ok(self.behind()?.root)
+        Ok(self.mount_handle()?.root)
     }
 
     fn processes(&self) -> Result<Arc<HostProcesses>, ProcessError> {
         Ok(self
-            .behind()
+            .mount_handle()
             .map_err(|err| ProcessError(err.message))?
             .processes)
     }
@@ -73,18 +73,18 @@ impl Live {
             .join(blake3::hash(path.as_bytes()).to_hex().as_str())
     }
 
-    /// The bytes of a file as they were before the run's files changed it, where that is known.
+    /// The original bytes of a file, if they were saved.
     pub(super) fn remembered(&self, path: &str) -> Option<Vec<u8>> {
         windlass_host::workspace::read_file(&self.remembered_at(path), MAX_REMEMBERED).ok()
     }
 
-    /// Forgets what was before, because it is another tree below now.
+    /// Deletes the saved bytes, because the file below is a new one.
     pub(super) fn forget(&self, path: &str) {
         let _ = std::fs::remove_file(self.remembered_at(path));
     }
 
     fn remember(&self, path: &str) {
-        // A path that cannot be resolved cannot be changed either; the operation itself says why.
+        // A path that cannot be resolved cannot be changed either; the operation itself returns the error.
         let Ok(Resolved {
             path, inside: true, ..
         }) = self.resolve(path)
@@ -95,8 +95,8 @@ impl Live {
         if place.exists() {
             return;
         }
-        // Where the two differ, one side has changed it already, and neither is what both began with. Without it a
-        // change on both sides is a conflict, never a guess.
+        // If both differ, one side has changed the file already, and neither is the common base. Without a base,
+        // changes on both sides are a conflict, never a guess.
         let shown = self
             .root()
             .and_then(|root| root.read(&path, MAX_REMEMBERED));
@@ -109,7 +109,7 @@ impl Live {
     }
 }
 
-impl Files for Live {
+impl Files for MountedCopy {
     fn root(&self) -> &Path {
         &self.path
     }
@@ -141,7 +141,7 @@ impl Files for Live {
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.root()?.list(path, max)
     }
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         self.root()?.find(query, cancel)
     }
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
@@ -149,7 +149,7 @@ impl Files for Live {
     }
 }
 
-impl Before for Live {
+impl BaseTree for MountedCopy {
     fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError> {
         match self.base.read(path, max) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -159,7 +159,7 @@ impl Before for Live {
     }
 }
 
-impl Processes for Live {
+impl Processes for MountedCopy {
     fn run<'a>(
         &'a self,
         command: Command,

@@ -1,5 +1,5 @@
-//! What a private layer says was changed: the upper directory of an overlay read as a list of swaps. Only what was
-//! written is looked at, whatever the size of the tree below it.
+//! The changed paths of an overlay, read from its upper directory. The cost depends on the number of written files, not
+//! on the size of the tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType};
 
-use super::sources::{Sieve, is_source, never};
-use super::survey::{Survey, parent};
+use super::sources::{SourceFilter, is_source, never};
+use super::stat_snapshot::{StatSnapshot, parent};
 use windlass_host::workspace::Root;
 
-/// The most entries of a layer that are looked at, and of a directory that was removed.
+/// Maximum entries of an overlay, and of a removed directory, that are read.
 const MAX_ENTRIES: usize = 2_000_000;
 
-/// Paths that may differ, sorted into what they are.
+/// Paths that may differ, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
-    /// Source files and links that were written or removed.
+pub(super) struct TouchedPaths {
+    /// Source files and symlinks that were written or removed.
     pub(super) sources: BTreeSet<PathBuf>,
-    /// Ignored files and directories with something new in them.
+    /// Ignored files and directories with new content.
     pub(super) left: BTreeSet<PathBuf>,
     /// Pipes, sockets and devices.
     pub(super) special: BTreeSet<PathBuf>,
 }
 
-impl Touched {
-    /// What differs in a copy from its records of before.
-    pub(super) fn between(before: &Survey, copy: &Root) -> Self {
+impl TouchedPaths {
+    /// The differences between a copy and its initial snapshot.
+    pub(super) fn between(before: &StatSnapshot, copy: &Root) -> Self {
         let mut touched = Self::default();
-        for path in before.differences(&Survey::of_everything(copy)) {
+        for path in before.differences(&StatSnapshot::of_everything(copy)) {
             let list = if is_source(copy, &path) {
                 &mut touched.sources
             } else {
@@ -42,23 +42,21 @@ impl Touched {
     }
 }
 
-/// The two trees of a layer and what is shown of them.
-pub(super) struct Layers<'a> {
-    /// What took the writes.
+/// The directories of an overlay.
+pub(super) struct OverlayTrees<'a> {
     pub(super) upper: &'a Root,
-    /// What is below.
     pub(super) lower: &'a Root,
-    /// Both together.
+    /// The mounted view of both.
     pub(super) merged: &'a Root,
 }
 
-impl Layers<'_> {
-    /// Everything in the upper directory, and what it hides below it.
-    pub(super) fn touched(&self) -> Result<Touched, String> {
-        let mut touched = Touched::default();
-        let mut open = vec![(PathBuf::new(), Sieve::at_top(self.merged), false)];
+impl OverlayTrees<'_> {
+    /// Lists everything in the upper directory, and the lower files that it hides.
+    pub(super) fn touched(&self) -> Result<TouchedPaths, String> {
+        let mut touched = TouchedPaths::default();
+        let mut open = vec![(PathBuf::new(), SourceFilter::at_top(self.merged), false)];
         let mut entries_left = MAX_ENTRIES;
-        while let Some((dir, sieve, hides)) = open.pop() {
+        while let Some((dir, filter, hides)) = open.pop() {
             let (handle, entries) = self
                 .upper
                 .entries(&dir)
@@ -70,7 +68,7 @@ impl Layers<'_> {
                 let known: BTreeSet<_> = entries.iter().map(|(name, _)| name.as_os_str()).collect();
                 for (name, kind) in self.listed_below(&dir) {
                     if !known.contains(name.as_os_str()) {
-                        self.removed(&dir.join(name), kind, &sieve, &mut touched)?;
+                        self.removed(&dir.join(name), kind, &filter, &mut touched)?;
                     }
                 }
             }
@@ -86,25 +84,25 @@ impl Layers<'_> {
                 let below = self.below(&path);
                 if whiteout {
                     if let Some(below) = below {
-                        self.removed(&path, below, &sieve, &mut touched)?;
+                        self.removed(&path, below, &filter, &mut touched)?;
                     }
                     continue;
                 }
-                if sieve.drops(&name, &path, is_dir) {
+                if filter.drops(&name, &path, is_dir) {
                     touched.left.insert(path);
                     continue;
                 }
-                // Something of another kind was there: it is gone.
+                // The lower entry was of another kind: it is gone.
                 if let Some(below) = below.filter(|below| (*below == FileType::Directory) != is_dir)
                 {
-                    self.removed(&path, below, &sieve, &mut touched)?;
+                    self.removed(&path, below, &filter, &mut touched)?;
                 }
                 match kind {
                     FileType::Directory => {
-                        // What is in a directory that hides hides, too; the kernel marks only the topmost.
+                        // Directories in an opaque directory are opaque, too; the kernel marks only the topmost.
                         let hides = below == Some(FileType::Directory)
                             && (hides || is_opaque(self.upper, &path));
-                        open.push((path.clone(), sieve.inside(self.merged, &path), hides));
+                        open.push((path.clone(), filter.inside(self.merged, &path), hides));
                     }
                     FileType::RegularFile | FileType::Symlink => {
                         touched.sources.insert(path);
@@ -134,17 +132,17 @@ impl Layers<'_> {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Something of the lower tree that is not shown any more, with what was in it.
+    /// Adds an entry of the lower tree that is hidden now, with everything in it.
     fn removed(
         &self,
         path: &Path,
         kind: FileType,
-        sieve: &Sieve,
-        touched: &mut Touched,
+        filter: &SourceFilter,
+        touched: &mut TouchedPaths,
     ) -> Result<(), String> {
-        let mut open = vec![(path.to_owned(), kind, sieve.clone())];
+        let mut open = vec![(path.to_owned(), kind, filter.clone())];
         let mut seen = 0;
-        while let Some((path, kind, sieve)) = open.pop() {
+        while let Some((path, kind, filter)) = open.pop() {
             let name = path.file_name().unwrap_or_default();
             let is_dir = kind == FileType::Directory;
             seen += 1;
@@ -154,11 +152,11 @@ impl Layers<'_> {
             if seen > MAX_ENTRIES {
                 return Err("the run removed too many files to be listed".to_owned());
             }
-            if sieve.drops(name, &path, is_dir) {
+            if filter.drops(name, &path, is_dir) {
                 touched.left.insert(path);
             } else if is_dir {
-                let inner = sieve.inside(self.lower, &path);
-                // What cannot be listed below could not be removed by the run either.
+                let inner = filter.inside(self.lower, &path);
+                // If a lower directory cannot be listed, the run could not remove it either.
                 let entries = self.listed_below(&path).into_iter();
                 open.extend(entries.map(|(name, kind)| (path.join(name), kind, inner.clone())));
             } else if matches!(kind, FileType::RegularFile | FileType::Symlink) {
@@ -169,7 +167,7 @@ impl Layers<'_> {
     }
 }
 
-/// Whether a directory of the layer hides everything below it.
+/// Whether a directory hides the lower directory of the same path.
 fn is_opaque(upper: &Root, path: &Path) -> bool {
     let Ok(handle) = upper.open_dir(path) else {
         return false;
@@ -181,7 +179,7 @@ fn is_opaque(upper: &Root, path: &Path) -> bool {
 
 fn unreadable(path: &Path, why: &str) -> String {
     format!(
-        "`{}` of the run's copy cannot be read ({why}); its mode was taken away by a command",
+        "cannot read `{}` in the run's copy ({why}); a command removed its permissions",
         String::from_utf8_lossy(path.as_os_str().as_bytes())
     )
 }

@@ -1,5 +1,6 @@
-//! One copy: how it is opened and closed, and what was changed in it by content. What it was relative to is known by a
-//! walk that goes on beside the first steps of the run and is kept with the copy.
+//! The copy of one isolated run: opening, mounting, closing, and its changes by content. The changes are relative to a
+//! snapshot of the user's tree (the baseline). A walk takes this snapshot while the run makes its first steps; it is
+//! stored with the copy.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,18 +16,20 @@ use windlass_core::terms::{Strategy, Terms};
 use windlass_core::workspace::{Changes, CheckState, FileChange, Files, WorkspaceError};
 
 use super::call_changes::CopyState;
-use super::check_tree::{Below, FreshTree, Mounted, image, remove_left, take_mode, with_tracked};
-use super::layer::{Layers, Touched};
-use super::live::{Behind, Live};
-use super::shelf::Slot;
-use super::shown;
+use super::check_tree::{
+    CheckBase, FreshTree, MountedTree, copy_root_mode, image, remove_stale_trees, with_tracked,
+};
+use super::kept_runs::KeptRun;
+use super::mounted_copy::{CopyMount, MountedCopy};
+use super::overlay_changes::{OverlayTrees, TouchedPaths};
+use super::render;
 use super::sources::is_source;
-use super::survey::{Moment, Print, Survey};
-use super::{Desk, copied, isolation, shelf_error};
+use super::stat_snapshot::{FsTime, StatRecord, StatSnapshot};
+use super::{CopyContext, copy_tree, isolation, kept_run_error};
 use crate::git_dirs::GitDirs;
 use crate::landing::{lock_within, tree_hash};
-use crate::links::{Leads, leads};
 use crate::path::{path_of, text_of};
+use crate::symlinks::{SymlinkVerdict, judge_symlink};
 use windlass_host::sandbox::{Sandbox, SandboxError, Tier, Tree};
 use windlass_host::workspace::Root;
 
@@ -34,55 +37,55 @@ use windlass_host::workspace::Root;
 const MAX_NAMED: usize = 5;
 /// Ignored paths that are listed.
 const MAX_LEFT: usize = 500;
-/// Another run may work so long on its turn to land before it is not waited for.
-const TURN_PATIENCE: Duration = Duration::from_secs(600);
+/// Time that a landing waits for another run that has its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A copy that a run works on.
-pub(crate) struct Work {
-    pub(super) desk: Arc<Desk>,
+/// The private copy of a run.
+pub(crate) struct RunCopy {
+    pub(super) context: Arc<CopyContext>,
     pub(super) name: String,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<MountedCopy>,
     /// The user's own tree.
     pub(super) base: Arc<Root>,
     strategy: Strategy,
     plan: Arc<Sandbox>,
     sandbox: Mutex<Option<Arc<Sandbox>>>,
-    slot: Mutex<Option<Slot>>,
+    slot: Mutex<Option<KeptRun>>,
     pub(super) dir: PathBuf,
     pub(super) baseline: Mutex<Baseline>,
     stop: CancellationToken,
     notes: Mutex<Vec<String>>,
-    cache: Mutex<Cache>,
-    /// The lock of the workspace while it is this run's turn to land.
+    cache: Mutex<RenderCache>,
+    /// The workspace lock, while it is this run's turn to land.
     turn: Mutex<Option<OwnedFd>>,
-    /// By path: valid as long as the record is the same.
-    pub(super) own_images: Mutex<HashMap<String, (Print, Image)>>,
-    pub(super) base_images: Mutex<HashMap<String, (Print, Image)>>,
-    /// What the last call left in the copy.
+    /// By path; valid as long as the stat record is the same.
+    pub(super) own_images: Mutex<HashMap<String, (StatRecord, Image)>>,
+    pub(super) base_images: Mutex<HashMap<String, (StatRecord, Image)>>,
+    /// The images in the copy after the last call.
     pub(super) copy_state: Arc<Mutex<CopyState>>,
-    /// Paths of the workspace that are not in the copy because commands must not read them.
+    /// Paths of the workspace that are not in the copy, because commands must not read them.
     pub(super) hidden: Vec<PathBuf>,
 }
 
-/// What the copy is relative to.
+/// The state of the user's tree that the changes of the copy are relative to.
 pub(super) enum Baseline {
-    /// It is being looked at.
-    Coming(std::thread::JoinHandle<Survey>),
-    Known(Arc<Survey>),
-    /// The process died before it was written down: every changed file may be one that the person changed, too.
+    /// The walk is running.
+    Walking(std::thread::JoinHandle<StatSnapshot>),
+    Known(Arc<StatSnapshot>),
+    /// The process died before the snapshot was stored. Any changed file may also have been changed by the user.
     Lost,
 }
 
 #[derive(Default)]
-struct Cache {
+struct RenderCache {
     shown: BTreeMap<String, (Swap, FileChange)>,
-    /// Notes that were made.
-    said: BTreeSet<String>,
+    /// Notes that were reported.
+    noted: BTreeSet<String>,
 }
 
-/// What was changed, by content.
+/// The changes of a copy, by content.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Changed {
+pub(super) struct CopyChanges {
     pub(super) swaps: Vec<Swap>,
     pub(super) left: Vec<String>,
     pub(super) newly_ignored: Vec<String>,
@@ -90,64 +93,65 @@ pub(super) struct Changed {
     pub(super) asks: Vec<(String, String)>,
 }
 
-impl Work {
-    /// A layer over the tree.
+impl RunCopy {
+    /// Creates an overlay over the user's tree.
     pub(super) fn layered(
-        desk: Arc<Desk>,
+        context: Arc<CopyContext>,
         plan: Arc<Sandbox>,
-        mut slot: Slot,
-    ) -> Result<Self, Box<(Slot, SandboxError)>> {
-        slot.card.strategy = Some(Strategy::Overlay);
-        let mounted = match Self::mount(&desk, &plan, &slot) {
+        mut slot: KeptRun,
+    ) -> Result<Self, Box<(KeptRun, SandboxError)>> {
+        slot.meta.strategy = Some(Strategy::Overlay);
+        let mounted = match Self::mount(&context, &plan, &slot) {
             Ok(mounted) => mounted,
             Err(err) => return Err(Box::new((slot, err))),
         };
-        // Who finds it after a crash must know what it is.
-        if let Err(err) = slot.write_card() {
+        // Recovery after a crash needs the metadata.
+        if let Err(err) = slot.write_meta() {
             return Err(Box::new((slot, SandboxError::Unavailable(err.to_string()))));
         }
-        let work = Self::over(desk, plan, slot, mounted);
-        work.look_around();
+        let work = Self::with_mount(context, plan, slot, mounted);
+        work.start_walk();
         Ok(work)
     }
 
-    /// A copy of the tree.
+    /// Creates a copy of the user's tree.
     pub(super) fn copied(
-        desk: Arc<Desk>,
+        context: Arc<CopyContext>,
         plan: Arc<Sandbox>,
-        mut slot: Slot,
+        mut slot: KeptRun,
         why: &str,
     ) -> Result<Self, WorkspaceError> {
-        let left_out = copied::measure(&desk.root).map_err(|too_large| {
+        let left_out = copy_tree::measure(&context.root).map_err(|too_large| {
             isolation(format!(
-                "no layer can be had: {why}; and {too_large}; work on it directly with --in-place"
+                "cannot mount an overlay: {why}; and {too_large}; work directly in your tree with `--in-place`"
             ))
         })?;
-        // Where there is no view that hides them, credentials are not copied.
+        // The broker tier has no mounts to hide credentials with, so they are not copied.
         let mut hidden = if tier(&plan)? == Tier::Broker {
             plan.hidden_in_workspace()
         } else {
             Vec::new()
         };
         hidden.extend(left_out.iter().cloned());
-        slot.card.hidden.clone_from(&hidden);
-        let tree = slot.folder("tree").map_err(shelf_error)?;
-        // What the copy is relative to is known before a byte of it is read.
-        let survey = Survey::as_of(Moment::now(), &desk.root, &CancellationToken::new());
-        let copied = copied::copy(&desk.root, &tree, &hidden).map_err(isolation)?;
-        slot.card.strategy = Some(if copied.shared {
+        slot.meta.hidden.clone_from(&hidden);
+        let tree = slot.folder("tree").map_err(kept_run_error)?;
+        // Take the baseline before the first byte is copied.
+        let snapshot = StatSnapshot::as_of(FsTime::now(), &context.root, &CancellationToken::new());
+        let copied = copy_tree::copy(&context.root, &tree, &hidden).map_err(isolation)?;
+        slot.meta.strategy = Some(if copied.shared {
             Strategy::Reflink
         } else {
             Strategy::Copy
         });
         let own = Root::open(&tree).map_err(|err| isolation(err.to_string()))?;
-        let all = Survey::of_everything(&own);
-        write_survey(&slot.dir, "survey", &survey);
-        write_survey(&slot.dir, "copied", &all);
-        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
-        let work = Self::over(desk, plan, slot, mounted);
+        let all = StatSnapshot::of_everything(&own);
+        write_snapshot(&slot.dir, "survey", &snapshot);
+        write_snapshot(&slot.dir, "copied", &all);
+        let mounted =
+            Self::mount(&context, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::with_mount(context, plan, slot, mounted);
         work.note(format!(
-            "the run works on a copy of the tree and not on a layer: {why}"
+            "the run works on a copy of the tree instead of an overlay: {why}"
         ));
         for (path, why) in copied.missing.iter().take(MAX_NAMED) {
             work.note(format!("`{}` is not in the copy: {why}", text_of(path)));
@@ -155,64 +159,64 @@ impl Work {
         left_out
             .iter()
             .take(MAX_NAMED)
-            .for_each(|path| work.note(copied::left_out_note(path)));
-        *work.baseline() = Baseline::Known(Arc::new(survey));
-        work.write_card()?;
+            .for_each(|path| work.note(copy_tree::left_out_note(path)));
+        *work.baseline() = Baseline::Known(Arc::new(snapshot));
+        work.write_meta()?;
         Ok(work)
     }
 
-    /// One that was kept.
+    /// Opens a kept copy again.
     pub(super) fn reopen(
-        desk: Arc<Desk>,
+        context: Arc<CopyContext>,
         plan: Arc<Sandbox>,
-        mut slot: Slot,
+        mut slot: KeptRun,
     ) -> Result<Self, WorkspaceError> {
-        if slot.card.strategy != Some(Strategy::Overlay) && tier(&plan)? == Tier::Broker {
-            // A copy that was made for a view that hides credentials holds them.
-            let tree = slot.folder("tree").map_err(shelf_error)?;
+        if slot.meta.strategy != Some(Strategy::Overlay) && tier(&plan)? == Tier::Broker {
+            // A copy that was made in another tier contains the credentials.
+            let tree = slot.folder("tree").map_err(kept_run_error)?;
             for path in plan.hidden_in_workspace() {
-                if !slot.card.hidden.contains(&path) {
-                    copied::hide(&tree, &path).map_err(isolation)?;
-                    slot.card.hidden.push(path);
+                if !slot.meta.hidden.contains(&path) {
+                    copy_tree::hide(&tree, &path).map_err(isolation)?;
+                    slot.meta.hidden.push(path);
                 }
             }
-            slot.write_card().map_err(shelf_error)?;
+            slot.write_meta().map_err(kept_run_error)?;
         }
-        remove_left(&slot.dir);
-        let known = Survey::read(&slot.dir.join("survey"));
+        remove_stale_trees(&slot.dir);
+        let known = StatSnapshot::read(&slot.dir.join("survey"));
         let upper = std::fs::read_dir(slot.dir.join("upper"));
-        let mounted = Self::mount(&desk, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
-        let work = Self::over(desk, plan, slot, mounted);
+        let mounted =
+            Self::mount(&context, &plan, &slot).map_err(|err| isolation(err.to_string()))?;
+        let work = Self::with_mount(context, plan, slot, mounted);
         work.copy_state.lock().expire();
         match known {
-            Some(survey) => *work.baseline() = Baseline::Known(Arc::new(survey)),
-            // Its process died before the first walk was written down. A layer that holds nothing is relative to what
-            // is there now.
-            None if upper.is_ok_and(|mut entries| entries.next().is_none()) => work.look_around(),
+            Some(snapshot) => *work.baseline() = Baseline::Known(Arc::new(snapshot)),
+            // Its process died before the first snapshot was stored. An empty overlay is relative to the current tree.
+            None if upper.is_ok_and(|mut entries| entries.next().is_none()) => work.start_walk(),
             None => *work.baseline() = Baseline::Lost,
         }
         Ok(work)
     }
 
-    fn over(
-        desk: Arc<Desk>,
+    fn with_mount(
+        context: Arc<CopyContext>,
         plan: Arc<Sandbox>,
-        slot: Slot,
-        (behind, sandbox): (Behind, Arc<Sandbox>),
+        slot: KeptRun,
+        (mount_handle, sandbox): (CopyMount, Arc<Sandbox>),
     ) -> Self {
-        let live = Live::new(
-            behind.root.root().to_owned(),
-            Arc::clone(&desk.root),
+        let live = MountedCopy::new(
+            mount_handle.root.root().to_owned(),
+            Arc::clone(&context.root),
             slot.dir.join("before"),
         );
-        let hidden = slot.card.hidden.clone();
-        live.set(Some(behind));
+        let hidden = slot.meta.hidden.clone();
+        live.set(Some(mount_handle));
         Self {
-            base: Arc::clone(&desk.root),
-            desk,
-            name: slot.card.name.clone(),
+            base: Arc::clone(&context.root),
+            context,
+            name: slot.meta.name.clone(),
             live: Arc::new(live),
-            strategy: slot.card.strategy.unwrap_or_default(),
+            strategy: slot.meta.strategy.unwrap_or_default(),
             plan,
             sandbox: Mutex::new(Some(sandbox)),
             dir: slot.dir.clone(),
@@ -229,17 +233,17 @@ impl Work {
         }
     }
 
-    /// Puts the copy at the workspace's path, in a sandbox of its own.
+    /// Mounts the copy at the path of the workspace, in a sandbox of its own.
     fn mount(
-        desk: &Desk,
+        context: &CopyContext,
         plan: &Arc<Sandbox>,
-        slot: &Slot,
-    ) -> Result<(Behind, Arc<Sandbox>), SandboxError> {
+        slot: &KeptRun,
+    ) -> Result<(CopyMount, Arc<Sandbox>), SandboxError> {
         let folder = |name: &str| slot.folder(name).map_err(|err| err.to_string());
         let needed = |name: &str| folder(name).map_err(SandboxError::Unavailable);
-        let tree = if slot.card.strategy == Some(Strategy::Overlay) {
+        let tree = if slot.meta.strategy == Some(Strategy::Overlay) {
             let (upper, work) = (needed("upper")?, needed("work")?);
-            take_mode(desk.root.root(), &upper);
+            copy_root_mode(context.root.root(), &upper);
             Tree::Layered {
                 upper,
                 work,
@@ -250,15 +254,15 @@ impl Work {
                 from: needed("tree")?,
             }
         };
-        let Mounted {
+        let MountedTree {
             root,
             processes,
             sandbox,
-        } = desk.ground(plan).mount(tree, folder, false)?;
-        Ok((Behind { root, processes }, sandbox))
+        } = context.tree_context(plan).mount(tree, folder, false)?;
+        Ok((CopyMount { root, processes }, sandbox))
     }
 
-    /// A tree for checks.
+    /// Creates a tree for validators.
     pub(super) async fn check_tree(
         self: &Arc<Self>,
         state: CheckState<'_>,
@@ -284,18 +288,18 @@ impl Work {
     ) -> Result<FreshTree, WorkspaceError> {
         let (own, upper) = (self.tree()?, self.dir.join("upper"));
         let below = match (self.is_layer(), with_ignored) {
-            (true, true) => Below::LayerOver(&upper),
-            (true, false) => Below::Layer,
-            (false, true) => Below::Copy {
+            (true, true) => CheckBase::StackedOverlay(&upper),
+            (true, false) => CheckBase::Overlay,
+            (false, true) => CheckBase::Copy {
                 of: &own,
                 hidden: &self.hidden,
             },
-            (false, false) => Below::Copy {
+            (false, false) => CheckBase::Copy {
                 of: &self.base,
                 hidden: &self.hidden,
             },
         };
-        let tree = FreshTree::make(self.desk.ground(&self.plan), &self.dir, &below)?;
+        let tree = FreshTree::make(self.context.tree_context(&self.plan), &self.dir, &below)?;
         let taken = swaps.iter().filter(|swap| !without.contains(&swap.path));
         let taken = taken.map(|swap| (swap.path.as_str(), &swap.after));
         if with_ignored {
@@ -307,43 +311,45 @@ impl Work {
         Ok(tree.of_run(own))
     }
 
-    /// Mounts it anew, so that it shows what is below it now.
+    /// Mounts the copy again, so that it shows the current state of the user's tree.
     pub(super) fn remount(&self) -> Result<(), WorkspaceError> {
         self.copy_state.lock().expire();
         self.close();
         let slot = self.slot.lock();
         let slot = slot
             .as_ref()
-            .ok_or_else(|| WorkspaceError::other("the copy is closed"))?;
-        let (behind, sandbox) =
-            Self::mount(&self.desk, &self.plan, slot).map_err(|err| isolation(err.to_string()))?;
-        self.live.set(Some(behind));
+            .ok_or_else(|| WorkspaceError::other("the copy of the run is closed"))?;
+        let (mount_handle, sandbox) = Self::mount(&self.context, &self.plan, slot)
+            .map_err(|err| isolation(err.to_string()))?;
+        self.live.set(Some(mount_handle));
         *self.sandbox.lock() = Some(sandbox);
         Ok(())
     }
 
-    /// Nothing of it is in use any more.
+    /// Closes the mount and its sandbox.
     fn close(&self) {
         self.live.set(None);
         *self.sandbox.lock() = None;
     }
 
-    /// Starts the walk that tells what the copy is relative to.
-    fn look_around(&self) {
-        // From here on the run sees the tree: what is changed later, also while the walk goes on, is somebody else's.
-        let moment = Moment::now();
+    /// Starts the walk that takes the baseline.
+    fn start_walk(&self) {
+        // The run sees the tree from now on. Later changes, also those during the walk, are changes of the user.
+        let moment = FsTime::now();
         let (root, dir, stop) = (Arc::clone(&self.base), self.dir.clone(), self.stop.clone());
         let walk = move || {
-            let survey = Survey::as_of(moment, &root, &stop);
-            write_survey(&dir, "survey", &survey);
-            survey
+            let snapshot = StatSnapshot::as_of(moment, &root, &stop);
+            write_snapshot(&dir, "survey", &snapshot);
+            snapshot
         };
         *self.baseline() = match std::thread::Builder::new()
             .name("windlass-survey".into())
             .spawn(walk)
         {
-            Ok(walking) => Baseline::Coming(walking),
-            Err(_) => Baseline::Known(Arc::new(Survey::as_of(moment, &self.base, &self.stop))),
+            Ok(walking) => Baseline::Walking(walking),
+            Err(_) => Baseline::Known(Arc::new(StatSnapshot::as_of(
+                moment, &self.base, &self.stop,
+            ))),
         };
     }
 
@@ -351,26 +357,26 @@ impl Work {
         self.baseline.lock()
     }
 
-    /// What the copy is relative to; waits for the walk.
-    pub(super) fn survey(&self) -> Option<Arc<Survey>> {
+    /// The baseline; waits for the walk to finish.
+    pub(super) fn survey(&self) -> Option<Arc<StatSnapshot>> {
         let mut baseline = self.baseline();
-        if let Baseline::Coming(_) = &*baseline {
-            let Baseline::Coming(walking) = std::mem::replace(&mut *baseline, Baseline::Lost)
+        if let Baseline::Walking(_) = &*baseline {
+            let Baseline::Walking(walking) = std::mem::replace(&mut *baseline, Baseline::Lost)
             else {
                 return None;
             };
-            if let Ok(survey) = walking.join() {
-                self.note_survey(&survey);
-                *baseline = Baseline::Known(Arc::new(survey));
+            if let Ok(snapshot) = walking.join() {
+                self.note_snapshot(&snapshot);
+                *baseline = Baseline::Known(Arc::new(snapshot));
             }
         }
         match &*baseline {
-            Baseline::Known(survey) => Some(Arc::clone(survey)),
+            Baseline::Known(snapshot) => Some(Arc::clone(snapshot)),
             _ => None,
         }
     }
 
-    fn note_survey(&self, survey: &Survey) {
+    fn note_snapshot(&self, snapshot: &StatSnapshot) {
         let named = |paths: &[PathBuf]| {
             paths
                 .iter()
@@ -379,21 +385,21 @@ impl Work {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        if !survey.foreign.is_empty() {
+        if !snapshot.foreign.is_empty() {
             self.note(format!(
                 "files of another owner cannot be changed in this run: {}",
-                named(&survey.foreign)
+                named(&snapshot.foreign)
             ));
         }
-        if !survey.closed.is_empty() {
+        if !snapshot.closed.is_empty() {
             self.note(format!(
-                "these folders cannot be read: {}",
-                named(&survey.closed)
+                "these directories cannot be read: {}",
+                named(&snapshot.closed)
             ));
         }
-        if survey.cut {
+        if snapshot.cut {
             self.note(
-                "the tree has too many files to be watched; what you change meanwhile may not be seen".to_owned(),
+                "the tree has too many files to watch; changes that you make meanwhile may go unnoticed".to_owned(),
             );
         }
     }
@@ -402,9 +408,9 @@ impl Work {
         self.notes.lock().push(text);
     }
 
-    /// The same for what would be said at every look.
+    /// Reports a note that would otherwise be repeated by every comparison.
     fn note_once(&self, text: String) {
-        if self.cache.lock().said.insert(text.clone()) {
+        if self.cache.lock().noted.insert(text.clone()) {
             self.note(text);
         }
     }
@@ -422,54 +428,54 @@ impl Work {
         sandbox.terms(self.strategy)
     }
 
-    /// The tree as the run left it.
+    /// The tree of the copy.
     pub(super) fn tree(&self) -> Result<Arc<Root>, WorkspaceError> {
         Ok(self
             .live
-            .behind()
+            .mount_handle()
             .map_err(|err| WorkspaceError::other(err.message))?
             .root)
     }
 
-    /// Everything that differs from the user's tree, by content.
-    pub(super) async fn changed(self: &Arc<Self>) -> Result<Changed, WorkspaceError> {
+    /// All differences from the user's tree, by content.
+    pub(super) async fn changed(self: &Arc<Self>) -> Result<CopyChanges, WorkspaceError> {
         let work = Arc::clone(self);
         let touched = super::blocking(move || work.touched()).await?;
-        let touched = match with_tracked(touched, &self.base, &self.desk.env).await {
+        let touched = match with_tracked(touched, &self.base, &self.context.env).await {
             Ok(touched) => touched,
             Err((touched, why)) => {
                 self.note_once(format!(
-                    "git cannot say whether ignored files are tracked, so none lands: {why}"
+                    "git cannot list the tracked files, so no ignored file lands: {why}"
                 ));
                 touched
             }
         };
         let work = Arc::clone(self);
-        super::blocking(move || work.compared(touched)).await
+        super::blocking(move || work.compare(touched)).await
     }
 
-    pub(super) fn touched(&self) -> Result<Touched, WorkspaceError> {
+    pub(super) fn touched(&self) -> Result<TouchedPaths, WorkspaceError> {
         let merged = self.tree()?;
         let open = |name: &str| {
             Root::open(&self.dir.join(name)).map_err(|err| WorkspaceError::other(err.to_string()))
         };
         if self.is_layer() {
-            let layers = Layers {
+            let layers = OverlayTrees {
                 upper: &open("upper")?,
                 lower: &self.base,
                 merged: &merged,
             };
             return layers.touched().map_err(WorkspaceError::other);
         }
-        let before = Survey::read(&self.dir.join("copied")).ok_or_else(|| {
-            WorkspaceError::other("the list of what was copied is gone; discard the copy")
+        let before = StatSnapshot::read(&self.dir.join("copied")).ok_or_else(|| {
+            WorkspaceError::other("the record of the copied files is missing; discard the copy")
         })?;
-        Ok(Touched::between(&before, &merged))
+        Ok(TouchedPaths::between(&before, &merged))
     }
 
-    fn compared(&self, touched: Touched) -> Result<Changed, WorkspaceError> {
+    fn compare(&self, touched: TouchedPaths) -> Result<CopyChanges, WorkspaceError> {
         let merged = self.tree()?;
-        let mut changed = Changed::default();
+        let mut changed = CopyChanges::default();
         let link = |path: &Path| match image(&self.own_images, &merged, &text_of(path)) {
             Ok(Image::Link { target }) => Some(path_of(&target).into_owned()),
             _ => None,
@@ -479,9 +485,9 @@ impl Work {
         for path in &touched.sources {
             let text = text_of(path);
             let text = text.as_str();
-            if copied::is_hidden(&self.hidden, path) {
+            if copy_tree::is_hidden(&self.hidden, path) {
                 if !matches!(image(&self.own_images, &merged, text), Ok(Image::Absent)) {
-                    let why = "it was hidden from the run, so the run cannot know what it replaces; take it away";
+                    let why = "it was hidden from the run, so the run cannot know what it replaces; delete it in the copy";
                     changed.cannot.push((text.to_owned(), why.to_owned()));
                 }
                 continue;
@@ -492,19 +498,21 @@ impl Work {
                 Ok((before, after)) if before == after => {}
                 Ok((_, Image::Link { target })) if self.leads_into_copy(&target) => {
                     let why = format!(
-                        "it is a link to the run's own copy ({target}); make it a relative link"
+                        "it is a symlink to the run's own copy ({target}); make it a relative symlink"
                     );
                     changed.cannot.push((text.to_owned(), why));
                 }
                 Ok((before, after)) => {
-                    let led = match &after {
-                        Image::Link { target } => leads(self.base.root(), text, target, &link),
-                        _ => Leads::Freely,
+                    let leads_to = match &after {
+                        Image::Link { target } => {
+                            judge_symlink(self.base.root(), text, target, &link)
+                        }
+                        _ => SymlinkVerdict::Allowed,
                     };
-                    match led {
-                        Leads::Freely => {}
-                        Leads::Ask(why) => changed.asks.push((text.to_owned(), why)),
-                        Leads::Never(why) => {
+                    match leads_to {
+                        SymlinkVerdict::Allowed => {}
+                        SymlinkVerdict::Ask(why) => changed.asks.push((text.to_owned(), why)),
+                        SymlinkVerdict::Never(why) => {
                             changed.cannot.push((text.to_owned(), why));
                             continue;
                         }
@@ -522,7 +530,8 @@ impl Work {
                 Err(why) => changed.cannot.push((text.to_owned(), why)),
             }
         }
-        // Rules of before do not know them: the run hides from the landing what its own checks may need.
+        // Files that are ignored only by the run's own ignore rules: they would not land, although the checks of the
+        // run may need them.
         let new = |path: &&PathBuf| {
             is_source(&self.base, path) && self.base.stat(&text_of(path)).is_err()
         };
@@ -542,16 +551,16 @@ impl Work {
         Ok(changed)
     }
 
-    /// Whether a link names the copy by a path that only this run knows.
+    /// Whether a symlink target is in the directory of the copy, which only this run knows.
     fn leads_into_copy(&self, target: &str) -> bool {
         path_of(target).starts_with(&self.dir)
     }
 
-    /// The changes as people read them, with the hash of what would land.
-    pub(super) fn show(&self, changed: Changed) -> Result<Changes, WorkspaceError> {
+    /// Describes the changes for people, with the hash of the tree that would land.
+    pub(super) fn show(&self, changed: CopyChanges) -> Result<Changes, WorkspaceError> {
         let merged = self.tree()?;
         let mut known = std::mem::take(&mut self.cache.lock().shown);
-        let files = shown::changes(&changed.swaps, &self.base, &merged, &mut known);
+        let files = render::changes(&changed.swaps, &self.base, &merged, &mut known);
         let paths: BTreeSet<&str> = changed
             .swaps
             .iter()
@@ -560,8 +569,8 @@ impl Work {
         known.retain(|path, _| paths.contains(path.as_str()));
         self.cache.lock().shown = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
-        let files_before = self.survey().map(|survey| survey.files);
-        let Changed {
+        let files_before = self.survey().map(|snapshot| snapshot.files);
+        let CopyChanges {
             left,
             newly_ignored,
             cannot,
@@ -580,35 +589,35 @@ impl Work {
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {
-        let survey = self.survey();
+        let snapshot = self.survey();
         tree_hash(
-            survey
+            snapshot
                 .as_ref()
-                .map_or("unknown", |survey| survey.fingerprint()),
+                .map_or("unknown", |snapshot| snapshot.fingerprint()),
             swaps,
         )
     }
 
-    /// Whether it is a layer over the tree, and not a copy of it.
+    /// Whether it is an overlay, as opposed to a copy.
     pub(super) fn is_layer(&self) -> bool {
         self.strategy == Strategy::Overlay
     }
 
-    pub(super) fn write_card(&self) -> Result<(), WorkspaceError> {
+    pub(super) fn write_meta(&self) -> Result<(), WorkspaceError> {
         self.slot
             .lock()
             .as_ref()
-            .map_or(Ok(()), Slot::write_card)
-            .map_err(shelf_error)
+            .map_or(Ok(()), KeptRun::write_meta)
+            .map_err(kept_run_error)
     }
 
-    /// Takes the workspace's lock for landings; the kernel gives it to those who wait in their order. A run that works for
-    /// very long on its turn is not waited for.
+    /// Takes the workspace lock for landings; the kernel serves waiting runs in order. Gives up after [`TURN_TIMEOUT`]
+    /// and lands without the lock. Returns whether it waited.
     pub(super) async fn take_turn(&self) -> Result<bool, WorkspaceError> {
         if self.turn.lock().is_some() {
             return Ok(false);
         }
-        let dir = super::undo_journal(&self.desk.undo, self.base.root());
+        let dir = super::undo_journal(&self.context.undo, self.base.root());
         let failed = |why: String| WorkspaceError::other(format!("{}: {why}", dir.display()));
         windlass_host::private::create_dir(&dir).map_err(|err| failed(err.message))?;
         let mut options = File::options();
@@ -621,13 +630,13 @@ impl Work {
             *self.turn.lock() = Some(free);
             return Ok(false);
         }
-        // A wait for a lock has no timeout and cannot be cancelled, so a thread of its own waits. When the
-        // future is dropped, it lets go at once.
+        // A wait for a lock has no timeout and cannot be cancelled, so a thread waits. If the future was dropped, the
+        // thread releases the lock at once.
         let (got, lock) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()
             .name("landing turn".to_owned())
             .spawn(move || {
-                let locked = lock_within(again.into(), TURN_PATIENCE);
+                let locked = lock_within(again.into(), TURN_TIMEOUT);
                 drop(got.send(locked.ok().flatten()));
             })
             .map_err(|err| failed(err.to_string()))?;
@@ -641,18 +650,18 @@ impl Work {
     }
 
     pub(super) fn keep(&self, files: usize) -> Result<Option<String>, WorkspaceError> {
-        // What it is relative to has to be known later.
+        // Store the baseline before the copy is closed.
         let _ = self.survey();
         self.close();
         self.end_turn();
         let Some(mut slot) = self.slot.lock().take() else {
             return Ok(None);
         };
-        // While a run works on it nothing is written out for its sake; what is kept must survive a power cut.
+        // Nothing is synced while the run works, but a kept copy must survive a power cut.
         if let Ok(dir) = std::fs::File::open(&slot.dir) {
             let _ = rustix::fs::syncfs(dir);
         }
-        slot.keep(files).map_err(shelf_error)?;
+        slot.keep(files).map_err(kept_run_error)?;
         Ok(Some(self.name.clone()))
     }
 
@@ -664,14 +673,14 @@ impl Work {
         self.slot
             .lock()
             .take()
-            .map_or(Ok(()), Slot::discard)
-            .map_err(shelf_error)
+            .map_or(Ok(()), KeptRun::discard)
+            .map_err(kept_run_error)
     }
 }
 
-impl Drop for Work {
+impl Drop for RunCopy {
     fn drop(&mut self) {
-        // A walk that nobody waits for any more must not write into a folder that is gone.
+        // An abandoned walk must not write into a directory that is being removed.
         self.stop.cancel();
     }
 }
@@ -680,7 +689,8 @@ fn tier(plan: &Sandbox) -> Result<Tier, WorkspaceError> {
     plan.tier().map_err(|err| isolation(err.to_string()))
 }
 
-fn write_survey(dir: &Path, name: &str, survey: &Survey) {
-    // Without it a later landing takes every changed file for a conflict: nothing is lost, and nothing is guessed.
-    let _ = survey.write(&dir.join(name));
+fn write_snapshot(dir: &Path, name: &str, snapshot: &StatSnapshot) {
+    // Without the file, a later landing treats every changed file as a conflict. Nothing is lost, and nothing is
+    // guessed.
+    let _ = snapshot.write(&dir.join(name));
 }

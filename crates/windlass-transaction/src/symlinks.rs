@@ -1,4 +1,5 @@
-//! Where a symlink of a run leads, by names alone outside the workspace: freely, after a person agreed, or never.
+//! Judges the target of a new symlink: whether it may land freely, only with a person's approval, or never. Outside of
+//! the workspace it decides by names alone.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -7,55 +8,55 @@ use windlass_core::gate::{is_credential, is_system_path};
 
 use crate::path::path_of;
 
-/// Links that are followed on the way to where one leads, as the system does.
+/// Maximum symlinks that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// Whether a symlink may land.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Leads {
-    /// To a file of the workspace, or to a program or a library of the system.
-    Freely,
-    /// Only when a person agrees: to git's own files, or out of the workspace.
+pub(crate) enum SymlinkVerdict {
+    /// The target is a file of the workspace, or a program or library of the system.
+    Allowed,
+    /// Needs a person's approval: the target is a file of git, or outside of the workspace.
     Ask(String),
-    /// To credentials, or to a folder that holds the workspace and with it, most often, everything of the person.
+    /// The target is a credential, or a directory that contains the workspace (and thus often the user's whole home).
     Never(String),
 }
 
-/// Judges a symlink at a path of the workspace. Links of the workspace on the way are followed by `link`.
-pub(crate) fn leads(
+/// Judges a symlink at a path of the workspace. `link` returns the targets of symlinks in the workspace on the way.
+pub(crate) fn judge_symlink(
     root: &Path,
     path: &str,
     target: &str,
     link: &dyn Fn(&Path) -> Option<PathBuf>,
-) -> Leads {
-    let Some(end) = followed(root, path, target, link) else {
-        return Leads::Freely;
+) -> SymlinkVerdict {
+    let Some(end) = resolve_target(root, path, target, link) else {
+        return SymlinkVerdict::Allowed;
     };
     if let Ok(inside) = end.strip_prefix(root) {
         let is_git = |part: Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
         return match inside.components().any(is_git) {
-            true => Leads::Ask(format!("it is a symlink to git's own files ({target})")),
-            false => Leads::Freely,
+            true => SymlinkVerdict::Ask(format!("it is a symlink to git's own files ({target})")),
+            false => SymlinkVerdict::Allowed,
         };
     }
     let name = end.to_string_lossy();
-    // Names below `/proc` lead to open files, folders and roots of processes.
+    // Names in `/proc` lead to open files, directories and roots of processes.
     if root.starts_with(&end) || end.starts_with("/proc") || is_credential(&name) {
-        return Leads::Never(format!(
-            "it is a symlink to credentials or to a folder above the workspace ({target}); remove it"
+        return SymlinkVerdict::Never(format!(
+            "it is a symlink to credentials or to a directory above the workspace ({target}); remove it"
         ));
     }
     let is_virtual_env = is_interpreter(&path_of(path)) && is_interpreter(&end);
     match is_system_path(&name) || is_virtual_env {
-        true => Leads::Freely,
-        false => Leads::Ask(format!(
+        true => SymlinkVerdict::Allowed,
+        false => SymlinkVerdict::Ask(format!(
             "it is a symlink that leads out of the workspace ({target})"
         )),
     }
 }
 
-/// Whether a path is named as the interpreter of a Python installation: a virtual environment has symlinks from one to
-/// the other, often to one below the home.
+/// Whether a path looks like the interpreter of a Python installation: a virtual environment contains symlinks to one,
+/// often in the user's home.
 fn is_interpreter(path: &Path) -> bool {
     let name = |path: &Path| {
         path.file_name()
@@ -69,8 +70,8 @@ fn is_interpreter(path: &Path) -> bool {
     named && folder.as_deref() == Some("bin")
 }
 
-/// Where a symlink leads; nothing for more links than the system would follow.
-fn followed(
+/// Resolves the target of a symlink; `None` if there are more symlinks than the kernel would follow.
+fn resolve_target(
     root: &Path,
     path: &str,
     target: &str,
@@ -106,7 +107,7 @@ fn followed(
     Some(end)
 }
 
-/// The parts of a path, the last first.
+/// The components of a path, in reverse order.
 fn steps(path: &Path) -> Vec<OsString> {
     path.components()
         .rev()
@@ -126,10 +127,10 @@ mod tests {
             Some("round") => Some(PathBuf::from("./round")),
             _ => None,
         };
-        let found = match leads(Path::new("/home/p/repo"), path, target, &link) {
-            Leads::Freely => "freely",
-            Leads::Ask(_) => "ask",
-            Leads::Never(_) => "never",
+        let found = match judge_symlink(Path::new("/home/p/repo"), path, target, &link) {
+            SymlinkVerdict::Allowed => "allowed",
+            SymlinkVerdict::Ask(_) => "ask",
+            SymlinkVerdict::Never(_) => "never",
         };
         assert_eq!(found, expect, "{path} -> {target}");
     }
@@ -139,8 +140,8 @@ mod tests {
         check("notes", "other/../.ssh/id_ed25519", "never");
         check("notes", "docs/on/../../.aws/credentials", "never");
         check("docs/notes", "on/readme", "ask");
-        check("notes", "plain/../.ssh/id_ed25519", "freely");
-        check("notes", "round/x", "freely");
+        check("notes", "plain/../.ssh/id_ed25519", "allowed");
+        check("notes", "round/x", "allowed");
         check("notes", "/proc/self/root", "never");
         check("notes", "other/../../../proc/self/cwd/x", "never");
     }
@@ -148,8 +149,8 @@ mod tests {
     #[test]
     fn a_virtual_environment_may_use_a_python_of_the_home() {
         let python = "/home/p/.pyenv/versions/3.11.4/bin/python3.11";
-        check("env/bin/python3", python, "freely");
-        check("env/bin/python", "/home/p/conda/bin/python3", "freely");
+        check("env/bin/python3", python, "allowed");
+        check("env/bin/python", "/home/p/conda/bin/python3", "allowed");
         check("env/bin/notes", python, "ask");
         check("env/bin/python", "/home/p/.bashrc", "ask");
         check("env/bin/python", "/home/p/notes/python3", "ask");
@@ -161,16 +162,16 @@ mod tests {
     fn links_out_of_the_workspace_are_known_by_name() {
         check("notes.txt", "/home/p/.ssh/id_ed25519", "never");
         check("docs/a/notes.txt", "../../../.aws/credentials", "never");
-        check("config/.env", "../.env", "freely");
-        check("away", "/usr/share/doc", "freely");
+        check("config/.env", "../.env", "allowed");
+        check("away", "/usr/share/doc", "allowed");
         check("away", "/home/p/.bashrc", "ask");
         check("away", "/home/q", "ask");
         check("away", "/tmp/x", "ask");
-        check("loop", "../repo/x", "freely");
+        check("loop", "../repo/x", "allowed");
         check("deep", "../../../../../../etc/shadow", "never");
         check("home", "/home/p", "never");
         check("docs/up", "../..", "never");
-        check("docs/self", "..", "freely");
+        check("docs/self", "..", "allowed");
         check("all", "/", "never");
         check("hook", ".git/hooks/pre-commit", "ask");
         check("docs/git", "../sub/.GIT", "ask");

@@ -1,5 +1,6 @@
-//! The stat walk: the system's records of every source file at one moment, so that a later walk can say what a person
-//! has changed meanwhile. Nothing is read but directories and ignore files; memory is a few bytes a file.
+//! A snapshot of the metadata (`stat`) of every source file of a tree. The difference between two snapshots is the set
+//! of files that were changed in between. The walk reads only directories and ignore files, and uses a few bytes of
+//! memory per file.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,67 +12,67 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, FileType};
 use windlass_core::CancellationToken;
 
-use super::sources::{Sieve, has_say, never};
+use super::sources::{SourceFilter, is_filter_file, never};
 use windlass_host::workspace::Root;
 
-/// A tree with more source files cannot be watched.
+/// A tree with more source files is not watched completely.
 pub(super) const MAX_FILES: usize = 2_000_000;
 /// Paths that are named one by one.
 const MAX_NAMED: usize = 20;
-/// How a survey that is written down begins, and the most that is read of one.
+/// First bytes of a stored snapshot.
 const MAGIC: &[u8] = b"windlass survey 1\n";
-const MAX_WRITTEN: u64 = 1 << 30;
+const MAX_STORED: u64 = 1 << 30;
 
-/// The records of a tree.
+/// The metadata records of a tree.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct StatSnapshot {
     /// By directory, relative to the root.
-    dirs: BTreeMap<PathBuf, Dir>,
+    dirs: BTreeMap<PathBuf, DirStats>,
     pub(super) files: usize,
-    /// There are more files than are looked at.
+    /// The walk stopped early, because of too many files or a cancellation.
     pub(crate) cut: bool,
-    /// Files of another owner, which a layer cannot take writes for; the first of them.
+    /// The first files of another owner; an overlay cannot copy them up.
     pub(super) foreign: Vec<PathBuf>,
     /// Directories that cannot be read.
     pub(super) closed: Vec<PathBuf>,
-    /// The moment it is about, where that is not the one of the walk.
-    moment: Option<Moment>,
+    /// The time of the snapshot, if it is earlier than the walk.
+    moment: Option<FsTime>,
     fingerprint: OnceLock<String>,
 }
 
-/// A moment by the clock that file systems take their times from.
+/// A time of the clock that file systems use for timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(i64, i64);
+pub(super) struct FsTime(i64, i64);
 
-impl Moment {
+impl FsTime {
     pub(super) fn now() -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Self(now.tv_sec, now.tv_nsec)
     }
 
-    /// Whether a file was changed then or later.
+    /// Whether a file was changed at this time or later.
     fn is_before(self, stat: &rustix::fs::Stat) -> bool {
         self <= Self(stat.st_ctime, stat.st_ctime_nsec.cast_signed())
     }
 }
 
-/// The sorted names of one directory one after the other, and where each ends.
+/// The sorted names of one directory, concatenated, and for each file the end of its name and its record.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Dir {
+struct DirStats {
     names: Vec<u8>,
-    files: Vec<(u32, Print)>,
+    files: Vec<(u32, StatRecord)>,
 }
 
-/// What changes whenever a file does: the change time cannot be set back.
+/// A value that changes whenever a file changes. It includes the change time, which no program can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Print {
-    /// Of inode, size and both times; see [`Print::key_of`].
+pub(crate) struct StatRecord {
+    /// A hash of inode, size and both times; see [`StatRecord::key_of`].
     pub(super) key: u64,
     pub(super) mode: u32,
 }
 
-impl Print {
-    /// The record of no file.
+impl StatRecord {
+    /// Differs from the record of every file.
     const NEVER: Self = Self { key: 0, mode: 0 };
 
     pub(super) fn of(stat: &rustix::fs::Stat) -> Self {
@@ -90,7 +91,8 @@ impl Print {
         }
     }
 
-    /// As git records it, so that both can be compared: it keeps the lower half of inodes and sizes.
+    /// Uses the same fields as git's index, so that both can be compared. Git stores the lower 32 bits of inode and
+    /// size.
     pub(super) fn key_of(inode: u64, size: u64, changed: i64, written: i64) -> u64 {
         let parts = [
             inode & 0xffff_ffff,
@@ -98,7 +100,7 @@ impl Print {
             changed.cast_unsigned(),
             written.cast_unsigned(),
         ];
-        // At once: this is done for every file, and a hasher that takes parts costs several times as much.
+        // One call to the hash function: an incremental hasher is several times slower, and this runs for every file.
         let hash = blake3::hash(parts.map(u64::to_le_bytes).as_flattened());
         let mut key = [0; 8];
         key.copy_from_slice(&hash.as_bytes()[..8]);
@@ -106,19 +108,19 @@ impl Print {
     }
 }
 
-impl Dir {
-    fn iter(&self) -> impl Iterator<Item = (&OsStr, Print)> {
+impl DirStats {
+    fn iter(&self) -> impl Iterator<Item = (&OsStr, StatRecord)> {
         let starts = std::iter::once(0).chain(self.files.iter().map(|(end, _)| *end as usize));
         starts.zip(&self.files).map(|(start, (end, print))| {
             (OsStr::from_bytes(&self.names[start..*end as usize]), *print)
         })
     }
 
-    fn get(&self, name: &OsStr) -> Option<Print> {
+    fn get(&self, name: &OsStr) -> Option<StatRecord> {
         self.find(name).map(|at| self.files[at].1)
     }
 
-    /// Names are sorted, because a directory may have a hundred thousand of them.
+    /// A binary search, because a directory may contain a hundred thousand names.
     fn find(&self, name: &OsStr) -> Option<usize> {
         let (mut from, mut to) = (0, self.files.len());
         while from < to {
@@ -137,29 +139,29 @@ impl Dir {
     }
 }
 
-impl Survey {
-    /// Walks the source files below a root. A walk that is told to stop is cut.
+impl StatSnapshot {
+    /// Walks the source files below a root. A cancelled walk is marked as `cut`.
     pub(super) fn of(root: &Root, cancel: &CancellationToken) -> Self {
-        Self::default().walk(root, cancel, Some(Sieve::at_top(root)), MAX_FILES)
+        Self::default().walk(root, cancel, Some(SourceFilter::at_top(root)), MAX_FILES)
     }
 
-    /// The same up to so many files; then it is cut.
+    /// Like [`Self::of`], with a limit on the number of files; beyond it the walk is `cut`.
     pub(crate) fn at_most(files: usize, root: &Root) -> Self {
         let never = CancellationToken::new();
-        Self::default().walk(root, &never, Some(Sieve::at_top(root)), files)
+        Self::default().walk(root, &never, Some(SourceFilter::at_top(root)), files)
     }
 
-    /// The same for the tree as it was at a moment that has passed: a file that was changed since then is recorded as
-    /// nothing that it could ever be.
-    pub(super) fn as_of(moment: Moment, root: &Root, cancel: &CancellationToken) -> Self {
-        let survey = Self {
+    /// A snapshot of the tree at an earlier time. A file that was changed since then gets a record that no file can
+    /// have, so that it always counts as changed.
+    pub(super) fn as_of(moment: FsTime, root: &Root, cancel: &CancellationToken) -> Self {
+        let snapshot = Self {
             moment: Some(moment),
             ..Self::default()
         };
-        survey.walk(root, cancel, Some(Sieve::at_top(root)), MAX_FILES)
+        snapshot.walk(root, cancel, Some(SourceFilter::at_top(root)), MAX_FILES)
     }
 
-    /// Walks all files below a root but git's own.
+    /// Walks all files below a root, except those of git.
     pub(super) fn of_everything(root: &Root) -> Self {
         Self::default().walk(root, &CancellationToken::new(), None, MAX_FILES)
     }
@@ -168,27 +170,27 @@ impl Survey {
         self,
         root: &Root,
         cancel: &CancellationToken,
-        sieve: Option<Sieve>,
+        filter: Option<SourceFilter>,
         most: usize,
     ) -> Self {
-        let mut survey = self;
-        let mut open = vec![(PathBuf::new(), sieve)];
-        while let Some((path, sieve)) = open.pop() {
-            if cancel.is_cancelled() || survey.files >= most {
-                survey.cut = true;
+        let mut snapshot = self;
+        let mut open = vec![(PathBuf::new(), filter)];
+        while let Some((path, filter)) = open.pop() {
+            if cancel.is_cancelled() || snapshot.files >= most {
+                snapshot.cut = true;
                 break;
             }
-            survey.enter(root, path, sieve.as_ref(), &mut open);
+            snapshot.enter(root, path, filter.as_ref(), &mut open);
         }
-        survey
+        snapshot
     }
 
     fn enter(
         &mut self,
         root: &Root,
         path: PathBuf,
-        sieve: Option<&Sieve>,
-        open: &mut Vec<(PathBuf, Option<Sieve>)>,
+        filter: Option<&SourceFilter>,
+        open: &mut Vec<(PathBuf, Option<SourceFilter>)>,
     ) {
         let Ok((handle, entries)) = root.entries(&path) else {
             if self.closed.len() < MAX_NAMED {
@@ -196,30 +198,30 @@ impl Survey {
             }
             return;
         };
-        let said: Vec<OsString> = entries
+        let filter_files: Vec<OsString> = entries
             .iter()
             .map(|(name, _)| name)
-            .filter(|name| has_say(name))
+            .filter(|name| is_filter_file(name))
             .cloned()
             .collect();
-        let sieve = sieve.map(|above| match path.as_os_str().is_empty() {
+        let filter = filter.map(|above| match path.as_os_str().is_empty() {
             true => above.clone(),
-            false => above.with(root, &path, &said),
+            false => above.with(root, &path, &filter_files),
         });
         let own = rustix::process::geteuid();
-        let mut dir = Dir::default();
+        let mut dir = DirStats::default();
         let mut full = path.join("-");
         for (name, kind) in entries {
             full.set_file_name(&name);
             let is_dir = kind == FileType::Directory;
-            if sieve.as_ref().map_or_else(
+            if filter.as_ref().map_or_else(
                 || never(&name, is_dir),
-                |sieve| sieve.drops(&name, &full, is_dir),
+                |filter| filter.drops(&name, &full, is_dir),
             ) {
                 continue;
             }
             if is_dir {
-                open.push((full.clone(), sieve.clone()));
+                open.push((full.clone(), filter.clone()));
                 continue;
             }
             if !matches!(kind, FileType::RegularFile | FileType::Symlink) {
@@ -233,13 +235,13 @@ impl Survey {
             }
             dir.names.extend_from_slice(name.as_bytes());
             let end = u32::try_from(dir.names.len()).unwrap_or(u32::MAX);
-            let young = self.moment.is_some_and(|moment| moment.is_before(&stat));
+            let changed_since = self.moment.is_some_and(|moment| moment.is_before(&stat));
             dir.files.push((
                 end,
-                if young {
-                    Print::NEVER
+                if changed_since {
+                    StatRecord::NEVER
                 } else {
-                    Print::of(&stat)
+                    StatRecord::of(&stat)
                 },
             ));
             self.files += 1;
@@ -249,14 +251,13 @@ impl Survey {
         }
     }
 
-    /// The record of one file.
-    pub(crate) fn get(&self, path: &Path) -> Option<Print> {
+    pub(crate) fn get(&self, path: &Path) -> Option<StatRecord> {
         self.dirs
             .get(path.parent().unwrap_or(Path::new("")))?
             .get(path.file_name()?)
     }
 
-    /// Takes the records of these files anew. Only for files that hold what they held when it was made.
+    /// Updates the records of these files. Only for files whose content is the same as in the snapshot.
     pub(super) fn refresh<'p>(&mut self, root: &Root, paths: impl Iterator<Item = Cow<'p, Path>>) {
         for path in paths {
             let dir = self.dirs.get_mut(path.parent().unwrap_or(Path::new("")));
@@ -265,13 +266,13 @@ impl Survey {
             };
             let stat = rustix::fs::statat(root.handle(), &*path, AtFlags::SYMLINK_NOFOLLOW);
             if let (Some(at), Ok(stat)) = (dir.find(name), stat) {
-                dir.files[at].1 = Print::of(&stat);
+                dir.files[at].1 = StatRecord::of(&stat);
             }
         }
         self.fingerprint = OnceLock::new();
     }
 
-    /// Paths that differ between two walks, sorted.
+    /// Paths that differ between two snapshots, sorted.
     pub(crate) fn differences(&self, now: &Self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for (path, dir) in &self.dirs {
@@ -302,7 +303,7 @@ impl Survey {
         paths
     }
 
-    /// Writes it down, to be read by [`Survey::read`].
+    /// Stores the snapshot for [`StatSnapshot::read`].
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(self.files * 32);
         let number =
@@ -328,19 +329,19 @@ impl Survey {
         std::fs::rename(draft, path)
     }
 
-    /// Reads what was written down; nothing when it is not whole.
+    /// Reads a stored snapshot; `None` if it is damaged.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        let bytes = windlass_host::workspace::read_file(path, MAX_WRITTEN).ok()?;
+        let bytes = windlass_host::workspace::read_file(path, MAX_STORED).ok()?;
         let (bytes, hash) = bytes.split_last_chunk::<32>()?;
         if blake3::hash(bytes) != *hash {
             return None;
         }
         let mut rest = bytes.strip_prefix(MAGIC)?;
-        let mut survey = Self::default();
+        let mut snapshot = Self::default();
         for _ in 0..number(&mut rest)? {
             let path = PathBuf::from(OsStr::from_bytes(part(&mut rest)?));
             let names = part(&mut rest)?.to_vec();
-            let mut files: Vec<(u32, Print)> = Vec::new();
+            let mut files: Vec<(u32, StatRecord)> = Vec::new();
             for _ in 0..number(&mut rest)? {
                 let (end, key, mode) = (take(&mut rest)?, take(&mut rest)?, take(&mut rest)?);
                 let end = u32::from_le_bytes(end);
@@ -350,19 +351,19 @@ impl Survey {
                 }
                 files.push((
                     end,
-                    Print {
+                    StatRecord {
                         key: u64::from_le_bytes(key),
                         mode: u32::from_le_bytes(mode),
                     },
                 ));
             }
-            survey.files += files.len();
-            survey.dirs.insert(path, Dir { names, files });
+            snapshot.files += files.len();
+            snapshot.dirs.insert(path, DirStats { names, files });
         }
-        Some(survey)
+        Some(snapshot)
     }
 
-    /// A hash over everything that was seen: the fingerprint of the tree that changes are relative to.
+    /// A hash of the whole snapshot: the fingerprint of the tree that changes are relative to.
     pub(super) fn fingerprint(&self) -> &str {
         self.fingerprint.get_or_init(|| {
             let mut hasher = blake3::Hasher::new();
@@ -400,7 +401,7 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(first)
 }
 
-/// The directory that a path is in, to be opened beneath a root.
+/// The directory of a path, to be opened below a root.
 pub(crate) fn parent(path: &Path) -> &Path {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     above.unwrap_or(Path::new("."))
@@ -412,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_tells_what_moved_and_passes_over_what_is_no_source() {
+    fn differences_are_found_and_ignored_files_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -433,13 +434,13 @@ mod tests {
         write(".gitignore", "*.o\n");
         let root = Root::open(dir.path()).unwrap();
         let never = CancellationToken::new();
-        let before = Survey::of(&root, &never);
+        let before = StatSnapshot::of(&root, &never);
         assert_eq!(before.files, 5, "{before:?}");
         assert_eq!(
-            before.differences(&Survey::of(&root, &never)),
+            before.differences(&StatSnapshot::of(&root, &never)),
             [] as [PathBuf; 0]
         );
-        // The same size and the same time, but not the same record.
+        // Same size and modification time, but the record differs.
         let about = std::fs::metadata(dir.path().join("a.txt")).unwrap();
         write("a.txt", "A.TXT");
         let file = std::fs::File::options()
@@ -450,7 +451,7 @@ mod tests {
         write("sub/new.txt", "n");
         write("out/y.o", "y");
         std::fs::remove_file(dir.path().join("sub/deep/c.txt")).unwrap();
-        let now = Survey::of(&root, &never);
+        let now = StatSnapshot::of(&root, &never);
         assert_eq!(
             before.differences(&now),
             ["a.txt", "sub/deep/c.txt", "sub/new.txt"].map(PathBuf::from)
@@ -469,18 +470,21 @@ mod tests {
         let file = elsewhere.path().join("survey");
         now.write(&file).unwrap();
         assert_eq!(
-            now.differences(&Survey::read(&file).unwrap()),
+            now.differences(&StatSnapshot::read(&file).unwrap()),
             [] as [PathBuf; 0]
         );
         let mut bytes = std::fs::read(&file).unwrap();
         bytes.truncate(bytes.len() - 1);
         std::fs::write(&file, bytes).unwrap();
-        assert!(Survey::read(&file).is_none(), "half of it is nothing");
-        // Every name is found, wherever it stands in its directory.
+        assert!(
+            StatSnapshot::read(&file).is_none(),
+            "a truncated file is not read"
+        );
+        // Every name is found, at any position in its directory.
         for n in 0..100 {
             write(&format!("many/{}", n * 7 % 100), "m");
         }
-        let many = Survey::of(&root, &never);
+        let many = StatSnapshot::of(&root, &never);
         assert!((0..100).all(|n| many.get(&Path::new("many").join(n.to_string())).is_some()));
         assert!(
             many.get(Path::new("many/100")).is_none() && many.get(Path::new("many/")).is_none()

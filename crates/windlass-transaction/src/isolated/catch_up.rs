@@ -1,6 +1,6 @@
-//! What a person does in their own tree while a run works on its copy: seen by a second walk, and taken in before
-//! anything is judged or landed. Both sides' changes of one file are put together only where it is known what was
-//! there before; anything else is a conflict and never a guess.
+//! Merges the user's changes into the copy of a run. A second snapshot of the user's tree shows the files that the user
+//! changed while the run worked. They are merged before anything is judged or landed. A file that both sides changed is
+//! merged only if its common base is known; otherwise it is a conflict. The merge never guesses.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,30 +11,30 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Files, WorkspaceError, WorkspaceErrorKind};
 
 use super::check_tree::copy_path;
-use super::live::MAX_REMEMBERED;
-use super::survey::{Print, Survey};
+use super::mounted_copy::MAX_REMEMBERED;
+use super::run_copy::{Baseline, RunCopy};
+use super::stat_snapshot::{StatRecord, StatSnapshot};
 use super::user_git::UserGit;
-use super::work::{Baseline, Work};
-use super::{blocking, copied};
+use super::{blocking, copy_tree};
 use crate::landing::merge::three_way;
 use crate::path::{path_of, text_of};
 
 /// Conflicts that are named.
 const MAX_NAMED: usize = 20;
 
-impl Work {
-    /// Paths that the person changed since the copy was opened or last caught up with.
+impl RunCopy {
+    /// Paths that the user changed since the copy was opened or last caught up.
     pub(super) async fn moved(self: &Arc<Self>) -> Result<Vec<PathBuf>, WorkspaceError> {
         let work = Arc::clone(self);
         let moved = blocking(move || {
             let known = work.survey();
             Ok(known.map(|before| {
-                before.differences(&Survey::of(&work.base, &CancellationToken::new()))
+                before.differences(&StatSnapshot::of(&work.base, &CancellationToken::new()))
             }))
         });
         match moved.await? {
             Some(moved) => Ok(moved),
-            // Nobody knows: any changed file may be theirs, too.
+            // Without a baseline, the user may have changed any of these files as well.
             None => Ok(self
                 .changed()
                 .await?
@@ -45,14 +45,15 @@ impl Work {
         }
     }
 
-    /// Takes in what the person changed.
+    /// Merges the user's changes into the copy.
     pub(super) async fn catch_up(self: &Arc<Self>) -> Result<(), WorkspaceError> {
         let work = Arc::clone(self);
-        let now = blocking(move || Ok(Survey::of(&work.base, &CancellationToken::new()))).await?;
+        let now =
+            blocking(move || Ok(StatSnapshot::of(&work.base, &CancellationToken::new()))).await?;
         let swaps = self.changed().await?.swaps;
         let moved: BTreeSet<PathBuf> = match self.survey() {
             Some(before) => before.differences(&now).into_iter().collect(),
-            // Nobody knows: any changed file may be theirs, too.
+            // Without a baseline, the user may have changed any of these files as well.
             None => swaps.iter().map(|swap| PathBuf::from(&swap.path)).collect(),
         };
         let (mut merged, mut conflicts) = (Vec::new(), Vec::new());
@@ -82,55 +83,55 @@ impl Work {
         blocking(move || work.take_in(&merged, &others, now)).await
     }
 
-    /// Both sides' changes of one file.
+    /// Merges the changes of both sides to one file.
     async fn merged(&self, swap: &Swap) -> Result<Vec<u8>, &'static str> {
         let (Image::File { .. }, Image::File { .. }) = (&swap.before, &swap.after) else {
             return Err(match (swap.before.is_there(), swap.after.is_there()) {
                 (false, _) => "you removed it, and the run changed it",
                 (_, false) => "you changed it, and the run removed it",
-                _ => "both changed it, and it is no file",
+                _ => "both changed it, and it is not a regular file",
             });
         };
-        let too_large = |_| "both changed it, and it is too large to be put together";
+        let too_large = |_| "both changed it, and it is too large to merge";
         let own = self
             .base
             .read(&swap.path, MAX_REMEMBERED)
             .map_err(too_large)?;
-        let tree = self.tree().map_err(|_| "the copy is closed")?;
+        let tree = self.tree().map_err(|_| "the copy of the run is closed")?;
         let theirs = tree.read(&swap.path, MAX_REMEMBERED).map_err(too_large)?;
         let base = self
             .base_of(&swap.path)
             .await
-            .ok_or("both changed it, and what was there before is not known")?;
+            .ok_or("both changed it, and its original content is unknown")?;
         three_way(&base, &own, &theirs).map_err(|_| "both changed the same lines")
     }
 
-    /// What was there before either side changed it: as the run's own files found it, or as git has it where git saw
-    /// the file unchanged when the copy was opened.
+    /// The common base of both sides: the bytes that the file tools saved before the first change, or the blob in git's
+    /// index, if git saw the file unchanged when the copy was opened.
     async fn base_of(&self, path: &str) -> Option<Vec<u8>> {
         if let Some(bytes) = self.live.remembered(path) {
             return Some(bytes);
         }
         let before = self.survey()?.get(&path_of(path))?;
-        let git = UserGit::of(self.base.root(), &self.desk.env)?;
-        let recorded = git.recorded(path).await?;
-        let key = Print::key_of(
-            recorded.inode,
-            recorded.size,
-            recorded.changed,
-            recorded.written,
+        let git = UserGit::of(self.base.root(), &self.context.env)?;
+        let index_entry = git.index_entry(path).await?;
+        let key = StatRecord::key_of(
+            index_entry.inode,
+            index_entry.size,
+            index_entry.changed,
+            index_entry.written,
         );
         if key != before.key {
             return None;
         }
-        git.blob(&recorded.blob).await.ok()
+        git.blob(&index_entry.blob).await.ok()
     }
 
     fn take_in(
         &self,
         merged: &[(String, Vec<u8>)],
         others: &[PathBuf],
-        now: Survey,
+        now: StatSnapshot,
     ) -> Result<(), WorkspaceError> {
         let tree = self.tree()?;
         for (path, bytes) in merged {
@@ -139,23 +140,20 @@ impl Work {
             self.live.forget(path);
         }
         if self.is_layer() {
-            // Nothing of the old mount may be in use.
+            // Close all handles on the old mount before mounting again.
             drop(tree);
             self.remount()?;
         } else {
             for path in others
                 .iter()
-                .filter(|path| !copied::is_hidden(&self.hidden, path))
+                .filter(|path| !copy_tree::is_hidden(&self.hidden, path))
             {
                 copy_path(&self.base, &tree, path).map_err(|why| {
-                    WorkspaceError::other(format!(
-                        "`{}` cannot be copied anew: {why}",
-                        text_of(path)
-                    ))
+                    WorkspaceError::other(format!("cannot copy `{}` again: {why}", text_of(path)))
                 })?;
             }
         }
-        // Without the file a later landing takes every changed file for a conflict; nothing is guessed.
+        // Without the file, a later landing treats every changed file as a conflict. Nothing is guessed.
         let _ = now.write(&self.dir.join("survey"));
         *self.baseline() = Baseline::Known(Arc::new(now));
         Ok(())
