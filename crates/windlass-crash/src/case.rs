@@ -470,7 +470,11 @@ impl RunningCase<'_> {
             .filter(|shape| !expected.shapes.contains(shape))
             .collect();
         // These stay on purpose: copies of a repaired log, and the list of repaired landings.
-        let meant = |shape: &str| shape.contains("events.jsonl.") || shape == "data/undo/recovered";
+        let meant = |shape: &str| {
+            shape.contains("/events.jsonl.")
+                || shape.contains("/events.torn-")
+                || shape == "data/undo/recovered"
+        };
         for shape in left
             .into_iter()
             .filter(|shape| !meant(shape))

@@ -259,6 +259,20 @@ pub(crate) fn memory(caller: u32, at: u64, length: usize) -> Option<Vec<u8>> {
     (have > 0 || length == 0).then_some(bytes)
 }
 
+/// The maximum number of slices in one vectored write.
+const MAX_SLICES: usize = 1024;
+
+/// Reads the memory of a vectored write of the caller: `count` pairs of an address and a length are at `at`.
+pub(crate) fn vectored_memory(caller: u32, at: u64, count: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for nth in 0..count.min(MAX_SLICES) as u64 {
+        let slice = at.checked_add(16 * nth)?;
+        let (base, length) = (word_at(caller, slice)?, word_at(caller, slice + 8)?);
+        bytes.extend(memory(caller, base, usize::try_from(length).ok()?)?);
+    }
+    Some(bytes)
+}
+
 fn word_at(caller: u32, at: u64) -> Option<u64> {
     Some(u64::from_le_bytes(memory(caller, at, 8)?.try_into().ok()?))
 }

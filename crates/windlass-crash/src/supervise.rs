@@ -256,16 +256,19 @@ fn reply_with(errno: i32, kind: OpKind) -> SyscallReply {
     }
 }
 
-/// Does half of a write for the caller. Other calls are not executed at all.
+/// Does half of a write for the caller. The lines of a log are vectored writes. Other calls are not executed at all.
 fn tear(main: u32, notice: &SyscallNotice, op: &Op) {
     let [fd, from, length, offset, ..] = notice.args;
-    if !matches!(op.call, "write" | "pwrite64") {
-        return;
-    }
-    let half = usize::try_from(length).unwrap_or(0) / 2;
-    let Some(bytes) = op::memory(notice.thread, from, half) else {
+    let length = usize::try_from(length).unwrap_or(0);
+    let bytes = match op.call {
+        "write" | "pwrite64" => op::memory(notice.thread, from, length),
+        "writev" => op::vectored_memory(notice.thread, from, length),
+        _ => return,
+    };
+    let Some(mut bytes) = bytes else {
         return;
     };
+    bytes.truncate(bytes.len() / 2);
     let pid = i32::try_from(main).ok().and_then(Pid::from_raw);
     let Some(Ok(process)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()))
     else {
@@ -276,10 +279,10 @@ fn tear(main: u32, notice: &SyscallNotice, op: &Op) {
         return;
     };
     // If the descriptor is not writable, nothing is written, and it is a plain kill.
-    let _ = if op.call == "write" {
-        rustix::io::write(&file, &bytes)
-    } else {
+    let _ = if op.call == "pwrite64" {
         rustix::io::pwrite(&file, &bytes, offset)
+    } else {
+        rustix::io::write(&file, &bytes)
     };
 }
 
@@ -357,6 +360,42 @@ mod tests {
             "create write create write",
             Some("once\ntwi"),
         );
+    }
+
+    const VECTORED_FILE: &str = "WINDLASS_TEST_VECTORED_FILE";
+
+    #[test]
+    #[ignore = "the program of the test below, which starts it"]
+    fn a_program_with_a_vectored_write() {
+        use std::io::{IoSlice, Write as _};
+        let Some(path) = std::env::var_os(VECTORED_FILE) else {
+            return;
+        };
+        let mut file = std::fs::File::create(path).unwrap();
+        let slices = [IoSlice::new(b"first "), IoSlice::new(b"second")];
+        assert_eq!(file.write_vectored(&slices).unwrap(), 12);
+    }
+
+    #[test]
+    fn a_torn_vectored_write_writes_half_of_the_bytes() {
+        if lacks(Need::Notifications) || lacks(Need::PidfdGetfd) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact"])
+            .arg("supervise::tests::a_program_with_a_vectored_write")
+            .env(VECTORED_FILE, &path)
+            .stdout(std::process::Stdio::null());
+        let fault = FaultPoint {
+            at: 2,
+            kind: FaultKind::Torn,
+        };
+        let seen = run(&mut command, Path::new("/nowhere"), Some(fault)).unwrap();
+        assert_eq!(seen.hit.map(|op| op.call), Some("writev"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"first ");
     }
 
     #[test]
