@@ -40,7 +40,7 @@ impl RunCopy {
                 .await?
                 .swaps
                 .into_iter()
-                .map(|swap| swap.path.into())
+                .map(|swap| path_of(&swap.path).into_owned())
                 .collect()),
         }
     }
@@ -54,7 +54,10 @@ impl RunCopy {
         let moved: BTreeSet<PathBuf> = match self.survey() {
             Some(before) => before.differences(&now).into_iter().collect(),
             // Without a baseline, the user may have changed any of these files as well.
-            None => swaps.iter().map(|swap| PathBuf::from(&swap.path)).collect(),
+            None => swaps
+                .iter()
+                .map(|swap| path_of(&swap.path).into_owned())
+                .collect(),
         };
         let (mut merged, mut conflicts) = (Vec::new(), Vec::new());
         for swap in swaps
@@ -77,7 +80,10 @@ impl RunCopy {
                 conflicts.join("\n- ")
             )));
         }
-        let changed: BTreeSet<PathBuf> = swaps.into_iter().map(|swap| swap.path.into()).collect();
+        let changed: BTreeSet<PathBuf> = swaps
+            .iter()
+            .map(|swap| path_of(&swap.path).into_owned())
+            .collect();
         let others: Vec<PathBuf> = moved.difference(&changed).cloned().collect();
         let work = Arc::clone(self);
         blocking(move || work.take_in(&merged, &others, now)).await

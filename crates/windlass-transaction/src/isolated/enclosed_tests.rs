@@ -585,6 +585,34 @@ async fn a_remounted_copy_has_a_new_enclosure() {
 }
 
 #[tokio::test]
+async fn without_a_baseline_every_changed_file_is_a_conflict_whatever_its_name() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let line = "echo x >> a.txt; echo y > $(printf 'odd-\\377')";
+    assert_eq!(run.sh(line).await.0, SUCCESS);
+    let name = run.0.keep().await.unwrap().unwrap();
+    let copy = fixture.base.join("data/transactions").join(&name);
+    std::fs::remove_file(copy.join("survey")).unwrap();
+    let session = SessionId::fresh(Timestamp::from_millis(0), 1);
+    let opening = Opening {
+        session: &session,
+        run: &RunId::nth(1),
+        isolation: Isolation::Isolated,
+        kept: Some(&name),
+    };
+    let run = fixture.transactions().open(opening).await.unwrap();
+    assert_eq!(run.moved().await.unwrap(), ["a.txt", r#""odd-\377""#]);
+    let conflict = run.catch_up().await.unwrap_err().message;
+    assert!(
+        conflict.contains("a.txt: ") && conflict.contains("odd-"),
+        "{conflict}"
+    );
+}
+
+#[tokio::test]
 async fn the_home_of_an_agent_belongs_to_one_session() {
     if lacks(Need::Overlay) {
         return;
