@@ -1348,6 +1348,24 @@ async fn other_writes_of_a_background_job_land_despite_a_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refused_path_of_a_background_job_may_have_any_name() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
+    let line = format!(
+        "ln -s ../home $(printf 'o-\\377'); echo fine > fine.txt; echo > {shared}/go; sleep 30"
+    );
+    fixture.start_job(&line).await;
+    assert!(wait_until(|| fixture.shared("go").exists()));
+    assert_eq!(fixture.land_jobs().await.len(), 1);
+    assert_eq!(fixture.read("fine.txt"), "fine\n");
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.run.notes().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn background_jobs_that_watch_files_notice_saves() {
     if lacks(Need::Overlay) {
         return;

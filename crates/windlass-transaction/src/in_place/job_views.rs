@@ -14,6 +14,7 @@ use super::command_overlay::CommandOverlay;
 use super::job_view::JobView;
 use super::land_overlay::{copy, land_overlay, land_running};
 use super::tree_watch::TreeWatch;
+use crate::path::path_of;
 
 /// Delay between a change and its copy, because one save often consists of several changes.
 const GATHER: Duration = Duration::from_millis(50);
@@ -144,7 +145,10 @@ impl JobViews {
 
     /// Keeps the job's versions of paths that cannot land, and resets its view to the workspace.
     fn revert_refused(&self, view: &mut JobView, refused: &[(String, String)]) {
-        let paths: Vec<PathBuf> = refused.iter().map(|(path, _)| path.into()).collect();
+        let paths: Vec<PathBuf> = refused
+            .iter()
+            .map(|(path, _)| path_of(path).into_owned())
+            .collect();
         let new: Vec<&(String, String)> = refused
             .iter()
             .filter(|(path, _)| view.reported.insert(path.clone()))
@@ -152,7 +156,8 @@ impl JobViews {
         if !new.is_empty() {
             let kept = CommandOverlay::make(&self.layers, self.landings.root_path()).map(|kept| {
                 for (path, _) in &new {
-                    let to = kept.upper.join(path);
+                    let path = path_of(path);
+                    let to = kept.upper.join(&path);
                     let folder = to.parent().unwrap_or(&kept.upper);
                     // A path that the job deleted has no version to keep.
                     let _ = std::fs::create_dir_all(folder)

@@ -531,5 +531,5 @@ impl OverlayReader<'_> {
 }
 
 fn with_reason(path: &Path, why: &str) -> (String, String) {
-    (path.to_string_lossy().into_owned(), why.to_owned())
+    (text_of(path), why.to_owned())
 }
