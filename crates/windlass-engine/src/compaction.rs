@@ -5,7 +5,9 @@
 use futures_util::StreamExt;
 use windlass_core::CancellationToken;
 use windlass_core::budget::{Estimator, LEAST_OUTPUT};
-use windlass_core::context::{Facts, How, Plan, Sections, TASK, plan, transcript, write};
+use windlass_core::context::{
+    CompactionMode, CompactionPlan, Sections, SessionFacts, TASK, plan, transcript, write,
+};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::message::{Message, Role};
@@ -45,11 +47,11 @@ pub(crate) struct SummaryWriter<'a> {
 pub(crate) async fn compact(
     outlet: &dyn Outlet,
     writer: Option<&SummaryWriter<'_>>,
-    how: How,
+    how: CompactionMode,
     room: usize,
 ) -> Result<bool, StoreError> {
     let history = outlet.history();
-    let Some(Plan {
+    let Some(CompactionPlan {
         mut compaction,
         dropped,
     }) = plan(&history, how, room)
@@ -64,11 +66,12 @@ pub(crate) async fn compact(
     drop(history);
     if !dropped.is_empty() {
         let facts = outlet.facts();
-        let sections =
-            match writer.filter(|_| !matches!(how, How::Fit(_)) || is_worth_a_call(&dropped)) {
-                Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
-                None => Sections::known(&before, &facts),
-            };
+        let sections = match writer
+            .filter(|_| !matches!(how, CompactionMode::Fit(_)) || is_worth_a_call(&dropped))
+        {
+            Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
+            None => Sections::known(&before, &facts),
+        };
         if writer.is_some_and(|writer| writer.cancel.is_cancelled()) {
             return Ok(false);
         }
@@ -91,7 +94,7 @@ impl SummaryWriter<'_> {
         &self,
         outlet: &dyn Outlet,
         before: &[Entry],
-        facts: &Facts,
+        facts: &SessionFacts,
         room: usize,
     ) -> Result<Sections, StoreError> {
         match self.ask(before, room).await? {

@@ -7,14 +7,16 @@ use std::time::Duration;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::clock::Timestamp;
-use windlass_core::context::Cause;
+use windlass_core::context::CompactionCause;
 use windlass_core::event::{Event, Order, VERSION};
 use windlass_core::flags::SavedFlags;
 use windlass_core::history::History;
 use windlass_core::id::TraceId;
 use windlass_core::message::Role;
 use windlass_core::provider::{Chunk, ProviderError};
-use windlass_core::runtime::{Capabilities, Hold, Job, MakeRoom, Runtime, RuntimeError, Stop};
+use windlass_core::runtime::{
+    Capabilities, CompactionRequest, Hold, Job, Runtime, RuntimeError, Stop,
+};
 use windlass_core::{BoxFuture, BoxStream};
 
 use super::*;
@@ -91,7 +93,7 @@ impl Outlet for FoldedLog {
     fn history(&self) -> Arc<Vec<Entry>> {
         self.history.lock().entries()
     }
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> SessionFacts {
         self.history.lock().facts().clone()
     }
 }
@@ -142,10 +144,10 @@ impl Runtime for IdleRuntime {
     }
 }
 
-async fn compact_session(runtime: &dyn Runtime, log: &FoldedLog, how: How) -> bool {
+async fn compact_session(runtime: &dyn Runtime, log: &FoldedLog, how: CompactionMode) -> bool {
     let (tools, cancel) = (ToolSet::default(), CancellationToken::new());
     runtime
-        .compact(MakeRoom {
+        .compact(CompactionRequest {
             how,
             outlet: log,
             account: log,
@@ -172,7 +174,7 @@ async fn every_runtime_compacts_between_runs() {
         (&native(), "the model's own words"),
     ] {
         let log = FoldedLog::with_steps(10);
-        assert!(compact_session(runtime, &log, How::Last(2)).await);
+        assert!(compact_session(runtime, &log, CompactionMode::Last(2)).await);
         assert_eq!(
             log.roles(),
             [Role::User, Role::User, Role::Assistant, Role::Assistant]
@@ -181,11 +183,11 @@ async fn every_runtime_compacts_between_runs() {
             panic!("{:?}", log.last())
         };
         assert!(compaction.summary.contains(words), "{}", compaction.summary);
-        assert_eq!(compaction.by, Some(Cause::Person));
-        assert!(compact_session(runtime, &log, How::Summary).await);
+        assert_eq!(compaction.by, Some(CompactionCause::Person));
+        assert!(compact_session(runtime, &log, CompactionMode::Summary).await);
         assert_eq!(log.roles(), [Role::User, Role::User]);
         assert!(
-            !compact_session(runtime, &log, How::Summary).await,
+            !compact_session(runtime, &log, CompactionMode::Summary).await,
             "there is nothing left to drop"
         );
     }
@@ -223,7 +225,7 @@ async fn cancelling_the_summary_changes_nothing() {
         account: &log,
         cancel: &cancel,
     };
-    let compacted = compact(&log, Some(&writer), How::Summary, 10_000);
+    let compacted = compact(&log, Some(&writer), CompactionMode::Summary, 10_000);
     let (compacted, ()) = tokio::join!(compacted, async { cancel.cancel() });
     assert!(!compacted.unwrap());
     assert_eq!(log.roles().len(), before);

@@ -26,13 +26,13 @@ use windlass_core::BoxFuture;
 use windlass_core::CancellationToken;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
-use windlass_core::gate::{PermissionGate, Place, Verdict};
+use windlass_core::gate::{CallProtection, PermissionGate, Verdict};
 use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Tool, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::{
     Artifacts, CallChanges, FileChange, Files, Outside, Processes, Redactor, Snapshots,
@@ -57,7 +57,7 @@ pub(crate) struct Executor {
     pub(crate) tools: Arc<ToolSet>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
-    pub(crate) place: Place,
+    pub(crate) place: CallProtection,
     pub(crate) files: Arc<dyn Files>,
     pub(crate) processes: Arc<dyn Processes>,
     /// Records the changes of each call in the user's tree, for undo. `None` for an isolated run.
@@ -116,7 +116,7 @@ impl Toolbox for Executor {
     fn reported(
         &self,
         result: ToolResult,
-        seen: Vec<Seen>,
+        seen: Vec<ObservedChange>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.report_foreign(result, seen))
     }

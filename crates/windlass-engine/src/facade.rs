@@ -12,7 +12,7 @@ use windlass_core::workspace::{FileChange, Landed};
 
 use crate::pending_asks::OnAsk;
 use crate::run::{RunHandle, RunOptions};
-use crate::session::{Engine, EngineError, Open};
+use crate::session::{Engine, EngineError, OpenSession};
 
 /// One task: the prompt and the options.
 #[derive(Debug, Clone)]
@@ -177,7 +177,7 @@ impl Engine {
         request: AnswerRequest,
     ) -> Result<RunResult, EngineError> {
         let opened = self
-            .open(Open::Resume(session.clone()), request.mode)
+            .open(OpenSession::Resume(session.clone()), request.mode)
             .await?;
         let run = opened.answer(ask, answer, pause_on_asks(request.options))?;
         Ok(read_to_end(session.clone(), run).await)
@@ -190,7 +190,7 @@ impl Engine {
     }
 
     async fn start(&self, request: Request) -> Result<(SessionId, RunHandle), EngineError> {
-        let session = self.open(Open::New, request.mode).await?;
+        let session = self.open(OpenSession::New, request.mode).await?;
         let run = session.run(request.prompt, request.options)?;
         Ok((session.id().clone(), run))
     }

@@ -26,7 +26,7 @@
 //! use windlass_core::outcome::{Outcome, RunSummary};
 //! use windlass_core::runtime::RunMode;
 //! use windlass_testing::{ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider, says};
-//! use windlass_engine::{Engine, NativeOptions, NativeRuntime, Open, RunOptions};
+//! use windlass_engine::{Engine, NativeOptions, NativeRuntime, OpenSession, RunOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +40,7 @@
 //!     .artifacts(Arc::new(|_| Arc::new(MemoryArtifacts::default())))
 //!     .clock(clock)
 //!     .build()?;
-//! let session = engine.open(Open::New, RunMode::Full).await?;
+//! let session = engine.open(OpenSession::New, RunMode::Full).await?;
 //! let mut run = session.run(Message::user("make the tests pass"), RunOptions::default())?;
 //! let mut outcome = None;
 //! while let Some(event) = run.next().await {
@@ -72,4 +72,6 @@ pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use pending_asks::{NoSuchAsk, OnAsk};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_output, check_schema};
-pub use session::{ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, Open, Session};
+pub use session::{
+    ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, OpenSession, Session,
+};

@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OnceCell;
 use windlass_core::budget::Estimator;
 use windlass_core::clock::Clock;
-use windlass_core::context::{Cause, How, reserve};
+use windlass_core::context::{CompactionCause, CompactionMode, reserve};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{ModelFacts, Provider, Sampling};
 use windlass_core::runtime::{
-    Account, Capabilities, Capability, Feature, Features, Job, MakeRoom, Runtime, RuntimeError,
-    Stop,
+    Account, Capabilities, Capability, CompactionRequest, Feature, Features, Job, Runtime,
+    RuntimeError, Stop,
 };
 use windlass_core::store::StoreError;
 use windlass_core::structured_output::first_json_that_fits;
-use windlass_core::turn::{Step, Turn};
+use windlass_core::turn::{Turn, TurnStep};
 use windlass_core::{BoxFuture, CancellationToken};
 
 use self::instructions::DirectoryInstructions;
@@ -155,14 +155,14 @@ impl NativeRuntime {
             }
             let step = turn.next(job.account.exceeded());
             // Deliver steering messages between two steps, and also before the end of the turn, so that none is lost.
-            if matches!(step, Step::AskModel | Step::Finish(Stop::Done))
+            if matches!(step, TurnStep::AskModel | TurnStep::Finish(Stop::Done))
                 && job.outlet.steer().await?
             {
                 turn.steered();
                 continue;
             }
             match step {
-                Step::AskModel => match self.ask_model(&mut state).await? {
+                TurnStep::AskModel => match self.ask_model(&mut state).await? {
                     Ok(reply) => {
                         // The text is needed only for the check against a schema, and may be megabytes long.
                         if self.options.sampling.output_schema.is_some() {
@@ -172,18 +172,18 @@ impl NativeRuntime {
                     }
                     Err(stop) => return Ok(stop),
                 },
-                Step::Inject(text) => {
+                TurnStep::Inject(text) => {
                     job.outlet
                         .emit(EventKind::said(Message::internal(text)))
                         .await?;
                 }
-                Step::RunTools(calls) => {
+                TurnStep::RunTools(calls) => {
                     directories.note_paths(&calls);
                     let results = job.toolbox.call(calls).await?;
                     turn.settled(&results);
                     directories.send_new(job, &results).await?;
                 }
-                Step::Finish(Stop::Done) => match self.check_output(&answer) {
+                TurnStep::Finish(Stop::Done) => match self.check_output(&answer) {
                     Ok(None) => return Ok(Stop::Done),
                     Ok(Some(output)) => return Ok(Stop::Answered { output }),
                     Err(why) if rejections < MAX_REPAIRS => {
@@ -201,7 +201,7 @@ impl NativeRuntime {
                         });
                     }
                 },
-                Step::Finish(stop) => return Ok(stop),
+                TurnStep::Finish(stop) => return Ok(stop),
             }
         }
     }
@@ -254,15 +254,19 @@ impl NativeRuntime {
             return Ok(());
         }
         // Compact to less than would fit, so that the next steps do not compact again.
-        self.compact_messages(state, How::Fit(Cause::Window), room / 8 * 5)
-            .await?;
+        self.compact_messages(
+            state,
+            CompactionMode::Fit(CompactionCause::Window),
+            room / 8 * 5,
+        )
+        .await?;
         Ok(())
     }
 
     async fn compact_messages(
         &self,
         state: &mut LoopState<'_>,
-        how: How,
+        how: CompactionMode,
         room: usize,
     ) -> Result<bool, StoreError> {
         let Job {
@@ -366,7 +370,10 @@ impl Runtime for NativeRuntime {
         Box::pin(async move { self.drive(&job).await })
     }
 
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+    fn compact<'a>(
+        &'a self,
+        job: CompactionRequest<'a>,
+    ) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
             let (facts, estimator) = (
                 self.probed.get().unwrap_or(&self.facts),

@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
-use windlass_core::context::Facts;
+use windlass_core::context::SessionFacts;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::flags::SavedFlags;
 use windlass_core::history::Entry;
 use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::{Outcome, RunSummary};
-use windlass_core::queue::Waiting;
+use windlass_core::queue::QueuedPrompt;
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
@@ -354,7 +354,7 @@ impl Outlet for RunOutlet {
         Box::pin(async move {
             let queued = self.log.with_history(|history| history.queue().steering());
             let any = !queued.is_empty();
-            for Waiting { seq, prompt, .. } in queued {
+            for QueuedPrompt { seq, prompt, .. } in queued {
                 let (message, queued) = (prompt, Some(seq));
                 self.emit(EventKind::Said { message, queued }).await?;
             }
@@ -366,7 +366,7 @@ impl Outlet for RunOutlet {
         self.log.entries()
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> SessionFacts {
         self.log.with_history(|history| history.facts().clone())
     }
 }

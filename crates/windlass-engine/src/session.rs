@@ -179,7 +179,7 @@ impl EngineBuilder {
 
 /// Selects the session that [`Engine::open`] opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenSession {
     New,
     Resume(SessionId),
 }
@@ -233,7 +233,7 @@ pub enum EngineError {
     },
     /// The conversation could not be compacted.
     #[error("the conversation could not be compacted: {0}")]
-    NoRoom(String),
+    CompactionFailed(String),
     /// The queue of prompts is full.
     #[error("{0} prompts are queued already; wait until some of them have run, or cancel")]
     QueueFull(usize),
@@ -253,11 +253,11 @@ impl Engine {
     }
 
     /// Opens a session for a kind of work. Fails here if the runtime lacks a capability that this work needs.
-    pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
+    pub async fn open(&self, which: OpenSession, mode: RunMode) -> Result<Session, EngineError> {
         self.require(mode)?;
         match which {
-            Open::New => self.create().await,
-            Open::Resume(id) => self.resume(id).await,
+            OpenSession::New => self.create().await,
+            OpenSession::Resume(id) => self.resume(id).await,
         }
     }
 
@@ -391,8 +391,8 @@ impl Session {
     }
 
     /// Gives access to the state that is folded from the log.
-    pub fn look<T>(&self, look: impl FnOnce(&History) -> T) -> T {
-        self.log.with_history(|history| look(history))
+    pub fn with_history<T>(&self, read: impl FnOnce(&History) -> T) -> T {
+        self.log.with_history(|history| read(history))
     }
 
     /// Starts a run in a task of its own; the handle receives its events. Open asks are abandoned, and a run that was left
@@ -407,7 +407,7 @@ impl Session {
         queued: Option<u64>,
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let id = RunId::nth(self.look(|history| history.runs()) + 1);
+        let id = RunId::nth(self.with_history(|history| history.runs()) + 1);
         let start = driver::Start::Prompt {
             prompt: self.redacted(prompt),
             flags: options.flags.clone(),
@@ -418,7 +418,7 @@ impl Session {
 
     /// Starts a run with the first queued prompt. Returns `None` if the queue is empty.
     pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
-        let Some(waiting) = self.look(|history| history.queue().first().cloned()) else {
+        let Some(waiting) = self.with_history(|history| history.queue().first().cloned()) else {
             return Ok(None);
         };
         self.start(waiting.prompt, Some(waiting.seq), options)
@@ -429,7 +429,7 @@ impl Session {
     pub async fn queue(&self, mut prompt: Message, when: Delivery) -> Result<u64, EngineError> {
         // Only a person queues prompts, so the engine sets role and origin itself.
         (prompt.role, prompt.origin) = (Role::User, Origin::Person);
-        let waiting = self.look(|history| history.queue().all().len());
+        let waiting = self.with_history(|history| history.queue().all().len());
         if waiting >= MAX_QUEUED {
             return Err(EngineError::QueueFull(MAX_QUEUED));
         }
@@ -463,7 +463,7 @@ impl Session {
         let (spent, before) = match &start {
             driver::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
             driver::Start::Answer { ask, .. } => (
-                self.look(|history| history.run_spent()),
+                self.with_history(|history| history.run_spent()),
                 Duration::from_millis(ask.run_ms),
             ),
         };
@@ -522,7 +522,7 @@ impl Session {
         landed: Landed,
         tree_hash: Option<String>,
     ) -> Result<u64, EngineError> {
-        let run = self.look(|history| {
+        let run = self.with_history(|history| {
             let on_copy = |run: &&Run| run.copy.as_deref() == Some(copy);
             history.open_run().filter(on_copy).map(|run| run.id.clone())
         });
@@ -575,7 +575,7 @@ impl Session {
 
     async fn note_model(&self) -> Result<(), EngineError> {
         let now = self.parts.runtime.model().map(str::to_owned);
-        let was = self.look(|history| history.model().map(str::to_owned));
+        let was = self.with_history(|history| history.model().map(str::to_owned));
         if let (Some(from), Some(to)) = (was, now)
             && from != to
         {

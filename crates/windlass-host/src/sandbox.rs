@@ -26,7 +26,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Listener, Opened, Place, Session, Spec, Within};
+use windlass_sandbox::{
+    AGENT_HOME, AgentView, Listener, OpenedSandbox, SandboxSession, Spec, Within,
+};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
@@ -92,13 +94,13 @@ pub type MakeCopy =
 
 /// An opened sandbox; the path at which commands see the tree, if it is not the workspace's path; and the copy that
 /// commands of in-place runs work on.
-type EnteredSandbox = (Opened, Option<PathBuf>, Option<Arc<dyn CommandTree>>);
+type EnteredSandbox = (OpenedSandbox, Option<PathBuf>, Option<Arc<dyn CommandTree>>);
 
 /// A sandbox in which commands can be started. Dropping it stops its proxy.
 #[derive(Debug)]
 pub(crate) struct OpenSandbox {
     tree: Mutex<Option<OwnedFd>>,
-    session: Session,
+    session: SandboxSession,
     env: Vec<(OsString, OsString)>,
     refused: RefusedHosts,
     hosts: AllowedHosts,
@@ -145,7 +147,7 @@ impl Sandbox {
     /// Returns another sandbox by the same plan, with another tree at the workspace's path. The changes of its commands
     /// stay in that tree, so that no name in it needs protection.
     #[must_use]
-    pub fn over(&self, tree: TreePlan) -> Self {
+    pub fn with_tree(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
         Self {
             tree,
@@ -157,19 +159,19 @@ impl Sandbox {
 
     /// Returns another session by the same plan, without the files that commands left in `/tmp` or in a cache.
     #[must_use]
-    pub fn anew(&self) -> Self {
-        self.over(self.tree.clone())
+    pub fn fresh_session(&self) -> Self {
+        self.with_tree(self.tree.clone())
     }
 
     /// Returns another sandbox by the same plan for the isolated runs of a session, in which the agent of the plan has
     /// its home. Returns `None` if the plan has no agent.
-    pub fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
+    pub fn for_agent(&self, session: &str) -> Result<Option<Self>, String> {
         let Some(agent) = &self.plan.agent else {
             return Ok(None);
         };
         Ok(Some(Self {
             agent_home: Some(agent.home(session)?),
-            ..self.over(self.tree.clone())
+            ..self.with_tree(self.tree.clone())
         }))
     }
 
@@ -248,7 +250,7 @@ impl Sandbox {
             journal: None,
             ..self.spec(tier, &TreePlan::default())
         };
-        Session::open(&self.helper, &bare).map(drop)
+        SandboxSession::open(&self.helper, &bare).map(drop)
     }
 
     fn known_tier(&self) -> Option<Tier> {
@@ -373,7 +375,7 @@ impl Sandbox {
         let layered = matches!(self.tree.tree, Some(Tree::Layered { .. }));
         let (tier, (opened, tree_at, copy)) = self.first_available(from, |tier| match tier {
             Tier::Namespaces => {
-                let opened = Session::open(&self.helper, &self.spec(tier, &self.tree));
+                let opened = SandboxSession::open(&self.helper, &self.spec(tier, &self.tree));
                 // Without namespaces no overlay can be mounted at the workspace's path; the caller may use a copy
                 // instead.
                 let opened = opened.map_err(|why| match why {
@@ -390,13 +392,13 @@ impl Sandbox {
                 "it cannot keep commands out of your tree".to_owned(),
             )),
             Tier::Landlock => Ok((
-                Session::open(&self.helper, &self.spec(tier, &self.tree))?,
+                SandboxSession::open(&self.helper, &self.spec(tier, &self.tree))?,
                 None,
                 None,
             )),
         })?;
         let _ = self.found.set(tier);
-        let Opened {
+        let OpenedSandbox {
             session,
             listener,
             tree,
@@ -437,7 +439,7 @@ impl Sandbox {
                 tree: Some(tree),
                 git: self.tree.git.clone(),
             };
-            Session::open(&self.helper, &self.spec(Tier::Broker, &plan))
+            SandboxSession::open(&self.helper, &self.spec(Tier::Broker, &plan))
         };
         if let Some(tree) = &self.tree.tree {
             let at = if let Tree::Copy { from } = tree {
@@ -453,7 +455,7 @@ impl Sandbox {
         );
         if hidden.is_empty() && (self.plan.access == Access::ReadOnly || itself.protect.is_empty())
         {
-            return Ok((Session::open(&self.helper, &itself)?, None, None));
+            return Ok((SandboxSession::open(&self.helper, &itself)?, None, None));
         }
         let unavailable = |why: String| {
             SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
@@ -578,7 +580,7 @@ impl Sandbox {
 /// symlinks to the user's files and stops the proxy.
 #[derive(Debug)]
 pub(crate) struct EnclosureSetup {
-    pub(crate) place: Place,
+    pub(crate) place: AgentView,
     /// The path of the home on the host.
     pub(crate) outer_home: PathBuf,
     /// The path of the home in the agent's view.
@@ -630,7 +632,7 @@ impl OpenSandbox {
         }
     }
 
-    /// Starts a command; see [`Session::start`]. Without `env` it has the environment of the session's commands.
+    /// Starts a command; see [`SandboxSession::start`]. Without `env` it has the environment of the session's commands.
     pub(crate) fn start<'a>(
         &self,
         argv: &[OsString],
@@ -639,7 +641,7 @@ impl OpenSandbox {
         within: impl Into<Within<'a>>,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<windlass_sandbox::Child, SandboxError> {
+    ) -> Result<windlass_sandbox::SandboxedChild, SandboxError> {
         let env = env.unwrap_or(&self.env);
         self.session
             .start(argv, env, &self.seen_at(dir), within, standard, done)

@@ -16,10 +16,10 @@ use grep_searcher::{
 };
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
+    FileError, FileErrorKind, FileKind, Files, FindQuery, FoundPaths, GrepLine, GrepQuery, Grepped,
 };
 
-pub use self::walk::Rules;
+pub use self::walk::IgnoreRules;
 use self::walk::Walk;
 use crate::workspace::{Root, bad_path, from_errno};
 
@@ -42,9 +42,9 @@ pub(crate) fn find(
     root: &Root,
     query: &FindQuery,
     cancel: &CancellationToken,
-) -> Result<Found, FileError> {
+) -> Result<FoundPaths, FileError> {
     let glob = Glob::new(&query.glob, root)?;
-    let mut found = Found::default();
+    let mut found = FoundPaths::default();
     let until = Instant::now() + MAX_SEARCH;
     let more = visit(root, &query.under, cancel, |path, under, _| {
         if Instant::now() >= until {

@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
+    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped,
     Listing, Resolved,
 };
 
@@ -62,11 +62,11 @@ impl Root {
     /// Opens a directory without a check whether it is suitable as a workspace; [`Root::open_workspace`] has that
     /// check.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        discover::open_dir(path).map(|(dir, path)| Self::standing_for(path, dir))
+        discover::open_dir(path).map(|(dir, path)| Self::from_handle(path, dir))
     }
 
     /// Uses an open directory as the tree at this path. Other processes may see another directory at the path.
-    pub fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
+    pub fn from_handle(path: PathBuf, dir: OwnedFd) -> Self {
         let (kernel, swept) = (KernelLookup::default(), write::SweptDirs::default());
         Self {
             dir,
@@ -80,7 +80,7 @@ impl Root {
 
     /// Treats paths below `alias` as paths below the root.
     #[must_use]
-    pub fn also_at(self, alias: PathBuf) -> Self {
+    pub fn with_alias(self, alias: PathBuf) -> Self {
         Self {
             alias: Some(alias),
             ..self
@@ -314,7 +314,7 @@ impl Files for Root {
         })
     }
 
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         crate::search::find(self, query, cancel)
     }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use windlass_kit::speed::{self, Floor, Speed};
 use windlass_kit::{ATTACKS, Cell, Claims, Options, Product, Report, Runtime, SCENARIOS, Told};
-use windlass_scripted::{Script, Seen, Server};
+use windlass_scripted::{RecordedRequest, Script, Server};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
@@ -323,7 +323,7 @@ fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
 }
 
 /// One request, as a line of JSON at the end of a file.
-fn append(log: &Path, seen: &Seen) -> Result<()> {
+fn append(log: &Path, seen: &RecordedRequest) -> Result<()> {
     let body: serde_json::Value =
         serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
     let line = serde_json::json!({ "path": seen.path, "status": seen.status, "work": seen.work, "body": body });

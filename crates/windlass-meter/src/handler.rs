@@ -27,7 +27,7 @@ use super::Meter;
 use super::billing::MeteredCall;
 use super::dialect::{AgentDialect, RequestFault};
 use super::forwarded_call::ForwardedCall;
-use super::model_request::{ModelRequest, text_bytes};
+use super::model_request::{AgentRequest, text_bytes};
 use super::route::{CallTarget, Route, Verb, route};
 use super::tee::AnswerBody;
 use crate::endpoint::{Ledger, Trip};
@@ -201,7 +201,7 @@ impl<'a> RequestHandler<'a> {
     /// calls, which may return some of their reservation.
     async fn reserve(
         &self,
-        ask: &mut ModelRequest<'_>,
+        ask: &mut AgentRequest<'_>,
         body: &Bytes,
         facts: &ModelFacts,
         upstream: &WireProvider,
@@ -442,10 +442,10 @@ impl<'a> RequestHandler<'a> {
 }
 
 /// Parses the body of a model call.
-fn read<'b>(target: &CallTarget, body: &'b Bytes) -> Result<ModelRequest<'b>, String> {
+fn read<'b>(target: &CallTarget, body: &'b Bytes) -> Result<AgentRequest<'b>, String> {
     let named = target.named.as_ref();
     let named = named.map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
-    ModelRequest::read(target.dialect, named, body)
+    AgentRequest::read(target.dialect, named, body)
 }
 
 impl Meter {
@@ -462,7 +462,7 @@ fn parcel(
     upstream: &WireProvider,
     protocol: Protocol,
     target: &CallTarget,
-    ask: &mut ModelRequest<'_>,
+    ask: &mut AgentRequest<'_>,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Parcel {

@@ -37,7 +37,7 @@ use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 
-use windlass_sandbox::{Session, Spec};
+use windlass_sandbox::{SandboxSession, Spec};
 
 pub use self::kept_runs::{KeptRun, KeptRunError, KeptRunMeta, KeptRuns, MAX_AGE, MAX_BYTES};
 pub(crate) use self::stat_snapshot::{StatSnapshot, parent};
@@ -374,7 +374,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
             },
             ..Spec::around(root)
         };
-        Session::open(helper, &spec)
+        SandboxSession::open(helper, &spec)
             .map(drop)
             .map_err(|err| err.to_string())
     })();

@@ -37,7 +37,7 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{Changes, Files, Opening, Workspaces};
-use windlass_engine::{Open, Session};
+use windlass_engine::{OpenSession, Session};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::workspace::Root;
@@ -133,6 +133,6 @@ pub(crate) async fn open_session(
     let root = Root::open(&card.root);
     let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let which = Open::Resume(session_of(card)?);
+    let which = OpenSession::Resume(session_of(card)?);
     Ok(wired.engine.open(which, RunMode::Analysis).await?)
 }

@@ -27,7 +27,7 @@ use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::StoreErrorKind;
 use windlass_core::workspace::FileChange;
-use windlass_engine::{EngineError, Open, Session};
+use windlass_engine::{EngineError, OpenSession, Session};
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
@@ -221,7 +221,7 @@ async fn open_unlocked(
 ) -> Result<Option<Session>, Error> {
     let root = Root::open(root).map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let open = Open::Resume(session.clone());
+    let open = OpenSession::Resume(session.clone());
     match wired.engine.open(open, RunMode::Analysis).await {
         Ok(session) => Ok(Some(session)),
         Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => Ok(None),

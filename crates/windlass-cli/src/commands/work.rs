@@ -215,7 +215,7 @@ async fn what_waits(
     if let Some(prompt) = prompt {
         if interactive
             .session
-            .look(|history| history.queue().all().is_empty())
+            .with_history(|history| history.queue().all().is_empty())
         {
             let outcome = interactive.run(prompt).await?;
             interactive.keep_plan(outcome.as_ref())?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use windlass_core::BoxFuture;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
@@ -17,7 +17,7 @@ use windlass_engine::Request;
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::MemoryTree;
+use super::files::MapTree;
 use super::processes::{NoProcesses, no_jobs, unavailable};
 use super::workspaces::Copies;
 
@@ -47,7 +47,7 @@ impl Enclosure for EchoEnclosure {
     fn endpoint(&self) -> Option<u16> {
         None
     }
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
     fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
@@ -142,7 +142,7 @@ impl Runtime for EchoRuntime {
 pub(crate) async fn run_example() -> ExampleResult {
     let copies = Copies {
         processes: Arc::new(EchoProcesses),
-        ..Copies::of(&MemoryTree::of(&[]))
+        ..Copies::of(&MapTree::of(&[]))
     };
     let engine = Fakes::new([])
         .builder()
@@ -158,7 +158,7 @@ pub(crate) async fn run_example() -> ExampleResult {
     assert_eq!(result.text, "hello", "the answer of the agent arrived");
 
     // Without an enclosure the run fails; there is no weaker fallback.
-    let bare = Copies::of(&MemoryTree::of(&[]));
+    let bare = Copies::of(&MapTree::of(&[]));
     let engine = Fakes::new([])
         .builder()
         .runtime(Arc::new(EchoRuntime))

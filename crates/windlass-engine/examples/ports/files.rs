@@ -11,7 +11,7 @@ use serde_json::json;
 use windlass_core::CancellationToken;
 use windlass_core::outcome::Outcome;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
@@ -22,9 +22,9 @@ use super::workspaces::Copies;
 
 /// File contents by path.
 #[derive(Default)]
-pub(crate) struct MemoryTree(Mutex<BTreeMap<String, Vec<u8>>>);
+pub(crate) struct MapTree(Mutex<BTreeMap<String, Vec<u8>>>);
 
-impl MemoryTree {
+impl MapTree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Arc<Self> {
         let files = files
             .iter()
@@ -55,7 +55,7 @@ pub(crate) fn error(kind: FileErrorKind, path: &str, why: &str) -> FileError {
     }
 }
 
-impl Files for MemoryTree {
+impl Files for MapTree {
     fn root(&self) -> &Path {
         Path::new("/workspace")
     }
@@ -121,7 +121,7 @@ impl Files for MemoryTree {
             kept_back: false,
         })
     }
-    fn find(&self, query: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, _: &CancellationToken) -> Result<FoundPaths, FileError> {
         let all = self.all();
         let fits = |path: &&String| windlass_core::gate::glob_match(&query.glob, path);
         let mut paths: Vec<String> = all
@@ -132,7 +132,7 @@ impl Files for MemoryTree {
             .collect();
         let more = paths.len() > query.max;
         paths.truncate(query.max);
-        Ok(Found { paths, more })
+        Ok(FoundPaths { paths, more })
     }
     fn grep(&self, query: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
         Err(error(
@@ -143,7 +143,7 @@ impl Files for MemoryTree {
     }
 }
 
-impl Before for MemoryTree {
+impl BaseTree for MapTree {
     fn read(&self, path: &str, _max: u64) -> Result<Option<Vec<u8>>, FileError> {
         Ok(self.all().get(path).cloned())
     }
@@ -174,7 +174,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         call("2", "write_file", &bad),
         says("done"),
     ]);
-    let tree = MemoryTree::of(&[("a.txt", "old")]);
+    let tree = MapTree::of(&[("a.txt", "old")]);
     let engine = fakes
         .builder()
         .workspaces(Arc::new(Copies::of(&tree)))

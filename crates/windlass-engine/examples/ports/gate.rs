@@ -3,7 +3,7 @@
 //! Nothing loosens the floor: no rule and no `yes` lets a call write into `.git`.
 
 use serde_json::json;
-use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+use windlass_core::gate::{CallProtection, Level, Mode, PermissionGate, Proposal, Rule, Verdict};
 use windlass_core::tool::{Effect, ToolOutput, Touch};
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
@@ -33,7 +33,7 @@ pub(crate) async fn run_example() -> ExampleResult {
             inside: true,
             new: false,
         }];
-        let place = Place::default();
+        let place = CallProtection::default();
         gate.explain(&Proposal {
             tool: "write_file",
             effect: Effect::Write,

@@ -16,16 +16,16 @@ use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{MemoryTree, error};
+use super::files::{MapTree, error};
 use super::workspaces::Copies;
 
 /// The files outside the workspace.
-struct OutsideTree(Arc<MemoryTree>);
+struct OutsideTree(Arc<MapTree>);
 
 /// The files of a run, and the granted paths outside.
 struct FilesWithGrants {
     files: Arc<dyn Files>,
-    outside: Arc<MemoryTree>,
+    outside: Arc<MapTree>,
     reads: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Files for FilesWithGrants {
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.files.list(path, max)
     }
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         self.files.find(query, cancel)
     }
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
@@ -101,7 +101,7 @@ fn read_file() -> Arc<dyn Tool> {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let books = MemoryTree::of(&[
+    let books = MapTree::of(&[
         ("/books/atlas", "here be dragons"),
         ("/books/diary", "dear diary"),
     ]);
@@ -113,7 +113,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         let fakes = Fakes::new([read(), says("I see")]);
         let mut builder = fakes
             .builder()
-            .workspaces(Arc::new(Copies::of(&MemoryTree::of(&[]))))
+            .workspaces(Arc::new(Copies::of(&MapTree::of(&[]))))
             .tools([read_file()]);
         if outside {
             builder = builder.outside(Arc::new(OutsideTree(books.clone())));

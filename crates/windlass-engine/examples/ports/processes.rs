@@ -15,7 +15,7 @@ use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::MemoryTree;
+use super::files::MapTree;
 use super::workspaces::Copies;
 
 /// An implementation that runs no command.
@@ -127,7 +127,7 @@ pub(crate) async fn run_example() -> ExampleResult {
     let fakes = Fakes::new([run("1", "make"), run("2", "ninja"), says("neither works")]);
     let copies = Copies {
         processes: Arc::new(OnlyMake),
-        ..Copies::of(&MemoryTree::of(&[]))
+        ..Copies::of(&MapTree::of(&[]))
     };
     let engine = fakes
         .builder()

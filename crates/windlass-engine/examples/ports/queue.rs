@@ -11,7 +11,7 @@ use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
-use windlass_engine::{Delivery, Open, RunOptions};
+use windlass_engine::{Delivery, OpenSession, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
@@ -32,7 +32,7 @@ pub(crate) async fn run_example() -> ExampleResult {
     let waits = || call("1", "wait", &json!({}));
     let fakes = Fakes::new([waits(), says("left, then"), says("and tested"), waits()]);
     let engine = fakes.builder().tools([wait.boxed()]).build()?;
-    let session = engine.open(Open::New, RunMode::Full).await?;
+    let session = engine.open(OpenSession::New, RunMode::Full).await?;
 
     let mut run = session.run(Message::user("go right"), RunOptions::default())?;
     while let Some(event) = run.next().await {
@@ -61,7 +61,7 @@ pub(crate) async fn run_example() -> ExampleResult {
     // The process ends here. Another one finds the queued prompts.
     let id = session.id().clone();
     drop(session);
-    let session = engine.open(Open::Resume(id), RunMode::Full).await?;
+    let session = engine.open(OpenSession::Resume(id), RunMode::Full).await?;
     let run = session
         .run_queued(RunOptions::default())?
         .ok_or("nothing waits")?;

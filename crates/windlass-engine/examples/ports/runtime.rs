@@ -103,12 +103,12 @@ pub(crate) async fn run_example() -> ExampleResult {
 
     let session = engine
         .open(
-            windlass_engine::Open::Resume(result.session),
+            windlass_engine::OpenSession::Resume(result.session),
             RunMode::Analysis,
         )
         .await?;
     let roles: Vec<Role> =
-        session.look(|history| history.entries().iter().map(|entry| entry.role).collect());
+        session.with_history(|history| history.entries().iter().map(|entry| entry.role).collect());
     assert_eq!(
         roles,
         [Role::User, Role::Assistant, Role::Tool, Role::Assistant],

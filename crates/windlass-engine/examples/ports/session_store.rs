@@ -17,7 +17,7 @@ use windlass_core::store::{
     LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
 };
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{EngineError, Open, Request, RunOptions};
+use windlass_engine::{EngineError, OpenSession, Request, RunOptions};
 use windlass_testing::says;
 
 use super::ExampleResult;
@@ -183,10 +183,10 @@ pub(crate) async fn run_example() -> ExampleResult {
     let engine = || fakes.builder().store(Arc::new(store.clone())).build();
     let first = engine()?.execute(Request::new("count")).await?;
     let session = engine()?
-        .open(Open::Resume(first.session.clone()), RunMode::Full)
+        .open(OpenSession::Resume(first.session.clone()), RunMode::Full)
         .await?;
     let second = engine()?
-        .open(Open::Resume(first.session.clone()), RunMode::Full)
+        .open(OpenSession::Resume(first.session.clone()), RunMode::Full)
         .await
         .err();
     let Some(EngineError::Store(err)) = second else {

@@ -19,17 +19,17 @@ use windlass_testing::{call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{MemoryTree, write_file};
+use super::files::{MapTree, write_file};
 use super::workspaces::Copies;
 
 /// The tree, and its contents at the start of the current call.
 pub(crate) struct SnapshotStore {
-    tree: Arc<MemoryTree>,
+    tree: Arc<MapTree>,
     before: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
 impl SnapshotStore {
-    pub(crate) fn of(tree: &Arc<MemoryTree>) -> Self {
+    pub(crate) fn of(tree: &Arc<MapTree>) -> Self {
         Self {
             tree: tree.clone(),
             before: Mutex::default(),
@@ -87,7 +87,7 @@ impl Snapshots for SnapshotStore {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let tree = MemoryTree::of(&[("a.txt", "old")]);
+    let tree = MapTree::of(&[("a.txt", "old")]);
     let fakes = Fakes::new([
         call("1", "write_file", &json!({"path": "a.txt", "text": "new"})),
         says("done"),

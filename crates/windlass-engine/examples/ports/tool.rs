@@ -11,7 +11,7 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::{TypedTool, typed};
-use windlass_engine::{Open, RunOptions};
+use windlass_engine::{OpenSession, RunOptions};
 use windlass_testing::{call, says};
 
 use super::ExampleResult;
@@ -67,7 +67,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         .tools([typed(TicketTool)])
         .gate(gate)
         .build()?;
-    let session = engine.open(Open::New, RunMode::Full).await?;
+    let session = engine.open(OpenSession::New, RunMode::Full).await?;
     let outcome = session
         .run(
             Message::user("what is ticket 7 about?"),
@@ -85,7 +85,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         assert!(told.contains(said), "the model was not told {said}: {told}");
     }
     assert_eq!(
-        session.look(|history| history.notes().to_owned()),
+        session.with_history(|history| history.notes().to_owned()),
         "ticket 7 was read"
     );
     Ok(())

@@ -13,7 +13,7 @@ use windlass_testing::{call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{MemoryTree, write_file};
+use super::files::{MapTree, write_file};
 use super::workspaces::Copies;
 
 struct ChangelogValidator;
@@ -51,7 +51,7 @@ pub(crate) async fn run_example() -> ExampleResult {
         write("CHANGELOG.md"),
         says("now it is"),
     ]);
-    let tree = MemoryTree::of(&[("lib.rs", "old")]);
+    let tree = MapTree::of(&[("lib.rs", "old")]);
     let engine = fakes
         .builder()
         .workspaces(Arc::new(Copies::of(&tree)))

@@ -11,30 +11,30 @@ use windlass_core::BoxFuture;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
 use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{MemoryTree, write_file};
+use super::files::{MapTree, write_file};
 use super::processes::NoProcesses;
 use super::snapshots::SnapshotStore;
 
 /// The kept copies by name, which all runs share, each with its base tree.
-type KeptCopies = Arc<Mutex<BTreeMap<String, (Arc<MemoryTree>, Arc<MemoryTree>)>>>;
+type KeptCopies = Arc<Mutex<BTreeMap<String, (Arc<MapTree>, Arc<MapTree>)>>>;
 
 /// Opens transactions on one tree.
 #[derive(Clone)]
 pub(crate) struct Copies {
-    pub(crate) tree: Arc<MemoryTree>,
+    pub(crate) tree: Arc<MapTree>,
     pub(crate) shelf: KeptCopies,
     pub(crate) processes: Arc<dyn Processes>,
 }
 
 impl Copies {
-    pub(crate) fn of(tree: &Arc<MemoryTree>) -> Self {
+    pub(crate) fn of(tree: &Arc<MapTree>) -> Self {
         Self {
             tree: tree.clone(),
             shelf: KeptCopies::default(),
@@ -76,8 +76,8 @@ impl Workspaces for Copies {
 /// The transaction of one run.
 struct CopyTransaction {
     of: Copies,
-    own: Arc<MemoryTree>,
-    before: Arc<MemoryTree>,
+    own: Arc<MapTree>,
+    before: Arc<MapTree>,
     name: Option<String>,
     undo: Option<Arc<SnapshotStore>>,
 }
@@ -138,7 +138,7 @@ impl Transaction for CopyTransaction {
     fn files(&self) -> Arc<dyn Files> {
         self.own.clone()
     }
-    fn before(&self) -> Arc<dyn Before> {
+    fn before(&self) -> Arc<dyn BaseTree> {
         self.before.clone()
     }
     fn processes(&self) -> Arc<dyn Processes> {
@@ -234,9 +234,9 @@ impl Transaction for CopyTransaction {
 
 /// A copy for checks, so that they cannot change the tree of the run.
 struct CheckCopy {
-    tree: Arc<MemoryTree>,
-    expected: Arc<MemoryTree>,
-    own: Arc<MemoryTree>,
+    tree: Arc<MapTree>,
+    expected: Arc<MapTree>,
+    own: Arc<MapTree>,
     processes: Arc<dyn Processes>,
 }
 
@@ -283,7 +283,7 @@ impl CheckTree for CheckCopy {
 }
 
 pub(crate) async fn run_example() -> ExampleResult {
-    let tree = MemoryTree::of(&[("lib.rs", "old")]);
+    let tree = MapTree::of(&[("lib.rs", "old")]);
     let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
     let wait = call("2", "wait", &json!({}));
     let fakes = Fakes::new([

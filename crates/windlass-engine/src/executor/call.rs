@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use windlass_core::BoxFuture;
 use windlass_core::ask::{About, Answer, Approval, Question};
 use windlass_core::event::EventKind;
-use windlass_core::gate::{Decision, Level, PermissionGate, Place, Proposal, Rule, Verdict};
+use windlass_core::gate::{
+    CallProtection, Decision, Level, PermissionGate, Proposal, Rule, Verdict,
+};
 use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
@@ -247,7 +249,7 @@ impl Executor {
             tool,
             effect,
             touches,
-            place: Place {
+            place: CallProtection {
                 has_jobs: self.processes.has_jobs(),
                 ..self.place
             },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use windlass_core::CancellationToken;
 use windlass_core::gate::keeps_back;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing,
+    FileError, FileErrorKind, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped, Listing,
     Resolved,
 };
 
@@ -112,7 +112,7 @@ impl Files for FilteredFiles {
         Ok(listing)
     }
 
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         let mut found = self.files.find(query, cancel)?;
         found.paths.retain(|path| !self.is_hidden(path));
         Ok(found)

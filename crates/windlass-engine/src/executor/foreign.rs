@@ -12,7 +12,7 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Touch};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Touch};
 use windlass_core::workspace::{Change, FileChange};
 
 use super::call::{guarded, strongest_effect};
@@ -141,7 +141,7 @@ impl Executor {
     pub(super) async fn report_foreign(
         &self,
         mut result: ToolResult,
-        seen: Vec<Seen>,
+        seen: Vec<ObservedChange>,
     ) -> Result<(), StoreError> {
         let begun = self.foreign.lock().remove(&result.id);
         let redacted = self.redactor.redact(&result.text).into_owned();

@@ -3,7 +3,7 @@
 
 use futures_util::StreamExt;
 use windlass_core::budget::LEAST_OUTPUT;
-use windlass_core::context::{Cause, How};
+use windlass_core::context::{CompactionCause, CompactionMode};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::id::CallId;
@@ -82,7 +82,11 @@ impl NativeRuntime {
                     {
                         let room = bytes.saturating_sub(state.size.base) / 2;
                         if self
-                            .compact_messages(state, How::Fit(Cause::Length), room)
+                            .compact_messages(
+                                state,
+                                CompactionMode::Fit(CompactionCause::Length),
+                                room,
+                            )
                             .await?
                         {
                             continue;

@@ -12,7 +12,7 @@ impl Session {
     /// Returns the asks that wait for an answer.
     #[must_use]
     pub fn pending(&self) -> Vec<Ask> {
-        self.look(|history| history.open_asks().to_vec())
+        self.with_history(|history| history.open_asks().to_vec())
     }
 
     /// Answers an ask of a paused run and resumes the run. An ask is answered once. If it has expired, the answer is ignored
@@ -24,7 +24,7 @@ impl Session {
         answer: Answer,
         mut options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let (asked, open) = self.look(|history| {
+        let (asked, open) = self.with_history(|history| {
             let asked = history.open_asks().iter().find(|open| open.id == *ask);
             let run = history
                 .open_run()

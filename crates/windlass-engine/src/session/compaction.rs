@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use windlass_core::budget::{Budget, Spent};
-use windlass_core::context::How;
-use windlass_core::runtime::{MakeRoom, RuntimeError};
+use windlass_core::context::CompactionMode;
+use windlass_core::runtime::{CompactionRequest, RuntimeError};
 
 use super::close::close;
 use super::{EngineError, Session};
@@ -17,13 +17,13 @@ impl Session {
     /// Compacts the messages. Returns false if nothing can be dropped. The session's totals include the cost of the summary.
     /// Fails while a run is in progress or waits for an answer, because its calls need their messages. A run that a dead
     /// process left open is closed.
-    pub async fn compact(&self, how: How, budget: Budget) -> Result<bool, EngineError> {
+    pub async fn compact(&self, how: CompactionMode, budget: Budget) -> Result<bool, EngineError> {
         let _alone = self.alone()?;
-        if self.look(|history| history.waits()) {
+        if self.with_history(|history| history.waits()) {
             let why = "a run waits for an answer; answer it first";
-            return Err(EngineError::NoRoom(why.into()));
+            return Err(EngineError::CompactionFailed(why.into()));
         }
-        if let Some(run) = self.look(|history| history.open_run().cloned()) {
+        if let Some(run) = self.with_history(|history| history.open_run().cloned()) {
             let in_copy = match &run.copy {
                 Some(copy) => self.parts.workspaces.left_changes(copy).await,
                 None => Vec::new(),
@@ -43,7 +43,7 @@ impl Session {
             Duration::ZERO,
         );
         let outlet = RunOutlet::new(self.log.clone(), self.scope(None), ledger, &options);
-        let room = MakeRoom {
+        let room = CompactionRequest {
             how,
             outlet: &outlet,
             account: &outlet,
@@ -55,7 +55,7 @@ impl Session {
         match compacted {
             Ok(compacted) => Ok(compacted),
             Err(RuntimeError::Store(err)) => Err(err.into()),
-            Err(RuntimeError::Other(why)) => Err(EngineError::NoRoom(why)),
+            Err(RuntimeError::Other(why)) => Err(EngineError::CompactionFailed(why)),
         }
     }
 }

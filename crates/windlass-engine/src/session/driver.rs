@@ -17,7 +17,7 @@ use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
-use windlass_core::run::{Here, Place, Run, Step};
+use windlass_core::run::{Here, Run, Step, TransactionState};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::terms::Isolation;
@@ -280,7 +280,7 @@ impl Driver {
             || !self.run.parts.validators.is_empty()
             || contract.write_paths.is_some()
             || contract.strict_judge;
-        self.here.place = Place::Open;
+        self.here.place = TransactionState::Open;
         self.open = Some(open);
         self.emit(EventKind::TransactionOpened { terms, name })
             .await?;
@@ -319,7 +319,7 @@ impl Driver {
 
     /// Removes a copy that has landed.
     async fn discard(&mut self) -> Result<(), StepError> {
-        self.here.place = Place::Closed;
+        self.here.place = TransactionState::Closed;
         if let Some(open) = self.open.take()
             && let Err(err) = open.transaction.discard().await
         {
@@ -331,7 +331,7 @@ impl Driver {
     /// Keeps the copy, also if the run waits for an answer, because the resumed run needs its changes.
     async fn keep(&mut self) -> Result<(), StepError> {
         self.collect_changed_files().await?;
-        self.here.place = Place::Closed;
+        self.here.place = TransactionState::Closed;
         let Some(OpenTransaction { transaction, .. }) = self.open.take() else {
             return Ok(());
         };
@@ -483,7 +483,7 @@ impl RunParts {
             tools: parts.tools.clone(),
             schemas: parts.schemas.clone(),
             gate: self.gate.clone(),
-            place: windlass_core::gate::Place {
+            place: windlass_core::gate::CallProtection {
                 isolation: terms.isolation,
                 sandboxed: terms.tier.confines(),
                 has_jobs: false,

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use windlass_core::event::EventKind;
-use windlass_core::gate::{Bar, Place, bar_at_landing, glob_match, may_write};
+use windlass_core::gate::{Bar, CallProtection, bar_at_landing, glob_match, may_write};
 use windlass_core::id::CallId;
 use windlass_core::run::{Judged, paths_in_words, rules_broken};
 use windlass_core::runtime::Outlet;
@@ -136,7 +136,7 @@ impl ChangeJudge<'_> {
         if terms.gate == GateKind::PerCall && !ordered {
             return Ok(());
         }
-        let place = Place {
+        let place = CallProtection {
             isolation: terms.isolation,
             sandboxed: terms.tier.confines(),
             has_jobs: false,

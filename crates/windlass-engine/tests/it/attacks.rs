@@ -17,7 +17,7 @@ use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::workspace::{
     KeyFinding, Opening, REDACTED, Redactor, Transaction, WorkspaceError, Workspaces,
 };
-use windlass_engine::{Delivery, Engine, OnAsk, Open, Session};
+use windlass_engine::{Delivery, Engine, OnAsk, OpenSession, Session};
 use windlass_testing::{MemoryWorkspaces, says};
 
 use crate::fixture::{CallTrace, EngineFixture, RunEvents, calls, standard_tools};
@@ -38,7 +38,7 @@ fn pausing(answers: Answers) -> (EngineFixture, CallTrace) {
 
 async fn reopen(engine: &Engine, id: &SessionId) -> Session {
     engine
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap()
 }
@@ -122,7 +122,7 @@ async fn a_resumed_run_keeps_its_isolation() {
         let opened = Arc::new(Mutex::new(Vec::new()));
         let workspaces = Arc::new(RecordsIsolation(fixture.workspaces.clone(), opened.clone()));
         let engine = fixture.builder().workspaces(workspaces).build().unwrap();
-        let session = engine.open(Open::New, RunMode::Full).await.unwrap();
+        let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
         fixture.run_in(&session).await;
         fixture.options.isolation = other;
         let ask = session.pending().remove(0);
@@ -258,7 +258,7 @@ async fn a_steering_message_of_any_origin_is_delivered_once() {
         assert_eq!(*ran.outcome(), Outcome::Completed);
         let said = |event: &Event| matches!(&event.kind, EventKind::Said { message, .. } if message.origin == Origin::Person && message.text() == "left");
         assert_eq!(ran.events.iter().filter(|event| said(event)).count(), 1);
-        let waits = session.look(|history| {
+        let waits = session.with_history(|history| {
             history
                 .queue()
                 .all()
@@ -384,7 +384,7 @@ async fn no_call_runs_twice_if_the_process_dies_at_any_event() {
                 let ran = fixture.run_in(&session).await;
                 assert_eq!(*ran.outcome(), Outcome::Completed, "{what}");
                 assert_eq!(
-                    session.look(|history| unpaired(&history.entries())),
+                    session.with_history(|history| unpaired(&history.entries())),
                     None,
                     "{what}"
                 );
@@ -494,7 +494,7 @@ async fn a_call_with_a_reused_id_is_judged_and_logged() {
         .runtime(Arc::new(ReusesCallId))
         .build()
         .unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
     fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
     fixture

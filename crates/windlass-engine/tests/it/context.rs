@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 use windlass_core::budget::Price;
-use windlass_core::context::{Cause, Compaction, How, Instruction, TASK};
+use windlass_core::context::{Compaction, CompactionCause, CompactionMode, Instruction, TASK};
 use windlass_core::event::{Event, EventKind};
 use windlass_core::history::{Entry, History, unpaired};
 use windlass_core::id::SessionId;
@@ -15,8 +15,8 @@ use windlass_core::outcome::Outcome;
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
-use windlass_engine::{Instructions, Open, Session};
-use windlass_testing::{Asked, FnTool, says};
+use windlass_engine::{Instructions, OpenSession, Session};
+use windlass_testing::{FnTool, ProviderRequest, says};
 
 use crate::fixture::{EngineFixture, RunEvents, calls, standard_tools};
 
@@ -102,7 +102,7 @@ fn messages(entries: &[Entry]) -> Vec<Message> {
 }
 
 /// The requests of the loop, without those for summaries.
-fn steps(fixture: &EngineFixture) -> Vec<Asked> {
+fn steps(fixture: &EngineFixture) -> Vec<ProviderRequest> {
     fixture
         .provider
         .requests()
@@ -117,7 +117,7 @@ fn check_session(fixture: &EngineFixture, session: &Session, prompts: &[&str]) {
     let log = logged(fixture, session.id());
     let mut folded = History::default();
     log.iter().for_each(|event| folded.apply(event));
-    let live = session.look(|history| messages(&history.entries()));
+    let live = session.with_history(|history| messages(&history.entries()));
     assert_eq!(
         messages(&folded.entries()),
         live,
@@ -196,7 +196,7 @@ async fn a_long_run_is_compacted_several_times_and_completes() {
     }
     assert!(
         made.iter()
-            .all(|one| one.by == Some(Cause::Window) && !one.left_out.is_empty())
+            .all(|one| one.by == Some(CompactionCause::Window) && !one.left_out.is_empty())
     );
     for asked in steps(&fixture) {
         let bytes: usize = asked
@@ -217,7 +217,7 @@ async fn a_summary_is_billed_and_requested_without_tools() {
     let session = fixture.open().await;
     let ran = run(&fixture, &session, "go").await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let summaries: Vec<Asked> = fixture
+    let summaries: Vec<ProviderRequest> = fixture
         .provider
         .requests()
         .into_iter()
@@ -295,7 +295,7 @@ async fn after_a_length_error_the_messages_are_compacted_and_the_call_retried_on
     let made = compactions(&ran.events);
     assert_eq!(
         made.iter().map(|one| one.by).collect::<Vec<_>>(),
-        [Some(Cause::Length)]
+        [Some(CompactionCause::Length)]
     );
     check_session(&fits, &session, &["go"]);
     // If the server repeats the error, the run fails.
@@ -390,7 +390,7 @@ async fn the_prefix_is_the_same_in_every_run_and_changed_instructions_cause_a_wa
     fixture.instructions.opening = "branch: other\n".into();
     let session = fixture
         .engine()
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap();
     let third = run(&fixture, &session, "third").await;
@@ -405,7 +405,7 @@ async fn the_prefix_is_the_same_in_every_run_and_changed_instructions_cause_a_wa
     fixture.instructions.files = vec![file("b")];
     let session = fixture
         .engine()
-        .open(Open::Resume(id), RunMode::Full)
+        .open(OpenSession::Resume(id), RunMode::Full)
         .await
         .unwrap();
     let fourth = run(&fixture, &session, "fourth").await;
@@ -430,7 +430,7 @@ async fn a_resumed_session_that_is_too_long_is_compacted_before_its_first_reques
     narrow.provider = narrow.provider.with_facts(window(16_000));
     let session = narrow
         .engine()
-        .open(Open::Resume(id), RunMode::Full)
+        .open(OpenSession::Resume(id), RunMode::Full)
         .await
         .unwrap();
     let ran = run(&narrow, &session, "the second prompt").await;
@@ -527,9 +527,9 @@ proptest! {
             run(&fixture, &session, "prompt 0").await;
             drop(session);
             for n in 1..4 {
-                let session = fixture.engine().open(Open::Resume(id.clone()), RunMode::Full).await.unwrap();
+                let session = fixture.engine().open(OpenSession::Resume(id.clone()), RunMode::Full).await.unwrap();
                 run(&fixture, &session, &format!("prompt {n}")).await;
-                let room = session.look(|history| history.compaction(How::Last(1), 1 << 16));
+                let room = session.with_history(|history| history.compaction(CompactionMode::Last(1), 1 << 16));
                 prop_assert!(room.is_none_or(|room| room.kept_from > 0));
                 let prompts: Vec<String> = (0..=n).map(|n| format!("prompt {n}")).collect();
                 check_session(&fixture, &session, &prompts.iter().map(String::as_str).collect::<Vec<_>>());

@@ -18,7 +18,7 @@ use windlass_core::validator::{
 };
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
-use windlass_testing::{FnTool, MemoryWorkspaces, Shown, call, says};
+use windlass_testing::{CheckedTree, FnTool, MemoryWorkspaces, call, says};
 
 use crate::fixture::{EngineFixture, RunEvents};
 
@@ -37,7 +37,7 @@ struct ScriptedValidator {
     findings_for: Option<(MemoryWorkspaces, FindingsFor)>,
 }
 
-type FindingsFor = fn(&Shown) -> &'static [&'static str];
+type FindingsFor = fn(&CheckedTree) -> &'static [&'static str];
 
 impl ScriptedValidator {
     fn with_verdicts(name: &'static str, verdicts: &[(Judgement, &'static str)]) -> Self {
@@ -386,7 +386,7 @@ async fn changed_judges_are_listed_replaced_or_refused() {
     let looks = ScriptedValidator::passes("check").with_side_effect(&fixture, |workspaces| {
         assert_eq!(
             workspaces.tree().shown,
-            Shown::Landing(vec!["tests/a.rs".to_owned()])
+            CheckedTree::Landing(vec!["tests/a.rs".to_owned()])
         )
     });
     set_validators(&mut fixture, [looks]);
@@ -406,9 +406,9 @@ async fn changed_judges_are_listed_replaced_or_refused() {
     );
 }
 
-fn failing_before(shown: &Shown) -> &'static [&'static str] {
+fn failing_before(shown: &CheckedTree) -> &'static [&'static str] {
     match shown {
-        Shown::Nothing => panic!("no tree was opened"),
+        CheckedTree::Nothing => panic!("no tree was opened"),
         _ => &["two tests fail"],
     }
 }
@@ -472,7 +472,7 @@ async fn a_new_failure_blocks_in_addition_to_preexisting_ones() {
     let mut fixture = isolated(2, "a.rs");
     let validator =
         ScriptedValidator::with_findings(&fixture, CheckRole::Detected, |shown| match shown {
-            Shown::Base => &["one fails"],
+            CheckedTree::Base => &["one fails"],
             _ => &["one fails", "two fails"],
         });
     set_validators(&mut fixture, [validator]);
@@ -492,7 +492,7 @@ async fn a_check_that_passes_only_with_ignored_files_is_unverifiable() {
         fixture.workspaces.tree().left = vec!["node_modules/left-pad".into()];
         let validator =
             ScriptedValidator::with_findings(&fixture, CheckRole::Given, |shown| match shown {
-                Shown::WithIgnored(_) => &[],
+                CheckedTree::WithIgnored(_) => &[],
                 _ => &["left-pad is missing"],
             });
         set_validators(&mut fixture, [validator]);
@@ -525,7 +525,7 @@ async fn a_check_that_passes_only_with_ignored_files_is_unverifiable() {
     fixture.workspaces.tree().left = vec!["__pycache__/a.pyc".into()];
     let validator =
         ScriptedValidator::with_findings(&fixture, CheckRole::Given, |shown| match shown {
-            Shown::WithIgnored(_) => panic!("it ran again"),
+            CheckedTree::WithIgnored(_) => panic!("it ran again"),
             _ => &["it fails"],
         });
     set_validators(&mut fixture, [validator]);

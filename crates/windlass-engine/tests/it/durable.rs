@@ -11,7 +11,7 @@ use windlass_core::id::{AskId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
-use windlass_engine::{Delivery, EngineError, OnAsk, Open, Session};
+use windlass_engine::{Delivery, EngineError, OnAsk, OpenSession, Session};
 use windlass_testing::{call, says};
 
 use crate::fixture::{CallTrace, EngineFixture, RunEvents, calls, standard_tools};
@@ -34,7 +34,7 @@ fn pausing(
 async fn reopen(fixture: &EngineFixture, id: &SessionId) -> Session {
     fixture
         .engine()
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap()
 }
@@ -114,7 +114,7 @@ async fn each_call_runs_once_although_a_new_process_gives_each_answer() {
     );
     let session = reopen(&fixture, &id).await;
     assert_eq!(
-        session.look(|history| (unpaired(&history.entries()), history.total().steps)),
+        session.with_history(|history| (unpaired(&history.entries()), history.total().steps)),
         (None, 2)
     );
 }
@@ -212,7 +212,10 @@ async fn a_new_prompt_abandons_open_asks_and_every_call_has_a_result() {
     let session = reopen(&fixture, &id).await;
     let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
     assert!(trace.lock().is_empty());
     let abandoned = log(&fixture, &id).into_iter().any(
         |event| matches!(event.kind, EventKind::Answered { ask: id, answer: Answer::Abandoned, .. } if id == ask.id),
@@ -246,7 +249,7 @@ async fn limits_of_a_resumed_run_include_earlier_amounts() {
     // The next run has its own limits, and the totals of the session remain.
     let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(session.look(|history| history.total().steps), 2);
+    assert_eq!(session.with_history(|history| history.total().steps), 2);
 }
 
 /// Cuts the log after the first event of a kind, as if the process had died there.
@@ -286,7 +289,10 @@ async fn a_started_call_is_never_repeated() {
         asked.contains("it may have happened") && asked.contains("not run, because"),
         "{asked}"
     );
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
     let ends: Vec<Outcome> = log(&fixture, &id)
         .into_iter()
         .filter_map(|event| match event.kind {
@@ -388,7 +394,10 @@ async fn steering_is_delivered_between_steps_and_follow_ups_in_order_after_the_r
             .unwrap()
             .is_none()
     );
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
 }
 
 /// A provider during whose first answer the user sends a message.
@@ -442,7 +451,7 @@ async fn a_message_just_before_the_end_is_not_lost() {
     let engine = fixture.builder().runtime(Arc::new(native)).build().unwrap();
     assert!(
         place
-            .set(engine.open(Open::New, RunMode::Full).await.unwrap())
+            .set(engine.open(OpenSession::New, RunMode::Full).await.unwrap())
             .is_ok()
     );
     let session = place.get().unwrap();
@@ -450,7 +459,7 @@ async fn a_message_just_before_the_end_is_not_lost() {
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("queued"), 1, "the reader of the run sees it");
     assert!(last_request(&fixture).contains("that, too"));
-    assert!(session.look(|history| history.queue().all().is_empty()));
+    assert!(session.with_history(|history| history.queue().all().is_empty()));
 }
 
 #[tokio::test]
@@ -464,7 +473,9 @@ async fn cancelling_empties_the_queue() {
         .queue(Message::user("later"), Delivery::FollowUp)
         .await
         .unwrap();
-    while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+    while session.with_history(|history| history.phase())
+        != windlass_core::outcome::Phase::WaitingForTool
+    {
         tokio::task::yield_now().await;
     }
     session.cancel();
@@ -520,7 +531,10 @@ async fn a_fork_starts_at_any_event_and_does_not_change_the_original() {
         .unwrap();
     let ran = fixture.run_in(&fork).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(fork.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        fork.with_history(|history| unpaired(&history.entries())),
+        None
+    );
     assert_eq!(fixture.store.lines(&id), before);
     let ran = answer(&fixture, &id, Answer::Once).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
@@ -661,7 +675,7 @@ async fn after_a_power_cut_later_calls_may_have_happened_too() {
 #[tokio::test]
 async fn a_user_can_compact_between_runs() {
     use windlass_core::budget::Budget;
-    use windlass_core::context::How;
+    use windlass_core::context::CompactionMode;
     let answers = (0..6).map(|n| call(&n.to_string(), "look", &json!({"path": "x".repeat(2_000)})));
     let fixture = EngineFixture::new(
         answers
@@ -671,14 +685,14 @@ async fn a_user_can_compact_between_runs() {
     let session = fixture.open().await;
     let id = session.id().clone();
     fixture.run_in(&session).await;
-    let before = session.look(|history| (history.held(), history.total().steps));
+    let before = session.with_history(|history| (history.held(), history.total().steps));
     assert!(
         session
-            .compact(How::Last(1), Budget::default())
+            .compact(CompactionMode::Last(1), Budget::default())
             .await
             .unwrap()
     );
-    assert!(session.look(|history| history.held()) < before.0 / 2);
+    assert!(session.with_history(|history| history.held()) < before.0 / 2);
     assert_eq!(count(&fixture, &id, "compacted"), 1);
     drop(session);
     let session = reopen(&fixture, &id).await;
@@ -687,9 +701,12 @@ async fn a_user_can_compact_between_runs() {
         last_request(&fixture).contains("go"),
         "the message of the user is kept"
     );
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
     assert!(
-        session.look(|history| history.total().steps) > before.1,
+        session.with_history(|history| history.total().steps) > before.1,
         "what the summary cost is in the total"
     );
 }

@@ -15,8 +15,8 @@ use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, Tool, ToolFailure, ToolOutput};
 use windlass_core::validator::Validator;
 use windlass_engine::{
-    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, Open, RunHandle, RunOptions,
-    Session,
+    Engine, EngineBuilder, Instructions, NativeOptions, NativeRuntime, OpenSession, RunHandle,
+    RunOptions, Session,
 };
 use windlass_testing::{
     FnTool, ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
@@ -104,7 +104,10 @@ impl EngineFixture {
     }
 
     pub(crate) async fn open(&self) -> Session {
-        self.engine().open(Open::New, RunMode::Full).await.unwrap()
+        self.engine()
+            .open(OpenSession::New, RunMode::Full)
+            .await
+            .unwrap()
     }
 
     /// Runs one prompt in a new session to its end.

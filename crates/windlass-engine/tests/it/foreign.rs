@@ -15,7 +15,7 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::terms::SandboxTier;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
-use windlass_engine::{OnAsk, Open};
+use windlass_engine::{OnAsk, OpenSession};
 
 use crate::fixture::{EngineFixture, RunEvents};
 
@@ -130,7 +130,7 @@ async fn run(fixture: &EngineFixture, calls: Vec<ForeignCall>) -> (RunEvents, Ve
         told: told.clone(),
     };
     let engine = fixture.builder().runtime(Arc::new(guest)).build().unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
     let ran = fixture.run_in(&session).await;
     let told = told.lock().clone();
     (ran, told)
@@ -254,7 +254,7 @@ async fn a_late_answer_applies_once_to_the_repeated_call() {
     };
     let session = {
         let engine = fixture.builder().runtime(guest()).build().unwrap();
-        let session = engine.open(Open::New, RunMode::Full).await.unwrap();
+        let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
         let ran = fixture.run_in(&session).await;
         assert_eq!(
             ran.count("run_finished"),
@@ -266,7 +266,7 @@ async fn a_late_answer_applies_once_to_the_repeated_call() {
     };
     let engine = fixture.builder().runtime(guest()).build().unwrap();
     let session = engine
-        .open(Open::Resume(session), RunMode::Full)
+        .open(OpenSession::Resume(session), RunMode::Full)
         .await
         .unwrap();
     let ask = session.pending().remove(0);
@@ -333,7 +333,7 @@ async fn concurrent_model_calls_reserve_their_budget() {
         .runtime(Arc::new(ConcurrentAgent(seen.clone())))
         .build()
         .unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
     fixture.run_in(&session).await;
     // The limit is 10,000. The second call gets the rest of the first, and the third gets nothing. When the first call is
     // settled, it releases the unused part of its reservation.

@@ -17,7 +17,7 @@ use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::terms::{Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_engine::{Delivery, Engine, Open, Request};
+use windlass_engine::{Delivery, Engine, OpenSession, Request};
 use windlass_testing::{FnTool, call, says};
 
 use crate::fixture::EngineFixture;
@@ -97,8 +97,14 @@ async fn two_engines_in_one_process_share_nothing() {
             );
             let at = |line: &String| serde_json::from_str::<Event>(line).unwrap().at;
             assert!(lines.iter().all(|line| at(line) == now), "{now}");
-            let session = engine.open(Open::Resume(id), RunMode::Full).await.unwrap();
-            assert_eq!(session.look(|history| history.notes().to_owned()), own);
+            let session = engine
+                .open(OpenSession::Resume(id), RunMode::Full)
+                .await
+                .unwrap();
+            assert_eq!(
+                session.with_history(|history| history.notes().to_owned()),
+                own
+            );
             session
                 .queue(Message::user("later"), Delivery::FollowUp)
                 .await

@@ -11,7 +11,7 @@ use windlass_core::provider::{Chunk, EndReason, ProviderError, ProviderErrorKind
 use windlass_core::runtime::RunMode;
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, clock::Clock};
-use windlass_engine::{OnAsk, Open};
+use windlass_engine::{OnAsk, OpenSession};
 use windlass_testing::{StoreFault, call, says};
 
 use crate::fixture::{EngineFixture, SECOND, calls};
@@ -40,7 +40,7 @@ async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
             .run(Message::user("go"), fixture.options.clone())
             .unwrap();
         let canceller = handle.canceller();
-        while session.look(|history| history.phase())
+        while session.with_history(|history| history.phase())
             != windlass_core::outcome::Phase::WaitingForTool
         {
             tokio::task::yield_now().await;
@@ -54,7 +54,7 @@ async fn cancel_reaches_a_running_tool_and_pairs_its_call() {
         assert_eq!(errors, [Some(ErrorCategory::Interrupted); 2], "{name}");
         // The next prompt of the same session is valid.
         assert_eq!(
-            session.look(|history| windlass_core::history::unpaired(&history.entries())),
+            session.with_history(|history| windlass_core::history::unpaired(&history.entries())),
             None
         );
     }
@@ -177,17 +177,17 @@ async fn a_pause_leaves_the_run_open_and_the_next_writer_closes_it() {
     let session = fixture.open().await;
     let ran = fixture.run_in(&session).await;
     assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
-    assert_eq!(session.look(|history| history.open_asks().len()), 1);
+    assert_eq!(session.with_history(|history| history.open_asks().len()), 1);
     let id = session.id().clone();
     drop(session);
 
     let session = fixture
         .engine()
-        .open(Open::Resume(id), RunMode::Full)
+        .open(OpenSession::Resume(id), RunMode::Full)
         .await
         .unwrap();
     assert!(
-        session.look(|history| history.waits()),
+        session.with_history(|history| history.waits()),
         "it can still be answered"
     );
     let ran = fixture.run_in(&session).await;
@@ -223,7 +223,7 @@ async fn a_new_prompt_closes_a_paused_run_of_the_same_session() {
         (2, 2, 1)
     );
     assert_eq!(
-        session.look(|history| history.total().steps),
+        session.with_history(|history| history.total().steps),
         2,
         "the paused run's spending is kept"
     );
@@ -240,7 +240,7 @@ async fn a_slow_reader_gets_every_durable_event_and_the_end() {
     let handle = session
         .run(Message::user("go"), fixture.options.clone())
         .unwrap();
-    while session.look(|history| history.runs()) == 0 {
+    while session.with_history(|history| history.runs()) == 0 {
         tokio::task::yield_now().await;
     }
     for _ in 0..2_000 {
@@ -283,7 +283,9 @@ async fn a_cancelled_run_waits_for_a_call_that_must_finish() {
     let handle = session
         .run(Message::user("go"), fixture.options.clone())
         .unwrap();
-    while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+    while session.with_history(|history| history.phase())
+        != windlass_core::outcome::Phase::WaitingForTool
+    {
         tokio::task::yield_now().await;
     }
     handle.cancel();
@@ -316,7 +318,7 @@ async fn a_session_killed_at_any_event_resumes_with_a_valid_history() {
         fixture.store.put(session.id(), lines[..keep].to_vec());
         let resumed = fixture
             .engine()
-            .open(Open::Resume(session.id().clone()), RunMode::Full)
+            .open(OpenSession::Resume(session.id().clone()), RunMode::Full)
             .await
             .unwrap();
         let ran = fixture.run_in(&resumed).await;

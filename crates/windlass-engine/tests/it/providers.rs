@@ -8,7 +8,7 @@ use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
-use windlass_engine::Open;
+use windlass_engine::OpenSession;
 use windlass_testing::says;
 
 use crate::fixture::{EngineFixture, SECOND};
@@ -166,7 +166,7 @@ async fn a_model_switch_is_logged_with_a_warning_about_lost_abilities() {
     fixture.provider = fixture.provider.with_facts_of(blind);
     let session = fixture
         .engine()
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap();
     fixture.run_in(&session).await;
@@ -177,7 +177,7 @@ async fn a_model_switch_is_logged_with_a_warning_about_lost_abilities() {
     );
     assert!(lines.contains("lacks: images"), "{lines}");
     assert_eq!(
-        session.look(|history| windlass_core::history::unpaired(&history.entries())),
+        session.with_history(|history| windlass_core::history::unpaired(&history.entries())),
         None
     );
 }

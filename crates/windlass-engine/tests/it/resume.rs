@@ -18,7 +18,7 @@ use windlass_core::terms::{Strategy as Copying, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{Engine, OnAsk, Open, Session};
+use windlass_engine::{Engine, OnAsk, OpenSession, Session};
 use windlass_testing::{FnTool, MemoryStore, call, says};
 
 use crate::fixture::EngineFixture;
@@ -38,7 +38,7 @@ impl ComparedStore {
             return;
         };
         let folded = self.folded.lock();
-        session.look(|live| {
+        session.with_history(|live| {
             assert_eq!(live.last_seq(), folded.last_seq());
             assert_eq!(live.open_run(), folded.open_run());
         });
@@ -289,7 +289,7 @@ async fn uninterrupted(scenario: &RandomRun) -> (ComparedRun, usize) {
     let fixture = fixture_for(scenario);
     let store = ComparedStore::default();
     let engine = engine(&fixture, &store);
-    let session = Arc::new(engine.open(Open::New, RunMode::Full).await.unwrap());
+    let session = Arc::new(engine.open(OpenSession::New, RunMode::Full).await.unwrap());
     *store.session.lock() = Arc::downgrade(&session);
     let mut person = Person(scenario.answers.clone());
     let handle = session
@@ -308,7 +308,12 @@ async fn resumed(scenario: &RandomRun) -> ComparedRun {
     fixture.options.on_ask = OnAsk::Pause;
     let store = ComparedStore::default();
     let engine_here = engine(&fixture, &store);
-    let session = Arc::new(engine_here.open(Open::New, RunMode::Full).await.unwrap());
+    let session = Arc::new(
+        engine_here
+            .open(OpenSession::New, RunMode::Full)
+            .await
+            .unwrap(),
+    );
     let id = session.id().clone();
     *store.session.lock() = Arc::downgrade(&session);
     let mut person = Person(scenario.answers.clone());
@@ -319,7 +324,9 @@ async fn resumed(scenario: &RandomRun) -> ComparedRun {
     drop(session);
     for _ in 0..100 {
         let engine = engine(&fixture, &store);
-        let session = engine.open(Open::Resume(id.clone()), RunMode::Full).await;
+        let session = engine
+            .open(OpenSession::Resume(id.clone()), RunMode::Full)
+            .await;
         let session = Arc::new(session.unwrap());
         *store.session.lock() = Arc::downgrade(&session);
         let Some(ask) = session.pending().into_iter().next() else {

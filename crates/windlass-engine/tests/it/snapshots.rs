@@ -11,7 +11,7 @@ use windlass_core::id::{CallId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::terms::Terms;
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_testing::{MemoryStore, MemoryWorkspaces, call, says};
 
@@ -104,7 +104,7 @@ impl Transaction for InPlaceView {
     fn files(&self) -> Arc<dyn Files> {
         self.inner.files()
     }
-    fn before(&self) -> Arc<dyn Before> {
+    fn before(&self) -> Arc<dyn BaseTree> {
         self.inner.before()
     }
     fn processes(&self) -> Arc<dyn Processes> {
@@ -163,7 +163,7 @@ async fn ran(
         .unwrap();
     let session = engine
         .open(
-            windlass_engine::Open::New,
+            windlass_engine::OpenSession::New,
             windlass_core::runtime::RunMode::Full,
         )
         .await

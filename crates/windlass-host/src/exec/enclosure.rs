@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
 use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, ProcessError};
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -192,7 +192,7 @@ impl Enclosure for AgentEnclosure {
     fn endpoint(&self) -> Option<u16> {
         self.endpoint.as_ref().map(|(port, _)| *port)
     }
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(async move {
             let Some((_, listener)) = &self.endpoint else {
                 return std::future::pending().await;
@@ -200,7 +200,7 @@ impl Enclosure for AgentEnclosure {
             let (stream, _) = listener.accept().await?;
             // A model's answer arrives in small pieces, which must not be delayed.
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Wire>)
+            Ok(Box::new(stream) as Box<dyn AgentConnection>)
         })
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
@@ -235,7 +235,7 @@ fn pipes() -> io::Result<(Standard, pipe::Sender, pipe::Receiver, pipe::Receiver
 
 /// A program of an agent that was started.
 struct EnclosedProcess {
-    child: windlass_sandbox::Child,
+    child: windlass_sandbox::SandboxedChild,
     /// Cancelled when all processes of the program are gone.
     ended: CancellationToken,
 }

@@ -220,7 +220,7 @@ pub(super) enum ProcessGroup {
         guard: Arc<Guard>,
     },
     /// A command in a sandbox, with all processes in it.
-    Boxed(windlass_sandbox::Child),
+    Boxed(windlass_sandbox::SandboxedChild),
 }
 
 impl ProcessGroup {

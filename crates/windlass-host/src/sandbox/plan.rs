@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::is_credential;
-use windlass_sandbox::{Access, Layer, Limits, Net, Spec, Tier, Tree};
+use windlass_sandbox::{Access, Limits, Net, OverlayDir, Spec, Tier, Tree};
 
 use super::scan::{self, TreeScan};
 use super::tools::TOOL_VARIABLES;
@@ -93,7 +93,7 @@ impl SandboxPlan {
                 Tier::Namespaces | Tier::Landlock => write.extend(git),
             }
         } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
-            layers.push(Layer { at, upper, work });
+            layers.push(OverlayDir { at, upper, work });
         }
         let mut secrets = found.secrets;
         if let Some(thread) = walking {
@@ -115,7 +115,7 @@ impl SandboxPlan {
             layers,
             access: self.access,
             tier,
-            signals: windlass_sandbox::Signals::of_this_kernel(),
+            signals: windlass_sandbox::SignalBarrier::of_this_kernel(),
             hide: self.hide(
                 home.as_deref(),
                 shown.read.iter().chain(&shown.caches),

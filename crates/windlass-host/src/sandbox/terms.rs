@@ -2,7 +2,7 @@
 //! starts.
 
 use windlass_core::terms::{SandboxLevel, SandboxTier, Strategy, Terms};
-use windlass_sandbox::{Access, Signals, Tier};
+use windlass_sandbox::{Access, SignalBarrier, Tier};
 
 use super::{NetPolicy, Sandbox, SandboxState};
 
@@ -43,7 +43,7 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
             phrases.push(
                 "files in the workspace that other programs execute or obey are not protected",
             );
-            if Signals::of_this_kernel() == Signals::Broker {
+            if SignalBarrier::of_this_kernel() == SignalBarrier::Broker {
                 phrases.push(
                     "signals reach your other processes, so that a command can outlive its session",
                 );

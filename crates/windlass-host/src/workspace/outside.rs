@@ -8,7 +8,8 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Outside, Resolved,
+    FileError, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped, Listing, Outside,
+    Resolved,
 };
 
 use super::Root;
@@ -66,7 +67,7 @@ impl GrantedFiles {
         let opened = beneath::open(std::os::fd::AsFd::as_fd(&top), below, flags, &kernel)?;
         let parent = Root {
             kernel,
-            ..Root::standing_for(dir.to_owned(), opened)
+            ..Root::from_handle(dir.to_owned(), opened)
         };
         Ok(Some(OutsideFile {
             parent,
@@ -137,7 +138,7 @@ impl Files for GrantedFiles {
         }
     }
 
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         let Some(outside_file) = self.outside_file(start_of(&query.under))? else {
             return self.inner.find(query, cancel);
         };

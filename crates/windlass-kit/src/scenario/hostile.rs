@@ -9,7 +9,7 @@ use crate::contract::untouched;
 use crate::holds;
 use crate::place::CREDENTIAL;
 use crate::product::{Ask, Ran};
-use windlass_scripted::{Script, Usage};
+use windlass_scripted::{ReportedUsage, Script};
 
 const fn scenario(name: &'static str, about: &'static str, run: super::Try) -> Scenario {
     Scenario {
@@ -320,7 +320,7 @@ fn stays(stage: &Stage<'_>) -> Judged {
 
 fn spends(stage: &Stage<'_>) -> Judged {
     let trial = Trial::with(stage, |place| Script {
-        usage: Usage {
+        usage: ReportedUsage {
             fresh: 40_000,
             cached: 0,
             output: 100,

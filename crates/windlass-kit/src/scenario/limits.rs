@@ -9,7 +9,7 @@ use crate::contract::{billed, untouched};
 use crate::facts::Need;
 use crate::holds;
 use crate::product::{Ask, PROMPT, Ran};
-use windlass_scripted::{Move, Script, Usage};
+use windlass_scripted::{Move, ReportedUsage, Script};
 
 /// The second prompt of a session.
 const SECOND: &str = "Now the second part.";
@@ -51,7 +51,7 @@ pub(crate) fn budget(stage: &Stage<'_>) -> Judged {
         return first_call(stage);
     }
     let trial = Trial::with(stage, |place| Script {
-        usage: Usage {
+        usage: ReportedUsage {
             fresh: 40_000,
             cached: 0,
             output: 100,

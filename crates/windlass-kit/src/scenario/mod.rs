@@ -345,7 +345,7 @@ impl<'a> Trial<'a> {
     /// A failure with everything that helps to find its cause.
     pub(crate) fn told(&self, why: &str, ran: &Ran) -> String {
         let seen = self.server.seen();
-        let line = |seen: &windlass_scripted::Seen| {
+        let line = |seen: &windlass_scripted::RecordedRequest| {
             format!("{} {} {}", seen.status, seen.method, seen.path)
         };
         let asked: Vec<String> = seen.iter().take(30).map(line).collect();

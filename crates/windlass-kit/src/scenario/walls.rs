@@ -181,7 +181,7 @@ pub(crate) fn connect_out(stage: &Stage<'_>) -> Judged {
 }
 
 /// Neither a question to the model nor one for the list of models, with which some agents begin.
-fn is_strange(seen: &windlass_scripted::Seen) -> bool {
+fn is_strange(seen: &windlass_scripted::RecordedRequest) -> bool {
     seen.method != "POST" && !seen.path.contains("/models")
 }
 

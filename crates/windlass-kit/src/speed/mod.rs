@@ -13,7 +13,7 @@ use crate::holds;
 use crate::place::Place;
 use crate::product::{Ask, Product};
 use crate::runtime::Runtime;
-use windlass_scripted::{Move, Script, Seen, Server};
+use windlass_scripted::{Move, RecordedRequest, Script, Server};
 
 /// What to measure.
 pub struct Speed {
@@ -185,7 +185,7 @@ fn serve(place: &Place, moves: Vec<Move>) -> Result<Server, String> {
         .map_err(|err| format!("the model server cannot listen: {err}"))
 }
 
-fn work(server: &Server) -> Vec<Seen> {
+fn work(server: &Server) -> Vec<RecordedRequest> {
     server.seen().into_iter().filter(|seen| seen.work).collect()
 }
 

@@ -13,7 +13,7 @@ use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, ObservedChange};
 use windlass_core::turn::Planned;
 
 use super::looked::Before;
@@ -418,7 +418,7 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// What became of the files that a call was to write.
-    fn looked_again(&self, call: &CallId) -> Vec<Seen> {
+    fn looked_again(&self, call: &CallId) -> Vec<ObservedChange> {
         let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()

@@ -1,7 +1,7 @@
 //! Files that a call is about to write, looked at before and after: a foreign agent says that it changed something, this
 //! says what.
 
-use windlass_core::tool::Seen;
+use windlass_core::tool::ObservedChange;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 use windlass_edit::diff::unified;
 
@@ -33,7 +33,7 @@ impl Before {
     }
 
     /// What became of it.
-    pub(super) fn compare(self, files: &dyn Files) -> Option<Seen> {
+    pub(super) fn compare(self, files: &dyn Files) -> Option<ObservedChange> {
         let after = read(files, &self.path)?;
         let Self { path, text: before } = self;
         let change = match (&before, &after) {
@@ -63,7 +63,7 @@ impl Before {
                 diff: Some(diff.text),
             }
         });
-        Some(Seen { path, change })
+        Some(ObservedChange { path, change })
     }
 }
 

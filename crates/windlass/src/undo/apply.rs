@@ -42,7 +42,7 @@ use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{FileChange, Files};
-use windlass_engine::Open;
+use windlass_engine::OpenSession;
 use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
@@ -166,7 +166,7 @@ impl PlannedUndo {
         let wired = wire::idle_engine(settings, root.clone())?;
         let session = wired
             .engine
-            .open(Open::Resume(self.session.clone()), RunMode::Analysis)
+            .open(OpenSession::Resume(self.session.clone()), RunMode::Analysis)
             .await?;
         let journal = undo_journal(&settings.places.undo_dir(), root.root());
         let swaps = &self.plan.swaps;
