@@ -24,14 +24,14 @@ const MAX_FILE: u64 = 1024 * 1024;
 pub struct Key {
     /// The dotted name. A part that is `*` stands for any name, as in `prices.*.input`.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// A description of one sentence, for `windlass config`.
     pub doc: &'static str,
 }
 
 /// The type of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SettingKind {
     Text,
     Choice(&'static [&'static str]),
     Integer,
@@ -42,7 +42,7 @@ pub enum Kind {
     Texts,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SettingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text => f.write_str("a text in quotes"),
@@ -74,7 +74,7 @@ impl fmt::Display for Value {
 
 /// The source of a setting. The variants are in order of precedence; the last one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Layer {
+pub enum SettingsLayer {
     Default,
     User,
     Project,
@@ -87,13 +87,13 @@ pub enum Layer {
 
 /// The layer and the place that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    pub layer: Layer,
+pub struct SettingOrigin {
+    pub layer: SettingsLayer,
     /// The file and line, the variable or the flag, for display.
     pub place: String,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.place)
     }
@@ -103,7 +103,7 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     pub value: Value,
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 /// A setting or a settings file that is not usable. The text names the place and, for files, quotes the line.
@@ -130,7 +130,7 @@ impl<'a> Layers<'a> {
     }
 
     /// Adds the values of a settings file. Returns false if the file does not exist.
-    pub fn add_file(&mut self, layer: Layer, path: &Path) -> Result<bool, ConfigError> {
+    pub fn add_file(&mut self, layer: SettingsLayer, path: &Path) -> Result<bool, ConfigError> {
         let Some(text) = read_text(path)? else {
             return Ok(false);
         };
@@ -139,9 +139,14 @@ impl<'a> Layers<'a> {
     }
 
     /// Adds the values of a settings file whose text the caller has read already.
-    pub fn add_text(&mut self, layer: Layer, path: &Path, text: &str) -> Result<(), ConfigError> {
+    pub fn add_text(
+        &mut self,
+        layer: SettingsLayer,
+        path: &Path,
+        text: &str,
+    ) -> Result<(), ConfigError> {
         for (name, value, line) in source::parse(self.known, path, text)? {
-            let origin = Origin {
+            let origin = SettingOrigin {
                 layer,
                 place: format!("{}:{line}", path.display()),
             };
@@ -153,14 +158,14 @@ impl<'a> Layers<'a> {
     /// Adds a value that is given as plain text: by a variable, a flag or a built-in default. `place` names it.
     pub fn add(
         &mut self,
-        layer: Layer,
+        layer: SettingsLayer,
         name: &str,
         raw: &str,
         place: &str,
     ) -> Result<(), ConfigError> {
         let (name, value) = edit::typed(self.known, name, raw)
             .map_err(|err| ConfigError(format!("{place}: {err}")))?;
-        let origin = Origin {
+        let origin = SettingOrigin {
             layer,
             place: place.to_owned(),
         };

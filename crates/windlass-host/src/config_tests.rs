@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const fn key(name: &'static str, kind: Kind) -> Key {
+const fn key(name: &'static str, kind: SettingKind) -> Key {
     Key {
         name,
         kind,
@@ -17,19 +17,22 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 const KEYS: &[Key] = &[
-    key("model", Kind::Text),
-    key("approval", Kind::Choice(&["plan", "ask", "edit", "auto"])),
-    key("budget.steps", Kind::Limit),
-    key("budget.usd", Kind::Limit),
-    key("tools.parallel", Kind::Integer),
-    key("tools.shell.env", Kind::Texts),
-    key("color", Kind::Boolean),
-    key("prices.*.input", Kind::Number),
+    key("model", SettingKind::Text),
+    key(
+        "approval",
+        SettingKind::Choice(&["plan", "ask", "edit", "auto"]),
+    ),
+    key("budget.steps", SettingKind::Limit),
+    key("budget.usd", SettingKind::Limit),
+    key("tools.parallel", SettingKind::Integer),
+    key("tools.shell.env", SettingKind::Texts),
+    key("color", SettingKind::Boolean),
+    key("prices.*.input", SettingKind::Number),
 ];
 
 fn layers(text: &str) -> Result<Layers<'static>, ConfigError> {
     let mut layers = Layers::new(KEYS);
-    layers.add_text(Layer::User, Path::new("c.toml"), text)?;
+    layers.add_text(SettingsLayer::User, Path::new("c.toml"), text)?;
     Ok(layers)
 }
 
@@ -67,18 +70,28 @@ fn every_value_knows_its_file_and_line() {
 #[test]
 fn the_layer_with_the_higher_precedence_wins_in_any_order() {
     let mut layers = Layers::new(KEYS);
-    layers.add(Layer::Flag, "model", "flag", "--model").unwrap();
     layers
-        .add_text(Layer::Project, Path::new("p.toml"), "model = \"project\"")
+        .add(SettingsLayer::Flag, "model", "flag", "--model")
         .unwrap();
     layers
-        .add(Layer::Default, "model", "default", "default")
+        .add_text(
+            SettingsLayer::Project,
+            Path::new("p.toml"),
+            "model = \"project\"",
+        )
         .unwrap();
     layers
-        .add_text(Layer::Managed, Path::new("m1.toml"), "color = true")
+        .add(SettingsLayer::Default, "model", "default", "default")
         .unwrap();
     layers
-        .add_text(Layer::Managed, Path::new("m2.toml"), "color = false")
+        .add_text(SettingsLayer::Managed, Path::new("m1.toml"), "color = true")
+        .unwrap();
+    layers
+        .add_text(
+            SettingsLayer::Managed,
+            Path::new("m2.toml"),
+            "color = false",
+        )
         .unwrap();
     let stack: Vec<_> = layers
         .stack("model")
@@ -134,7 +147,7 @@ fn errors_show_file_line_and_column() {
 #[track_caller]
 fn check_plain(name: &str, raw: &str, expect: Result<&str, &str>) {
     let mut layers = Layers::new(KEYS);
-    let added = layers.add(Layer::Environment, name, raw, "WINDLASS_X");
+    let added = layers.add(SettingsLayer::Environment, name, raw, "WINDLASS_X");
     match (added, expect) {
         (Ok(()), Ok(value)) => assert_eq!(layers.iter().next().unwrap().1.value.to_string(), value),
         (Err(err), Err(part)) => assert!(
@@ -205,16 +218,18 @@ fn a_missing_file_adds_nothing_and_an_unreadable_one_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut layers = Layers::new(KEYS);
     assert_eq!(
-        layers.add_file(Layer::User, &dir.path().join("none.toml")),
+        layers.add_file(SettingsLayer::User, &dir.path().join("none.toml")),
         Ok(false)
     );
-    let err = layers.add_file(Layer::User, dir.path()).unwrap_err();
+    let err = layers
+        .add_file(SettingsLayer::User, dir.path())
+        .unwrap_err();
     assert!(err.0.contains("is a directory"), "{err}");
     let big = dir.path().join("big.toml");
     std::fs::write(&big, vec![b'#'; 2 * 1024 * 1024]).unwrap();
     assert!(
         layers
-            .add_file(Layer::User, &big)
+            .add_file(SettingsLayer::User, &big)
             .unwrap_err()
             .0
             .contains("more than the limit")
@@ -222,7 +237,7 @@ fn a_missing_file_adds_nothing_and_an_unreadable_one_is_named() {
     std::fs::write(&big, [0xff]).unwrap();
     assert!(
         layers
-            .add_file(Layer::User, &big)
+            .add_file(SettingsLayer::User, &big)
             .unwrap_err()
             .0
             .contains("not UTF-8")
@@ -283,7 +298,7 @@ proptest! {
         let path = dir.path().join("config.toml");
         set(&path, KEYS, "model", &value).unwrap();
         let mut layers = Layers::new(KEYS);
-        layers.add_file(Layer::User, &path).unwrap();
+        layers.add_file(SettingsLayer::User, &path).unwrap();
         prop_assert_eq!(layers.text("model"), Some(value.as_str()));
     }
 }

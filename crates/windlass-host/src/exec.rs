@@ -108,7 +108,7 @@ impl HostProcesses {
 
     /// Runs commands in a sandbox, with the environment of the sandbox, and uses a guard that other runs share.
     #[must_use]
-    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
+    pub fn in_sandbox(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
         (self.sandbox, self.guard) = (sandbox, guard);
         self
     }
@@ -151,7 +151,7 @@ impl HostProcesses {
 
     /// Runs a command until it exits. With a layer, the command's writes to the workspace go to the layer and nowhere
     /// else. Also returns whether all processes of the command are known to be gone.
-    pub async fn run_over(
+    pub async fn run_in_layer(
         &self,
         command: Command,
         watch: Watch<'_>,
@@ -189,12 +189,16 @@ impl HostProcesses {
         notes
             .text
             .iter()
-            .for_each(|text| remark(&mut finished, text));
+            .for_each(|text| append_note(&mut finished, text));
         Ok((finished, gone))
     }
 
     /// Starts a background job in a layer, and returns a handle of the workspace as the job sees it.
-    pub fn start_over(&self, command: &Command, layer: &str) -> Result<(JobId, OwnedFd), JobError> {
+    pub fn start_in_layer(
+        &self,
+        command: &Command,
+        layer: &str,
+    ) -> Result<(JobId, OwnedFd), JobError> {
         let sandbox = self.sandbox.as_ref().ok_or(JobError::NoLayer)?;
         let failed = |why: String| JobError::Other(ProcessError(why));
         let inside = sandbox.inside().map_err(|err| failed(err.to_string()))?;
@@ -264,7 +268,7 @@ impl Processes for HostProcesses {
         watch: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
-            self.run_over(command, watch, None)
+            self.run_in_layer(command, watch, None)
                 .await
                 .map(|(finished, _)| finished)
         })
@@ -333,7 +337,7 @@ impl Drop for HostProcesses {
 }
 
 /// Appends a note of the sandbox to the output of a command.
-pub fn remark(finished: &mut Finished, text: &str) {
+pub fn append_note(finished: &mut Finished, text: &str) {
     let line = if finished.output.is_empty() || finished.output.ends_with('\n') {
         ""
     } else {

@@ -84,7 +84,7 @@ pub enum GitError {
 
 /// The differences to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DiffOf {
+pub struct DiffQuery {
     /// Show staged changes instead of unstaged ones.
     pub staged: bool,
     /// Compare with this commit instead of the index or the last commit.
@@ -141,7 +141,7 @@ pub async fn status(
 /// Returns differences as a unified diff, or as counts.
 pub async fn diff(
     processes: &dyn Processes,
-    of: &DiffOf,
+    of: &DiffQuery,
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
@@ -152,7 +152,7 @@ pub async fn diff(
 /// Returns all files that differ, named from the top of the repository, or an error.
 pub async fn changed(
     processes: &dyn Processes,
-    of: &DiffOf,
+    of: &DiffQuery,
     cancel: &CancellationToken,
 ) -> Result<Vec<String>, GitError> {
     let line = diff_line(of, "--name-only -z --no-renames")?;
@@ -170,7 +170,7 @@ pub async fn changed(
         .collect())
 }
 
-fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
+fn diff_line(of: &DiffQuery, form: &str) -> Result<String, GitError> {
     let mut line = format!(
         "{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty --submodule=short -O/dev/null {form}"
     );
@@ -301,7 +301,7 @@ mod tests {
             );
         }
 
-        async fn diff(&self, of: DiffOf) -> Result<String, GitError> {
+        async fn diff(&self, of: DiffQuery) -> Result<String, GitError> {
             let done = diff(&self.processes, &of, 10_000, &CancellationToken::new()).await?;
             Ok(done.output)
         }
@@ -324,47 +324,51 @@ mod tests {
             shown,
             "## main\nA  .gitattributes\n M a.txt\n?? \"new é.txt\"\n"
         );
-        let shown = f.diff(DiffOf::default()).await.unwrap();
+        let shown = f.diff(DiffQuery::default()).await.unwrap();
         assert!(shown.ends_with("@@ -1 +1 @@\n-a\n+b\n"), "{shown}");
         let staged = f
-            .diff(DiffOf {
+            .diff(DiffQuery {
                 staged: true,
-                ..DiffOf::default()
+                ..DiffQuery::default()
             })
             .await
             .unwrap();
         assert!(staged.contains("+*.txt diff=evil filter=evil"), "{staged}");
-        let head = DiffOf {
+        let head = DiffQuery {
             against: Some("HEAD".into()),
             paths: vec!["a.txt".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(f.diff(head).await.unwrap().ends_with("-a\n+b\n"));
-        let none = DiffOf {
+        let none = DiffQuery {
             paths: vec!["it's; touch ran".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert_eq!(f.diff(none).await.unwrap(), "");
-        let named = changed(&f.processes, &DiffOf::default(), &CancellationToken::new())
-            .await
-            .unwrap();
+        let named = changed(
+            &f.processes,
+            &DiffQuery::default(),
+            &CancellationToken::new(),
+        )
+        .await
+        .unwrap();
         assert_eq!(named, ["a.txt"]);
-        let without = DiffOf {
+        let without = DiffQuery {
             without: named,
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert_eq!(f.diff(without).await.unwrap(), "");
         let stat = f
-            .diff(DiffOf {
+            .diff(DiffQuery {
                 stat: true,
-                ..DiffOf::default()
+                ..DiffQuery::default()
             })
             .await
             .unwrap();
         assert!(stat.contains("a.txt | 2 +-"), "{stat}");
-        let option = DiffOf {
+        let option = DiffQuery {
             against: Some("--output=ran".into()),
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(matches!(f.diff(option).await, Err(GitError::NotACommit(_))));
         assert!(!f.dir.path().join("ran").exists());
@@ -380,7 +384,7 @@ mod tests {
               && git config remote.origin.url ssh://host.invalid/x && git config remote.origin.promisor true \
               && git config protocol.ssh.allow always && git config core.sshCommand 'touch ran; false'");
         assert!(matches!(
-            f.diff(DiffOf::default()).await,
+            f.diff(DiffQuery::default()).await,
             Err(GitError::Failed(_))
         ));
         assert!(!f.dir.path().join("ran").exists());
@@ -405,17 +409,17 @@ mod tests {
             "a..b..c",
             "HEAD\n",
         ] {
-            let of = DiffOf {
+            let of = DiffQuery {
                 against: Some(base.into()),
                 paths: vec!["a.txt".into()],
-                ..DiffOf::default()
+                ..DiffQuery::default()
             };
             assert!(f.diff(of).await.is_err(), "{base}");
         }
         for base in ["HEAD~1", "main~1..main", "main~1...HEAD", "HEAD~1.."] {
-            let of = DiffOf {
+            let of = DiffQuery {
                 against: Some(base.into()),
-                ..DiffOf::default()
+                ..DiffQuery::default()
             };
             assert!(f.diff(of).await.unwrap().ends_with("-a\n+b\n"), "{base}");
         }
@@ -500,9 +504,9 @@ mod tests {
         let whole = ask(&work, &path);
         let shown = status(&whole, 10_000, &cancel).await.unwrap().output;
         assert!(shown.contains("?? --upload-pack=x"), "{shown}");
-        let of = DiffOf {
+        let of = DiffQuery {
             paths: vec!["--upload-pack=x".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(
             diff_line(&of, "--patch")

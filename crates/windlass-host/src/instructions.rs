@@ -33,7 +33,7 @@ const MAX_DEPTH: usize = 32;
 
 /// The author of an instruction file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum InstructionOwner {
     /// The administrator of the machine.
     Managed,
     User,
@@ -41,7 +41,7 @@ pub enum Whose {
 }
 
 /// The directories with instruction files.
-pub struct LookIn<'a> {
+pub struct InstructionDirs<'a> {
     pub managed: &'a Path,
     pub user: &'a Path,
     pub root: &'a Root,
@@ -51,42 +51,45 @@ pub struct LookIn<'a> {
 
 /// An instruction file that applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
-    pub whose: Whose,
+pub struct InstructionFile {
+    pub owner: InstructionOwner,
     pub file: Instruction,
     pub text: String,
 }
 
 /// An instruction file that does not apply, or not completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    pub whose: Whose,
+pub struct SkippedInstruction {
+    pub owner: InstructionOwner,
     pub path: String,
     pub why: String,
 }
 
 /// The instruction files that apply, and those that do not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct FoundInstructions {
     /// From the most general to the most specific.
-    pub layers: Vec<Layer>,
-    pub skipped: Vec<Skipped>,
+    pub layers: Vec<InstructionFile>,
+    pub skipped: Vec<SkippedInstruction>,
 }
 
 /// Finds and reads the instruction files. A file that cannot be read is skipped and listed; it never fails the run.
 #[must_use]
-pub fn find(look: &LookIn<'_>) -> Found {
-    let mut found = Found::default();
+pub fn find(dirs: &InstructionDirs<'_>) -> FoundInstructions {
+    let mut found = FoundInstructions::default();
     let mut left = MAX_TOTAL;
-    for (whose, dir) in [(Whose::Managed, look.managed), (Whose::User, look.user)] {
+    for (owner, dir) in [
+        (InstructionOwner::Managed, dirs.managed),
+        (InstructionOwner::User, dirs.user),
+    ] {
         let path = dir.join(NAMES[0]);
         let shown = path.display().to_string();
         let read = || read_plain(&path);
-        found.take(whose, shown, read, &mut left, None);
+        found.take(owner, shown, read, &mut left, None);
     }
     let general = found.layers.len();
     // The most specific files are read first, so that the size limit drops the most general ones.
-    for dir in directories(look.below).iter().rev() {
+    for dir in directories(dirs.below).iter().rev() {
         let mut first: Option<String> = None;
         for name in NAMES {
             let path = if dir.is_empty() {
@@ -94,11 +97,11 @@ pub fn find(look: &LookIn<'_>) -> Found {
             } else {
                 format!("{dir}/{name}")
             };
-            if exists(look.root, &path) {
-                let read = || read_inside(look.root, &path);
+            if exists(dirs.root, &path) {
+                let read = || read_inside(dirs.root, &path);
                 let counted = found.layers.len();
                 found.take(
-                    Whose::Project,
+                    InstructionOwner::Project,
                     path.clone(),
                     read,
                     &mut left,
@@ -137,19 +140,19 @@ struct FileStart {
     size: u64,
 }
 
-impl Found {
+impl FoundInstructions {
     /// Adds a file, or records the reason to skip it. `shadow` is the file of the same directory that applies instead.
     fn take(
         &mut self,
-        whose: Whose,
+        owner: InstructionOwner,
         path: String,
         read: impl FnOnce() -> Result<FileStart, FileError>,
         left: &mut u64,
         shadow: Option<&str>,
     ) {
         let mut skip = |why: String| {
-            self.skipped.push(Skipped {
-                whose,
+            self.skipped.push(SkippedInstruction {
+                owner,
                 path: path.clone(),
                 why,
             })
@@ -212,8 +215,8 @@ impl Found {
             };
         }
         *left -= kept;
-        self.layers.push(Layer {
-            whose,
+        self.layers.push(InstructionFile {
+            owner,
             file: Instruction {
                 path,
                 bytes: size,
@@ -223,15 +226,15 @@ impl Found {
         });
     }
 
-    /// Drops each file whose content equals that of an earlier one.
+    /// Drops each file owner content equals that of an earlier one.
     fn drop_duplicates(&mut self) {
-        let mut kept: Vec<Layer> = Vec::with_capacity(self.layers.len());
+        let mut kept: Vec<InstructionFile> = Vec::with_capacity(self.layers.len());
         for layer in self.layers.drain(..) {
             match kept.iter().find(|known| known.file.hash == layer.file.hash) {
                 Some(known) => {
                     let why = format!("it is the same as {}", known.file.path);
-                    self.skipped.push(Skipped {
-                        whose: layer.whose,
+                    self.skipped.push(SkippedInstruction {
+                        owner: layer.owner,
                         path: layer.file.path,
                         why,
                     });

@@ -24,10 +24,10 @@ impl InstructionsFixture {
         std::fs::write(path, bytes).unwrap();
     }
 
-    fn find(&self, below: &str) -> Found {
+    fn find(&self, below: &str) -> FoundInstructions {
         let root = Root::open(&self.0.path().join("work")).unwrap();
         let (managed, user) = (self.0.path().join("etc"), self.0.path().join("user"));
-        find(&LookIn {
+        find(&InstructionDirs {
             managed: &managed,
             user: &user,
             root: &root,
@@ -79,15 +79,20 @@ fn files_are_ordered_from_the_most_general_to_the_most_specific() {
         &["managed", "user", "root", "near"],
         &[],
     );
-    let whose: Vec<Whose> = fixture
+    let owner: Vec<InstructionOwner> = fixture
         .find("a/b")
         .layers
         .iter()
-        .map(|layer| layer.whose)
+        .map(|layer| layer.owner)
         .collect();
     assert_eq!(
-        whose,
-        [Whose::Managed, Whose::User, Whose::Project, Whose::Project]
+        owner,
+        [
+            InstructionOwner::Managed,
+            InstructionOwner::User,
+            InstructionOwner::Project,
+            InstructionOwner::Project
+        ]
     );
     assert_eq!(fixture.find("a/b").layers[3].file.path, "a/b/AGENTS.md");
 }

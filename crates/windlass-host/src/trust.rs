@@ -69,7 +69,7 @@ pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>
 /// The user's decision about a settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum TrustDecision {
     Trusted,
     /// The bytes are not used, and the user is not asked about them again.
     Refused,
@@ -77,11 +77,11 @@ pub enum Said {
 
 /// The decisions for one directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TrustRecord {
     /// An absolute path without symlinks.
     pub root: PathBuf,
     /// By name and hash.
-    pub files: BTreeMap<String, BTreeMap<String, Said>>,
+    pub files: BTreeMap<String, BTreeMap<String, TrustDecision>>,
 }
 
 /// The decisions of the user, one file for each directory.
@@ -98,7 +98,11 @@ impl TrustStore {
     }
 
     /// Returns the decision about exactly this file of exactly this directory.
-    pub fn said(&self, root: &Path, file: &ProjectFile) -> Result<Option<Said>, FileError> {
+    pub fn decision(
+        &self,
+        root: &Path,
+        file: &ProjectFile,
+    ) -> Result<Option<TrustDecision>, FileError> {
         let root = real(root)?;
         let record = self.read(&self.path(&root))?;
         let record = record.filter(|record| record.root == root);
@@ -106,17 +110,23 @@ impl TrustStore {
     }
 
     /// Stores a decision. It replaces earlier ones about the same file: only one content is trusted at a time.
-    pub fn keep(&self, root: &Path, file: &ProjectFile, said: Said) -> Result<(), FileError> {
+    pub fn keep(
+        &self,
+        root: &Path,
+        file: &ProjectFile,
+        decision: TrustDecision,
+    ) -> Result<(), FileError> {
         let root = real(root)?;
         let path = self.path(&root);
         let known = self.read(&path)?.filter(|record| record.root == root);
-        let mut record = known.unwrap_or_else(|| Record {
+        let mut record = known.unwrap_or_else(|| TrustRecord {
             root,
             files: BTreeMap::new(),
         });
-        record
-            .files
-            .insert(file.name.to_owned(), BTreeMap::from([(file.hash(), said)]));
+        record.files.insert(
+            file.name.to_owned(),
+            BTreeMap::from([(file.hash(), decision)]),
+        );
         crate::private::create_dir(&self.dir)?;
         let text = serde_json::to_string_pretty(&record)
             .map_err(|err| damaged(&path, &err.to_string()))?;
@@ -135,7 +145,7 @@ impl TrustStore {
     }
 
     /// Returns all decisions, ordered by directory.
-    pub fn list(&self) -> Result<Vec<Record>, FileError> {
+    pub fn list(&self) -> Result<Vec<TrustRecord>, FileError> {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -171,7 +181,7 @@ impl TrustStore {
         self.dir.join(format!("{}.json", &name[..32]))
     }
 
-    fn read(&self, path: &Path) -> Result<Option<Record>, FileError> {
+    fn read(&self, path: &Path) -> Result<Option<TrustRecord>, FileError> {
         let (file, stat) = match open_regular_itself(path) {
             Ok(opened) => opened,
             Err(err) if err.kind == FileErrorKind::NotFound => return Ok(None),
@@ -229,14 +239,16 @@ mod tests {
             root
         }
 
-        fn said(&self, root: &Path) -> Option<Said> {
+        fn decision(&self, root: &Path) -> Option<TrustDecision> {
             let (files, _) = project_files(root).unwrap();
-            self.store.said(root, &files[0]).unwrap()
+            self.store.decision(root, &files[0]).unwrap()
         }
 
         fn trust(&self, root: &Path) {
             let (files, _) = project_files(root).unwrap();
-            self.store.keep(root, &files[0], Said::Trusted).unwrap();
+            self.store
+                .keep(root, &files[0], TrustDecision::Trusted)
+                .unwrap();
         }
     }
 
@@ -244,33 +256,36 @@ mod tests {
     fn only_these_bytes_in_this_directory_are_trusted() {
         let fixture = TrustFixture::new();
         let root = fixture.project("a", "model = \"x\"\n");
-        assert_eq!(fixture.said(&root), None);
+        assert_eq!(fixture.decision(&root), None);
         fixture.trust(&root);
-        assert_eq!(fixture.said(&root), Some(Said::Trusted));
+        assert_eq!(fixture.decision(&root), Some(TrustDecision::Trusted));
         // One byte is added.
         std::fs::write(root.join(".windlass/config.toml"), "model = \"x\"\n ").unwrap();
-        assert_eq!(fixture.said(&root), None);
+        assert_eq!(fixture.decision(&root), None);
         fixture.trust(&root);
         // The first content again: only one content is trusted at a time.
         std::fs::write(root.join(".windlass/config.toml"), "model = \"x\"\n").unwrap();
-        assert_eq!(fixture.said(&root), None);
+        assert_eq!(fixture.decision(&root), None);
         fixture.trust(&root);
         // The same bytes in another directory, and in a repository below.
-        assert_eq!(fixture.said(&fixture.project("b", "model = \"x\"\n")), None);
         assert_eq!(
-            fixture.said(&fixture.project("a/vendor/dep", "model = \"x\"\n")),
+            fixture.decision(&fixture.project("b", "model = \"x\"\n")),
+            None
+        );
+        assert_eq!(
+            fixture.decision(&fixture.project("a/vendor/dep", "model = \"x\"\n")),
             None
         );
         // A symlink to the trusted directory is trusted.
         symlink(&root, fixture.dir.path().join("link")).unwrap();
         assert_eq!(
-            fixture.said(&fixture.dir.path().join("link")),
-            Some(Said::Trusted)
+            fixture.decision(&fixture.dir.path().join("link")),
+            Some(TrustDecision::Trusted)
         );
         let listed = fixture.store.list().unwrap();
         assert_eq!(listed.len(), 1);
         assert!(fixture.store.forget(&root).unwrap() && !fixture.store.forget(&root).unwrap());
-        assert_eq!(fixture.said(&root), None);
+        assert_eq!(fixture.decision(&root), None);
     }
 
     #[test]
@@ -321,17 +336,17 @@ mod tests {
         );
         let (files, _) = project_files(&root).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(fixture.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         // The decisions for one directory under the file name of another.
         let other = fixture.project("b", "model = \"x\"\n");
         std::fs::copy(&file, fixture.store.path(&other.canonicalize().unwrap())).unwrap();
-        assert_eq!(fixture.said(&other), None);
+        assert_eq!(fixture.decision(&other), None);
         std::fs::write(&file, "{").unwrap();
-        assert!(fixture.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
         std::fs::remove_file(&file).unwrap();
         symlink(root.join(".windlass/config.toml"), &file).unwrap();
-        assert!(fixture.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
     }
 
     #[test]

@@ -649,7 +649,7 @@ mod tests {
 
     use windlass_core::runtime::Runtime as _;
     use windlass_engine::{NativeOptions, NativeRuntime};
-    use windlass_host::config::Layer;
+    use windlass_host::config::SettingsLayer;
     use windlass_testing::{ManualClock, ScriptedProvider};
 
     use super::*;
@@ -660,7 +660,10 @@ mod tests {
         let mut settings = Settings::none(dir.path());
         let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";
         let file = Path::new("config.toml");
-        settings.layers.add_text(Layer::User, file, text).unwrap();
+        settings
+            .layers
+            .add_text(SettingsLayer::User, file, text)
+            .unwrap();
         let provider = configured(&settings, Arc::new(ScriptedProvider::new([])));
         let runtime = |model: &str| {
             let options = NativeOptions {
@@ -694,7 +697,10 @@ mod tests {
         assert_eq!(address("azure", &settings), None);
         let text = "[providers.openai]\nbase_url = \"http://mine\"\n";
         let file = Path::new("config.toml");
-        settings.layers.add_text(Layer::User, file, text).unwrap();
+        settings
+            .layers
+            .add_text(SettingsLayer::User, file, text)
+            .unwrap();
         assert_eq!(address("openai", &settings).unwrap(), "http://mine");
     }
 }

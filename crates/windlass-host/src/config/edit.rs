@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml_edit::{DocumentMut, Item, Table};
 
-use super::{ConfigError, Key, Kind, Value, read_text, source};
+use super::{ConfigError, Key, SettingKind, Value, read_text, source};
 use crate::workspace::write_whole;
 
 /// Sets one key in a settings file to a value that is given as plain text. Creates the file if it does not exist.
@@ -74,7 +74,7 @@ fn edit(
 }
 
 /// Returns the value of a TOML value if it has the type of the key.
-pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
+pub(super) fn from_toml(kind: SettingKind, value: &toml_edit::Value) -> Option<Value> {
     use toml_edit::Value as Toml;
     let value = match value {
         Toml::String(text) => Value::Text(text.value().clone()),
@@ -105,7 +105,7 @@ pub(super) fn typed(known: &[Key], name: &str, raw: &str) -> Result<(String, Val
 }
 
 /// Parses a value as the user typed it on a command line or set it in a variable.
-fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
+fn from_plain(kind: SettingKind, raw: &str) -> Option<Value> {
     let number = || {
         raw.parse()
             .map(Value::Integer)
@@ -113,13 +113,13 @@ fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
             .ok()
     };
     let value = match kind {
-        Kind::Text | Kind::Choice(_) => Value::Text(raw.to_owned()),
-        Kind::Integer | Kind::Number => number()?,
-        Kind::Limit if raw == "unlimited" => Value::Text(raw.to_owned()),
-        Kind::Limit => number()?,
-        Kind::Boolean => Value::Boolean(raw.parse().ok()?),
+        SettingKind::Text | SettingKind::Choice(_) => Value::Text(raw.to_owned()),
+        SettingKind::Integer | SettingKind::Number => number()?,
+        SettingKind::Limit if raw == "unlimited" => Value::Text(raw.to_owned()),
+        SettingKind::Limit => number()?,
+        SettingKind::Boolean => Value::Boolean(raw.parse().ok()?),
         // Accept a list with commas, or in the syntax of a settings file.
-        Kind::Texts => match raw.parse::<toml_edit::Value>() {
+        SettingKind::Texts => match raw.parse::<toml_edit::Value>() {
             Ok(list @ toml_edit::Value::Array(_)) => from_toml(kind, &list)?,
             _ => Value::Texts(
                 raw.split(',')
@@ -132,17 +132,17 @@ fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
     fits(kind, &value).then_some(value)
 }
 
-fn fits(kind: Kind, value: &Value) -> bool {
+fn fits(kind: SettingKind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Text, Value::Text(_))
-        | (Kind::Integer | Kind::Number, Value::Integer(_))
-        | (Kind::Boolean, Value::Boolean(_))
-        | (Kind::Texts, Value::Texts(_)) => true,
-        (Kind::Choice(choices), Value::Text(text)) => choices.contains(&text.as_str()),
-        (Kind::Number, Value::Number(number)) => number.is_finite(),
-        (Kind::Limit, Value::Integer(number)) => *number > 0,
-        (Kind::Limit, Value::Number(number)) => number.is_finite() && *number > 0.0,
-        (Kind::Limit, Value::Text(text)) => text == "unlimited",
+        (SettingKind::Text, Value::Text(_))
+        | (SettingKind::Integer | SettingKind::Number, Value::Integer(_))
+        | (SettingKind::Boolean, Value::Boolean(_))
+        | (SettingKind::Texts, Value::Texts(_)) => true,
+        (SettingKind::Choice(choices), Value::Text(text)) => choices.contains(&text.as_str()),
+        (SettingKind::Number, Value::Number(number)) => number.is_finite(),
+        (SettingKind::Limit, Value::Integer(number)) => *number > 0,
+        (SettingKind::Limit, Value::Number(number)) => number.is_finite() && *number > 0.0,
+        (SettingKind::Limit, Value::Text(text)) => text == "unlimited",
         _ => false,
     }
 }

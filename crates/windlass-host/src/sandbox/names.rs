@@ -41,7 +41,7 @@ pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
 /// Returns whether a command's change to a path is discarded, at any depth; `there` says whether the path exists
 /// without the change. Changes below such a path are discarded as well.
 #[must_use]
-pub fn is_kept_out(path: &Path, there: bool) -> bool {
+pub fn is_discarded(path: &Path, there: bool) -> bool {
     let hidden = |name: &str| name.starts_with('.') && !SHELL_FILES.contains(&name);
     protected_names().any(|(name, _)| path.ends_with(name) && (there || hidden(name)))
 }
@@ -69,7 +69,7 @@ fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
 /// Returns whether a name in a git directory executes programs or points git elsewhere. A `new` repository may have its
 /// own settings, and samples of hooks.
 #[must_use]
-pub fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
+pub fn is_discarded_in_git(name: &Path, new: bool) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str());
     let first = parts.next();
     if first.is_some_and(|first| {

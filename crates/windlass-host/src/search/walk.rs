@@ -32,7 +32,7 @@ pub(super) struct Walk<'a> {
 struct WalkLevel {
     path: PathBuf,
     entries: std::vec::IntoIter<(OsString, FileKind)>,
-    rules: Rc<Rules>,
+    rules: Rc<IgnoreRules>,
 }
 
 impl<'a> Walk<'a> {
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
         let mut dirs: Vec<&Path> = start.ancestors().collect();
         dirs.reverse();
         for (at, dir) in dirs.iter().enumerate().take(dirs.len() - 1) {
-            let rules = Rules::below(above, root, dir, &Rules::names());
+            let rules = IgnoreRules::below(above, root, dir, &IgnoreRules::names());
             if rules.ignores(dirs[at + 1], true) {
                 above = None;
                 break;
@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
+    fn enter(&mut self, path: PathBuf, above: Option<Rc<IgnoreRules>>) {
         // A directory that is gone or cannot be read is skipped, as other search tools do.
         let Some(entries) = self.list(&path) else {
             return;
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
             .collect();
         let rules = match above {
             Some(above) if special.is_empty() => above,
-            above => Rc::new(Rules::below(above, self.root, &path, &special)),
+            above => Rc::new(IgnoreRules::below(above, self.root, &path, &special)),
         };
         self.open.push(WalkLevel {
             path,
@@ -133,8 +133,8 @@ impl Iterator for Walk<'_> {
 }
 
 /// The rules in the ignore files of one directory, and of those above it.
-pub struct Rules {
-    above: Option<Rc<Rules>>,
+pub struct IgnoreRules {
+    above: Option<Rc<IgnoreRules>>,
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
     exclude: Option<Gitignore>,
@@ -142,7 +142,7 @@ pub struct Rules {
     repository: bool,
 }
 
-impl Rules {
+impl IgnoreRules {
     /// Returns the names that contain or affect rules.
     #[must_use]
     pub fn names() -> [OsString; 3] {
