@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use windlass_core::BoxFuture;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
-use windlass_core::context::Facts;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::context::SessionFacts;
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::runtime::{Account, Hold, Outlet};
@@ -45,11 +45,11 @@ impl Enclosure for PortEnclosure {
     fn endpoint(&self) -> Option<u16> {
         self.0.local_addr().ok().map(|address| address.port())
     }
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(async {
             let (stream, _) = self.0.accept().await?;
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Wire>)
+            Ok(Box::new(stream) as Box<dyn AgentConnection>)
         })
     }
     fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
@@ -111,7 +111,7 @@ impl Outlet for UnlimitedLedger {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts::default()
     }
 }

@@ -22,7 +22,7 @@ use windlass_core::workspace::{
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan};
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{Shelf, Transactions};
+use windlass_transaction::isolated::{KeptRuns, Transactions};
 
 /// A timeout that is longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,12 +88,12 @@ impl IsolatedBench {
         let helper = Helper::new(self.helper.clone());
         let copy = windlass_transaction::copy_workspace;
         let sandbox = Some(Arc::new(Sandbox::new(plan, helper, env.clone(), copy)));
-        let shelf = Shelf::new(data.join("transactions"));
+        let kept_runs = KeptRuns::new(data.join("transactions"));
         Ok(Transactions::new(
             root,
             env,
             sandbox,
-            shelf,
+            kept_runs,
             data.join("undo"),
         )?)
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use windlass::agents::Choice;
 use windlass::core::ask::{About, Answer, Ask};
-use windlass::core::context::How as Room;
+use windlass::core::context::CompactionMode as Room;
 use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
 use windlass::core::message::{Message, Role};
@@ -143,7 +143,11 @@ impl InteractiveSession {
         }
         let first = interactive.session.first_seq();
         // What had to be repaired is said; a new session has nothing to say about itself.
-        let repaired = first > 1 && interactive.session.look(|history| history.last_seq()) >= first;
+        let repaired = first > 1
+            && interactive
+                .session
+                .with_history(|history| history.last_seq())
+                >= first;
         let format = output.format();
         if format == Format::StreamJson || (repaired && format == Format::Text) {
             interactive.show_opening(store.as_ref()).await?;
@@ -178,7 +182,7 @@ impl InteractiveSession {
     pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, Failure> {
         let Some(next) = self
             .session
-            .look(|history| history.queue().first().cloned())
+            .with_history(|history| history.queue().first().cloned())
         else {
             return Ok(None);
         };
@@ -219,10 +223,10 @@ impl InteractiveSession {
 
     /// Compacts the conversation, and says what came of it.
     pub(crate) async fn make_room(&mut self, how: Room) -> Result<(), Failure> {
-        let before = self.session.look(|history| history.held());
+        let before = self.session.with_history(|history| history.held());
         match self.session.compact(how, self.options.budget).await? {
             true => {
-                let after = self.session.look(|history| history.held());
+                let after = self.session.with_history(|history| history.held());
                 self.view.say(&format!(
                     "room was made: {before} bytes of messages are {after} now"
                 ));
@@ -237,7 +241,7 @@ impl InteractiveSession {
         if !self.plans || outcome != Some(&Outcome::Completed) {
             return Ok(());
         }
-        let text = self.session.look(|history| {
+        let text = self.session.with_history(|history| {
             let last = history
                 .entries()
                 .iter()
@@ -326,10 +330,11 @@ impl InteractiveSession {
         self.telemetry.rest().await;
         // The log says how it ended, also to a view that missed it.
         Ok(finished.or_else(|| {
-            self.session.look(|history| match history.open_run() {
-                Some(_) => None,
-                None => history.last_outcome().cloned(),
-            })
+            self.session
+                .with_history(|history| match history.open_run() {
+                    Some(_) => None,
+                    None => history.last_outcome().cloned(),
+                })
         }))
     }
 

@@ -25,8 +25,8 @@ mod summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::facts::{Changed, Facts, Ran};
-pub use self::plan::{How, Plan, plan};
+pub use self::facts::{ChangedFile, ExecutedCommand, SessionFacts};
+pub use self::plan::{CompactionMode, CompactionPlan, plan};
 pub use self::summary::{Sections, TASK, transcript, write};
 use crate::history::Entry;
 use crate::message::{Message, Origin, Part, Role, ToolResult};
@@ -65,7 +65,7 @@ pub struct Compaction {
     pub left_out: Vec<LeftOut>,
     /// The reason for the compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<Cause>,
+    pub by: Option<CompactionCause>,
 }
 
 /// The rule by which large tool results are shortened.
@@ -104,7 +104,7 @@ pub struct LeftOut {
 /// The reason for a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum CompactionCause {
     /// The model's context window was nearly full.
     Window,
     /// The model's server rejected a request as too long.
@@ -115,7 +115,7 @@ pub enum Cause {
     Memory,
 }
 
-impl Cause {
+impl CompactionCause {
     /// The reason in words for the user.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -188,8 +188,13 @@ const NO_SUMMARY: &str = "[Earlier messages of this session were left out to mak
 
 /// Compacts without a model: the summary is written from the log's own facts.
 #[must_use]
-pub fn by_the_log(entries: &[Entry], facts: &Facts, how: How, room: usize) -> Option<Compaction> {
-    let Plan {
+pub fn by_the_log(
+    entries: &[Entry],
+    facts: &SessionFacts,
+    how: CompactionMode,
+    room: usize,
+) -> Option<Compaction> {
+    let CompactionPlan {
         mut compaction,
         dropped,
     } = plan(entries, how, room)?;

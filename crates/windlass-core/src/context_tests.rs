@@ -115,7 +115,7 @@ impl RecordedSession {
         }));
     }
 
-    fn compact(&mut self, how: How, room: usize) -> bool {
+    fn compact(&mut self, how: CompactionMode, room: usize) -> bool {
         let Some(compaction) = self.history.compaction(how, room) else {
             return false;
         };
@@ -171,7 +171,7 @@ fn old_large_results_are_shortened_first_and_nothing_else_changes() {
     for n in 0..10 {
         live.step(format!("begin{n} {} end{n}", "x".repeat(8_000)));
     }
-    assert!(live.compact(How::Fit(Cause::Window), 60_000));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 60_000));
     let last = live.last();
     assert_eq!((last.summary.as_str(), last.kept_from), ("", 1));
     assert_eq!(last.left_out.len(), 1);
@@ -231,7 +231,7 @@ fn if_shortening_is_not_enough_a_summary_replaces_the_oldest_steps() {
         bytes: 1,
         ms: 1,
     });
-    assert!(live.compact(How::Fit(Cause::Window), 40_000));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 40_000));
     let messages = live.messages();
     let texts: Vec<String> = messages.iter().take(3).map(Message::text).collect();
     assert_eq!(&texts[..2], ["first words", "second words"]);
@@ -256,7 +256,7 @@ fn if_shortening_is_not_enough_a_summary_replaces_the_oldest_steps() {
     for n in 0..60 {
         live.step(format!("{n} {}", "y".repeat(1_500)));
     }
-    assert!(live.compact(How::Fit(Cause::Window), 40_000));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 40_000));
     let summaries = live
         .history
         .entries()
@@ -282,7 +282,7 @@ fn the_last_steps_or_none_at_all_may_be_kept() {
     for event in &live.log {
         other.emit(event.kind.clone());
     }
-    assert!(live.compact(How::Last(2), 1 << 20));
+    assert!(live.compact(CompactionMode::Last(2), 1 << 20));
     let roles: Vec<Role> = live.messages().iter().map(|message| message.role).collect();
     assert_eq!(
         roles,
@@ -296,10 +296,10 @@ fn the_last_steps_or_none_at_all_may_be_kept() {
         ]
     );
     assert!(
-        !live.compact(How::Last(2), 1 << 20),
+        !live.compact(CompactionMode::Last(2), 1 << 20),
         "there is nothing more to leave out"
     );
-    assert!(other.compact(How::Summary, 1 << 20));
+    assert!(other.compact(CompactionMode::Summary, 1 << 20));
     let roles: Vec<Role> = other
         .messages()
         .iter()
@@ -317,7 +317,7 @@ fn user_messages_that_do_not_fit_are_shortened_oldest_first() {
         live.end();
     }
     live.prompt("the newest".into());
-    assert!(live.compact(How::Fit(Cause::Window), 24_000));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 24_000));
     let messages = live.messages();
     let words: Vec<String> = messages
         .iter()
@@ -354,7 +354,7 @@ fn omitted_user_messages_are_listed_and_the_summary_does_not_claim_otherwise() {
         live.prompt(format!("short wish {n}"));
         live.step("x".repeat(100));
     }
-    assert!(live.compact(How::Fit(Cause::Window), 8_192));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 8_192));
     let last = live.last();
     let gone = last
         .left_out
@@ -380,9 +380,9 @@ fn omitted_user_messages_are_listed_and_the_summary_does_not_claim_otherwise() {
 
 #[test]
 fn a_summary_without_a_model_keeps_the_earlier_prose() {
-    let facts = Facts {
+    let facts = SessionFacts {
         notes: "a note".into(),
-        ..Facts::default()
+        ..SessionFacts::default()
     };
     let [goal, progress, next] = ["ship it", "half is done", "write tests"].map(str::to_owned);
     let sections = Sections {
@@ -513,9 +513,9 @@ fn a_models_summary_is_read_by_its_headings() {
     assert_eq!(Sections::parse(" \n## Goal\n \n"), None);
     let long = Sections::parse(&"y".repeat(1 << 20)).unwrap_or_default();
     assert!(long.progress.len() < 4_100);
-    let facts = Facts {
+    let facts = SessionFacts {
         notes: "n".repeat(1 << 20),
-        ..Facts::default()
+        ..SessionFacts::default()
     };
     assert!(write(&long, &facts, &[], usize::MAX).len() <= MAX_SUMMARY + 8);
     assert!(write(&long, &facts, &[], 10_000).len() <= 2_510);
@@ -566,7 +566,7 @@ fn the_same_compaction_twice_changes_nothing() {
         live.prompt(format!("prompt {n} {}", "p".repeat(4_000)));
         live.step("r".repeat(5_000));
     }
-    assert!(live.compact(How::Fit(Cause::Window), 30_000));
+    assert!(live.compact(CompactionMode::Fit(CompactionCause::Window), 30_000));
     assert!(
         live.last().clipped.is_some_and(|clip| clip.keep > 0),
         "{:?}",
@@ -622,10 +622,10 @@ fn act(live: &mut RecordedSession, next: RandomAction, n: usize) {
         RandomAction::End => live.end(),
         RandomAction::Compact(how, room) => {
             let how = match how {
-                0 => How::Fit(Cause::Window),
-                1 => How::Fit(Cause::Length),
-                2 => How::Last(2),
-                _ => How::Summary,
+                0 => CompactionMode::Fit(CompactionCause::Window),
+                1 => CompactionMode::Fit(CompactionCause::Length),
+                2 => CompactionMode::Last(2),
+                _ => CompactionMode::Summary,
             };
             live.compact(how, room);
         }

@@ -24,9 +24,9 @@ use crate::BoxFuture;
 use crate::workspace::{FileError, ProcessEnd, ProcessError};
 
 /// A two-way byte stream of any kind, such as a socket.
-pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait AgentConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AgentConnection for T {}
 
 /// The enclosure of a foreign agent in one run. The agent works on the run's own tree, so its file changes are the
 /// run's changes.
@@ -45,7 +45,7 @@ pub trait Enclosure: Send + Sync {
     /// machine's network: then the agent's model calls cannot be counted.
     fn endpoint(&self) -> Option<u16>;
     /// Waits for the next connection to that port. Never completes if there is no port.
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>>;
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>>;
     /// Starts a program in the run's tree, with a clean environment plus these variables. The whole process tree is
     /// killed when the returned handle is dropped or the run ends.
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>>;

@@ -31,7 +31,7 @@ use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::{Outcome, RunSummary, StopReason};
 use crate::provider::ProviderErrorKind;
-use crate::redact::Clean;
+use crate::redact::EventRedactor;
 use crate::run::Judged;
 use crate::terms::Terms;
 use crate::validator::Report;
@@ -554,7 +554,7 @@ impl EventKind {
     }
 
     /// Redacts every text of the event. A new kind has to list its text fields here.
-    pub(crate) fn redact(&mut self, clean: &Clean<'_>) {
+    pub(crate) fn redact(&mut self, clean: &EventRedactor<'_>) {
         match self {
             Self::Queued {
                 prompt: message, ..

@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host_name;
-use crate::shell::{Script, Simple};
+use crate::shell::{ShellScript, Simple};
 use crate::terms::Isolation;
 use crate::tool::{Effect, Touch};
 use crate::workspace::Change;
@@ -37,9 +37,9 @@ pub use secrets::{is_credential, keeps_secret};
 pub use steering::{Steers, steering_names, steers};
 
 /// A table of names, separated by spaces.
-struct Words(&'static str);
+struct NameTable(&'static str);
 
-impl Words {
+impl NameTable {
     fn iter(&self) -> impl Iterator<Item = &'static str> {
         self.0.split_ascii_whitespace()
     }
@@ -168,12 +168,12 @@ pub struct Proposal<'a> {
     /// The files, commands and hosts that this call would touch, with resolved paths.
     pub touches: &'a [Touch],
     /// The protection that is in force where the call would run.
-    pub place: Place,
+    pub place: CallProtection,
 }
 
 /// The protection that is in force for a call. The gate trusts only what is really in force, not what was configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct CallProtection {
     /// Whether the call runs on an isolated copy.
     pub isolation: Isolation,
     /// True if the call runs in a kernel sandbox.
@@ -197,14 +197,14 @@ pub enum Reach {
 /// The permission gate: rules and a mode.
 ///
 /// ```
-/// use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+/// use windlass_core::gate::{Level, Mode, PermissionGate, CallProtection, Proposal, Rule, Verdict};
 /// use windlass_core::tool::{Effect, Touch};
 ///
 /// let allow = Rule::parse("write_file(docs/**)", Verdict::Allow, Level::User).expect("a rule");
 /// let gate = PermissionGate { mode: Mode::Ask, rules: vec![allow], ..PermissionGate::default() };
 /// let judge = |path: &str| {
 ///     let touches = [Touch::Write { path: path.into(), inside: true, new: false }];
-///     gate.judge(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: Place::default() }).verdict
+///     gate.judge(&Proposal { tool: "write_file", effect: Effect::Write, touches: &touches, place: CallProtection::default() }).verdict
 /// };
 /// assert_eq!(judge("docs/guide.md"), Verdict::Allow);
 /// assert_eq!(judge("src/lib.rs"), Verdict::Ask);
@@ -224,7 +224,7 @@ pub struct PermissionGate {
 
 /// One stage of a judgement, for explanations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stage {
+pub struct GateStage {
     /// The name of the stage.
     pub name: &'static str,
     /// The decision of the stage; `None` if it does not apply to the call.
@@ -235,7 +235,7 @@ pub struct Stage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// The stages in the order of evaluation.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<GateStage>,
     /// The decision that follows from all stages.
     pub decision: Decision,
 }
@@ -266,7 +266,7 @@ impl PermissionGate {
             .unwrap_or_else(|| mode.clone());
         let decision = [&floor, &capability].into_iter().flatten().cloned();
         let decision = strictest(std::iter::once(wish.clone()).chain(decision)).unwrap_or(wish);
-        let stage = |name, says| Stage { name, says };
+        let stage = |name, says| GateStage { name, says };
         let stages = vec![
             stage("deny rules", deny),
             stage("ask rules", ask),
@@ -287,7 +287,12 @@ impl PermissionGate {
 
     /// The deny or ask rule that matches a changed file.
     #[must_use]
-    pub fn rule_about_change(&self, path: &str, change: &Change, place: Place) -> Option<Decision> {
+    pub fn rule_about_change(
+        &self,
+        path: &str,
+        change: &Change,
+        place: CallProtection,
+    ) -> Option<Decision> {
         let write = |path: &str| Touch::Write {
             path: path.to_owned(),
             inside: true,
@@ -362,7 +367,7 @@ impl PermissionGate {
                 return Some(format!("{}({path})", proposal.tool));
             }
             touches => {
-                let scripts: Vec<&Script> = touches.iter().filter_map(Touch::script).collect();
+                let scripts: Vec<&ShellScript> = touches.iter().filter_map(Touch::script).collect();
                 let [script] = scripts[..] else { return None };
                 format!("{}({})", proposal.tool, command::always_pattern(script)?)
             }
@@ -618,7 +623,7 @@ impl Touch {
 
     /// The parsed command line of an execution.
     #[must_use]
-    pub fn script(&self) -> Option<&Script> {
+    pub fn script(&self) -> Option<&ShellScript> {
         match self {
             Self::Execute { script, .. } => script.as_deref(),
             _ => None,

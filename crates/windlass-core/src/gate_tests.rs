@@ -3,7 +3,7 @@ use super::*;
 /// Judges `write path` or `read path` and compares the verdict and the rule. Command lines are tested in
 /// `windlass-shell`.
 #[track_caller]
-fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
+fn check_in(gate: &PermissionGate, place: CallProtection, call: &str, expect: &str) {
     let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
     let inside = !rest.starts_with('/') && !rest.starts_with('~');
     let (tool, effect, touch) = match verb {
@@ -47,7 +47,7 @@ fn check(mode: Mode, call: &str, expect: &str) {
             mode,
             ..PermissionGate::default()
         },
-        Place::default(),
+        CallProtection::default(),
         call,
         expect,
     );
@@ -121,13 +121,13 @@ fn nothing_loosens_the_floor() {
         ("read /home/u/.ssh/config", "deny: floor: credentials"),
     ];
     for (call, expect) in table {
-        check_in(&loosest(), Place::default(), call, expect);
+        check_in(&loosest(), CallProtection::default(), call, expect);
     }
 }
 
 #[test]
 fn an_isolated_run_may_write_files_that_the_landing_checks() {
-    let place = Place {
+    let place = CallProtection {
         isolation: Isolation::Isolated,
         sandboxed: true,
         has_jobs: false,
@@ -164,7 +164,7 @@ fn the_floor_recognises_devices_and_disguised_names() {
         ),
     ];
     for (call, expect) in table {
-        check_in(&loosest(), Place::default(), call, expect);
+        check_in(&loosest(), CallProtection::default(), call, expect);
     }
 }
 
@@ -183,7 +183,7 @@ fn a_rule_about_a_directory_applies_to_everything_below_it() {
         ],
         ..PermissionGate::default()
     };
-    let check = |call, expect| check_in(&gate, Place::default(), call, expect);
+    let check = |call, expect| check_in(&gate, CallProtection::default(), call, expect);
     check(
         "read private/deep/key.txt",
         "deny: user rule read_file(private/)",
@@ -206,7 +206,12 @@ fn ordinary_files_are_free() {
         "write keys.ts",
         "read src/keyrings/mod.rs",
     ] {
-        check_in(&loosest(), Place::default(), call, "allow: managed rule *");
+        check_in(
+            &loosest(),
+            CallProtection::default(),
+            call,
+            "allow: managed rule *",
+        );
     }
 }
 
@@ -224,7 +229,7 @@ fn the_strictest_matching_rule_applies_and_is_named() {
         ],
         ..PermissionGate::default()
     };
-    let check = |call, expect| check_in(&gate, Place::default(), call, expect);
+    let check = |call, expect| check_in(&gate, CallProtection::default(), call, expect);
     check(
         "write tests/a.rs",
         "allow: project rule write_file(tests/**)",
@@ -265,7 +270,7 @@ fn always_offers_exactly_the_file_that_was_asked_about() {
         tool: "write_file",
         effect: Effect::Write,
         touches: &write,
-        place: Place::default(),
+        place: CallProtection::default(),
     };
     assert_eq!(
         PermissionGate::always_rule(&proposal).as_deref(),
@@ -280,8 +285,8 @@ fn an_unparsed_command_needs_a_person() {
         script: None,
     }];
     for place in [
-        Place::default(),
-        Place {
+        CallProtection::default(),
+        CallProtection {
             isolation: Isolation::Isolated,
             sandboxed: true,
             has_jobs: false,
@@ -317,7 +322,7 @@ fn a_rule_about_reading_applies_to_every_tool() {
             tool,
             effect: Effect::Read,
             touches: &touches,
-            place: Place::default(),
+            place: CallProtection::default(),
         })
     };
     for tool in ["read_file", "grep", "git_diff", "bash", "mcp__x__y"] {
@@ -348,7 +353,7 @@ fn every_stage_reports_its_decision() {
             tool: "write_file",
             effect: Effect::Write,
             touches: &touches,
-            place: Place::default(),
+            place: CallProtection::default(),
         };
         let explained = gate.explain(&proposal);
         assert_eq!(explained.decision, gate.judge(&proposal));
@@ -381,9 +386,9 @@ fn connections_that_the_sandbox_blocks_are_denied_in_advance() {
             ..PermissionGate::default()
         };
         let touches = [Touch::Connect { host: host.into() }];
-        let place = Place {
+        let place = CallProtection {
             sandboxed,
-            ..Place::default()
+            ..CallProtection::default()
         };
         gate.judge(&Proposal {
             tool: "bash",
@@ -434,9 +439,9 @@ fn the_private_loopback_is_allowed_if_something_may_listen() {
             reach: Reach::Loopback,
             ..PermissionGate::default()
         };
-        let script = Script {
+        let script = ShellScript {
             commands: vec![Simple::default(); line],
-            ..Script::default()
+            ..ShellScript::default()
         };
         let touches = [
             Touch::Execute {
@@ -447,7 +452,7 @@ fn the_private_loopback_is_allowed_if_something_may_listen() {
                 host: "localhost".into(),
             },
         ];
-        let place = Place {
+        let place = CallProtection {
             isolation: Isolation::Isolated,
             sandboxed: true,
             has_jobs,
@@ -497,13 +502,13 @@ fn a_credential_path_from_the_settings_needs_a_person() {
     };
     check_in(
         &gate,
-        Place::default(),
+        CallProtection::default(),
         "read test/server.pem",
         "person: floor: credentials",
     );
     check_in(
         &gate,
-        Place::default(),
+        CallProtection::default(),
         "read prod/server.pem",
         "deny: floor: credentials",
     );
@@ -515,7 +520,7 @@ proptest::proptest! {
         let _ = Rule::parse(&text, Verdict::Deny, Level::User);
         let _ = glob_match(&text, "a/b") || glob_match("**/x", &text);
         let touches = [Touch::Execute { command: text.clone(), script: None }, Touch::Write { path: format!(".git/{text}"), inside: true, new: false }];
-        let proposal = Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place: Place::default() };
+        let proposal = Proposal { tool: "bash", effect: Effect::Execute, touches: &touches, place: CallProtection::default() };
         proptest::prop_assert_eq!(loosest().judge(&proposal).verdict, Verdict::Deny);
     }
 }
@@ -528,9 +533,9 @@ fn auto_mode_gives_the_true_reason_for_asking() {
         ..PermissionGate::default()
     };
     let judge = |effect: Effect, sandboxed: bool| {
-        let place = Place {
+        let place = CallProtection {
             sandboxed,
-            ..Place::default()
+            ..CallProtection::default()
         };
         gate.judge(&Proposal {
             tool: "own",
@@ -567,7 +572,7 @@ fn rules_about_writing_apply_to_changed_files() {
             rules,
             ..PermissionGate::default()
         };
-        let found = gate.rule_about_change("docs/a.md", change, Place::default());
+        let found = gate.rule_about_change("docs/a.md", change, CallProtection::default());
         assert_eq!(found.is_some(), expect, "{rule} {change:?}");
     };
     let (deny, ask) = (Verdict::Deny, Verdict::Ask);

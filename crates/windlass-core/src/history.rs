@@ -27,7 +27,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
-use crate::context::{Cause, Compaction, Facts, How, by_the_log, compacted};
+use crate::context::{
+    Compaction, CompactionCause, CompactionMode, SessionFacts, by_the_log, compacted,
+};
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
 use crate::message::{Message, Part, Role, ToolCall, ToolResult};
@@ -104,7 +106,7 @@ pub struct History {
     /// The size of the messages when the last attempt to compact them gained nothing.
     stuck_at: usize,
     bounded: Option<Compaction>,
-    facts: Facts,
+    facts: SessionFacts,
     #[serde(skip)]
     asks: Vec<Ask>,
     queue: Queue,
@@ -513,7 +515,7 @@ impl History {
 impl History {
     /// Facts about the work so far, computed from the log.
     #[must_use]
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &SessionFacts {
         &self.facts
     }
 
@@ -526,7 +528,7 @@ impl History {
     /// Plans a compaction without a model. The caller logs the result, so that folding the log gives the same messages.
     /// `None` while calls are open, or if it would gain too little.
     #[must_use]
-    pub fn compaction(&self, how: How, room: usize) -> Option<Compaction> {
+    pub fn compaction(&self, how: CompactionMode, room: usize) -> Option<Compaction> {
         if !self.open.is_empty() {
             return None;
         }
@@ -540,7 +542,9 @@ impl History {
         if self.held <= most.max(self.stuck_at + self.stuck_at / 8) {
             return false;
         }
-        let Some(compaction) = self.compaction(How::Fit(Cause::Memory), most / 2) else {
+        let Some(compaction) =
+            self.compaction(CompactionMode::Fit(CompactionCause::Memory), most / 2)
+        else {
             self.stuck_at = self.held;
             return false;
         };

@@ -18,7 +18,7 @@ use crate::outcome::{Outcome, RunSummary};
 
 /// A prompt that waits for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct QueuedPrompt {
     /// The sequence number of its `queued` event.
     pub seq: u64,
     /// The message that the user sent.
@@ -29,14 +29,14 @@ pub struct Waiting {
 
 /// Prompts that wait for a run, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Queue(Vec<Waiting>);
+pub struct Queue(Vec<QueuedPrompt>);
 
 impl Queue {
     /// Applies one event. Cancelling also clears the queue.
     pub fn apply(&mut self, seq: u64, kind: &EventKind) {
         match kind {
             EventKind::Queued { prompt, steer } => {
-                self.0.push(Waiting {
+                self.0.push(QueuedPrompt {
                     seq,
                     prompt: prompt.clone(),
                     steer: *steer,
@@ -65,13 +65,13 @@ impl Queue {
 
     /// All prompts that wait, oldest first.
     #[must_use]
-    pub fn all(&self) -> &[Waiting] {
+    pub fn all(&self) -> &[QueuedPrompt] {
         &self.0
     }
 
     /// Prompts that are meant for the current run.
     #[must_use]
-    pub fn steering(&self) -> Vec<Waiting> {
+    pub fn steering(&self) -> Vec<QueuedPrompt> {
         self.0
             .iter()
             .filter(|waiting| waiting.steer)
@@ -81,7 +81,7 @@ impl Queue {
 
     /// The prompt of the next run. A steering prompt whose run has ended also becomes the prompt of a run.
     #[must_use]
-    pub fn first(&self) -> Option<&Waiting> {
+    pub fn first(&self) -> Option<&QueuedPrompt> {
         self.0.first()
     }
 }

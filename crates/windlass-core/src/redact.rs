@@ -33,18 +33,18 @@ use crate::workspace::Redactor;
 
 /// Redacts the secrets in an event before it is logged and shown.
 pub fn clean_event(redactor: &dyn Redactor, kind: &mut EventKind) {
-    kind.redact(&Clean(redactor));
+    kind.redact(&EventRedactor(redactor));
 }
 
 /// Redacts the secrets in a message.
 pub fn clean_message(redactor: &dyn Redactor, message: &mut Message) {
-    Clean(redactor).message(message);
+    EventRedactor(redactor).message(message);
 }
 
 /// Redacts the parts of events in place.
-pub(crate) struct Clean<'a>(&'a dyn Redactor);
+pub(crate) struct EventRedactor<'a>(&'a dyn Redactor);
 
-impl Clean<'_> {
+impl EventRedactor<'_> {
     pub(crate) fn outcome(&self, outcome: &mut Outcome) {
         if let Outcome::Failed { detail, .. } | Outcome::Refused { detail, .. } = outcome {
             self.text(detail);

@@ -22,12 +22,12 @@
 //! use windlass_core::flags::SavedFlags;
 //! use windlass_core::id::RunId;
 //! use windlass_core::message::Message;
-//! use windlass_core::run::{Here, Place, Run, Step};
+//! use windlass_core::run::{Here, TransactionState, Run, Step};
 //!
 //! let run = Run::new(RunId::nth(1), Message::user("fix it"), SavedFlags::default());
 //! let mut here = Here::default();
 //! assert_eq!(run.next(&here), Step::Open { copy: None });
-//! here.place = Place::Open;
+//! here.place = TransactionState::Open;
 //! assert_eq!(run.next(&here), Step::Iterate { iteration: 1, started: false });
 //! ```
 
@@ -147,7 +147,7 @@ impl Judged {
 
 /// The state of the transaction in the process that asks for the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum TransactionState {
     /// The transaction was not opened yet.
     #[default]
     Unopened,
@@ -161,7 +161,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Here {
     /// The state of the transaction.
-    pub place: Place,
+    pub place: TransactionState,
     /// True if the run waits for a person who is not connected.
     pub paused: bool,
     /// True if there is something to judge: a copy, a validator or a rule about paths.
@@ -274,7 +274,7 @@ impl Run {
     /// The next step of the run.
     #[must_use]
     pub fn next(&self, here: &Here) -> Step {
-        let open = here.place == Place::Open;
+        let open = here.place == TransactionState::Open;
         if let Some(outcome) = &self.ending {
             return match open {
                 true => Step::Keep,
@@ -285,13 +285,13 @@ impl Run {
             return if open { Step::Keep } else { Step::Wait };
         }
         match here.place {
-            Place::Unopened => {
+            TransactionState::Unopened => {
                 return Step::Open {
                     copy: self.copy.clone(),
                 };
             }
-            Place::Closed => return Step::Finish(Outcome::Completed),
-            Place::Open => {}
+            TransactionState::Closed => return Step::Finish(Outcome::Completed),
+            TransactionState::Open => {}
         }
         if self.iterating != Progress::Done {
             return Step::Iterate {

@@ -126,7 +126,7 @@ fn folded(kinds: &[EventKind]) -> Run {
     run
 }
 
-fn here(place: Place) -> Here {
+fn here(place: TransactionState) -> Here {
     Here {
         place,
         judges: true,
@@ -137,13 +137,13 @@ fn here(place: Place) -> Here {
 /// The step after these events, with the transaction open.
 #[track_caller]
 fn check(kinds: &[EventKind], expect: Step) {
-    assert_eq!(folded(kinds).next(&here(Place::Open)), expect);
+    assert_eq!(folded(kinds).next(&here(TransactionState::Open)), expect);
 }
 
 /// Checks the outcome that ends the run after these events.
 #[track_caller]
 fn check_end(kinds: &[EventKind], expect: &str) {
-    match folded(kinds).next(&here(Place::Open)) {
+    match folded(kinds).next(&here(TransactionState::Open)) {
         Step::End(outcome) => {
             let text = format!("{outcome:?}");
             assert!(text.contains(expect), "{text}");
@@ -187,31 +187,31 @@ fn the_place_decides_before_and_after() {
     let open = Step::Open {
         copy: Some("copy".into()),
     };
-    assert_eq!(run.next(&here(Place::Unopened)), open);
+    assert_eq!(run.next(&here(TransactionState::Unopened)), open);
     assert_eq!(
-        run.next(&here(Place::Closed)),
+        run.next(&here(TransactionState::Closed)),
         Step::Finish(Outcome::Completed)
     );
     let paused = |place| Here {
         paused: true,
         ..here(place)
     };
-    assert_eq!(run.next(&paused(Place::Open)), Step::Keep);
-    assert_eq!(run.next(&paused(Place::Closed)), Step::Wait);
+    assert_eq!(run.next(&paused(TransactionState::Open)), Step::Keep);
+    assert_eq!(run.next(&paused(TransactionState::Closed)), Step::Wait);
     let ending = EventKind::RunEnding {
         outcome: Outcome::TimedOut,
     };
     let run = folded(&[ending]);
     assert_eq!(
-        run.next(&here(Place::Unopened)),
+        run.next(&here(TransactionState::Unopened)),
         Step::Finish(Outcome::TimedOut)
     );
-    assert_eq!(run.next(&here(Place::Open)), Step::Keep);
+    assert_eq!(run.next(&here(TransactionState::Open)), Step::Keep);
 }
 
 #[test]
 fn findings_go_back_until_nothing_improves_or_no_iteration_is_left() {
-    let retry = |kinds: &[EventKind]| match folded(kinds).next(&here(Place::Open)) {
+    let retry = |kinds: &[EventKind]| match folded(kinds).next(&here(TransactionState::Open)) {
         Step::Retry(prompt) => *prompt,
         other => panic!("{other:?}"),
     };
@@ -237,7 +237,7 @@ fn findings_go_back_until_nothing_improves_or_no_iteration_is_left() {
     check_end(&same, "nothing improved");
     let limited = Here {
         max_iterations: Some(1),
-        ..here(Place::Open)
+        ..here(TransactionState::Open)
     };
     let step = folded(&tried_and(&[blocked("one")])).next(&limited);
     assert!(matches!(step, Step::End(_)), "{step:?}");
@@ -285,7 +285,7 @@ fn a_run_that_changed_nothing_ends_as_its_options_say() {
     check(&nothing, land(false));
     let must = Here {
         requires_changes: true,
-        ..here(Place::Open)
+        ..here(TransactionState::Open)
     };
     let step = folded(&nothing).next(&must);
     assert!(
@@ -364,7 +364,7 @@ fn events_of_other_runs_change_only_the_name_of_a_copy() {
 fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
     match step {
         Step::Open { .. } => {
-            here.place = Place::Open;
+            here.place = TransactionState::Open;
             vec![opened(Isolation::Isolated)]
         }
         Step::Iterate { iteration, started } => {
@@ -399,7 +399,7 @@ fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
         }
         Step::Land { .. } if choice.is_multiple_of(3) => vec![stale()],
         Step::Land { .. } => {
-            here.place = Place::Closed;
+            here.place = TransactionState::Closed;
             vec![EventKind::Landed {
                 landed: Landed::default(),
                 tree_hash: None,
@@ -409,7 +409,7 @@ fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
             outcome: outcome.clone(),
         }],
         Step::Keep => {
-            here.place = Place::Closed;
+            here.place = TransactionState::Closed;
             vec![EventKind::Kept {
                 name: "copy".into(),
             }]
@@ -422,9 +422,10 @@ fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
 fn checks_that_a_process_which_is_gone_began_are_not_begun_again() {
     let validator = "make".to_owned();
     let began = [tried(), vec![EventKind::ValidationStarted { validator }]].concat();
-    let Step::End(Outcome::Failed { reason, detail, .. }) = folded(&began).next(&here(Place::Open))
+    let Step::End(Outcome::Failed { reason, detail, .. }) =
+        folded(&began).next(&here(TransactionState::Open))
     else {
-        panic!("{:?}", folded(&began).next(&here(Place::Open)));
+        panic!("{:?}", folded(&began).next(&here(TransactionState::Open)));
     };
     assert_eq!(reason, FailReason::Interrupted);
     assert!(detail.contains("while the checks ran"), "{detail}");
@@ -480,9 +481,9 @@ fn a_call_that_broke_a_rule_ends_the_run_before_anything_lands() {
     let rule = "user rule bash(curl *)".to_owned();
     let broken = [tried(), vec![EventKind::RuleBroken { call, rule }]].concat();
     let Step::End(Outcome::Failed { reason, detail, .. }) =
-        folded(&broken).next(&here(Place::Open))
+        folded(&broken).next(&here(TransactionState::Open))
     else {
-        panic!("{:?}", folded(&broken).next(&here(Place::Open)));
+        panic!("{:?}", folded(&broken).next(&here(TransactionState::Open)));
     };
     assert_eq!(reason, FailReason::Policy);
     assert!(detail.contains("user rule bash(curl *)"), "{detail}");
@@ -509,7 +510,7 @@ fn a_path_without_room_on_the_disk_fails_the_run_unless_a_later_call_writes_it()
     };
     let next = |events: &[EventKind]| {
         let log = [events, &tried()].concat();
-        folded(&log).next(&here(Place::Open))
+        folded(&log).next(&here(TransactionState::Open))
     };
     let partly = [changed("b.txt"), not_written.clone(), changed("a.txt")];
     let Step::End(Outcome::Failed { reason, detail, .. }) = next(&partly) else {
@@ -545,7 +546,7 @@ fn a_run_whose_calls_were_all_denied_fails_where_nobody_watches() {
     };
     let unwatched = || Here {
         attended: false,
-        ..here(Place::Open)
+        ..here(TransactionState::Open)
     };
     let Step::End(Outcome::Failed { reason, detail, .. }) =
         next(std::slice::from_ref(&denied), unwatched())

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ask::{Answer, Ask};
 use crate::budget::{Limit, Price, Spent, Usage};
-use crate::context::{Facts, How, by_the_log};
+use crate::context::{CompactionMode, SessionFacts, by_the_log};
 use crate::event::EventKind;
 use crate::history::Entry;
 use crate::id::AskId;
@@ -67,7 +67,10 @@ pub trait Runtime: Send + Sync {
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
     /// Compacts the messages between two runs; returns false if that would gain too little. The default is for runtimes
     /// without a model to write the summary: it is written from the log.
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+    fn compact<'a>(
+        &'a self,
+        job: CompactionRequest<'a>,
+    ) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
             let history = job.outlet.history();
             let room = history.iter().map(Entry::bytes).sum::<usize>() / 4;
@@ -83,9 +86,9 @@ pub trait Runtime: Send + Sync {
 }
 
 /// The arguments of a compaction between two runs.
-pub struct MakeRoom<'a> {
+pub struct CompactionRequest<'a> {
     /// The goal of the compaction.
-    pub how: How,
+    pub how: CompactionMode,
     /// The way to log events.
     pub outlet: &'a dyn Outlet,
     /// The budget for writing the summary.
@@ -139,7 +142,7 @@ pub trait Outlet: Send + Sync {
     /// The messages so far. Drop the list before the next `emit`, or it is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
     /// Facts about the work so far, computed from the log.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> SessionFacts;
 }
 
 /// The budget of a run with its spending.

@@ -2,16 +2,16 @@
 //! plain data types; `windlass-shell` parses command lines and the gate judges them.
 //!
 //! ```
-//! use windlass_core::shell::{Script, base_name};
+//! use windlass_core::shell::{ShellScript, base_name};
 //!
-//! assert!(!Script::unclear("a quote is open").is_certain());
+//! assert!(!ShellScript::unclear("a quote is open").is_certain());
 //! assert_eq!(base_name("/usr/bin/git"), "git");
 //! ```
 
 /// All simple commands of a line. Nested ones are included: those in substitutions, functions and here-documents, and
 /// those that programs such as `env` or `xargs` would start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Script {
+pub struct ShellScript {
     /// The commands in order of appearance; nested ones precede the command that contains them.
     pub commands: Vec<Simple>,
     /// The reason why the line could not be parsed. The list of commands is incomplete then.
@@ -20,7 +20,7 @@ pub struct Script {
     pub doubt: Option<String>,
 }
 
-impl Script {
+impl ShellScript {
     /// A line that could not be parsed at all.
     #[must_use]
     pub fn unclear(why: impl Into<String>) -> Self {
@@ -55,7 +55,7 @@ pub struct Simple {
     /// Files that it reads: redirections, and the operands of a command that only reads.
     pub reads: Vec<Word>,
     /// Files that it certainly writes: redirections, and the operands of programs that are known to write them.
-    pub writes: Vec<Target>,
+    pub writes: Vec<WriteTarget>,
     /// The text of its here-document.
     pub input: Option<Word>,
     /// True if its stdin is a pipe from another command.
@@ -69,7 +69,7 @@ pub struct Simple {
     /// True if it only starts another command, given in its arguments. That command is also in the list.
     pub starts: bool,
     /// The directory changes before it, in order; `None` if they are unknown.
-    pub dirs: Option<Vec<Dir>>,
+    pub dirs: Option<Vec<ChangedDir>>,
 }
 
 impl Simple {
@@ -128,7 +128,7 @@ impl Word {
 
 /// A directory that an earlier command changed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dir {
+pub struct ChangedDir {
     /// The directory as written in the line.
     pub word: Word,
     /// True if later commands run only if the change succeeded.
@@ -146,7 +146,7 @@ pub struct Assign {
 
 /// A file that a command writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct WriteTarget {
     /// The path as written in the line.
     pub word: Word,
     /// True if the path is removed recursively.

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::ask::{Answer, Question};
 use crate::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
-use crate::shell::Script;
+use crate::shell::ShellScript;
 use crate::store::StoreError;
 use crate::turn::{Planned, Settled};
 use crate::workspace::{
@@ -142,7 +142,7 @@ pub enum Touch {
         command: String,
         /// The parsed command line. Without it, the effect of the command is unknown and a person is asked.
         #[serde(skip)]
-        script: Option<Arc<Script>>,
+        script: Option<Arc<ShellScript>>,
     },
     /// The call connects to a host.
     Connect {
@@ -454,7 +454,7 @@ pub trait Toolbox: Send + Sync {
     fn reported(
         &self,
         _result: ToolResult,
-        _seen: Vec<Seen>,
+        _seen: Vec<ObservedChange>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -485,7 +485,7 @@ impl ForeignCall {
 
 /// A file that was inspected before and after a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedChange {
     /// Path relative to the root of the workspace.
     pub path: String,
     /// The change, if there was one.

@@ -17,7 +17,7 @@ use crate::BoxFuture;
 use crate::id::{CallId, RunId, SessionId};
 use crate::image::Swap;
 use crate::terms::{Isolation, Terms};
-use crate::validator::Before;
+use crate::validator::BaseTree;
 use crate::workspace::{FileChange, Files, Processes};
 
 /// The parameters for opening the workspace of a run.
@@ -66,7 +66,7 @@ pub trait Transaction: Send + Sync {
     /// The files of the run's tree.
     fn files(&self) -> Arc<dyn Files>;
     /// The tree as it was before the run.
-    fn before(&self) -> Arc<dyn Before>;
+    fn before(&self) -> Arc<dyn BaseTree>;
     /// The processes of the run.
     fn processes(&self) -> Arc<dyn Processes>;
     /// The recorder of each call's changes, for undo; `None` if the run is undone as a whole.

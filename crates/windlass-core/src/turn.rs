@@ -4,12 +4,12 @@
 //! ```
 //! use windlass_core::budget::Limit;
 //! use windlass_core::runtime::Stop;
-//! use windlass_core::turn::{Step, Turn};
+//! use windlass_core::turn::{TurnStep, Turn};
 //!
 //! let mut turn = Turn::default();
-//! assert!(matches!(turn.next(None), Step::AskModel));
+//! assert!(matches!(turn.next(None), TurnStep::AskModel));
 //! let over = turn.next(Some(Limit::Steps));
-//! assert!(matches!(over, Step::Finish(Stop::OverBudget { limit: Limit::Steps })));
+//! assert!(matches!(over, TurnStep::Finish(Stop::OverBudget { limit: Limit::Steps })));
 //! ```
 
 use std::collections::hash_map::DefaultHasher;
@@ -37,7 +37,7 @@ const REMEMBERED: usize = 4_096;
 
 /// The next action of the driver.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum TurnStep {
     /// Call the model with the history.
     AskModel,
     /// Add this message in the role of the user, marked as internal.
@@ -115,17 +115,17 @@ impl Turn {
 
     /// The next action. `exceeded` is the limit that has been reached, if any; it prevents the next model call, but
     /// calls of the last answer are still settled.
-    pub fn next(&mut self, exceeded: Option<Limit>) -> Step {
+    pub fn next(&mut self, exceeded: Option<Limit>) -> TurnStep {
         match &self.state {
-            TurnState::Finish(stop) => Step::Finish(stop.clone()),
-            TurnState::Run => Step::RunTools(self.plan()),
+            TurnState::Finish(stop) => TurnStep::Finish(stop.clone()),
+            TurnState::Run => TurnStep::RunTools(self.plan()),
             TurnState::Ask => {
                 if let Some(limit) = exceeded {
-                    return Step::Finish(Stop::OverBudget { limit });
+                    return TurnStep::Finish(Stop::OverBudget { limit });
                 }
                 match self.nudge.take() {
-                    Some(text) => Step::Inject(text),
-                    None => Step::AskModel,
+                    Some(text) => TurnStep::Inject(text),
+                    None => TurnStep::AskModel,
                 }
             }
         }

@@ -64,10 +64,10 @@ fn failed() -> Settled {
 
 /// Drives one step with a call and its result. Returns whether the call was run.
 fn step(turn: &mut Turn, args: &serde_json::Value, result: Settled) -> bool {
-    while let Step::Inject(_) = turn.next(None) {}
-    assert_eq!(turn.next(None), Step::AskModel);
+    while let TurnStep::Inject(_) = turn.next(None) {}
+    assert_eq!(turn.next(None), TurnStep::AskModel);
     turn.replied(&calls("bash", args));
-    let Step::RunTools(planned) = turn.next(None) else {
+    let TurnStep::RunTools(planned) = turn.next(None) else {
         panic!("no tools")
     };
     let run = planned[0].refuse.is_none();
@@ -79,20 +79,23 @@ fn step(turn: &mut Turn, args: &serde_json::Value, result: Settled) -> bool {
 fn asks_runs_and_finishes() {
     let mut turn = Turn::default();
     assert!(step(&mut turn, &json!({}), ok("a", Effect::Execute)));
-    assert_eq!(turn.next(None), Step::AskModel);
+    assert_eq!(turn.next(None), TurnStep::AskModel);
     turn.replied(&says("done"));
-    assert_eq!(turn.next(None), Step::Finish(Stop::Done));
+    assert_eq!(turn.next(None), TurnStep::Finish(Stop::Done));
 }
 
 #[test]
 fn a_reached_limit_prevents_the_next_model_call_but_open_calls_are_settled() {
     let mut turn = Turn::default();
     turn.replied(&calls("bash", &json!({})));
-    assert!(matches!(turn.next(Some(Limit::Steps)), Step::RunTools(_)));
+    assert!(matches!(
+        turn.next(Some(Limit::Steps)),
+        TurnStep::RunTools(_)
+    ));
     turn.settled(&[ok("a", Effect::Execute)]);
     assert_eq!(
         turn.next(Some(Limit::Steps)),
-        Step::Finish(Stop::OverBudget {
+        TurnStep::Finish(Stop::OverBudget {
             limit: Limit::Steps
         })
     );
@@ -104,11 +107,11 @@ fn the_fourth_identical_call_is_not_run_and_ends_the_iteration() {
     for _ in 0..3 {
         assert!(step(&mut turn, &json!({"command": "make"}), failed()));
     }
-    assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("3 times")));
+    assert!(matches!(turn.next(None), TurnStep::Inject(text) if text.contains("3 times")));
     assert!(!step(&mut turn, &json!({"command": "make"}), failed()));
     assert!(matches!(
         turn.next(None),
-        Step::Finish(Stop::Failed {
+        TurnStep::Finish(Stop::Failed {
             reason: FailReason::Repetition,
             ..
         })
@@ -141,13 +144,13 @@ fn the_third_truncated_answer_fails_the_iteration() {
             EndReason::Length,
             true,
         ));
-        assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("cut off")));
-        assert_eq!(turn.next(None), Step::AskModel);
+        assert!(matches!(turn.next(None), TurnStep::Inject(text) if text.contains("cut off")));
+        assert_eq!(turn.next(None), TurnStep::AskModel);
     }
     turn.replied(&reply(vec![], EndReason::ToolCalls, true));
     assert!(matches!(
         turn.next(None),
-        Step::Finish(Stop::Failed {
+        TurnStep::Finish(Stop::Failed {
             reason: FailReason::Truncation,
             ..
         })
@@ -160,18 +163,20 @@ fn an_empty_answer_gets_two_reminders_and_a_refusal_none() {
     step(&mut turn, &json!({}), failed());
     for _ in 0..2 {
         turn.replied(&says(" "));
-        assert!(matches!(turn.next(None), Step::Inject(text) if text.contains("last call failed")));
-        assert_eq!(turn.next(None), Step::AskModel);
+        assert!(
+            matches!(turn.next(None), TurnStep::Inject(text) if text.contains("last call failed"))
+        );
+        assert_eq!(turn.next(None), TurnStep::AskModel);
     }
     turn.replied(&says(""));
-    assert_eq!(turn.next(None), Step::Finish(Stop::Done));
+    assert_eq!(turn.next(None), TurnStep::Finish(Stop::Done));
 
     let mut turn = Turn::default();
     step(&mut turn, &json!({}), failed());
     turn.replied(&reply(vec![], EndReason::Refused, false));
     assert!(matches!(
         turn.next(None),
-        Step::Finish(Stop::Refused { .. })
+        TurnStep::Finish(Stop::Refused { .. })
     ));
 }
 
@@ -180,7 +185,7 @@ fn many_read_only_steps_lead_to_one_reminder() {
     let mut turn = Turn::default();
     let mut nudges = 0;
     for n in 0..40 {
-        while let Step::Inject(_) = turn.next(None) {
+        while let TurnStep::Inject(_) = turn.next(None) {
             nudges += 1;
         }
         step(
@@ -214,7 +219,7 @@ fn a_cycle_of_calls_is_a_loop() {
     let mut turn = Turn::default();
     let mut runs = 0;
     for n in 0..20 {
-        if let Step::Finish(Stop::Failed {
+        if let TurnStep::Finish(Stop::Failed {
             reason: FailReason::Repetition,
             ..
         }) = turn.next(None)
@@ -238,7 +243,7 @@ fn the_fourth_identical_call_in_one_step_is_not_run() {
         .map(|_| Part::Call(call("bash", &json!({"command": "ls"}))))
         .collect();
     turn.replied(&reply(twins, EndReason::ToolCalls, false));
-    let Step::RunTools(planned) = turn.next(None) else {
+    let TurnStep::RunTools(planned) = turn.next(None) else {
         panic!("no tools")
     };
     assert_eq!(planned.iter().filter(|one| one.refuse.is_none()).count(), 3);

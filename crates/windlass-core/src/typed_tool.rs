@@ -93,15 +93,15 @@ pub fn typed<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
     let mut spec = ToolSpec::new(T::NAME, T::DESCRIPTION, schema::<T::Args>(), T::EFFECT);
     spec.parallel = T::PARALLEL;
     spec.interrupt = T::INTERRUPT;
-    Arc::new(Typed { tool, spec })
+    Arc::new(TypedToolAdapter { tool, spec })
 }
 
-struct Typed<T> {
+struct TypedToolAdapter<T> {
     tool: T,
     spec: ToolSpec,
 }
 
-impl<T: TypedTool> Tool for Typed<T> {
+impl<T: TypedTool> Tool for TypedToolAdapter<T> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -224,7 +224,7 @@ mod tests {
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Sample {
+    struct SampleArgs {
         /// Where.
         path: String,
         /// How many.
@@ -263,12 +263,12 @@ mod tests {
             },
             "required": ["path"]
         });
-        assert_eq!(schema::<Sample>(), expect);
+        assert_eq!(schema::<SampleArgs>(), expect);
     }
 
     #[test]
     fn unknown_arguments_are_refused() {
-        let failure = parse::<Sample>(json!({"path": "a", "pathh": 1})).err();
+        let failure = parse::<SampleArgs>(json!({"path": "a", "pathh": 1})).err();
         assert!(failure.is_some_and(|failure| failure.category == ErrorCategory::InvalidArguments));
     }
 }

@@ -70,7 +70,7 @@ pub enum CheckRole {
 }
 
 /// Read access to the tree as it was before the run.
-pub trait Before: Send + Sync {
+pub trait BaseTree: Send + Sync {
     /// The content of a file; `None` if it did not exist. It is an error if the content is no longer known.
     fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError>;
 }
@@ -80,7 +80,7 @@ pub struct CheckCtx<'a> {
     /// The tree that would land.
     pub files: &'a Arc<dyn Files>,
     /// The tree before the run. Commands and settings of validators come from here, never from what the run wrote.
-    pub before: &'a Arc<dyn Before>,
+    pub before: &'a Arc<dyn BaseTree>,
     /// For commands, which run in the run's sandbox.
     pub processes: &'a Arc<dyn Processes>,
     /// The changed files of the run.

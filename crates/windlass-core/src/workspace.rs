@@ -74,7 +74,7 @@ pub trait Files: Send + Sync {
     /// The entries of a directory, sorted by name, at most `max`.
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError>;
     /// Files whose path matches, without ignored files.
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError>;
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError>;
     /// Lines that match, without ignored files.
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError>;
 }
@@ -146,7 +146,7 @@ pub struct FindQuery {
 
 /// The result of a search for files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundPaths {
     /// Paths relative to the root, sorted.
     pub paths: Vec<String>,
     /// True if there are more results than the maximum.

@@ -1,11 +1,11 @@
-//! Random cases that users meet: many runs in one workspace, a kill at a random operation of a run, a landing, an undo or
-//! a redo, saves of files beside a run, and real disks that fill up at every point. Each part counts its cases and names
-//! everything that did not hold.
+//! Random cases that users meet: many runs in one workspace, a kill at a random operation of a run, a landing, an undo
+//! or a redo, saves of files during a run, and real disks that fill up at each point. Each part counts its cases and
+//! lists all violations.
 
 mod full_disk;
 mod kills;
-mod many;
 mod oracle;
+mod parallel_runs;
 mod saves;
 mod task;
 
@@ -16,35 +16,31 @@ use anyhow::{Context as _, Result};
 /// The size of a campaign.
 #[derive(Debug, Clone)]
 pub struct Campaign {
-    /// The windlass binary.
     pub binary: PathBuf,
-    /// The numbers of runs that work in one workspace at once.
+    /// The numbers of parallel runs in one workspace.
     pub runs: Vec<usize>,
-    /// Kills.
     pub kills: usize,
-    /// Saves of files beside runs.
+    /// The number of files that an editor saves during runs.
     pub saves: usize,
-    /// Disks that are too small, each by another amount.
+    /// The number of disks that are too small, each by another amount.
     pub full_disks: usize,
-    /// The seed of everything that is random.
+    /// The seed for all random numbers.
     pub seed: u64,
 }
 
 /// The result of one part of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// The part, in words.
+    /// The name of the part.
     pub part: String,
-    /// Its cases.
     pub cases: usize,
-    /// Counts of what happened in them, for the reader.
+    /// A summary of the cases, for people.
     pub seen: String,
-    /// Everything that did not hold.
     pub wrong: Vec<String>,
 }
 
 impl Tally {
-    /// Its line.
+    /// Returns the summary line.
     #[must_use]
     pub fn line(&self) -> String {
         let (part, cases, seen) = (&self.part, self.cases, &self.seen);
@@ -52,8 +48,8 @@ impl Tally {
     }
 }
 
-/// Does all parts; `tell` hears of each when it is over.
-pub fn run_campaign(campaign: &Campaign, tell: &dyn Fn(&Tally)) -> Result<Vec<Tally>> {
+/// Runs all parts; calls `report` after each.
+pub fn run_campaign(campaign: &Campaign, report: &dyn Fn(&Tally)) -> Result<Vec<Tally>> {
     let binary = campaign
         .binary
         .canonicalize()
@@ -61,12 +57,12 @@ pub fn run_campaign(campaign: &Campaign, tell: &dyn Fn(&Tally)) -> Result<Vec<Ta
     let mut random = Random(campaign.seed);
     let mut tallies = Vec::new();
     let mut take = |tally: Tally| {
-        tell(&tally);
+        report(&tally);
         tallies.push(tally);
     };
     for &runs in &campaign.runs {
-        for place in crate::Where::ALL {
-            take(many::run(&binary, place, runs)?);
+        for mode in crate::WorkMode::ALL {
+            take(parallel_runs::run(&binary, mode, runs)?);
         }
     }
     if campaign.kills > 0 {
@@ -81,11 +77,11 @@ pub fn run_campaign(campaign: &Campaign, tell: &dyn Fn(&Tally)) -> Result<Vec<Ta
     Ok(tallies)
 }
 
-/// Numbers by splitmix64: the same for the same seed.
+/// Random numbers by splitmix64, reproducible by the seed.
 struct Random(u64);
 
 impl Random {
-    /// A number below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,39 +1,39 @@
-//! One blow at one operation, and everything that must hold afterwards: what was shown is in the log, what was logged
-//! stays, the session loads, the binary resumes to the same tree and the same conversation, and nothing is done twice
-//! or left behind.
+//! One fault at one operation, and all checks afterwards: displayed events are in the log, logged events stay, the
+//! session loads, the resumed run gives the same tree and the same conversation, and nothing is done twice or left
+//! behind.
 
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 
-use crate::folded::{Folded, Item, difference, whole_lines};
+use crate::conversation::{ConversationItem, LoggedConversation, complete_lines, difference};
 use crate::op::Op;
-use crate::place::{Place, Ran, Template, Tree};
-use crate::supervise::{Blow, How};
-use crate::work::{GO_ON, TASK};
+use crate::scratch::{FinishedRun, ScratchDir, Template, Tree};
+use crate::script::{CONTINUE, TASK};
+use crate::supervise::{FaultKind, FaultPoint};
 
-/// So often a session is resumed before it counts as stuck.
-const MOST_RESUMES: usize = 3;
-/// Every exit code that is documented.
+/// The maximum number of resumes before a session is considered stuck.
+const MAX_RESUMES: usize = 3;
+/// The documented exit codes.
 const CODES: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130];
-/// The code of a run that waits for a person; no question is ever asked here.
+/// The exit code of a run that waits for a person; no question is asked here.
 const ASKED: i32 = 5;
-/// Differences of a kind that are told.
-const MOST_TOLD: usize = 4;
+/// The maximum number of reported differences of a kind.
+const MAX_REPORTED: usize = 4;
 
-/// Where the run works.
+/// The tree that the run works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
-    /// On the tree itself.
+pub enum WorkMode {
+    /// The user's tree.
     InPlace,
-    /// On a copy that lands at the end.
+    /// A copy that lands at the end.
     Isolated,
 }
 
-impl Where {
-    /// Both.
+impl WorkMode {
+    /// Both modes.
     pub const ALL: [Self; 2] = [Self::InPlace, Self::Isolated];
 
-    /// Its word on a command line.
+    /// Returns the word for it on a command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -43,31 +43,29 @@ impl Where {
     }
 }
 
-/// What did not hold.
+/// A check that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wrong {
-    /// A session cannot be read or resumed.
+pub enum Violation {
     Unloadable,
-    /// A call was started twice.
     Twice,
-    /// The tree is another one than without the blow.
+    /// The tree differs from that of the run without faults.
     Tree,
-    /// The conversation is another one.
+    /// The conversation differs.
     History,
-    /// Something that was shown or logged is gone.
+    /// An event that was displayed or logged is gone.
     Lost,
-    /// It ended without words that say why.
+    /// The exit has no clear reason.
     Unclear,
-    /// Resuming does not come to the end.
+    /// Resuming does not complete the task.
     Unfinished,
-    /// Files are left that no other run leaves.
+    /// Files are left that other runs do not leave.
     LeftFiles,
-    /// Processes are left, or it hung.
+    /// Processes are left, or the program hung.
     LeftProcess,
 }
 
-impl Wrong {
-    /// All of them, in the order of tables.
+impl Violation {
+    /// All violations, in the order of the tables.
     pub const ALL: [Self; 9] = [
         Self::Unloadable,
         Self::Twice,
@@ -80,7 +78,7 @@ impl Wrong {
         Self::LeftProcess,
     ];
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -97,87 +95,85 @@ impl Wrong {
     }
 }
 
-/// One blow.
+/// A fault at an operation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Case {
-    /// The operation, counted from 1.
+pub struct CrashCase {
+    /// The number of the operation, from 1.
     pub at: usize,
-    /// What happens there.
-    pub how: How,
-    /// Where the run works.
-    pub place: Where,
+    pub fault: FaultKind,
+    pub mode: WorkMode,
 }
 
-impl Case {
-    /// As it is typed to do exactly this once more.
+impl CrashCase {
+    /// Returns the command line that repeats exactly this case.
     #[must_use]
     pub fn repeat(&self) -> String {
-        let (at, how, place) = (self.at, self.how.word(), self.place.word());
+        let (at, how, place) = (self.at, self.fault.word(), self.mode.word());
         format!("cargo xtask crash --only {at} --how {how} --place {place}")
     }
 }
 
-/// What came of one blow.
+/// The result of one case.
 #[derive(Debug, Clone)]
-pub(crate) struct Done {
-    pub(crate) case: Case,
-    /// What was struck; none when the run ended before.
+pub(crate) struct CaseResult {
+    pub(crate) case: CrashCase,
+    /// The operation with the fault; `None` if the run ended before it.
     pub(crate) hit: Option<Op>,
-    pub(crate) wrong: Vec<(Wrong, String)>,
-    /// Calls that are marked as interrupted.
+    pub(crate) wrong: Vec<(Violation, String)>,
+    /// The number of calls that are marked as interrupted.
     pub(crate) interrupted: usize,
     pub(crate) resumes: usize,
-    /// Where everything still is, if that was asked for.
+    /// The scratch directory, if it is kept.
     pub(crate) kept: Option<std::path::PathBuf>,
 }
 
-/// A run without a blow: what all others are held against.
-pub(crate) struct Expected {
+/// A run without faults, which all others are compared with.
+pub(crate) struct FaultlessRun {
     pub(crate) ops: Vec<Op>,
     pub(crate) events: usize,
     tree: Tree,
-    items: Vec<Item>,
+    items: Vec<ConversationItem>,
     shapes: Vec<String>,
 }
 
-/// The binary, the project it starts from, and what must come of it.
-pub(crate) struct Ground<'a> {
+/// The binary, the project, and the expected result.
+pub(crate) struct CaseContext<'a> {
     pub(crate) binary: &'a std::path::Path,
     pub(crate) template: &'a Template,
-    pub(crate) expected: &'a Expected,
-    /// Leave the scratch directory of each case.
+    pub(crate) expected: &'a FaultlessRun,
+    /// Whether to keep the scratch directory of each case.
     pub(crate) keep: bool,
 }
 
-impl Expected {
-    /// Runs the task without a blow.
+impl FaultlessRun {
+    /// Runs the task without faults.
     pub(crate) fn find(
         binary: &std::path::Path,
         template: &Template,
-        place: Where,
+        mode: WorkMode,
     ) -> Result<Self> {
-        let here = Place::new(binary, template)?;
-        let ran = here.run(run_args(place), None)?;
+        let scratch = ScratchDir::new(binary, template)?;
+        let ran = scratch.run(run_args(mode), None)?;
         let said = || format!("{}{}", ran.out.lines().last().unwrap_or_default(), ran.err);
         if ran.code != Some(0) || !ran.left.is_empty() {
             return Err(anyhow!(
-                "the run without a blow failed ({:?}, left {:?}): {}",
+                "the run without faults failed ({:?}, left {:?}): {}",
                 ran.code,
                 ran.left,
                 said()
             ));
         }
-        let (logs, tree) = (here.logs()?, here.tree()?);
+        let (logs, tree) = (scratch.logs()?, scratch.tree()?);
         let log = logs
             .values()
             .next()
-            .ok_or_else(|| anyhow!("the run without a blow has no log"))?;
-        let folded = Folded::of(log, |text| here.neutral(text))?;
-        here.next_day()?;
-        for place in Where::ALL {
-            here.run(next_args(place), None)?;
+            .ok_or_else(|| anyhow!("the run without faults has no log"))?;
+        let folded = LoggedConversation::of(log, |text| scratch.neutral(text))?;
+        scratch.next_day()?;
+        for mode in WorkMode::ALL {
+            scratch.run(next_args(mode), None)?;
         }
-        let shapes = here.shapes()?.into_keys().collect();
+        let shapes = scratch.shapes()?.into_keys().collect();
         Ok(Self {
             ops: ran.ops,
             events: folded.events,
@@ -188,36 +184,36 @@ impl Expected {
     }
 }
 
-/// Does one case.
-pub(crate) fn run(case: Case, ground: &Ground<'_>) -> Result<Done> {
-    let place = Place::new(ground.binary, ground.template)?;
-    let mut trial = Trial {
+/// Runs one case.
+pub(crate) fn run(case: CrashCase, context: &CaseContext<'_>) -> Result<CaseResult> {
+    let scratch = ScratchDir::new(context.binary, context.template)?;
+    let mut running = RunningCase {
         case,
-        place,
-        ground,
+        scratch,
+        context,
         wrong: Vec::new(),
         interrupted: 0,
         resumes: 0,
     };
-    let ran = trial.place.run(
-        run_args(case.place),
-        Some(Blow {
+    let ran = running.scratch.run(
+        run_args(case.mode),
+        Some(FaultPoint {
             at: case.at,
-            how: case.how,
+            kind: case.fault,
         }),
     )?;
-    trial.after_blow(&ran)?;
-    trial.resume(&ran)?;
-    trial.after_all()?;
-    let Trial {
+    running.after_fault(&ran)?;
+    running.resume(&ran)?;
+    running.after_all()?;
+    let RunningCase {
         wrong,
         interrupted,
         resumes,
-        place,
+        scratch,
         ..
-    } = trial;
-    let kept = ground.keep.then(|| place.keep());
-    Ok(Done {
+    } = running;
+    let kept = context.keep.then(|| scratch.keep());
+    Ok(CaseResult {
         case,
         hit: ran.hit,
         wrong,
@@ -227,28 +223,28 @@ pub(crate) fn run(case: Case, ground: &Ground<'_>) -> Result<Done> {
     })
 }
 
-struct Trial<'a> {
-    case: Case,
-    place: Place,
-    ground: &'a Ground<'a>,
-    wrong: Vec<(Wrong, String)>,
+struct RunningCase<'a> {
+    case: CrashCase,
+    scratch: ScratchDir,
+    context: &'a CaseContext<'a>,
+    wrong: Vec<(Violation, String)>,
     interrupted: usize,
     resumes: usize,
 }
 
-impl Trial<'_> {
-    fn note(&mut self, wrong: Wrong, why: impl Into<String>) {
-        let why = self.place.neutral(&why.into());
+impl RunningCase<'_> {
+    fn note(&mut self, wrong: Violation, why: impl Into<String>) {
+        let why = self.scratch.neutral(&why.into());
         self.wrong.push((wrong, why));
     }
 
-    /// Right after the blow, before anything else is started.
-    fn after_blow(&mut self, ran: &Ran) -> Result<()> {
+    /// Checks the state directly after the fault, before another command runs.
+    fn after_fault(&mut self, ran: &FinishedRun) -> Result<()> {
         self.processes(ran);
-        let logs = self.place.logs()?;
+        let logs = self.scratch.logs()?;
         let logged: String = logs
             .values()
-            .map(|log| String::from_utf8_lossy(whole_lines(log)))
+            .map(|log| String::from_utf8_lossy(complete_lines(log)))
             .collect();
         let logged: std::collections::BTreeSet<&str> = logged.lines().collect();
         let shown = ran.out.lines().filter(|line| {
@@ -257,32 +253,36 @@ impl Trial<'_> {
         });
         if let Some(lost) = shown.into_iter().find(|line| !logged.contains(line)) {
             self.note(
-                Wrong::Lost,
-                format!("shown but not in the log: {}", short(lost)),
+                Violation::Lost,
+                format!("displayed but not in the log: {}", short(lost)),
             );
         }
-        if ran.hit.is_some() && !self.case.how.kills() {
+        if ran.hit.is_some() && !self.case.fault.kills() {
             self.is_clear(ran);
             self.reads_are_served(logs.keys().map(String::as_str).collect())?;
         }
         Ok(())
     }
 
-    fn processes(&mut self, ran: &Ran) {
+    fn processes(&mut self, ran: &FinishedRun) {
         if ran.hung {
-            self.note(Wrong::LeftProcess, "it hung");
+            self.note(Violation::LeftProcess, "it hung");
         }
         if !ran.left.is_empty() {
-            self.note(Wrong::LeftProcess, ran.left.join(", "));
+            self.note(Violation::LeftProcess, ran.left.join(", "));
         }
         if ran.err.contains("panicked at") {
-            self.note(Wrong::Unclear, format!("it panicked: {}", short(&ran.err)));
+            self.note(
+                Violation::Unclear,
+                format!("it panicked: {}", short(&ran.err)),
+            );
         }
     }
 
-    /// A disk that fails is an end with a code that says so and with words that name the reason, or no end at all.
-    fn is_clear(&mut self, ran: &Ran) {
-        let (How::Fail(errno) | How::FailOnce(errno)) = self.case.how else {
+    /// A failing disk must end the run with a fitting exit code and a message that names the reason, or not end it at
+    /// all.
+    fn is_clear(&mut self, ran: &FinishedRun) {
+        let (FaultKind::Fail(errno) | FaultKind::FailOnce(errno)) = self.case.fault else {
             return;
         };
         let reason = match errno {
@@ -294,31 +294,34 @@ impl Trial<'_> {
         match ran.code {
             Some(0) => {}
             Some(ASKED) => self.note(
-                Wrong::Unclear,
-                format!("exit code {ASKED} is for a question, and there is none"),
+                Violation::Unclear,
+                format!("exit code {ASKED} means a question, and there is none"),
             ),
             Some(code) if !CODES.contains(&code) => {
-                self.note(Wrong::Unclear, format!("exit code {code}"))
+                self.note(Violation::Unclear, format!("exit code {code}"))
             }
             Some(_) => {}
-            None => self.note(Wrong::Unclear, "a signal ended it"),
+            None => self.note(Violation::Unclear, "a signal ended it"),
         }
         if ran.code != Some(0) && !said.contains(reason) {
             self.note(
-                Wrong::Unclear,
-                format!("`{reason}` is not in what it said: {}", short(&ran.err)),
+                Violation::Unclear,
+                format!(
+                    "the output does not contain `{reason}`: {}",
+                    short(&ran.err)
+                ),
             );
         }
     }
 
-    /// While the disk still fails, what is there can be read.
+    /// While the disk still fails, existing sessions can be read.
     fn reads_are_served(&mut self, sessions: Vec<&str>) -> Result<()> {
-        let How::Fail(_) = self.case.how else {
+        let FaultKind::Fail(_) = self.case.fault else {
             return Ok(());
         };
-        let blow = Some(Blow {
+        let fault = Some(FaultPoint {
             at: 1,
-            how: self.case.how,
+            kind: self.case.fault,
         });
         for session in sessions {
             for args in [
@@ -326,10 +329,10 @@ impl Trial<'_> {
                 vec!["sessions", "export", session],
                 vec!["sessions", "list"],
             ] {
-                let ran = self.place.run(&args, blow)?;
+                let ran = self.scratch.run(&args, fault)?;
                 if ran.code != Some(0) || ran.out.trim().is_empty() {
                     self.note(
-                        Wrong::Unloadable,
+                        Violation::Unloadable,
                         format!(
                             "{} while the disk fails: {}",
                             args.join(" "),
@@ -342,138 +345,142 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Goes on as a person would, until the task is done.
-    fn resume(&mut self, first: &Ran) -> Result<()> {
+    /// Resumes as a user would, until the task is complete.
+    fn resume(&mut self, first: &FinishedRun) -> Result<()> {
         let (mut said, mut code) = (first.err.clone(), first.code);
         loop {
-            let logs = self.place.logs()?;
+            let logs = self.scratch.logs()?;
             let newest = logs.iter().next_back();
             let folded = match newest
-                .map(|(_, log)| Folded::of(log, str::to_owned))
+                .map(|(_, log)| LoggedConversation::of(log, str::to_owned))
                 .transpose()
             {
                 Ok(folded) => folded.unwrap_or_default(),
                 Err(err) => {
-                    self.note(Wrong::Unloadable, format!("{err:#}"));
+                    self.note(Violation::Unloadable, format!("{err:#}"));
                     return Ok(());
                 }
             };
             if folded.outcome.as_deref() == Some("completed") {
                 return Ok(());
             }
-            if self.resumes == MOST_RESUMES {
+            if self.resumes == MAX_RESUMES {
                 let why = format!(
                     "code {code:?}, outcome {:?}: {}",
                     folded.outcome,
                     short(&said)
                 );
-                self.note(Wrong::Unfinished, why);
+                self.note(Violation::Unfinished, why);
                 return Ok(());
             }
             self.resumes += 1;
-            let ran = self.go_on(newest.map(|(id, _)| id.as_str()), folded.begun)?;
+            let ran = self.run_next(newest.map(|(id, _)| id.as_str()), folded.begun)?;
             self.processes(&ran);
             for (id, before) in &logs {
-                let now = self.place.logs()?.remove(id).unwrap_or_default();
-                if !now.starts_with(whole_lines(before)) {
+                let now = self.scratch.logs()?.remove(id).unwrap_or_default();
+                if !now.starts_with(complete_lines(before)) {
                     self.note(
-                        Wrong::Lost,
-                        format!("resuming changed what the log of {id} said before"),
+                        Violation::Lost,
+                        format!("resuming changed earlier lines of the log of {id}"),
                     );
                 }
             }
             let refused = ["cannot be read", "is not an event", "is missing, here is"];
             if refused.iter().any(|words| ran.err.contains(words)) {
-                self.note(Wrong::Unloadable, short(&ran.err));
+                self.note(Violation::Unloadable, short(&ran.err));
             }
             (said, code) = (ran.err, ran.code);
         }
     }
 
-    /// One command: the kept copy if there is one, else the session, else the task from the beginning.
-    fn go_on(&mut self, session: Option<&str>, begun: bool) -> Result<Ran> {
+    /// Runs one command: resumes the kept copy if there is one, otherwise the session, otherwise starts the task again.
+    fn run_next(&mut self, session: Option<&str>, begun: bool) -> Result<FinishedRun> {
         let Some(session) = session else {
-            return self.place.run(run_args(self.case.place), None);
+            return self.scratch.run(run_args(self.case.mode), None);
         };
-        let kept = self.place.run(["status", "--json"], None)?;
+        let kept = self.scratch.run(["status", "--json"], None)?;
         let kept: Value = serde_json::from_str(&kept.out).unwrap_or_default();
         let kept = kept["kept"][0]["name"].as_str();
         let mut args = vec![
             "resume",
             kept.unwrap_or(session),
-            if begun { GO_ON } else { TASK },
+            if begun { CONTINUE } else { TASK },
         ];
-        if self.case.place == Where::Isolated && kept.is_none() {
+        if self.case.mode == WorkMode::Isolated && kept.is_none() {
             args.push("--isolated");
         }
         args.extend(OPTIONS);
-        if self.case.place == Where::Isolated {
+        if self.case.mode == WorkMode::Isolated {
             args.extend(CHECKED);
         }
-        self.place.run(args, None)
+        self.scratch.run(args, None)
     }
 
-    /// When all is done, and once more was started.
+    /// Runs the final checks, and some more runs.
     fn after_all(&mut self) -> Result<()> {
-        let status = self.place.run(["status"], None)?;
+        let status = self.scratch.run(["status"], None)?;
         if status.code != Some(0) {
             self.note(
-                Wrong::Unclear,
+                Violation::Unclear,
                 format!("status failed: {}", short(&status.err)),
             );
         }
-        let logs = self.place.logs()?;
+        let logs = self.scratch.logs()?;
         for id in logs.keys() {
-            let shown = self.place.run(["sessions", "show", id], None)?;
+            let shown = self.scratch.run(["sessions", "show", id], None)?;
             if shown.code != Some(0) {
-                self.note(Wrong::Unloadable, short(&shown.err));
+                self.note(Violation::Unloadable, short(&shown.err));
             }
         }
         let Some((_, log)) = logs.iter().next_back() else {
             return Ok(());
         };
-        let Ok(folded) = Folded::of(log, |text| self.place.neutral(text)) else {
+        let Ok(folded) = LoggedConversation::of(log, |text| self.scratch.neutral(text)) else {
             return Ok(());
         };
         self.interrupted = folded.interrupted;
         for (id, times) in folded.started.iter().filter(|(_, times)| **times > 1) {
-            self.note(Wrong::Twice, format!("{id} was started {times} times"));
+            self.note(Violation::Twice, format!("{id} was started {times} times"));
         }
-        let expected = self.ground.expected;
+        let expected = self.context.expected;
         if let Some(why) = difference(&expected.items, &folded.items) {
-            self.note(Wrong::History, why);
+            self.note(Violation::History, why);
         }
-        for why in tree_difference(&expected.tree, &self.place.tree()?) {
-            self.note(Wrong::Tree, why);
+        for why in tree_difference(&expected.tree, &self.scratch.tree()?) {
+            self.note(Violation::Tree, why);
         }
         self.left_files()
     }
 
-    /// What is there after somebody came back the next day and did a little more.
+    /// Checks for leftover files after two more runs on the next day.
     fn left_files(&mut self) -> Result<()> {
-        self.place.next_day()?;
-        for place in Where::ALL {
-            let ran = self.place.run(next_args(place), None)?;
+        self.scratch.next_day()?;
+        for mode in WorkMode::ALL {
+            let ran = self.scratch.run(next_args(mode), None)?;
             if ran.code != Some(0) {
                 self.note(
-                    Wrong::Unfinished,
+                    Violation::Unfinished,
                     format!("the run of the next day failed: {}", short(&ran.err)),
                 );
             }
         }
-        let (shapes, expected) = (self.place.shapes()?, self.ground.expected);
+        let (shapes, expected) = (self.scratch.shapes()?, self.context.expected);
         let left: Vec<_> = shapes
             .keys()
             .filter(|shape| !expected.shapes.contains(shape))
             .collect();
-        // Kept for the person on purpose: what a repair of a log sets aside, and the list of mended landings.
-        let meant = |shape: &str| shape.contains("events.jsonl.") || shape == "data/undo/recovered";
+        // These stay on purpose: copies of a repaired log, and the list of repaired landings.
+        let meant = |shape: &str| {
+            shape.contains("/events.jsonl.")
+                || shape.contains("/events.torn-")
+                || shape == "data/undo/recovered"
+        };
         for shape in left
             .into_iter()
             .filter(|shape| !meant(shape))
-            .take(MOST_TOLD)
+            .take(MAX_REPORTED)
         {
-            self.note(Wrong::LeftFiles, shape.clone());
+            self.note(Violation::LeftFiles, shape.clone());
         }
         Ok(())
     }
@@ -489,26 +496,26 @@ const OPTIONS: [&str; 8] = [
     "--max-steps",
     "100",
 ];
-/// Isolated, something is checked before it lands.
+/// An isolated run has a validator before it lands.
 const CHECKED: [&str; 2] = ["--validate", "test -s steps.log"];
 
-fn run_args(place: Where) -> Vec<&'static str> {
+fn run_args(mode: WorkMode) -> Vec<&'static str> {
     let mut args = vec!["run", TASK];
-    args.push(if place == Where::InPlace {
+    args.push(if mode == WorkMode::InPlace {
         "--in-place"
     } else {
         "--isolated"
     });
     args.extend(OPTIONS);
-    if place == Where::Isolated {
+    if mode == WorkMode::Isolated {
         args.extend(CHECKED);
     }
     args
 }
 
-/// A little more work, on another day.
-fn next_args(place: Where) -> Vec<&'static str> {
-    let place = if place == Where::InPlace {
+/// Returns the arguments of a short run on the next day.
+fn next_args(mode: WorkMode) -> Vec<&'static str> {
+    let mode = if mode == WorkMode::InPlace {
         "--in-place"
     } else {
         "--isolated"
@@ -516,7 +523,7 @@ fn next_args(place: Where) -> Vec<&'static str> {
     vec![
         "run",
         "A little more.",
-        place,
+        mode,
         "--script",
         "../next.toml",
         "--approval",
@@ -541,11 +548,11 @@ fn tree_difference(expected: &Tree, got: &Tree) -> Vec<String> {
     let more = got
         .keys()
         .filter(|path| !expected.contains_key(*path))
-        .map(|path| format!("{path} is too much"));
-    missing.chain(more).take(MOST_TOLD).collect()
+        .map(|path| format!("{path} is unexpected"));
+    missing.chain(more).take(MAX_REPORTED).collect()
 }
 
-/// The beginning of a text on one line.
+/// Returns the beginning of a text on one line.
 fn short(text: &str) -> String {
     let mut short: String = text.trim().chars().take(300).collect();
     if short.len() < text.trim().len() {

@@ -1,28 +1,28 @@
-//! Kills a windlass binary at every operation that changes a file, or lets the operation fail, has the binary resume,
-//! and says whether anything was lost or done twice. Drives it as a user would; knows no other crate of ours, only
-//! the command line and the log.
+//! Kills a windlass binary at each operation that changes a file, or lets the operation fail, resumes the binary, and
+//! checks that nothing is lost or done twice. It uses the binary as a user does, and knows only the command line and
+//! the log, not our other crates.
 //!
-//! The tour: `seccomp` has the kernel ask us before each such system call, [`op`](Op) says what the call is about,
-//! `supervise` counts and strikes, `place` and `work` are the scratch directory and the scripted task, `folded` reads
-//! the log, `case` is one blow with all that must hold afterwards, [`Report`] counts, and [`run`] goes through all.
-//! [`run_campaign`] does by chance what users do at once: many runs in one workspace, kills of runs, undos and redos,
-//! saves beside a run, and small disks that fill up.
+//! `seccomp` makes the kernel ask us before each such system call, [`op`](Op) identifies the file, `supervise` counts
+//! the operations and injects the fault. `scratch` is the scratch directory and `script` the scripted task,
+//! `conversation` folds the log, `case` runs one fault with all checks, [`CrashReport`] counts the results, and [`run`]
+//! goes through all operations. [`run_campaign`] randomly combines cases that users meet: many runs in one workspace,
+//! kills of runs, undos and redos, saves during a run, and small disks that fill up.
 #![cfg(target_os = "linux")]
 
 mod campaign;
 mod case;
-mod folded;
+mod conversation;
 mod op;
-mod place;
 mod report;
 mod run;
+mod scratch;
+mod script;
 mod seccomp;
 mod supervise;
-mod work;
 
 pub use campaign::{Campaign, Tally, run_campaign};
-pub use case::{Case, Where, Wrong};
-pub use op::{Kind, Op};
-pub use report::{Report, Row};
-pub use run::{Options, Pick, Told, run};
-pub use supervise::How;
+pub use case::{CrashCase, Violation, WorkMode};
+pub use op::{Op, OpKind};
+pub use report::{CrashReport, CrashRow};
+pub use run::{CrashOptions, CrashProgress, Pick, run};
+pub use supervise::FaultKind;

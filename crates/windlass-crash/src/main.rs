@@ -1,19 +1,17 @@
-//! The program that `cargo xtask crash` starts. It needs Linux, whose kernel asks before system calls; elsewhere it says
-//! so. Printing is its job.
+//! The program that `cargo xtask crash` starts. It needs Linux for seccomp notifications; on other systems it fails
+//! with a message. It may print.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(target_os = "linux")]
-mod typed;
+mod cli;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    typed::main()
+    cli::main()
 }
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> std::process::ExitCode {
-    eprintln!(
-        "error: the crash harness needs Linux: no other kernel asks a supervisor before system calls"
-    );
+    eprintln!("error: the crash harness needs Linux, because it uses seccomp notifications");
     std::process::ExitCode::FAILURE
 }

@@ -1,36 +1,32 @@
-//! Operations that change files: which system calls they are, what kind they are of, and what file they are about.
-//! It reads the memory and the handles of the caller through `/proc`; it changes nothing.
+//! Operations that change files: their system calls, their kinds, and the files that they change. This module reads the
+//! memory and the file descriptors of the caller through `/proc`; it changes nothing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::seccomp::{Asked, Notice};
+use crate::seccomp::{FilteredCalls, SyscallNotice};
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Bytes into a file.
+pub enum OpKind {
+    /// Writes bytes to a file.
     Write,
-    /// Bytes, or a directory, to the disk.
+    /// Syncs a file or a directory to disk.
     Sync,
-    /// A name moves.
     Rename,
-    /// A second name, or a symbolic link.
+    /// A hard link or a symlink.
     Link,
-    /// A name goes.
     Unlink,
-    /// A file gets another length.
     Truncate,
-    /// A directory comes.
     Mkdir,
-    /// A file comes, or is emptied, by opening it.
+    /// Creates or truncates a file by opening it.
     Create,
-    /// Rights change.
+    /// Changes permissions.
     Mode,
 }
 
-impl Kind {
-    /// All of them, in the order of tables.
+impl OpKind {
+    /// All kinds, in the order of the tables.
     pub const ALL: [Self; 9] = [
         Self::Write,
         Self::Sync,
@@ -43,7 +39,7 @@ impl Kind {
         Self::Mode,
     ];
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -63,90 +59,114 @@ impl Kind {
 /// One operation on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
-    /// What it does.
-    pub kind: Kind,
-    /// The system call.
+    pub kind: OpKind,
     pub call: &'static str,
-    /// The file, as the caller's handles and arguments name it.
+    /// The file, from the file descriptors and arguments of the caller.
     pub path: String,
 }
 
-/// How a call names its file: by a handle, or by a path, beneath a handle or not.
+/// The arguments that name the file of a call: a file descriptor, a path, or a path relative to a directory.
 #[derive(Clone, Copy)]
-enum Names {
+enum FileArg {
     Handle(usize),
     Path(usize),
     Beneath(usize, usize),
 }
 
-use Names::{Beneath, Handle, Path};
+use FileArg::{Beneath, Handle, Path};
 
-/// Number, name, kind, and how it names its file. A rename is about the name that comes.
-const CALLS: &[(i64, &str, Kind, Names)] = &[
-    (libc::SYS_write, "write", Kind::Write, Handle(0)),
-    (libc::SYS_pwrite64, "pwrite64", Kind::Write, Handle(0)),
-    (libc::SYS_writev, "writev", Kind::Write, Handle(0)),
-    (libc::SYS_pwritev, "pwritev", Kind::Write, Handle(0)),
-    (libc::SYS_pwritev2, "pwritev2", Kind::Write, Handle(0)),
+/// The number, name and kind of each call, and its arguments for the file. A rename is identified by the new name.
+const CALLS: &[(i64, &str, OpKind, FileArg)] = &[
+    (libc::SYS_write, "write", OpKind::Write, Handle(0)),
+    (libc::SYS_pwrite64, "pwrite64", OpKind::Write, Handle(0)),
+    (libc::SYS_writev, "writev", OpKind::Write, Handle(0)),
+    (libc::SYS_pwritev, "pwritev", OpKind::Write, Handle(0)),
+    (libc::SYS_pwritev2, "pwritev2", OpKind::Write, Handle(0)),
     (
         libc::SYS_copy_file_range,
         "copy_file_range",
-        Kind::Write,
+        OpKind::Write,
         Handle(2),
     ),
-    (libc::SYS_sendfile, "sendfile", Kind::Write, Handle(0)),
-    (libc::SYS_fallocate, "fallocate", Kind::Truncate, Handle(0)),
-    (libc::SYS_ftruncate, "ftruncate", Kind::Truncate, Handle(0)),
-    (libc::SYS_truncate, "truncate", Kind::Truncate, Path(0)),
-    (libc::SYS_fsync, "fsync", Kind::Sync, Handle(0)),
-    (libc::SYS_fdatasync, "fdatasync", Kind::Sync, Handle(0)),
-    (libc::SYS_syncfs, "syncfs", Kind::Sync, Handle(0)),
-    (libc::SYS_renameat, "renameat", Kind::Rename, Beneath(2, 3)),
+    (libc::SYS_sendfile, "sendfile", OpKind::Write, Handle(0)),
+    (
+        libc::SYS_fallocate,
+        "fallocate",
+        OpKind::Truncate,
+        Handle(0),
+    ),
+    (
+        libc::SYS_ftruncate,
+        "ftruncate",
+        OpKind::Truncate,
+        Handle(0),
+    ),
+    (libc::SYS_truncate, "truncate", OpKind::Truncate, Path(0)),
+    (libc::SYS_fsync, "fsync", OpKind::Sync, Handle(0)),
+    (libc::SYS_fdatasync, "fdatasync", OpKind::Sync, Handle(0)),
+    (libc::SYS_syncfs, "syncfs", OpKind::Sync, Handle(0)),
+    (
+        libc::SYS_renameat,
+        "renameat",
+        OpKind::Rename,
+        Beneath(2, 3),
+    ),
     (
         libc::SYS_renameat2,
         "renameat2",
-        Kind::Rename,
+        OpKind::Rename,
         Beneath(2, 3),
     ),
-    (libc::SYS_linkat, "linkat", Kind::Link, Beneath(2, 3)),
-    (libc::SYS_symlinkat, "symlinkat", Kind::Link, Beneath(1, 2)),
-    (libc::SYS_unlinkat, "unlinkat", Kind::Unlink, Beneath(0, 1)),
-    (libc::SYS_mkdirat, "mkdirat", Kind::Mkdir, Beneath(0, 1)),
-    (libc::SYS_fchmod, "fchmod", Kind::Mode, Handle(0)),
-    (libc::SYS_fchmodat, "fchmodat", Kind::Mode, Beneath(0, 1)),
-    (libc::SYS_openat2, "openat2", Kind::Create, Beneath(0, 1)),
-    (libc::SYS_openat, "openat", Kind::Create, Beneath(0, 1)),
+    (libc::SYS_linkat, "linkat", OpKind::Link, Beneath(2, 3)),
+    (
+        libc::SYS_symlinkat,
+        "symlinkat",
+        OpKind::Link,
+        Beneath(1, 2),
+    ),
+    (
+        libc::SYS_unlinkat,
+        "unlinkat",
+        OpKind::Unlink,
+        Beneath(0, 1),
+    ),
+    (libc::SYS_mkdirat, "mkdirat", OpKind::Mkdir, Beneath(0, 1)),
+    (libc::SYS_fchmod, "fchmod", OpKind::Mode, Handle(0)),
+    (libc::SYS_fchmodat, "fchmodat", OpKind::Mode, Beneath(0, 1)),
+    (libc::SYS_openat2, "openat2", OpKind::Create, Beneath(0, 1)),
+    (libc::SYS_openat, "openat", OpKind::Create, Beneath(0, 1)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_rename, "rename", Kind::Rename, Path(1)),
+    (libc::SYS_rename, "rename", OpKind::Rename, Path(1)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_link, "link", Kind::Link, Path(1)),
+    (libc::SYS_link, "link", OpKind::Link, Path(1)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_symlink, "symlink", Kind::Link, Path(1)),
+    (libc::SYS_symlink, "symlink", OpKind::Link, Path(1)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_unlink, "unlink", Kind::Unlink, Path(0)),
+    (libc::SYS_unlink, "unlink", OpKind::Unlink, Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_rmdir, "rmdir", Kind::Unlink, Path(0)),
+    (libc::SYS_rmdir, "rmdir", OpKind::Unlink, Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_mkdir, "mkdir", Kind::Mkdir, Path(0)),
+    (libc::SYS_mkdir, "mkdir", OpKind::Mkdir, Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_chmod, "chmod", Kind::Mode, Path(0)),
+    (libc::SYS_chmod, "chmod", OpKind::Mode, Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_creat, "creat", Kind::Create, Path(0)),
+    (libc::SYS_creat, "creat", OpKind::Create, Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_open, "open", Kind::Create, Path(0)),
+    (libc::SYS_open, "open", OpKind::Create, Path(0)),
 ];
 
-/// Opening comes or empties a file with these; `openat2` keeps its flags in memory, so the supervisor looks there.
+/// `open` creates or truncates a file with these flags. `openat2` has its flags in memory, so the supervisor reads them
+/// there.
 const MAKES: u64 = (libc::O_CREAT | libc::O_TRUNC) as u64;
 const OPENS: &[(i64, u32, u32)] = &[
     (libc::SYS_openat, 2, MAKES as u32),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1, MAKES as u32),
 ];
-/// The longest path that is read.
+/// The maximum length of a path.
 const PATH_MAX: usize = 4096;
 
-/// The numbers of the calls that the kernel asks about whatever their arguments are.
+/// Returns the calls that are intercepted with any arguments.
 pub(crate) fn always() -> Vec<i64> {
     let by_bits = |call: i64| OPENS.iter().any(|(open, ..)| *open == call);
     CALLS
@@ -156,17 +176,18 @@ pub(crate) fn always() -> Vec<i64> {
         .collect()
 }
 
-/// What the kernel asks about.
-pub(crate) fn asked(always: &[i64]) -> Asked<'_> {
-    Asked {
+/// Returns all calls that are intercepted.
+pub(crate) fn asked(always: &[i64]) -> FilteredCalls<'_> {
+    FilteredCalls {
         always,
         with_bits: OPENS,
     }
 }
 
 impl Op {
-    /// The operation behind a call; none when it is about no file: a pipe, a socket, a device, the kernel's own.
-    pub(crate) fn of(notice: &Notice) -> Option<Self> {
+    /// Returns the operation of a call; `None` if it is not about a file but about a pipe, a socket, a device or
+    /// `/proc`.
+    pub(crate) fn of(notice: &SyscallNotice) -> Option<Self> {
         let (number, call, kind, names) =
             *CALLS.iter().find(|(number, ..)| *number == notice.number)?;
         let (caller, args) = (notice.thread, &notice.args);
@@ -219,13 +240,13 @@ fn directory(caller: u32, fd: u64) -> Option<String> {
         .ok()
 }
 
-/// Bytes of the caller's memory; fewer where it ends.
+/// Reads memory of the caller; returns fewer bytes if the mapping ends earlier.
 pub(crate) fn memory(caller: u32, at: u64, length: usize) -> Option<Vec<u8>> {
     let file = File::open(format!("/proc/{caller}/mem")).ok()?;
     let mut bytes = vec![0; length];
     let mut have = 0;
     while have < length {
-        // A read across the end of what is mapped fails as a whole, so it goes page by page.
+        // A read across the end of a mapping fails as a whole, so read page by page.
         let from = at.checked_add(have as u64)?;
         let to_page = PATH_MAX - (from as usize % PATH_MAX);
         let upto = length.min(have + to_page);
@@ -236,6 +257,20 @@ pub(crate) fn memory(caller: u32, at: u64, length: usize) -> Option<Vec<u8>> {
     }
     bytes.truncate(have);
     (have > 0 || length == 0).then_some(bytes)
+}
+
+/// The maximum number of slices in one vectored write.
+const MAX_SLICES: usize = 1024;
+
+/// Reads the memory of a vectored write of the caller: `count` pairs of an address and a length are at `at`.
+pub(crate) fn vectored_memory(caller: u32, at: u64, count: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for nth in 0..count.min(MAX_SLICES) as u64 {
+        let slice = at.checked_add(16 * nth)?;
+        let (base, length) = (word_at(caller, slice)?, word_at(caller, slice + 8)?);
+        bytes.extend(memory(caller, base, usize::try_from(length).ok()?)?);
+    }
+    Some(bytes)
 }
 
 fn word_at(caller: u32, at: u64) -> Option<u64> {

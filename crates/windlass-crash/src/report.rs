@@ -1,53 +1,55 @@
-//! Counts what came of all blows and makes the table of it. Pure.
+//! Counts the results of all cases and formats the tables. This module is pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::case::{Case, Done, Where, Wrong};
-use crate::op::Kind;
-use crate::supervise::How;
+use crate::case::{CaseResult, CrashCase, Violation, WorkMode};
+use crate::op::OpKind;
+use crate::supervise::FaultKind;
 
-/// All blows of one kind in one place.
+/// All cases of one mode and one kind of fault.
 #[derive(Debug, Clone)]
-pub struct Row {
-    /// Where the runs worked.
-    pub place: Where,
-    /// What happened to them.
-    pub how: How,
-    /// Durable events of the run without a blow.
+pub struct CrashRow {
+    pub mode: WorkMode,
+    pub fault: FaultKind,
+    /// The number of durable events in the run without faults.
     pub events: usize,
-    /// Operations of the run without a blow, by kind.
-    pub ops: BTreeMap<Kind, usize>,
-    /// Blows that met an operation, by its kind.
-    pub struck: BTreeMap<Kind, usize>,
-    /// Calls that were marked as interrupted, over all blows.
+    /// The number of operations in the run without faults, by kind.
+    pub ops: BTreeMap<OpKind, usize>,
+    /// The number of faults that hit an operation, by its kind.
+    pub hits_by_kind: BTreeMap<OpKind, usize>,
+    /// The number of calls that were marked as interrupted, over all cases.
     pub interrupted: usize,
-    /// Commands that went on after a blow.
+    /// The number of resumes, over all cases.
     pub resumes: usize,
-    /// Cases in which something did not hold.
-    pub wrong: BTreeMap<Wrong, usize>,
-    /// How long it took.
+    /// The number of cases with a violation.
+    pub wrong: BTreeMap<Violation, usize>,
     pub took: Duration,
 }
 
-/// Everything that was done.
+/// The results of all cases.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// One for each place and kind of blow.
-    pub rows: Vec<Row>,
-    /// What did not hold, with the case.
-    pub failures: Vec<(Case, String)>,
+pub struct CrashReport {
+    /// One for each mode and kind of fault.
+    pub rows: Vec<CrashRow>,
+    /// The violations, each with its case.
+    pub failures: Vec<(CrashCase, String)>,
 }
 
-impl Row {
-    pub(crate) fn new(place: Where, how: How, events: usize, ops: BTreeMap<Kind, usize>) -> Self {
-        let (struck, wrong) = (BTreeMap::new(), BTreeMap::new());
+impl CrashRow {
+    pub(crate) fn new(
+        mode: WorkMode,
+        fault: FaultKind,
+        events: usize,
+        ops: BTreeMap<OpKind, usize>,
+    ) -> Self {
+        let (hits_by_kind, wrong) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            place,
-            how,
+            mode,
+            fault,
             events,
             ops,
-            struck,
+            hits_by_kind,
             interrupted: 0,
             resumes: 0,
             wrong,
@@ -55,13 +57,13 @@ impl Row {
         }
     }
 
-    pub(crate) fn take(&mut self, done: &Done) {
+    pub(crate) fn take(&mut self, done: &CaseResult) {
         if let Some(op) = &done.hit {
-            *self.struck.entry(op.kind).or_default() += 1;
+            *self.hits_by_kind.entry(op.kind).or_default() += 1;
         }
         self.interrupted += done.interrupted;
         self.resumes += done.resumes;
-        let mut kinds: Vec<Wrong> = done.wrong.iter().map(|(wrong, _)| *wrong).collect();
+        let mut kinds: Vec<Violation> = done.wrong.iter().map(|(wrong, _)| *wrong).collect();
         kinds.sort_unstable();
         kinds.dedup();
         for wrong in kinds {
@@ -69,53 +71,51 @@ impl Row {
         }
     }
 
-    /// Blows that met an operation.
+    /// Returns the number of faults that hit an operation.
     #[must_use]
-    pub fn blows(&self) -> usize {
-        self.struck.values().sum()
+    pub fn hits(&self) -> usize {
+        self.hits_by_kind.values().sum()
     }
 }
 
-impl Report {
-    pub(crate) fn fail(&mut self, done: &Done) {
+impl CrashReport {
+    pub(crate) fn fail(&mut self, done: &CaseResult) {
         let hit = done
             .hit
             .as_ref()
             .map_or_else(|| "nothing".to_owned(), ToString::to_string);
         for (wrong, why) in &done.wrong {
-            self.failures.push((
-                done.case,
-                format!("{}: {why} (struck: {hit})", wrong.word()),
-            ));
+            self.failures
+                .push((done.case, format!("{}: {why} (hit: {hit})", wrong.word())));
         }
     }
 
-    /// The tables, as Markdown.
+    /// Returns the tables in Markdown.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| place | blow | events | operations | blows | resumes | marked interrupted |",
+            "| mode | fault | events | operations | hits | resumes | marked interrupted |",
         );
-        for wrong in Wrong::ALL {
+        for wrong in Violation::ALL {
             text.push_str(&format!(" {} |", wrong.word()));
         }
         text.push_str(" time |\n|---|---|");
-        text.push_str(&"---:|".repeat(6 + Wrong::ALL.len()));
+        text.push_str(&"---:|".repeat(6 + Violation::ALL.len()));
         for row in &self.rows {
             let ops: usize = row.ops.values().sum();
             text.push_str(&format!(
                 "\n| {} | {} | {} |",
-                row.place.word(),
-                row.how.word(),
+                row.mode.word(),
+                row.fault.word(),
                 row.events
             ));
             text.push_str(&format!(
                 " {ops} | {} | {} | {} |",
-                row.blows(),
+                row.hits(),
                 row.resumes,
                 row.interrupted
             ));
-            for wrong in Wrong::ALL {
+            for wrong in Violation::ALL {
                 text.push_str(&format!(
                     " {} |",
                     row.wrong.get(&wrong).copied().unwrap_or(0)
@@ -123,19 +123,19 @@ impl Report {
             }
             text.push_str(&format!(" {:.0} s |", row.took.as_secs_f64()));
         }
-        text.push_str("\n\n| place | blow |");
-        Kind::ALL
+        text.push_str("\n\n| mode | fault |");
+        OpKind::ALL
             .iter()
             .for_each(|kind| text.push_str(&format!(" {} |", kind.word())));
-        text.push_str(&format!("\n|---|---|{}", "---:|".repeat(Kind::ALL.len())));
+        text.push_str(&format!("\n|---|---|{}", "---:|".repeat(OpKind::ALL.len())));
         for row in &self.rows {
-            text.push_str(&format!("\n| {} | {} |", row.place.word(), row.how.word()));
-            for kind in Kind::ALL {
-                let (struck, ops) = (
-                    row.struck.get(&kind).unwrap_or(&0),
+            text.push_str(&format!("\n| {} | {} |", row.mode.word(), row.fault.word()));
+            for kind in OpKind::ALL {
+                let (hits_by_kind, ops) = (
+                    row.hits_by_kind.get(&kind).unwrap_or(&0),
                     row.ops.get(&kind).unwrap_or(&0),
                 );
-                text.push_str(&format!(" {struck} of {ops} |"));
+                text.push_str(&format!(" {hits_by_kind} of {ops} |"));
             }
         }
         text.push('\n');

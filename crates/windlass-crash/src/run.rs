@@ -1,5 +1,5 @@
-//! Goes through all blows: finds the operations of a run without one, picks which are struck, does them side by side,
-//! and goes on past the last until a run ends without having been struck.
+//! Runs all cases: finds the operations of a run without faults, selects those for faults, runs the cases in parallel,
+//! and continues past the last known operation until a run ends without a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,92 +9,86 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::case::{self, Case, Done, Expected, Ground, Where};
-use crate::op::{Kind, Op};
-use crate::place::Template;
-use crate::report::{Report, Row};
-use crate::supervise::How;
+use crate::case::{self, CaseContext, CaseResult, CrashCase, FaultlessRun, WorkMode};
+use crate::op::{Op, OpKind};
+use crate::report::{CrashReport, CrashRow};
+use crate::scratch::Template;
+use crate::supervise::FaultKind;
 
-/// No run has so many operations.
-const MOST: usize = 100_000;
-/// A sample holds so many operations of each kind, where there are so many.
+/// An upper limit for the number of operations of a run.
+const MAX_OPS: usize = 100_000;
+/// The minimum number of operations of each kind in a sample.
 const EACH_KIND: usize = 4;
-/// The last operations, which a sample always holds.
+/// The number of last operations, which are always in a sample.
 const LAST: usize = 4;
 
-/// Which operations are struck.
+/// The operations that get a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pick {
-    /// Every one, until a run ends without reaching it.
+    /// All operations, until a run ends before the next one.
     All,
-    /// Exactly this one.
     Only(usize),
-    /// Every so many-th, from a beginning that the seed says.
+    /// Every n-th operation; the seed determines the first.
     Every(usize, u64),
-    /// So many: one of each kind on each kind of file, the last ones, and others by the seed.
+    /// A sample of this size: one of each kind on each kind of file, the last ones, and others by the seed.
     Sample(usize, u64),
 }
 
-/// What is to be done.
+/// The cases to run, and the way to run them.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The windlass binary.
+pub struct CrashOptions {
     pub binary: PathBuf,
-    /// Where runs work.
-    pub places: Vec<Where>,
-    /// What happens to them.
-    pub hows: Vec<How>,
-    /// At which operations.
+    pub modes: Vec<WorkMode>,
+    pub faults: Vec<FaultKind>,
     pub pick: Pick,
-    /// How many cases at a time.
+    /// The number of parallel cases.
     pub workers: usize,
-    /// Leave the scratch directory of each case, and say where it is.
+    /// Keep the scratch directory of each case, and report its path.
     pub keep: bool,
-    /// Patches of the task change two files each; a crash between the two leaves a part of it.
+    /// The patches of the task change two files each; a crash between the two leaves a partial patch.
     pub wide_patches: bool,
 }
 
-/// What is told while it goes on.
+/// A progress message.
 #[derive(Debug)]
-pub enum Told<'a> {
-    /// A case is over; so many of so many are, as far as that is known.
+pub enum CrashProgress<'a> {
+    /// A case is finished: its number, and the total as far as it is known.
     Over(usize, usize),
-    /// Something did not hold, or is kept.
-    Wrong(&'a Case, String),
+    /// A check failed, or a scratch directory is kept.
+    Violation(&'a CrashCase, String),
 }
 
-/// Does everything; `tell` hears of each case as soon as it is over.
-pub fn run(options: &Options, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<Report> {
-    // The whole path: runs start in other directories, and what cannot be started must show here.
+/// Runs all cases; calls `report_progress` after each.
+pub fn run(
+    options: &CrashOptions,
+    report_progress: &(dyn Fn(CrashProgress<'_>) + Sync),
+) -> Result<CrashReport> {
+    // Runs start in other directories, so the path must be absolute; a missing binary is reported here.
     let binary = options
         .binary
         .canonicalize()
         .with_context(|| format!("no binary at {}", options.binary.display()))?;
     let runs = rustix::fs::access(&binary, rustix::fs::Access::EXEC_OK).is_ok() && binary.is_file();
-    ensure!(
-        runs,
-        "{} is no program that can be started",
-        binary.display()
-    );
+    ensure!(runs, "{} is not an executable file", binary.display());
     let template = Template::new(options.wide_patches)?;
-    let mut report = Report::default();
-    for &place in &options.places {
-        let expected = Expected::find(&binary, &template, place)?;
-        let ground = Ground {
+    let mut report = CrashReport::default();
+    for &mode in &options.modes {
+        let expected = FaultlessRun::find(&binary, &template, mode)?;
+        let context = CaseContext {
             binary: &binary,
             template: &template,
             expected: &expected,
             keep: options.keep,
         };
-        for &how in &options.hows {
+        for &fault in &options.faults {
             let began = Instant::now();
-            let mut ops: BTreeMap<Kind, usize> = BTreeMap::new();
+            let mut ops: BTreeMap<OpKind, usize> = BTreeMap::new();
             expected
                 .ops
                 .iter()
                 .for_each(|op| *ops.entry(op.kind).or_default() += 1);
-            let mut row = Row::new(place, how, expected.events, ops);
-            for done in blows(options, place, how, &ground, tell)? {
+            let mut row = CrashRow::new(mode, fault, expected.events, ops);
+            for done in run_cases(options, mode, fault, &context, report_progress)? {
                 row.take(&done);
                 report.fail(&done);
             }
@@ -104,21 +98,21 @@ pub fn run(options: &Options, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<Report
     }
     report
         .failures
-        .sort_by_key(|(case, _)| (case.place.word(), case.how.word(), case.at));
+        .sort_by_key(|(case, _)| (case.mode.word(), case.fault.word(), case.at));
     Ok(report)
 }
 
-/// All cases of one place and one kind of blow, several at a time.
-fn blows(
-    options: &Options,
-    place: Where,
-    how: How,
-    ground: &Ground<'_>,
-    tell: &(dyn Fn(Told<'_>) + Sync),
-) -> Result<Vec<Done>> {
-    let wanted = picked(options.pick, &ground.expected.ops);
-    let (next, over) = (AtomicUsize::new(0), AtomicUsize::new(MOST));
-    let all: Mutex<Vec<Result<Done>>> = Mutex::default();
+/// Runs all cases of one mode and one kind of fault, several in parallel.
+fn run_cases(
+    options: &CrashOptions,
+    mode: WorkMode,
+    fault: FaultKind,
+    context: &CaseContext<'_>,
+    report_progress: &(dyn Fn(CrashProgress<'_>) + Sync),
+) -> Result<Vec<CaseResult>> {
+    let wanted = picked(options.pick, &context.expected.ops);
+    let (next, over) = (AtomicUsize::new(0), AtomicUsize::new(MAX_OPS));
+    let all: Mutex<Vec<Result<CaseResult>>> = Mutex::default();
     let work = || {
         loop {
             let nth = next.fetch_add(1, Ordering::SeqCst);
@@ -127,23 +121,26 @@ fn blows(
                 None => Some(nth + 1).filter(|at| *at < over.load(Ordering::SeqCst)),
             };
             let Some(at) = at else { return };
-            let done = case::run(Case { at, how, place }, ground);
+            let done = case::run(CrashCase { at, fault, mode }, context);
             if let Ok(done) = &done {
                 if done.hit.is_none() {
                     over.fetch_min(at, Ordering::SeqCst);
                 }
-                tell(Told::Over(
+                report_progress(CrashProgress::Over(
                     nth + 1,
-                    wanted.as_ref().map_or(ground.expected.ops.len(), Vec::len),
+                    wanted.as_ref().map_or(context.expected.ops.len(), Vec::len),
                 ));
                 if let Some(kept) = &done.kept {
-                    tell(Told::Wrong(
+                    report_progress(CrashProgress::Violation(
                         &done.case,
                         format!("kept in {}", kept.display()),
                     ));
                 }
                 for (wrong, why) in &done.wrong {
-                    tell(Told::Wrong(&done.case, format!("{}: {why}", wrong.word())));
+                    report_progress(CrashProgress::Violation(
+                        &done.case,
+                        format!("{}: {why}", wrong.word()),
+                    ));
                 }
             } else {
                 over.store(0, Ordering::SeqCst);
@@ -164,7 +161,7 @@ fn blows(
         .collect()
 }
 
-/// The numbers of the operations to strike, counted from 1; none for all.
+/// Returns the numbers of the selected operations, from 1; `None` for all.
 fn picked(pick: Pick, ops: &[Op]) -> Option<Vec<usize>> {
     match pick {
         Pick::All => None,
@@ -178,20 +175,20 @@ fn picked(pick: Pick, ops: &[Op]) -> Option<Vec<usize>> {
     }
 }
 
-/// One of each kind on each kind of file, the last ones, and then by the seed until there are enough.
+/// Selects one of each kind on each kind of file, the last ones, and random ones until there are enough.
 fn sample(most: usize, seed: u64, ops: &[Op]) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let mut chosen: BTreeSet<usize> = (ops.len().saturating_sub(LAST)..ops.len())
         .map(|at| at + 1)
         .collect();
-    // From the end, so that the beginning, which every run shares, does not take all the places.
+    // From the end, because all runs share the beginning, which would fill the sample.
     for (at, op) in ops.iter().enumerate().rev() {
         if seen.insert((op.kind, class(&op.path))) {
             chosen.insert(at + 1);
         }
     }
-    // Threads make the order vary a little: one blow alone can miss its kind.
-    let kinds: BTreeSet<Kind> = ops.iter().map(|op| op.kind).collect();
+    // Threads change the order a little, so that a single fault may miss its kind.
+    let kinds: BTreeSet<OpKind> = ops.iter().map(|op| op.kind).collect();
     for kind in kinds {
         let own: Vec<usize> = (1..=ops.len())
             .filter(|at| ops[at - 1].kind == kind)
@@ -201,7 +198,7 @@ fn sample(most: usize, seed: u64, ops: &[Op]) -> Vec<usize> {
     }
     let mut state = seed;
     while chosen.len() < most.min(ops.len()) {
-        // A step of splitmix64: any good spread does.
+        // One step of splitmix64; any good generator works.
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -211,7 +208,7 @@ fn sample(most: usize, seed: u64, ops: &[Op]) -> Vec<usize> {
     chosen.into_iter().collect()
 }
 
-/// Which part of what is kept a path belongs to.
+/// Returns the part of the stored files that a path belongs to.
 fn class(path: &str) -> &'static str {
     let classes = [
         ("/sessions/", "session"),
@@ -233,15 +230,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_holds_each_kind_and_the_last_and_is_the_same_every_time() {
+    fn a_sample_has_each_kind_and_the_last_and_is_reproducible() {
         let op = |kind, path: &str| Op {
             kind,
             call: "call",
             path: path.to_owned(),
         };
-        let mut ops = vec![op(Kind::Write, "~/home/a/sessions/x/events.jsonl"); 50];
-        ops[20] = op(Kind::Rename, "~/project/a");
-        ops[21] = op(Kind::Write, "~/project/a");
+        let mut ops = vec![op(OpKind::Write, "~/home/a/sessions/x/events.jsonl"); 50];
+        ops[20] = op(OpKind::Rename, "~/project/a");
+        ops[21] = op(OpKind::Write, "~/project/a");
         let chosen = sample(10, 1, &ops);
         assert_eq!(chosen.len(), 10);
         assert!(

@@ -1,5 +1,6 @@
-//! The kernel's part: a filter that asks a supervisor before each system call that changes files, and the handle on
-//! which it asks. Linux has no safe interface for it, so this is the one file with unsafe code; it judges nothing.
+//! The seccomp filter that asks a supervisor before each system call that changes files, and the listener that receives
+//! the notifications. Linux has no safe interface for it, so this is the only file with unsafe code; it makes no
+//! decisions.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,75 +22,75 @@ const ARCH: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xC000_00B7;
 
-/// Where the number, the architecture and the arguments of a call are in what a filter looks at.
+/// The offsets of the number, the architecture and the arguments of a call in the filter's input.
 const NUMBER_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 const ARGS_AT: u32 = 16;
 
-/// So long the handle may take to arrive after the program was started.
+/// The timeout for the listener to arrive after the program was started.
 const HANDLE_WAIT: Duration = Duration::from_secs(10);
 
-/// A system call that waits for an answer.
+/// A system call that waits for a reply.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Notice {
+pub(crate) struct SyscallNotice {
     pub(crate) id: u64,
-    /// The thread that makes it.
+    /// The thread that makes the call.
     pub(crate) thread: u32,
     pub(crate) number: i64,
     pub(crate) args: [u64; 6],
 }
 
-/// What a waiting call is told.
+/// The reply to a waiting call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Reply {
-    /// Do it.
-    GoOn,
+pub(crate) enum SyscallReply {
+    /// Let the kernel execute it.
+    Continue,
     /// Fail with this error number instead.
     Fail(i32),
 }
 
-/// What came while we waited.
+/// The result of waiting for a call.
 #[derive(Debug)]
-pub(crate) enum Came {
-    Notice(Notice),
+pub(crate) enum ListenEvent {
+    SyscallNotice(SyscallNotice),
     Nothing,
-    /// Nobody is left who could ask.
+    /// No process with the filter is left.
     Over,
 }
 
-/// Which calls are asked about: by number alone, or only when an argument has one of these bits.
-pub(crate) struct Asked<'a> {
+/// The calls that are intercepted: by number alone, or only if an argument has one of these bits.
+pub(crate) struct FilteredCalls<'a> {
     pub(crate) always: &'a [i64],
-    /// Number, which argument, bits.
+    /// The number of the call, the index of the argument, and the bits.
     pub(crate) with_bits: &'a [(i64, u32, u32)],
 }
 
-/// The handle on which the kernel asks.
+/// The handle that receives notifications.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct SeccompListener(OwnedFd);
 
-impl Listener {
-    /// Waits for the next call, but not longer than this.
-    pub(crate) fn next(&self, wait: Duration) -> io::Result<Came> {
+impl SeccompListener {
+    /// Waits for the next call, with a timeout.
+    pub(crate) fn next(&self, wait: Duration) -> io::Result<ListenEvent> {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
         let wait = Timespec {
             tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: wait.subsec_nanos().into(),
         };
         match poll(&mut polled, Some(&wait)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Came::Nothing),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(ListenEvent::Nothing),
             Ok(_) => {}
             Err(err) => return Err(err.into()),
         }
         let flags = polled[0].revents();
         if !flags.contains(PollFlags::IN) {
             return Ok(if flags.contains(PollFlags::HUP) {
-                Came::Over
+                ListenEvent::Over
             } else {
-                Came::Nothing
+                ListenEvent::Nothing
             });
         }
-        // SAFETY: the kernel wants it all zero, and every field is a number.
+        // SAFETY: the kernel requires zeros, and all fields are numbers.
         let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the request takes exactly this structure, which lives for the whole call.
         let got = unsafe {
@@ -103,10 +104,14 @@ impl Listener {
             let err = io::Error::last_os_error();
             // The caller ended between the poll and here.
             let gone = matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR));
-            return if gone { Ok(Came::Nothing) } else { Err(err) };
+            return if gone {
+                Ok(ListenEvent::Nothing)
+            } else {
+                Err(err)
+            };
         }
         let libc::seccomp_notif { id, pid, data, .. } = notice;
-        Ok(Came::Notice(Notice {
+        Ok(ListenEvent::SyscallNotice(SyscallNotice {
             id,
             thread: pid,
             number: data.nr.into(),
@@ -114,14 +119,14 @@ impl Listener {
         }))
     }
 
-    /// Answers a call. One whose caller is gone needs no answer.
-    pub(crate) fn reply(&self, id: u64, reply: Reply) -> io::Result<()> {
-        // SAFETY: every field is a number.
+    /// Replies to a call. A call whose thread is gone needs no reply.
+    pub(crate) fn reply(&self, id: u64, reply: SyscallReply) -> io::Result<()> {
+        // SAFETY: all fields are numbers.
         let mut answer: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
         answer.id = id;
         match reply {
-            Reply::GoOn => answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
-            Reply::Fail(errno) => answer.error = -errno,
+            SyscallReply::Continue => answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+            SyscallReply::Fail(errno) => answer.error = -errno,
         }
         // SAFETY: the request takes exactly this structure, which lives for the whole call.
         let sent = unsafe {
@@ -141,15 +146,18 @@ impl Listener {
     }
 }
 
-/// Starts a program under the filter. The program must be there and executable: an `exec` that fails would wait for
-/// an answer that nobody can give yet.
-pub(crate) fn start(command: &mut Command, asked: &Asked<'_>) -> io::Result<(Child, Listener)> {
+/// Starts a program under the filter. The program must exist and be executable: an `exec` that fails would wait for a
+/// reply that no thread can give yet.
+pub(crate) fn start(
+    command: &mut Command,
+    asked: &FilteredCalls<'_>,
+) -> io::Result<(Child, SeccompListener)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(HANDLE_WAIT))?;
     let filter = filter(asked);
     let length =
         u16::try_from(filter.len()).map_err(|_| io::Error::other("the filter is too long"))?;
-    // SAFETY: between fork and exec it makes system calls only, on memory that was made ready before the fork.
+    // SAFETY: between fork and exec the closure makes system calls only, on memory that was prepared before the fork.
     unsafe {
         command.pre_exec(move || {
             let program = libc::sock_fprog {
@@ -170,11 +178,11 @@ pub(crate) fn start(command: &mut Command, asked: &Asked<'_>) -> io::Result<(Chi
     }
 }
 
-/// Binds the calling process to the filter. Without privileges, the kernel asks for the promise that it never gets
+/// Installs the filter in the calling process. Without privileges, the kernel demands that the process can never gain
 /// more of them.
 fn install(program: &libc::sock_fprog) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -189,7 +197,7 @@ fn install(program: &libc::sock_fprog) -> io::Result<OwnedFd> {
         )
     };
     match i32::try_from(fd) {
-        // SAFETY: the kernel has just made it, and nobody else knows it.
+        // SAFETY: the kernel has just created it, and no other code knows it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -203,13 +211,13 @@ fn hand_over(to: &UnixStream, listener: &OwnedFd) -> io::Result<()> {
     control.push(SendAncillaryMessage::ScmRights(&handles));
     let sent = rustix::net::sendmsg(to, &[IoSlice::new(b"!")], &mut control, SendFlags::NOSIGNAL);
     if sent.is_err() {
-        // SAFETY: the filter is in force, so an error could not be told; the missing handle tells it.
+        // SAFETY: the filter is active, so an error could not be written; the missing handle reports it.
         unsafe { libc::_exit(127) }
     }
     Ok(())
 }
 
-fn take_over(from: &UnixStream) -> io::Result<Listener> {
+fn take_over(from: &UnixStream) -> io::Result<SeccompListener> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -224,11 +232,11 @@ fn take_over(from: &UnixStream) -> io::Result<Listener> {
         _ => None,
     });
     handle
-        .map(Listener)
-        .ok_or_else(|| io::Error::other("the started process did not hand its listener over"))
+        .map(SeccompListener)
+        .ok_or_else(|| io::Error::other("the started process did not send its listener"))
 }
 
-fn filter(asked: &Asked<'_>) -> Vec<libc::sock_filter> {
+fn filter(asked: &FilteredCalls<'_>) -> Vec<libc::sock_filter> {
     let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let equal =
         |value: u32, no: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, no, value);
@@ -251,7 +259,7 @@ fn filter(asked: &Asked<'_>) -> Vec<libc::sock_filter> {
         filter.extend([equal(number(call), 1), ask]);
     }
     for &(call, arg, wanted) in asked.with_bits {
-        // Numbers are little endian on both machines: the low half comes first.
+        // Numbers are little endian on both architectures: the low half comes first.
         filter.extend([
             equal(number(call), 4),
             load(ARGS_AT + 8 * arg),

@@ -33,7 +33,7 @@ pub struct Edit<'a> {
 
 /// The differences that were ignored to find the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
+pub enum MatchKind {
     /// None: every character was equal.
     Exact,
     /// Different line endings were ignored.
@@ -56,7 +56,7 @@ pub struct Applied {
     /// Line numbers of the first places, in the text before the edit.
     pub lines: Vec<usize>,
     /// The differences that were ignored to find the text.
-    pub how: How,
+    pub how: MatchKind,
 }
 
 /// Why an edit was not applied. None of these cases changes anything.
@@ -142,17 +142,17 @@ pub fn apply(content: &str, edit: &Edit<'_>) -> Result<Applied, EditError> {
         lines: lines(content),
     };
     for how in [
-        How::Exact,
-        How::LineEndings,
-        How::TrailingSpace,
-        How::Indentation,
-        How::Punctuation,
+        MatchKind::Exact,
+        MatchKind::LineEndings,
+        MatchKind::TrailingSpace,
+        MatchKind::Indentation,
+        MatchKind::Punctuation,
     ] {
         let places = match how {
-            How::Exact => file.exact(edit),
-            How::LineEndings => file.any_endings(edit),
-            How::TrailingSpace | How::Indentation => file.whole_lines(edit, how),
-            How::Punctuation => file.any_punctuation(edit),
+            MatchKind::Exact => file.exact(edit),
+            MatchKind::LineEndings => file.any_endings(edit),
+            MatchKind::TrailingSpace | MatchKind::Indentation => file.whole_lines(edit, how),
+            MatchKind::Punctuation => file.any_punctuation(edit),
         };
         if !places.is_empty() {
             return file.replace(edit, &places, how);
@@ -176,10 +176,10 @@ pub(super) fn find_lines(
         lines: lines(content),
     };
     for how in [
-        How::Exact,
-        How::TrailingSpace,
-        How::Indentation,
-        How::Punctuation,
+        MatchKind::Exact,
+        MatchKind::TrailingSpace,
+        MatchKind::Indentation,
+        MatchKind::Punctuation,
     ] {
         let mut places = file.whole_lines(edit, how);
         if places.len() > 1
@@ -322,16 +322,16 @@ impl SearchedFile<'_> {
     }
 
     /// Searches for `old` as whole lines, ignoring the differences that `how` allows.
-    fn whole_lines(&self, edit: &Edit<'_>, how: How) -> Vec<Replacement> {
+    fn whole_lines(&self, edit: &Edit<'_>, how: MatchKind) -> Vec<Replacement> {
         let key: LineKey = match how {
-            How::Exact | How::LineEndings => |text| Cow::Borrowed(text),
-            How::TrailingSpace => |text| Cow::Borrowed(text.trim_end()),
-            How::Indentation => |text| Cow::Borrowed(text.trim()),
-            How::Punctuation => |text| Cow::Owned(fold(text.trim_end())),
+            MatchKind::Exact | MatchKind::LineEndings => |text| Cow::Borrowed(text),
+            MatchKind::TrailingSpace => |text| Cow::Borrowed(text.trim_end()),
+            MatchKind::Indentation => |text| Cow::Borrowed(text.trim()),
+            MatchKind::Punctuation => |text| Cow::Owned(fold(text.trim_end())),
         };
         let wanted = lines(edit.old);
         // Blank lines alone match everywhere, so they do not identify a place.
-        if how != How::Exact && wanted.iter().all(|line| line.text.trim().is_empty()) {
+        if how != MatchKind::Exact && wanted.iter().all(|line| line.text.trim().is_empty()) {
             return Vec::new();
         }
         let (advance, limit) = stride(edit, wanted.len());
@@ -353,12 +353,12 @@ impl SearchedFile<'_> {
         edit: &Edit<'_>,
         wanted: &[TextLine<'_>],
         first: usize,
-        how: How,
+        how: MatchKind,
     ) -> Option<Replacement> {
         let found = self.lines.get(first..first + wanted.len())?;
         let last = found.last()?;
         let mut new = edit.new.to_owned();
-        if how == How::Indentation {
+        if how == MatchKind::Indentation {
             new = reindent(&texts(wanted), &texts(found), &new)?;
         }
         let ends_line = wanted
@@ -433,7 +433,7 @@ impl SearchedFile<'_> {
         &self,
         edit: &Edit<'_>,
         places: &[Replacement],
-        how: How,
+        how: MatchKind,
     ) -> Result<Applied, EditError> {
         if places.len() > 1 && !edit.replace_all {
             return Err(self.ambiguous(places));

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::patch::{Change, Found, Patch, PatchFormat};
+use super::patch::{Patch, PatchChange, PatchFormat, PathContent};
 
 /// The files of a row by path. `None` stands for a file that does not exist.
 pub type Files = BTreeMap<String, Option<String>>;
 
 /// One test case. It does not contain the expected result; the caller compares that.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Row {
-    /// Identifies the case; copied to [`Done::id`] unchanged.
+pub struct EditCase {
+    /// Identifies the case; copied to [`EditCaseResult::id`] unchanged.
     #[serde(default)]
     pub id: Value,
     /// `v4a`, `search-replace`, `str-replace`, `udiff` or `whole`.
@@ -30,8 +30,8 @@ pub struct Row {
 
 /// The result of running a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Done {
-    /// Copied unchanged from [`Row::id`].
+pub struct EditCaseResult {
+    /// Copied unchanged from [`EditCase::id`].
     pub id: Value,
     /// Whether the edit was applied.
     pub ok: bool,
@@ -42,7 +42,7 @@ pub struct Done {
 }
 
 /// Applies the edit of a row to its files.
-pub fn run(row: Row) -> Done {
+pub fn run(row: EditCase) -> EditCaseResult {
     let mut files: BTreeMap<String, String> = row
         .input
         .iter()
@@ -55,7 +55,7 @@ pub fn run(row: Row) -> Done {
         }
         Err(why) => Some(why),
     };
-    Done {
+    EditCaseResult {
         id: row.id,
         ok: error.is_none(),
         files,
@@ -64,7 +64,7 @@ pub fn run(row: Row) -> Done {
 }
 
 fn apply_edit(
-    row: &Row,
+    row: &EditCase,
     before: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let format = match row.format.as_str() {
@@ -86,27 +86,29 @@ fn apply_edit(
     let known: Vec<&str> = before.keys().map(String::as_str).collect();
     let patch = Patch::read(format, &text, &known).map_err(|err| err.to_string())?;
     let found = |path: &str| match before.get(path) {
-        Some(text) => Found::File(text.clone().into_bytes()),
+        Some(text) => PathContent::File(text.clone().into_bytes()),
         None if before.keys().any(|name| beneath(name, path)) => {
-            Found::Unusable("it is a directory".into())
+            PathContent::Unusable("it is a directory".into())
         }
         None if before.keys().any(|name| beneath(path, name)) => {
-            Found::Unusable("a file is where its directory would be".into())
+            PathContent::Unusable("a file is where its directory would be".into())
         }
-        None => Found::Absent,
+        None => PathContent::Absent,
     };
     let plan = patch.plan(found).map_err(|err| err.to_string())?;
     let mut files = before.clone();
     for change in plan.changes {
         let (path, after) = match change {
-            Change::Create { path, after } | Change::Modify { path, after, .. } => (path, after),
-            Change::Move {
+            PatchChange::Create { path, after } | PatchChange::Modify { path, after, .. } => {
+                (path, after)
+            }
+            PatchChange::Move {
                 from, to, after, ..
             } => {
                 files.remove(&from);
                 (to, after)
             }
-            Change::Delete { path, .. } => {
+            PatchChange::Delete { path, .. } => {
                 files.remove(&path);
                 continue;
             }

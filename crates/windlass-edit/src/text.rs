@@ -56,7 +56,7 @@ pub enum TextError {
 
 /// Decoded text together with what is needed to write it back unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
+pub struct DecodedText {
     /// The characters, with the line endings exactly as in the file, without the byte-order mark.
     pub content: String,
     /// The encoding to write the text back in.
@@ -69,7 +69,7 @@ const BOM_UTF8: &[u8] = &[0xEF, 0xBB, 0xBF];
 const BOM_UTF16_LE: &[u8] = &[0xFF, 0xFE];
 const BOM_UTF16_BE: &[u8] = &[0xFE, 0xFF];
 
-impl Text {
+impl DecodedText {
     /// Detects the encoding of `bytes` and decodes them.
     pub fn decode(bytes: &[u8]) -> Result<Self, TextError> {
         for (mark, encoding) in [
@@ -135,7 +135,7 @@ impl Text {
     }
 }
 
-fn decode_utf16(rest: &[u8], encoding: Encoding) -> Result<Text, TextError> {
+fn decode_utf16(rest: &[u8], encoding: Encoding) -> Result<DecodedText, TextError> {
     let (pairs, odd) = rest.as_chunks::<2>();
     if !odd.is_empty() {
         return Err(TextError::BrokenUtf16);
@@ -156,7 +156,7 @@ fn decode_utf16(rest: &[u8], encoding: Encoding) -> Result<Text, TextError> {
             Err(_) => return Err(TextError::BrokenUtf16),
         }
     }
-    Ok(Text {
+    Ok(DecodedText {
         content,
         encoding,
         bom: true,
@@ -343,7 +343,7 @@ mod tests {
 
     #[track_caller]
     fn check_decode(bytes: &[u8], expect: Result<(&str, Encoding), TextError>) {
-        let text = Text::decode(bytes);
+        let text = DecodedText::decode(bytes);
         assert_eq!(
             text.as_ref().map(|t| (t.content.as_str(), t.encoding)),
             expect.as_ref().copied()
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_character_the_encoding_lacks_is_refused() {
-        let text = Text::decode(b"caf\xE9").unwrap();
+        let text = DecodedText::decode(b"caf\xE9").unwrap();
         assert_eq!(
             text.encode("→"),
             Err(TextError::Unencodable {
@@ -429,7 +429,7 @@ mod tests {
         fn decoded_bytes_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..200), mark in 0..4usize) {
             let mut all = [&b""[..], BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE][mark].to_vec();
             all.extend(bytes);
-            if let Ok(text) = Text::decode(&all) {
+            if let Ok(text) = DecodedText::decode(&all) {
                 prop_assert_eq!(text.encode(&text.content).unwrap(), all);
             }
         }

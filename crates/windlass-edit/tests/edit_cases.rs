@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_edit::patch::{Change, Found, Patch, PatchFormat, Plan};
-use windlass_edit::row::{Row, run};
+use windlass_edit::patch::{Patch, PatchChange, PatchFormat, PatchPlan, PathContent};
+use windlass_edit::row::{EditCase, run};
 
-/// The expected result of a row. The other fields are read as [`Row`].
+/// The expected result of a row. The other fields are read as [`EditCase`].
 #[derive(serde::Deserialize)]
 struct ExpectedEdit {
     id: String,
@@ -27,7 +27,7 @@ struct ExpectedEdit {
 /// whether the difference is a failure.
 fn check(line: &str) -> Result<(), (bool, String)> {
     let case: ExpectedEdit = serde_json::from_str(line).unwrap();
-    let row: Row = serde_json::from_str(line).unwrap();
+    let row: EditCase = serde_json::from_str(line).unwrap();
     let done = run(row);
     let mut expected = case.input.clone();
     if case.ok {
@@ -94,7 +94,7 @@ fn rows_of_other_projects_agree_where_they_are_strict() {
 fn every_plan_reads_back_from_its_diff() {
     let mut plans = 0;
     for line in include_str!("edits.jsonl").lines() {
-        let row: Row = serde_json::from_str(line).unwrap();
+        let row: EditCase = serde_json::from_str(line).unwrap();
         let format = match row.format.as_str() {
             "v4a" => PatchFormat::BeginPatch,
             "search-replace" => PatchFormat::SearchReplace,
@@ -108,8 +108,8 @@ fn every_plan_reads_back_from_its_diff() {
             .map_or_else(|| row.edit.to_string(), str::to_owned);
         let known: Vec<&str> = row.input.keys().map(String::as_str).collect();
         let read = |path: &str| match row.input.get(path) {
-            Some(Some(text)) => Found::File(text.clone().into_bytes()),
-            _ => Found::Absent,
+            Some(Some(text)) => PathContent::File(text.clone().into_bytes()),
+            _ => PathContent::Absent,
         };
         let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else {
             continue;
@@ -152,7 +152,7 @@ proptest! {
     fn any_row_ends_without_panic(edit in block_like(), text in "[abc “”–\r\n]{0,20}", format in 0..5usize) {
         let format = ["v4a", "search-replace", "str-replace", "udiff", "whole"][format];
         let input = json!({"a.txt": text});
-        let row: Row = serde_json::from_value(json!({"id": 1, "format": format, "input": input, "edit": edit})).unwrap();
+        let row: EditCase = serde_json::from_value(json!({"id": 1, "format": format, "input": input, "edit": edit})).unwrap();
         let done = run(row);
         prop_assert_eq!(done.ok, done.error.is_none());
         if !done.ok {
@@ -164,8 +164,8 @@ proptest! {
     fn any_change_reads_back_from_its_diff(before in "[ab\r\n]{0,3}([a-c]{0,2}\r?\n){0,12}[ab]{0,2}", after in "([a-c]{0,2}\r?\n){0,12}[ab]{0,2}") {
         // Old lines are compared without their endings, so a diff cannot represent a change of a lone `\r`.
         prop_assume!(before != after && !before.replace("\r\n", "").contains('\r') && !after.replace("\r\n", "").contains('\r'));
-        let plan = Plan { changes: vec![Change::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
-        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| Found::File(before.clone().into_bytes()));
+        let plan = PatchPlan { changes: vec![PatchChange::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| PathContent::File(before.clone().into_bytes()));
         prop_assert_eq!(again.map(|plan| plan.changes), Ok(plan.changes));
     }
 
@@ -173,7 +173,7 @@ proptest! {
     fn a_tool_edit_changes_only_its_text(before in "[a-c “–\n]{0,20}", after in "[a-c “–\n]{0,20}", new in "[a-c\n]{0,8}") {
         let edit = json!({"path": "a", "old_str": "NEEDLE", "new_str": new});
         let row = json!({"id": 1, "format": "str-replace", "input": {"a": format!("{before}NEEDLE{after}")}, "edit": edit});
-        let done = run(serde_json::from_value::<Row>(row).unwrap());
+        let done = run(serde_json::from_value::<EditCase>(row).unwrap());
         prop_assert_eq!(done.error, None);
         prop_assert_eq!(&done.files["a"], &format!("{before}{new}{after}"));
         prop_assert_eq!(done.id, Value::from(1));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
-use windlass_edit::patch::{Change, Found, Patch};
+use windlass_edit::patch::{Patch, PatchChange, PathContent};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -30,23 +30,23 @@ fn load(dir: &Path, under: &str, into: &mut Files) {
 fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let patch = Patch::parse(patch).map_err(|err| err.to_string())?;
     let plan = patch.plan(|path| match before.get(path) {
-        Some(bytes) => Found::File(bytes.clone()),
+        Some(bytes) => PathContent::File(bytes.clone()),
         None if before
             .keys()
             .any(|name| name.starts_with(&format!("{path}/"))) =>
         {
-            Found::Unusable("is a directory".into())
+            PathContent::Unusable("is a directory".into())
         }
-        None => Found::Absent,
+        None => PathContent::Absent,
     });
     let mut files = before.clone();
     for change in plan.map_err(|err| err.to_string())?.changes {
         match change {
-            Change::Create { path, after } | Change::Modify { path, after, .. } => {
+            PatchChange::Create { path, after } | PatchChange::Modify { path, after, .. } => {
                 drop(files.insert(path, after))
             }
-            Change::Delete { path, .. } => drop(files.remove(&path)),
-            Change::Move {
+            PatchChange::Delete { path, .. } => drop(files.remove(&path)),
+            PatchChange::Move {
                 from, to, after, ..
             } => {
                 files.remove(&from);

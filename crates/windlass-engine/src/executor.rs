@@ -1,19 +1,20 @@
-//! Settles the calls of one step. For each: find the tool, check the arguments, ask what it would touch, judge, ask a
-//! person where needed, log, run, log. Exactly one result for each call, in call order, whatever happens.
-//! It names no tool and opens nothing.
+//! Executes the tool calls of one step.
+//!
+//! For each call: find the tool, check the arguments, compute the touches, judge them, ask a person if necessary, log the
+//! start, execute, log the end. Each call gets exactly one result, in call order, even after an error or a panic. The
+//! executor names no tool and opens no file itself.
 
-mod earlier;
+mod call;
+mod filtered_files;
 mod foreign;
-mod hidden;
-mod keys;
-mod one;
+mod key_scan;
+mod prior_answers;
 
-pub(crate) use earlier::Earlier;
+pub(crate) use call::describe_panic;
+pub(crate) use filtered_files::FilteredFiles;
 pub(crate) use foreign::ForeignCalls;
-
-pub(crate) use hidden::Unhidden;
-pub(crate) use keys::OF_A_RUN;
-pub(crate) use one::describe_panic;
+pub(crate) use key_scan::SCAN_AFTER_RUN;
+pub(crate) use prior_answers::PriorAnswers;
 
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
@@ -25,13 +26,13 @@ use windlass_core::BoxFuture;
 use windlass_core::CancellationToken;
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
-use windlass_core::gate::{PermissionGate, Place, Verdict};
+use windlass_core::gate::{CallProtection, PermissionGate, Verdict};
 use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Tool, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::{
     Artifacts, CallChanges, FileChange, Files, Outside, Processes, Redactor, Snapshots,
@@ -40,58 +41,58 @@ use windlass_core::workspace::{
 use crate::run::RunOutlet;
 use crate::schema::Schemas;
 
-/// How many reads run at the same time.
+/// Maximum number of reads that run concurrently.
 const PARALLEL_READS: usize = 4;
-/// How many reads are logged as started before the first of them ends: after a crash, the ones that never ran are few.
-const MOST_STARTED: usize = 4 * PARALLEL_READS;
-/// How many keys are remembered as told; a further one may be told twice.
-const MAX_TOLD: usize = 1_000;
-/// How many paths of one call are named that cannot be taken back.
-const MAX_LOST: usize = 20;
+/// Maximum number of reads that are logged as started before the first of them ends. The limit keeps the number of reads
+/// small that a crash leaves started but not executed.
+const MAX_STARTED_READS: usize = 4 * PARALLEL_READS;
+/// Maximum number of remembered warnings about keys. Beyond it, a warning may be repeated.
+const MAX_WARNED_KEYS: usize = 1_000;
+/// Maximum number of warnings per call about changes that cannot be undone.
+const MAX_NOT_UNDOABLE: usize = 20;
 
-/// Everything calls of one run need.
+/// Executes the calls of one run.
 pub(crate) struct Executor {
     pub(crate) outlet: Arc<RunOutlet>,
     pub(crate) tools: Arc<ToolSet>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
-    pub(crate) place: Place,
+    pub(crate) place: CallProtection,
     pub(crate) files: Arc<dyn Files>,
     pub(crate) processes: Arc<dyn Processes>,
-    /// What each call changes in the user's own tree, where it is kept for undo.
+    /// Records the changes of each call in the user's tree, for undo. `None` for an isolated run.
     pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     pub(crate) artifacts: Arc<dyn Artifacts>,
     pub(crate) redactor: Arc<dyn Redactor>,
     pub(crate) outside: Option<Arc<dyn Outside>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cancel: CancellationToken,
-    /// `--yes`: answers what a flag may answer.
+    /// `--yes`: approve every call that a flag may approve.
     pub(crate) yes: bool,
-    /// What cannot be undone and was told already.
-    pub(crate) told_lost: Mutex<HashSet<String>>,
-    /// Keys in changed files that were told already.
-    pub(crate) told_keys: Mutex<Vec<String>>,
-    /// What was asked and answered before this process came to it.
-    pub(crate) earlier: Earlier,
-    /// Calls of a foreign agent that are under way.
+    /// Warnings that were already logged.
+    pub(crate) warned_not_undoable: Mutex<HashSet<String>>,
+    /// Warnings about keys in changed files that were already logged.
+    pub(crate) warned_keys: Mutex<Vec<String>>,
+    /// Asks and answers of open calls that an earlier process logged.
+    pub(crate) prior_answers: PriorAnswers,
     pub(crate) foreign: ForeignCalls,
 }
 
-/// A call that may run.
-struct Ready {
+/// A call that was approved and may run.
+struct ReadyCall {
     call: ToolCall,
     tool: Arc<dyn Tool>,
     command: Option<String>,
-    /// What it may read outside the workspace: exactly what was judged.
+    /// The paths outside the workspace that the call may read: exactly those that were judged.
     outside: Vec<String>,
-    /// The verdict and the rule under which it may run. None when it was begun by a process that ended while it asked:
-    /// then nothing of it is logged twice.
+    /// The verdict and the rule. `None` if an earlier process started the call and paused on its question: its start is
+    /// not logged again.
     under: Option<(Verdict, String)>,
 }
 
-/// What became of a call before it ran.
-enum Judged {
-    Ready(Ready),
+/// A call after the gate: approved, or settled without being executed.
+enum GatedCall {
+    Ready(ReadyCall),
     Settled(Settled),
 }
 
@@ -115,7 +116,7 @@ impl Toolbox for Executor {
     fn reported(
         &self,
         result: ToolResult,
-        seen: Vec<Seen>,
+        seen: Vec<ObservedChange>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.report_foreign(result, seen))
     }
@@ -136,19 +137,19 @@ impl Executor {
                 continue;
             }
             let mut batch = vec![first];
-            while batch.len() < MOST_STARTED
+            while batch.len() < MAX_STARTED_READS
                 && let Some(next) = waiting.pop_front_if(|next| self.overlaps(next))
             {
                 batch.push(next);
             }
             settled.extend(self.settle_reads(batch).await?);
         }
-        // On its way to the disk while the model thinks; before the next effect it is waited for.
-        self.outlet.log.sync_behind().await?;
+        // Sync in the background while the model answers. The next call with an effect waits for it.
+        self.outlet.log.sync_in_background().await?;
         Ok(settled)
     }
 
-    /// Whether a command of this step failed before this process came to it.
+    /// True if a command of this step failed in an earlier process.
     fn failed_before(&self) -> bool {
         let log = &self.outlet.log;
         log.with_history(|history| history.failed_in_step().any(|name| self.executes(name)))
@@ -159,7 +160,7 @@ impl Executor {
         tool.is_some_and(|tool| tool.spec().effect == Effect::Execute)
     }
 
-    /// Whether a call may run beside its neighbours: it says so, and only looks.
+    /// True if the call may run concurrently with others: its tool is marked as parallel and only reads.
     fn overlaps(&self, planned: &Planned) -> bool {
         let spec = self.tools.get(&planned.call.name).map(|tool| tool.spec());
         planned.refuse.is_none()
@@ -171,16 +172,17 @@ impl Executor {
         for planned in batch {
             judged.push(self.judge(planned).await?);
         }
-        // Only when all are judged: a question about one must not leave another begun and not run.
+        // Log the starts after all calls are judged: if one of them asks and the run pauses, none of the others may be
+        // logged as started without being executed.
         for one in &judged {
-            if let Judged::Ready(ready) = one {
+            if let GatedCall::Ready(ready) = one {
                 self.log_ready(ready).await?;
             }
         }
         let results = futures_util::stream::iter(judged.into_iter().map(|one| async move {
             match one {
-                Judged::Settled(settled) => (settled, None),
-                Judged::Ready(ready) => {
+                GatedCall::Settled(settled) => (settled, None),
+                GatedCall::Ready(ready) => {
                     let began = self.clock.monotonic();
                     let result = self.execute(&ready).await.result;
                     let effect = Some(Effect::Read);
@@ -193,7 +195,7 @@ impl Executor {
         let mut settled = Vec::new();
         while let Some((one, ran)) = results.next().await {
             if let Some(began) = ran {
-                self.log_ran(&one.result, began).await?;
+                self.log_executed(&one.result, began).await?;
             }
             settled.push(one);
         }
@@ -206,8 +208,8 @@ impl Executor {
         step: &mut StepState,
     ) -> Result<Settled, StoreError> {
         let ready = match self.judge_after(planned, step).await? {
-            Judged::Settled(settled) => return Ok(settled),
-            Judged::Ready(ready) => ready,
+            GatedCall::Settled(settled) => return Ok(settled),
+            GatedCall::Ready(ready) => ready,
         };
         self.log_ready(&ready).await?;
         let call = || ready.call.id.clone();
@@ -217,8 +219,8 @@ impl Executor {
             let started = EventKind::CommandStarted { call, command };
             self.outlet.emit(started).await?;
         }
-        // What may have happened must be on disk before it happens; one sync serves the whole step, because the
-        // message that asked for all its calls is in it.
+        // Write-ahead: the log must be on disk before the effect. One sync per step is enough, because it covers the
+        // model's message, which contains all calls of the step.
         if effect > Effect::Read && !step.synced {
             self.outlet.sync().await?;
             step.synced = true;
@@ -244,8 +246,8 @@ impl Executor {
             self.outlet.emit(finished).await?;
         }
         let full = self.log_changes(snapshots, &call(), done.changes).await?;
-        self.tell_keys(done.keys).await?;
-        self.log_ran(&done.result, began).await?;
+        self.warn_about_keys(done.keys).await?;
+        self.log_executed(&done.result, began).await?;
         if let Some(why) = full {
             return Err(StoreError::new(StoreErrorKind::Full, why));
         }
@@ -256,7 +258,7 @@ impl Executor {
         })
     }
 
-    /// Lands and logs what background jobs changed since the last call.
+    /// Lands and logs the changes of background jobs since the last call.
     pub(crate) async fn log_job_changes(&self) -> Result<(), StoreError> {
         let Some(snapshots) = &self.snapshots else {
             return Ok(());
@@ -270,19 +272,19 @@ impl Executor {
         Ok(())
     }
 
-    /// Logs the changes of a call: those that its tool described, and those that were found by content. Gives the reason
-    /// where no space is left for what undo needs.
+    /// Logs the changes of a call: those that its tool reported, and those that a comparison of contents found. Returns a
+    /// reason if the disk has no space for the data that undo needs.
     async fn log_changes(
         &self,
         snapshots: Option<&Arc<dyn Snapshots>>,
         call: &CallId,
-        described: Vec<FileChange>,
+        reported: Vec<FileChange>,
     ) -> Result<Option<String>, StoreError> {
         let found = match snapshots {
             Some(snapshots) => self.found(snapshots.as_ref(), call).await?,
             None => CallChanges::default(),
         };
-        for (change, swap) in matched(described, found.files) {
+        for (change, swap) in merge_changes(reported, found.files) {
             let call = Some(call.clone());
             let changed = EventKind::FileChanged { call, change, swap };
             self.outlet.emit(changed).await?;
@@ -298,7 +300,7 @@ impl Executor {
         Ok(found.full)
     }
 
-    /// The changes of the call, by content. Warns of those that cannot be undone or merged.
+    /// The changes of the call, found by comparing contents. Warns about those that cannot be undone or merged.
     async fn found(
         &self,
         snapshots: &dyn Snapshots,
@@ -307,17 +309,17 @@ impl Executor {
         let mut changes = match snapshots.end(call).await {
             Ok(changes) => changes,
             Err(err) => CallChanges {
-                lost: vec![("its changes".to_owned(), err.message)],
+                lost: vec![("the changes of this call".to_owned(), err.message)],
                 ..CallChanges::default()
             },
         };
         for (code, text) in std::mem::take(&mut changes.warnings) {
             self.outlet.emit(EventKind::warned(code, text)).await?;
         }
-        for (what, why) in changes.lost.drain(..).take(MAX_LOST) {
+        for (what, why) in changes.lost.drain(..).take(MAX_NOT_UNDOABLE) {
             let text = format!("{what} cannot be undone: {why}");
-            // What every command of a run does is told with the first.
-            if !self.told_lost.lock().insert(text.clone()) {
+            // Many commands of a run cause the same warning; log it once.
+            if !self.warned_not_undoable.lock().insert(text.clone()) {
                 continue;
             }
             let warned = EventKind::warned("not_undoable", text);
@@ -326,12 +328,12 @@ impl Executor {
         Ok(changes)
     }
 
-    /// Warns of keys in changed files.
-    pub(crate) async fn tell_keys(&self, keys: Vec<String>) -> Result<(), StoreError> {
+    /// Logs warnings about keys in changed files.
+    pub(crate) async fn warn_about_keys(&self, keys: Vec<String>) -> Result<(), StoreError> {
         for text in keys {
             {
-                let mut told = self.told_keys.lock();
-                if told.len() < MAX_TOLD {
+                let mut told = self.warned_keys.lock();
+                if told.len() < MAX_WARNED_KEYS {
                     told.push(text.clone());
                 }
             }
@@ -341,11 +343,16 @@ impl Executor {
         Ok(())
     }
 
-    /// Judges a call in the light of the ones before it: after a failed command, later commands of the step do not run.
-    async fn judge_after(&self, planned: Planned, step: &StepState) -> Result<Judged, StoreError> {
+    /// Judges a call. After a failed command, the later commands of the same step are not executed.
+    async fn judge_after(
+        &self,
+        planned: Planned,
+        step: &StepState,
+    ) -> Result<GatedCall, StoreError> {
         let executes = self.executes(&planned.call.name);
         if step.command_failed && executes && planned.refuse.is_none() {
-            let text = "not run, because a command before it in the same step failed; look at that result first";
+            let text =
+                "not run, because an earlier command of this step failed; read its result first";
             let category = ErrorCategory::Interrupted;
             return self.refused(&planned.call, category, text).await;
         }
@@ -357,14 +364,14 @@ impl Executor {
         call: &ToolCall,
         category: ErrorCategory,
         text: &str,
-    ) -> Result<Judged, StoreError> {
+    ) -> Result<GatedCall, StoreError> {
         let result = ToolResult::failed(call, category, text);
         self.log_finished(result.clone(), 0).await?;
         let effect = self.tools.get(&call.name).map(|tool| tool.spec().effect);
-        Ok(Judged::Settled(Settled { result, effect }))
+        Ok(GatedCall::Settled(Settled { result, effect }))
     }
 
-    async fn log_ready(&self, ready: &Ready) -> Result<(), StoreError> {
+    async fn log_ready(&self, ready: &ReadyCall) -> Result<(), StoreError> {
         match ready.under.clone() {
             Some((verdict, rule)) => {
                 self.log_started(ready.call.clone(), Some(verdict), rule)
@@ -388,7 +395,7 @@ impl Executor {
         self.outlet.emit(started).await.map(drop)
     }
 
-    async fn log_ran(&self, result: &ToolResult, began: Duration) -> Result<(), StoreError> {
+    async fn log_executed(&self, result: &ToolResult, began: Duration) -> Result<(), StoreError> {
         let ms = millis(self.clock.monotonic().saturating_sub(began));
         self.log_finished(result.clone(), ms).await
     }
@@ -399,13 +406,14 @@ impl Executor {
     }
 }
 
-/// Joins what a tool says it changed with what was found to have changed. The words of the tool win for its own paths.
-fn matched(
-    changes: Vec<FileChange>,
+/// Merges the changes that a tool reported with those that a comparison found. For a path in both, the report of the tool
+/// wins.
+fn merge_changes(
+    reported: Vec<FileChange>,
     mut found: Vec<(FileChange, Swap)>,
 ) -> Vec<(FileChange, Option<Swap>)> {
-    let mut all = Vec::with_capacity(changes.len().max(found.len()));
-    for change in changes {
+    let mut all = Vec::with_capacity(reported.len().max(found.len()));
+    for change in reported {
         let own = found.iter().position(|(_, swap)| swap.path == change.path);
         all.push((change, own.map(|at| found.remove(at).1)));
     }
@@ -413,8 +421,9 @@ fn matched(
     all
 }
 
-/// What the calls of one step have in common.
+/// State that the calls of one step share.
 struct StepState {
+    /// The log was synced during this step.
     synced: bool,
     command_failed: bool,
 }

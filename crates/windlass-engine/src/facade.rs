@@ -1,5 +1,5 @@
-//! One task from request to result, for whoever embeds the engine: a new session, one run, everything it came to in
-//! one value. It adds nothing to what a session does.
+//! Runs one task in a new session and returns its result as one value. This is a convenience on top of [`Engine::open`] and
+//! the methods of a session.
 
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::Spent;
@@ -10,25 +10,23 @@ use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::workspace::{FileChange, Landed};
 
-use crate::asking::OnAsk;
+use crate::pending_asks::OnAsk;
 use crate::run::{RunHandle, RunOptions};
-use crate::session::{Engine, EngineError, Open};
+use crate::session::{Engine, EngineError, OpenSession};
 
-/// What is to be done.
+/// One task: the prompt and the options.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// In words, with what is attached.
+    /// The text and its attachments.
     pub prompt: Message,
-    /// What kind of work it is.
     pub mode: RunMode,
-    /// How it is to be done, what it may spend and what must hold before it lands.
     pub options: RunOptions,
-    /// Make a reached limit an error instead of an outcome.
+    /// Return an error if a limit is reached, instead of an outcome.
     pub raise_on_budget_exceeded: bool,
 }
 
 impl Request {
-    /// A prompt under the usual terms.
+    /// A prompt with default options.
     #[must_use]
     pub fn new(prompt: impl Into<String>) -> Self {
         Self {
@@ -40,31 +38,28 @@ impl Request {
     }
 }
 
-/// The result of a run.
+/// The result of a run, or its open asks if it is paused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
-    /// The session it is logged in.
     pub session: SessionId,
-    /// Its id there.
     pub run: RunId,
-    /// How it ended; `None` while it waits for a person.
+    /// The outcome and the totals; `None` while the run waits for a person.
     pub summary: Option<RunSummary>,
     /// Open asks: [`Engine::answer`] answers one and resumes the run.
     pub asks: Vec<Ask>,
-    /// The last words of the agent.
+    /// The last message of the agent that is not empty.
     pub text: String,
-    /// What landed.
     pub landed: Option<Landed>,
 }
 
 impl RunResult {
-    /// How it ended; `None` while it waits for a person.
+    /// The outcome; `None` while the run waits for a person.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
         self.summary.as_ref().map(|summary| &summary.outcome)
     }
 
-    /// What it spent; nothing while it waits for a person.
+    /// The amounts spent; zero while the run waits for a person.
     #[must_use]
     pub fn totals(&self) -> Spent {
         self.summary
@@ -72,7 +67,7 @@ impl RunResult {
             .map_or_else(Spent::default, |summary| summary.totals)
     }
 
-    /// The files it changed; none while it waits for a person.
+    /// The changed files; empty while the run waits for a person.
     #[must_use]
     pub fn files(&self) -> &[FileChange] {
         self.summary.as_ref().map_or(&[], |summary| &summary.files)
@@ -84,7 +79,7 @@ impl RunResult {
 pub struct ResultFold(RunResult);
 
 impl ResultFold {
-    /// Before the first event.
+    /// The state before the first event.
     #[must_use]
     pub fn new(session: SessionId, run: RunId) -> Self {
         let (asks, text) = (Vec::new(), String::new());
@@ -98,7 +93,7 @@ impl ResultFold {
         })
     }
 
-    /// One more event.
+    /// Adds the next event of the run.
     pub fn apply(&mut self, event: &Event) {
         let result = &mut self.0;
         match &event.kind {
@@ -119,24 +114,23 @@ impl ResultFold {
         }
     }
 
-    /// The result so far.
+    /// Returns the result of the events so far.
     #[must_use]
     pub fn finish(self) -> RunResult {
         self.0
     }
 }
 
-/// How a run that waited goes on: the same as it was asked for.
+/// The options for resuming a paused run. Pass those that the run was started with.
 #[derive(Debug, Clone, Default)]
 pub struct AnswerRequest {
-    /// What kind of work it is.
     pub mode: RunMode,
-    /// How it is to be done, what it may spend in all and what must hold before it lands.
+    /// The budget is that of the whole run, including the amounts already spent.
     pub options: RunOptions,
 }
 
-/// Options for a run whose events nobody sees before its end: waiting for an answer would be waiting in vain.
-fn unwatched(options: RunOptions) -> RunOptions {
+/// Options for a run whose caller sees no event before its end: no answer can arrive, so the run pauses instead of waiting.
+fn pause_on_asks(options: RunOptions) -> RunOptions {
     let on_ask = if options.on_ask == OnAsk::Wait {
         OnAsk::Pause
     } else {
@@ -145,7 +139,7 @@ fn unwatched(options: RunOptions) -> RunOptions {
     RunOptions { on_ask, ..options }
 }
 
-async fn followed(session: SessionId, mut run: RunHandle) -> RunResult {
+async fn read_to_end(session: SessionId, mut run: RunHandle) -> RunResult {
     let mut fold = ResultFold::new(session, run.id().clone());
     while let Some(event) = run.next().await {
         fold.apply(&event);
@@ -154,13 +148,13 @@ async fn followed(session: SessionId, mut run: RunHandle) -> RunResult {
 }
 
 impl Engine {
-    /// Does one task in a new session, to its end or to the first ask: nobody watches who could answer one meanwhile,
-    /// so [`OnAsk::Wait`] is [`OnAsk::Pause`] here.
+    /// Runs one task in a new session, until it ends or pauses on an ask. No caller could answer meanwhile, so
+    /// [`OnAsk::Wait`] is treated as [`OnAsk::Pause`].
     pub async fn execute(&self, mut request: Request) -> Result<RunResult, EngineError> {
-        request.options = unwatched(request.options);
+        request.options = pause_on_asks(request.options);
         let raise = request.raise_on_budget_exceeded;
         let (session, run) = self.start(request).await?;
-        let result = followed(session, run).await;
+        let result = read_to_end(session, run).await;
         match result.outcome() {
             Some(Outcome::CompletedWithLimitExceeded { .. }) | None => Ok(result),
             Some(outcome) => match outcome.exceeded() {
@@ -173,8 +167,8 @@ impl Engine {
         }
     }
 
-    /// Answers what a run of a session waits for and goes on with it, to its end or to the next ask, in whichever
-    /// process that is. An id that is not open there is an error, and nothing changes.
+    /// Answers an ask of a paused run and resumes the run, until it ends or pauses again. Any process can do this. If the ask
+    /// is not open, this is an error and nothing changes.
     pub async fn answer(
         &self,
         session: &SessionId,
@@ -183,20 +177,20 @@ impl Engine {
         request: AnswerRequest,
     ) -> Result<RunResult, EngineError> {
         let opened = self
-            .open(Open::Resume(session.clone()), request.mode)
+            .open(OpenSession::Resume(session.clone()), request.mode)
             .await?;
-        let run = opened.answer(ask, answer, unwatched(request.options))?;
-        Ok(followed(session.clone(), run).await)
+        let run = opened.answer(ask, answer, pause_on_asks(request.options))?;
+        Ok(read_to_end(session.clone(), run).await)
     }
 
-    /// The same as a stream of events; [`ResultFold`] makes the result of them. Whoever reads it answers asks through
-    /// the handle.
+    /// Runs one task in a new session and returns its events. [`ResultFold`] computes the result from them. The caller
+    /// answers asks through the handle.
     pub async fn stream(&self, request: Request) -> Result<RunHandle, EngineError> {
         Ok(self.start(request).await?.1)
     }
 
     async fn start(&self, request: Request) -> Result<(SessionId, RunHandle), EngineError> {
-        let session = self.open(Open::New, request.mode).await?;
+        let session = self.open(OpenSession::New, request.mode).await?;
         let run = session.run(request.prompt, request.options)?;
         Ok((session.id().clone(), run))
     }

@@ -1,5 +1,5 @@
-//! The one place where events get their number, are written and are shown: log first, show second.
-//! After a failed write or sync nothing more is written; what was written stays.
+//! The log of a session while a process writes it. Every event gets its number here, is written first and displayed second.
+//! After a failed write or sync, nothing more is written.
 
 mod durable;
 
@@ -20,50 +20,50 @@ use windlass_core::workspace::Redactor;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use self::durable::Durable;
-use crate::load::MAX_HISTORY;
+use crate::load_history::MAX_HISTORY;
 
-/// A session's log while somebody writes it.
-pub(crate) struct Log {
+/// Writes the events of a session, folds them into its history and sends them to the reader of the run.
+pub(crate) struct EventLog {
     session: SessionId,
     clock: Arc<dyn Clock>,
-    writer: AsyncMutex<Writer>,
+    writer: AsyncMutex<LineWriter>,
     history: Mutex<History>,
     durable: Arc<Durable>,
     live: AtomicU32,
     redactor: Arc<dyn Redactor>,
 }
 
-struct Writer {
+struct LineWriter {
     port: Box<dyn LogWriter>,
     line: String,
     broken: Option<StoreError>,
 }
 
-/// Whose events these are and who looks at them.
+/// The run and trace of an event, and the reader that receives it.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) run: Option<RunId>,
     pub(crate) trace: TraceId,
-    pub(crate) view: Option<View>,
+    pub(crate) view: Option<ViewSender>,
 }
 
-/// The way to the one who watches a run. Bounded: a durable fact waits for room, a live one is dropped instead.
+/// The bounded channel to the reader of a run's events. If it is full, a durable event waits and a live event is dropped.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct ViewSender {
     pub(crate) to: mpsc::Sender<Event>,
     pub(crate) live: bool,
-    /// The run was told to end.
-    pub(crate) gone: CancellationToken,
-    /// It did not read for too long after that.
+    /// Cancelled when the run has to stop.
+    pub(crate) stop: CancellationToken,
+    /// The reader did not read for [`READER_TIMEOUT`] after that; events are no longer sent to it.
     pub(crate) lost: Arc<AtomicBool>,
 }
 
-/// Room in the view's queue that only durable facts use.
+/// Capacity of the channel that live events leave free for durable events.
 const RESERVED: usize = 512;
-/// How long a run that was told to end waits for a view to read.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time that a stopped run waits for a reader that does not read.
+const READER_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Log {
+impl EventLog {
     pub(crate) fn new(
         session: SessionId,
         clock: Arc<dyn Clock>,
@@ -72,7 +72,7 @@ impl Log {
         redactor: Arc<dyn Redactor>,
     ) -> Self {
         let durable = Arc::new(Durable::new(history.last_seq()));
-        let writer = Writer {
+        let writer = LineWriter {
             port,
             line: String::new(),
             broken: None,
@@ -92,21 +92,21 @@ impl Log {
         self.redactor.as_ref()
     }
 
-    /// Takes the secrets out of a durable fact, numbers, writes, folds and shows it. The log is what the model saw.
+    /// Redacts, numbers, writes, folds and displays a durable event. Returns its number.
     pub(crate) async fn emit(&self, scope: &Scope, mut kind: EventKind) -> Result<u64, StoreError> {
         clean_event(self.redactor(), &mut kind);
         let mut writer = self.writer.lock().await;
         self.usable(&writer)?;
         let seq = self.durable.written() + 1;
         let event = self.event(scope, Order::Durable { seq }, kind);
-        // Should this future be dropped half way, nobody knows what was written: nothing may follow it.
+        // If this future is dropped during the write, a part of the event may be on disk: refuse later events.
         writer.broken = Some(StoreError::new(
             StoreErrorKind::Io,
-            "the log was left in the middle of an event",
+            "an earlier write to the log was interrupted",
         ));
         if let Err(err) = writer.append(&event).await {
             tracing::error!(session = %self.session, seq, kind = ?err.kind, "an event was not written");
-            // A full disk took nothing, and may have room again: the number is free for the next event.
+            // If the disk is full, nothing was written, and space may become free: the next event gets the same number.
             writer.broken = (err.kind != StoreErrorKind::Full).then(|| err.clone());
             return Err(err);
         }
@@ -115,12 +115,12 @@ impl Log {
         self.durable.wrote(seq);
         self.live.store(0, Ordering::Release);
         self.with_history(|history| history.apply(&event));
-        // Still under the writer's lock, so that views see the order of the log.
+        // Send while the writer is locked, so that the reader sees events in the order of the log.
         self.show_durable(scope, event).await;
         Ok(seq)
     }
 
-    /// Shows a fact that could not be written: the terminal event of a run whose store failed.
+    /// Displays an event that could not be written: the terminal event of a run whose store failed.
     pub(crate) async fn show_unwritten(&self, scope: &Scope, mut kind: EventKind) {
         clean_event(self.redactor(), &mut kind);
         let after = self.durable.written();
@@ -129,12 +129,12 @@ impl Log {
         self.show_durable(scope, event).await;
     }
 
-    /// Shows a live fact; dropped when the view has no room.
+    /// Displays a live event, or drops it if the reader is too slow.
     pub(crate) fn show_live(&self, scope: &Scope, kind: EventKind) {
         let Some(view) = scope.view.as_ref().filter(|view| view.live) else {
             return;
         };
-        // Live facts leave room: a slow view must not lose the durable ones behind them.
+        // Leave space for the durable events that follow.
         if view.to.capacity() <= RESERVED {
             return;
         }
@@ -145,8 +145,8 @@ impl Log {
             .try_send(self.event(scope, Order::Live { after, n }, kind));
     }
 
-    /// Returns when everything emitted before the call survives a power cut. Others go on emitting meanwhile, and all who
-    /// wait at the same time share one sync.
+    /// Returns when everything emitted before the call survives a power cut. Other tasks can emit meanwhile, and concurrent
+    /// callers share one sync.
     pub(crate) async fn sync(&self) -> Result<(), StoreError> {
         match self.begin_sync().await? {
             Some((upto, sync)) => self.durable.settle(upto, sync).await,
@@ -154,10 +154,9 @@ impl Log {
         }
     }
 
-    /// Lets everything emitted so far become durable behind what is done next. A failure is seen by the next emit or
-    /// sync, as if it had failed there.
-    pub(crate) async fn sync_behind(&self) -> Result<(), StoreError> {
-        // The task holds neither the log nor the lease in it: whoever closes the session frees it at once.
+    /// Starts a sync in the background. If it fails, the next emit or sync returns its error.
+    pub(crate) async fn sync_in_background(&self) -> Result<(), StoreError> {
+        // The task does not hold the log, which contains the lease: closing the session frees it at once.
         if let Some((upto, sync)) = self.begin_sync().await? {
             let durable = Arc::clone(&self.durable);
             drop(tokio::spawn(
@@ -167,7 +166,7 @@ impl Log {
         Ok(())
     }
 
-    /// A sync that was not begun yet, and the last event it is for; none when that is durable already.
+    /// A sync that has not started yet, and the last event that it has to cover. `None` if that event is durable already.
     async fn begin_sync(
         &self,
     ) -> Result<Option<(u64, BoxFuture<'static, Result<(), StoreError>>)>, StoreError> {
@@ -177,7 +176,7 @@ impl Log {
         Ok((!self.durable.covers(upto)).then(|| (upto, writer.port.sync())))
     }
 
-    /// Saves a snapshot where the log has grown enough for one and no run is open.
+    /// Saves a snapshot if the log has grown enough and no run is open.
     pub(crate) async fn save_snapshot(&self) {
         let mut writer = self.writer.lock().await;
         if writer.broken.is_some() || !writer.port.snapshot_due() {
@@ -190,7 +189,7 @@ impl Log {
         });
     }
 
-    fn usable(&self, writer: &Writer) -> Result<(), StoreError> {
+    fn usable(&self, writer: &LineWriter) -> Result<(), StoreError> {
         writer.broken.clone().map_or(Ok(()), Err)?;
         self.durable.check()
     }
@@ -199,8 +198,8 @@ impl Log {
         self.with_history(|history| history.entries())
     }
 
-    pub(crate) fn with_history<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {
-        look(&mut self.history.lock())
+    pub(crate) fn with_history<T>(&self, read: impl FnOnce(&mut History) -> T) -> T {
+        read(&mut self.history.lock())
     }
 
     fn event(&self, scope: &Scope, order: Order, kind: EventKind) -> Event {
@@ -224,26 +223,25 @@ impl Log {
         if view.lost.load(Ordering::Relaxed) {
             return;
         }
-        // A view that is slow is waited for, but it must not hold a run that was told to end for ever: whoever wants
-        // what it then misses reads the log.
-        let given_up = async {
-            view.gone.cancelled().await;
-            self.clock.sleep(PATIENCE).await;
+        // Wait for a slow reader, but do not let it delay a stopped run forever. It can read missed events from the log.
+        let timed_out = async {
+            view.stop.cancelled().await;
+            self.clock.sleep(READER_TIMEOUT).await;
         };
         tokio::select! {
             biased;
             _ = view.to.send(event) => {}
-            () = given_up => view.lost.store(true, Ordering::Relaxed),
+            () = timed_out => view.lost.store(true, Ordering::Relaxed),
         }
     }
 }
 
-impl Writer {
+impl LineWriter {
     async fn append(&mut self, event: &Event) -> Result<(), StoreError> {
-        // The buffer is used again for every line; a huge one is not kept.
+        // Reuse the buffer for every line, unless it has become huge.
         let mut bytes = std::mem::take(&mut self.line).into_bytes();
         bytes.clear();
-        bytes.reserve(likely_bytes(&event.kind));
+        bytes.reserve(estimated_bytes(&event.kind));
         serde_json::to_writer(&mut bytes, event).map_err(|err| {
             StoreError::new(
                 StoreErrorKind::Io,
@@ -261,9 +259,9 @@ impl Writer {
     }
 }
 
-/// About how long the line of an event gets. Room for megabytes is taken once instead of doubling up to it, which
-/// would hold twice as much for a moment.
-fn likely_bytes(kind: &EventKind) -> usize {
+/// Estimates the length of the line of an event. Allocating megabytes at once avoids repeated doubling, which would
+/// temporarily use twice the memory.
+fn estimated_bytes(kind: &EventKind) -> usize {
     const FRAME: usize = 512;
     let text = match kind {
         EventKind::Said { message, .. }
@@ -281,7 +279,7 @@ fn likely_bytes(kind: &EventKind) -> usize {
         EventKind::CallFinished { result, .. } => result.text.len(),
         _ => 0,
     };
-    // Line ends and quotes take two bytes in JSON; an eighth more holds most text.
+    // Newlines and quotes take two bytes in JSON; an additional eighth is enough for most texts.
     FRAME + text + text / 8
 }
 

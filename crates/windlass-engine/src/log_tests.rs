@@ -1,4 +1,4 @@
-//! The cases of syncing: a writer whose sync waits at a gate that the test opens.
+//! Tests of syncing, with a writer whose sync waits until the test lets it complete.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,33 +10,33 @@ use windlass_core::workspace::NoSecrets;
 use super::*;
 use windlass_testing::ManualClock;
 
-/// What a disk would hold.
+/// The state of a simulated disk.
 #[derive(Default)]
-struct Disk {
+struct FakeDisk {
     written: u64,
-    safe: u64,
+    synced: u64,
     syncs: u64,
     fail: bool,
 }
 
 #[derive(Clone)]
-struct Gated {
-    disk: Arc<Mutex<Disk>>,
+struct GatedWriter {
+    disk: Arc<Mutex<FakeDisk>>,
     gate: Arc<Semaphore>,
 }
 
-impl Gated {
-    fn with<T>(&self, look: impl FnOnce(&mut Disk) -> T) -> T {
-        look(&mut self.disk.lock())
+impl GatedWriter {
+    fn with<T>(&self, access: impl FnOnce(&mut FakeDisk) -> T) -> T {
+        access(&mut self.disk.lock())
     }
 
-    /// What is written, what of it is safe, and by how many syncs.
+    /// The last written event, the last synced event, and the number of syncs.
     fn state(&self) -> (u64, u64, u64) {
-        self.with(|disk| (disk.written, disk.safe, disk.syncs))
+        self.with(|disk| (disk.written, disk.synced, disk.syncs))
     }
 }
 
-impl LogWriter for Gated {
+impl LogWriter for GatedWriter {
     fn append<'a>(
         &'a mut self,
         event: &'a Event,
@@ -49,7 +49,7 @@ impl LogWriter for Gated {
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
         let this = self.clone();
         Box::pin(async move {
-            // A sync covers what is there when it begins, and not a line more.
+            // A sync covers exactly the events that were written before it started.
             let covers = this.with(|disk| {
                 disk.syncs += 1;
                 disk.written
@@ -59,21 +59,21 @@ impl LogWriter for Gated {
                 if disk.fail {
                     return Err(StoreError::new(StoreErrorKind::Io, "the disk is gone"));
                 }
-                disk.safe = covers;
+                disk.synced = covers;
                 Ok(())
             })
         })
     }
 }
 
-fn log() -> (Arc<Log>, Gated) {
-    let gated = Gated {
+fn log() -> (Arc<EventLog>, GatedWriter) {
+    let gated = GatedWriter {
         disk: Arc::default(),
         gate: Arc::new(Semaphore::new(0)),
     };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let port = Box::new(gated.clone());
-    let log = Log::new(
+    let log = EventLog::new(
         "s1".parse().unwrap(),
         clock,
         port,
@@ -83,7 +83,7 @@ fn log() -> (Arc<Log>, Gated) {
     (Arc::new(log), gated)
 }
 
-async fn emit(log: &Log) -> Result<u64, StoreError> {
+async fn emit(log: &EventLog) -> Result<u64, StoreError> {
     let scope = Scope {
         run: None,
         trace: TraceId::fresh(1, 2),
@@ -93,7 +93,7 @@ async fn emit(log: &Log) -> Result<u64, StoreError> {
         .await
 }
 
-/// Polls once: true when it has ended.
+/// Polls the future once. Returns true if it has completed.
 fn ended<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     matches!(future.as_mut().poll(&mut context), Poll::Ready(_))
@@ -111,7 +111,7 @@ async fn events_are_written_while_a_sync_runs_and_are_not_covered_by_it() {
     first.await.unwrap();
     assert_eq!(gated.state(), (2, 1, 1));
     let mut second = Box::pin(log.sync());
-    assert!(!ended(&mut second), "the second event is not safe yet");
+    assert!(!ended(&mut second), "the second event is not synced yet");
     gated.gate.add_permits(1);
     second.await.unwrap();
     assert_eq!(gated.state(), (2, 2, 2));
@@ -120,7 +120,7 @@ async fn events_are_written_while_a_sync_runs_and_are_not_covered_by_it() {
 }
 
 #[tokio::test]
-async fn all_who_wait_share_one_sync() {
+async fn concurrent_callers_share_one_sync() {
     let (log, gated) = log();
     emit(&log).await.unwrap();
     let mut first = Box::pin(log.sync());
@@ -141,10 +141,10 @@ async fn all_who_wait_share_one_sync() {
 }
 
 #[tokio::test]
-async fn a_sync_behind_is_waited_for_by_the_next_one_only() {
+async fn only_the_next_sync_waits_for_a_background_sync() {
     let (log, gated) = log();
     emit(&log).await.unwrap();
-    log.sync_behind().await.unwrap();
+    log.sync_in_background().await.unwrap();
     tokio::task::yield_now().await;
     emit(&log).await.unwrap();
     assert_eq!(gated.state(), (2, 0, 1));
@@ -153,21 +153,21 @@ async fn a_sync_behind_is_waited_for_by_the_next_one_only() {
     gated.gate.add_permits(2);
     sync.await.unwrap();
     assert_eq!(gated.state(), (2, 2, 2));
-    // It keeps neither the log nor its lease alive.
+    // The background task keeps neither the log nor its lease alive.
     emit(&log).await.unwrap();
-    log.sync_behind().await.unwrap();
+    log.sync_in_background().await.unwrap();
     assert!(Arc::into_inner(log).is_some());
 }
 
 #[tokio::test]
-async fn a_failed_sync_is_final_however_it_was_begun() {
-    for behind in [false, true] {
+async fn a_failed_sync_is_final_also_in_the_background() {
+    for in_background in [false, true] {
         let (log, gated) = log();
         emit(&log).await.unwrap();
         gated.with(|disk| disk.fail = true);
         gated.gate.add_permits(1);
-        if behind {
-            log.sync_behind().await.unwrap();
+        if in_background {
+            log.sync_in_background().await.unwrap();
             tokio::task::yield_now().await;
         } else {
             log.sync().await.unwrap_err();
@@ -188,13 +188,13 @@ async fn a_failed_sync_is_final_however_it_was_begun() {
                 .message
                 .contains("the disk is gone")
         );
-        assert!(log.sync_behind().await.is_err());
-        assert_eq!(gated.state(), (1, 0, 1), "it is never tried again");
+        assert!(log.sync_in_background().await.is_err());
+        assert_eq!(gated.state(), (1, 0, 1), "the sync is not retried");
     }
 }
 
 #[tokio::test]
-async fn one_who_gives_up_waiting_leaves_the_others_as_they_were() {
+async fn a_dropped_sync_does_not_affect_the_other_callers() {
     let (log, gated) = log();
     emit(&log).await.unwrap();
     let mut first = Box::pin(log.sync());
@@ -208,7 +208,7 @@ async fn one_who_gives_up_waiting_leaves_the_others_as_they_were() {
 }
 
 #[tokio::test]
-async fn whoever_synced_finds_everything_safe_that_he_emitted() {
+async fn a_sync_covers_everything_that_its_caller_emitted() {
     let (log, gated) = log();
     gated.gate.add_permits(10_000);
     let mut tasks = tokio::task::JoinSet::new();
@@ -218,15 +218,15 @@ async fn whoever_synced_finds_everything_safe_that_he_emitted() {
             for turn in 0..20 {
                 let seq = emit(&log).await.unwrap();
                 if (task + turn) % 3 == 0 {
-                    log.sync_behind().await.unwrap();
+                    log.sync_in_background().await.unwrap();
                 }
                 tokio::task::yield_now().await;
                 log.sync().await.unwrap();
-                assert!(gated.with(|disk| disk.safe) >= seq);
+                assert!(gated.with(|disk| disk.synced) >= seq);
             }
         });
     }
     tasks.join_all().await;
-    let (written, safe, _) = gated.state();
-    assert_eq!((written, safe), (400, 400));
+    let (written, synced, _) = gated.state();
+    assert_eq!((written, synced), (400, 400));
 }

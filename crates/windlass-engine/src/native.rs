@@ -1,10 +1,10 @@
-//! Our own agent loop: it drives `Turn`, which decides. One loop, streaming only.
-//! It knows no vendor and no tool: a provider streams, the toolbox settles calls.
+//! The built-in agent loop. It drives the pure `Turn` of the core, which decides each next step. It names no vendor and no
+//! tool: a provider streams the answers, and the toolbox executes the calls.
 
-mod asking;
-mod instructed;
-mod meter;
-mod shown;
+mod delta_filter;
+mod instructions;
+mod model_call;
+mod request_size;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,70 +12,68 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OnceCell;
 use windlass_core::budget::Estimator;
 use windlass_core::clock::Clock;
-use windlass_core::context::{Cause, How, reserve};
+use windlass_core::context::{CompactionCause, CompactionMode, reserve};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::message::Message;
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{ModelFacts, Provider, Sampling};
 use windlass_core::runtime::{
-    Account, Capabilities, Capability, Feature, Features, Job, MakeRoom, Runtime, RuntimeError,
-    Stop,
+    Account, Capabilities, Capability, CompactionRequest, Feature, Features, Job, Runtime,
+    RuntimeError, Stop,
 };
 use windlass_core::store::StoreError;
 use windlass_core::structured_output::first_json_that_fits;
-use windlass_core::turn::{Step, Turn};
+use windlass_core::turn::{Turn, TurnStep};
 use windlass_core::{BoxFuture, CancellationToken};
 
-pub use self::instructed::Instructions;
-use self::instructed::Nearby;
-use self::meter::{Meter, tool_bytes};
-use crate::compact::{Writer, compact};
+use self::instructions::DirectoryInstructions;
+pub use self::instructions::Instructions;
+use self::request_size::{RequestSize, tool_bytes};
+use crate::compaction::{SummaryWriter, compact};
 use crate::schema::Schemas;
 
-/// How often an answer that does not fit its schema goes back to the model.
+/// Maximum number of times that an answer is returned to the model because it does not match the schema.
 const MAX_REPAIRS: u32 = 2;
 
-/// The built-in agent.
+/// The built-in agent on one model of a provider.
 pub struct NativeRuntime {
     provider: Arc<dyn Provider>,
     clock: Arc<dyn Clock>,
     options: NativeOptions,
-    /// What is known without asking; what a run works with is in `probed`.
+    /// Facts that are known without a request. Runs use those in `probed`.
     facts: ModelFacts,
     probed: OnceCell<ModelFacts>,
     price_warned: AtomicBool,
     schemas: Schemas,
 }
 
-/// What the built-in agent needs to know.
+/// The options of the built-in agent.
 #[derive(Debug, Clone, Default)]
 pub struct NativeOptions {
     /// The vendor's model name.
     pub model: String,
-    /// The system prompt.
+    /// The system prompt, without [`Instructions::opening`].
     pub system: String,
-    /// Wishes about how to answer.
     pub sampling: Sampling,
-    /// A schema that answers have to fit in the place of the one in `sampling`, which the vendor is told.
+    /// The schema that answers are checked against. If absent, it is the one in `sampling`, which the vendor gets.
     pub accepts: Option<serde_json::Value>,
-    /// The most output tokens of one answer; the model's own maximum when absent.
+    /// Maximum output tokens of one answer. If absent, the maximum of the model.
     pub max_output: Option<u64>,
-    /// What is behind the system prompt, and what may be added to it while it works.
     pub instructions: Instructions,
 }
 
-/// What one iteration carries from step to step.
-struct Course<'a> {
+/// The state of one iteration.
+struct LoopState<'a> {
     job: &'a Job<'a>,
     facts: &'a ModelFacts,
-    /// The same bytes in every request.
+    /// The system prompt. It has the same bytes in every request, so that vendors can cache it.
     system: String,
-    meter: Meter,
+    size: RequestSize,
 }
 
 impl NativeRuntime {
-    /// How it can be held and steered.
+    /// The features for control and steering.
     pub const FEATURES: &'static [Feature] = &[
         Feature::ToolApproval,
         Feature::HostTools,
@@ -87,7 +85,7 @@ impl NativeRuntime {
         Feature::ModelChoice,
     ];
 
-    /// What it can do on a model that calls tools.
+    /// The capabilities with a model that calls tools.
     pub const CAPABILITIES: &'static [Capability] = &[
         Capability::TextCompletion,
         Capability::StreamingText,
@@ -99,14 +97,14 @@ impl NativeRuntime {
         Capability::Shell,
         Capability::ApplyPatch,
     ];
-    /// What it can do on one that does not.
+    /// The capabilities with a model that does not call tools.
     pub const WITHOUT_TOOLS: &'static [Capability] = &[
         Capability::TextCompletion,
         Capability::StreamingText,
         Capability::StructuredOutput,
     ];
 
-    /// The built-in agent on a provider.
+    /// Creates the agent. If the options have an output schema, it is also added to the system prompt.
     #[must_use]
     pub fn new(
         provider: Arc<dyn Provider>,
@@ -115,7 +113,7 @@ impl NativeRuntime {
     ) -> Self {
         let facts = provider.facts(&options.model);
         if let Some(schema) = &options.sampling.output_schema {
-            // Said in words as well: not every server can be held to a schema.
+            // Not every server enforces a schema.
             options.system.push_str(&format!(
                 "\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON Schema:\n{schema}\n"
             ));
@@ -137,18 +135,18 @@ impl NativeRuntime {
         let facts = self.probed_facts(job).await?;
         self.warn_about_price(job, facts).await?;
         let system = self.instruct(job).await?;
-        let mut meter = Meter::new(system.len() + tool_bytes(job.toolbox.tools()));
+        let mut size = RequestSize::new(system.len() + tool_bytes(job.toolbox.tools()));
         let last = job.outlet.facts().reported;
         if let Some((_, input)) = last.filter(|(model, _)| *model == self.options.model) {
-            meter.seed(input, &job.outlet.history());
+            size.seed(input, &job.outlet.history());
         }
-        let mut course = Course {
+        let mut state = LoopState {
             job,
             facts,
             system,
-            meter,
+            size,
         };
-        let mut nearby = Nearby::new(&self.options.instructions);
+        let mut directories = DirectoryInstructions::new(&self.options.instructions);
         let mut answer = String::new();
         let mut rejections = 0;
         loop {
@@ -156,17 +154,17 @@ impl NativeRuntime {
                 return Ok(Stop::Cancelled);
             }
             let step = turn.next(job.account.exceeded());
-            // What a person says goes in between steps, and is not lost when it came just before the end.
-            if matches!(step, Step::AskModel | Step::Finish(Stop::Done))
+            // Deliver steering messages between two steps, and also before the end of the turn, so that none is lost.
+            if matches!(step, TurnStep::AskModel | TurnStep::Finish(Stop::Done))
                 && job.outlet.steer().await?
             {
                 turn.steered();
                 continue;
             }
             match step {
-                Step::AskModel => match self.ask_model(&mut course).await? {
+                TurnStep::AskModel => match self.ask_model(&mut state).await? {
                     Ok(reply) => {
-                        // Only an answer that is held to a schema is looked at again; it may be megabytes long.
+                        // The text is needed only for the check against a schema, and may be megabytes long.
                         if self.options.sampling.output_schema.is_some() {
                             answer = reply.message.text();
                         }
@@ -174,27 +172,27 @@ impl NativeRuntime {
                     }
                     Err(stop) => return Ok(stop),
                 },
-                Step::Inject(text) => {
+                TurnStep::Inject(text) => {
                     job.outlet
                         .emit(EventKind::said(Message::internal(text)))
                         .await?;
                 }
-                Step::RunTools(calls) => {
-                    nearby.note(&calls);
+                TurnStep::RunTools(calls) => {
+                    directories.note_paths(&calls);
                     let results = job.toolbox.call(calls).await?;
                     turn.settled(&results);
-                    nearby.tell(job, &results).await?;
+                    directories.send_new(job, &results).await?;
                 }
-                Step::Finish(Stop::Done) => match self.check_output(&answer) {
+                TurnStep::Finish(Stop::Done) => match self.check_output(&answer) {
                     Ok(None) => return Ok(Stop::Done),
                     Ok(Some(output)) => return Ok(Stop::Answered { output }),
                     Err(why) if rejections < MAX_REPAIRS => {
                         rejections += 1;
-                        turn.rejected(format!("Your answer does not fit the schema that was asked for: {why}. Answer again with one JSON value that does, and nothing around it."));
+                        turn.rejected(format!("Your answer does not match the requested schema: {why}. Answer again with one JSON value that does, and no other text."));
                     }
                     Err(why) => {
                         let detail = format!(
-                            "after {} tries the answer still does not fit the schema: {why}",
+                            "the answer does not match the schema after {} attempts: {why}",
                             rejections + 1
                         );
                         return Ok(Stop::Failed {
@@ -203,12 +201,12 @@ impl NativeRuntime {
                         });
                     }
                 },
-                Step::Finish(stop) => return Ok(stop),
+                TurnStep::Finish(stop) => return Ok(stop),
             }
         }
     }
 
-    /// What the server says of its model, asked once; what is known otherwise when it cannot say.
+    /// Asks the server for the facts of its model, once. If the server cannot tell, uses the built-in facts.
     async fn probed_facts(&self, job: &Job<'_>) -> Result<&ModelFacts, StoreError> {
         if let Some(facts) = self.probed.get() {
             return Ok(facts);
@@ -221,7 +219,7 @@ impl NativeRuntime {
             Ok(facts) => facts,
             Err(err) => {
                 let text = format!(
-                    "the server did not say what `{}` can do: {err}",
+                    "the capabilities of `{}` could not be queried, so defaults apply: {err}",
                     self.options.model
                 );
                 job.outlet
@@ -233,7 +231,7 @@ impl NativeRuntime {
         Ok(self.probed.get_or_init(|| async { facts }).await)
     }
 
-    /// Whether the last answer fits the schema, where one was asked for.
+    /// Checks the last answer against the schema, if one was requested.
     fn check_output(&self, answer: &str) -> Result<Option<serde_json::Value>, String> {
         let Some(schema) = &self.options.sampling.output_schema else {
             return Ok(None);
@@ -243,28 +241,32 @@ impl NativeRuntime {
         first_json_that_fits(answer, fits).map(Some)
     }
 
-    /// Makes room when the next request would not leave the reserve free. What does not fit then is sent all the same:
-    /// the server has the last word.
-    async fn fit(&self, course: &mut Course<'_>) -> Result<(), StoreError> {
-        let Some(window) = course.facts.context_window else {
+    /// Compacts the messages if the next request would use the reserve of the window. A request that is still too large is
+    /// sent anyway, because the server knows the exact count.
+    async fn compact_to_window(&self, state: &mut LoopState<'_>) -> Result<(), StoreError> {
+        let Some(window) = state.facts.context_window else {
             return Ok(());
         };
-        let meter = &mut course.meter;
-        let held = meter.bytes(&course.job.outlet.history()) - meter.base;
-        let room = room(window, &meter.estimator, meter.base);
+        let size = &mut state.size;
+        let held = size.bytes(&state.job.outlet.history()) - size.base;
+        let room = message_bytes(window, &size.estimator, size.base);
         if held <= room {
             return Ok(());
         }
-        // A good deal less than would fit, so that the next steps need not do it again.
-        self.make_room(course, How::Fit(Cause::Window), room / 8 * 5)
-            .await?;
+        // Compact to less than would fit, so that the next steps do not compact again.
+        self.compact_messages(
+            state,
+            CompactionMode::Fit(CompactionCause::Window),
+            room / 8 * 5,
+        )
+        .await?;
         Ok(())
     }
 
-    async fn make_room(
+    async fn compact_messages(
         &self,
-        course: &mut Course<'_>,
-        how: How,
+        state: &mut LoopState<'_>,
+        how: CompactionMode,
         room: usize,
     ) -> Result<bool, StoreError> {
         let Job {
@@ -272,21 +274,21 @@ impl NativeRuntime {
             account,
             cancel,
             ..
-        } = course.job;
-        let writer = self.writer(course.facts, course.meter.estimator, *account, cancel);
-        let made = compact(*outlet, Some(&writer), how, room).await?;
-        course.meter.recount();
-        Ok(made)
+        } = state.job;
+        let writer = self.summary_writer(state.facts, state.size.estimator, *account, cancel);
+        let compacted = compact(*outlet, Some(&writer), how, room).await?;
+        state.size.recount();
+        Ok(compacted)
     }
 
-    fn writer<'a>(
+    fn summary_writer<'a>(
         &'a self,
         facts: &'a ModelFacts,
         estimator: Estimator,
         account: &'a dyn Account,
         cancel: &'a CancellationToken,
-    ) -> Writer<'a> {
-        Writer {
+    ) -> SummaryWriter<'a> {
+        SummaryWriter {
             provider: self.provider.as_ref(),
             model: &self.options.model,
             facts,
@@ -301,7 +303,7 @@ impl NativeRuntime {
             return Ok(());
         }
         let text = format!(
-            "the price of `{}` is not known, so the cost limit does not bind; the token limit does (`prices` in the configuration sets one)",
+            "the price of `{}` is unknown, so the cost limit has no effect and only the token limit applies; set a price with `prices` in the configuration",
             self.options.model
         );
         job.outlet
@@ -327,9 +329,9 @@ impl Runtime for NativeRuntime {
             (old.tools && !new.tools, "tool calls"),
             (
                 new.json_actions && !old.json_actions,
-                "tool calls of its own (it calls tools through JSON in its text)",
+                "native tool calls (it calls tools through JSON in its text)",
             ),
-            (old.images && !new.images, "pictures"),
+            (old.images && !new.images, "images"),
             (
                 old.structured_output && !new.structured_output,
                 "structured output",
@@ -345,7 +347,7 @@ impl Runtime for NativeRuntime {
             && new < old
         {
             lost.push(format!(
-                "a window of {old} tokens (it has {new}; messages that do not fit are summarised first)"
+                "a context window of {old} tokens (it has {new}; messages that do not fit are summarised)"
             ));
         }
         lost
@@ -368,7 +370,10 @@ impl Runtime for NativeRuntime {
         Box::pin(async move { self.drive(&job).await })
     }
 
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+    fn compact<'a>(
+        &'a self,
+        job: CompactionRequest<'a>,
+    ) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
             let (facts, estimator) = (
                 self.probed.get().unwrap_or(&self.facts),
@@ -378,17 +383,17 @@ impl Runtime for NativeRuntime {
             let base = self.options.system.len() + tool_bytes(job.tools);
             let fits = facts
                 .context_window
-                .map(|window| room(window, &estimator, base));
+                .map(|window| message_bytes(window, &estimator, base));
             let room = fits.map_or(held, |fits| fits.min(held)) / 4;
-            let writer = self.writer(facts, estimator, job.account, &job.cancel);
+            let writer = self.summary_writer(facts, estimator, job.account, &job.cancel);
             Ok(compact(job.outlet, Some(&writer), job.how, room).await?)
         })
     }
 }
 
-/// Bytes of messages that leave the reserve of a window free. In a small window that prompt and tools nearly fill they
-/// get a quarter of it all the same: without any messages nothing would ever be done.
-fn room(window: u64, estimator: &Estimator, base: usize) -> usize {
+/// Maximum size of the messages that leaves the reserve of the window free, in bytes. If the system prompt and the tools
+/// nearly fill a small window, the messages still get a quarter of it: without messages the agent could do nothing.
+fn message_bytes(window: u64, estimator: &Estimator, base: usize) -> usize {
     estimator
         .bytes(window - reserve(window))
         .saturating_sub(base)

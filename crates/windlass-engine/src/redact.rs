@@ -10,22 +10,22 @@ use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
 use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts, REDACTED, Redactor};
 
-/// Whether a value holds the words that stand for a secret.
-pub(crate) fn holds_mark(value: &Value) -> bool {
+/// True if a value contains the placeholder that replaces a redacted secret.
+pub(crate) fn has_placeholder(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains(REDACTED),
-        Value::Array(items) => items.iter().any(holds_mark),
-        Value::Object(map) => map.values().any(holds_mark),
+        Value::Array(items) => items.iter().any(has_placeholder),
+        Value::Object(map) => map.values().any(has_placeholder),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-/// Deltas on their way to a view: what may be the start of a secret is held back until its end is there.
+/// Redacts live deltas. Text that may be the start of a secret is held back until its end has arrived.
 #[derive(Default)]
 pub(crate) struct HeldDeltas(Vec<(DeltaOf, String)>);
 
 impl HeldDeltas {
-    /// What of the stream may be shown now that this piece came.
+    /// Adds a piece of the stream and returns the redacted text that may be displayed now.
     pub(crate) fn push(&mut self, redactor: &dyn Redactor, of: &DeltaOf, piece: &str) -> String {
         let known = self.0.iter().position(|(known, _)| known == of);
         let at = known.unwrap_or_else(|| {
@@ -44,7 +44,7 @@ impl HeldDeltas {
         redactor.redact(&ready).into_owned()
     }
 
-    /// What is still held, when nothing more comes.
+    /// Returns the rest at the end of the stream.
     pub(crate) fn finish(&mut self, redactor: &dyn Redactor) -> Vec<(DeltaOf, String)> {
         let held = self.0.drain(..).filter(|(_, text)| !text.is_empty());
         held.map(|(of, text)| (of, redactor.redact(&text).into_owned()))
@@ -52,15 +52,15 @@ impl HeldDeltas {
     }
 }
 
-/// A delta waits for the end of a secret up to this much.
+/// Maximum number of bytes of deltas that are held back.
 const MAX_HELD_DELTA: usize = 20 << 10;
 
-/// Text is held back until its line is complete, up to this much.
+/// Maximum number of bytes of an artifact that are held back until the line is complete.
 const MAX_HELD: usize = 64 << 10;
-/// Of a longer line, this much stays behind, so that a secret is not cut in two.
+/// Number of bytes of a longer line that are still held back, so that a secret is not split.
 const OVERLAP: usize = 4 << 10;
 
-/// Artifacts that hold no known secret.
+/// An artifact store that redacts everything before it is stored.
 pub(crate) struct RedactedArtifacts {
     inner: Arc<dyn Artifacts>,
     redactor: Arc<dyn Redactor>,
@@ -101,7 +101,7 @@ impl ArtifactWriter for RedactedWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         self.held.extend_from_slice(bytes);
         let ready = match self.held.iter().rposition(|byte| *byte == b'\n') {
-            // A key of many lines waits for its last one.
+            // A key may have several lines; hold them back until the last one has arrived.
             Some(at) => {
                 let lines = std::str::from_utf8(&self.held[..=at]);
                 let settled = lines.map_or(at + 1, |lines| self.redactor.settled(lines));
@@ -126,7 +126,7 @@ impl ArtifactWriter for RedactedWriter {
     }
 }
 
-/// Bytes without secrets; the very same bytes when there was none.
+/// Redacts bytes. Bytes without a secret are returned unchanged, also if they are not valid UTF-8.
 fn redacted<'a>(redactor: &dyn Redactor, bytes: &'a [u8]) -> Cow<'a, [u8]> {
     let text = String::from_utf8_lossy(bytes);
     match redactor.redact(&text) {
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
     use windlass_testing::MemoryArtifacts;
 
-    struct Hides(&'static str);
+    struct HidesText(&'static str);
 
-    impl Redactor for Hides {
+    impl Redactor for HidesText {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
             if text.contains(self.0) {
                 Cow::Owned(text.replace(self.0, "***"))
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_secret_is_found_wherever_the_pieces_are_cut_and_other_bytes_stay() {
         let memory = MemoryArtifacts::default();
-        let artifacts = RedactedArtifacts::new(Arc::new(memory), Arc::new(Hides("s3cr3t")));
+        let artifacts = RedactedArtifacts::new(Arc::new(memory), Arc::new(HidesText("s3cr3t")));
         let text = b"one s3cr3t\n\xff\xfe raw\nlast s3cr3t";
         for cut in 0..text.len() {
             let mut writer = artifacts.create().unwrap();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(artifacts.read(&stored.id, 0, 100).unwrap(), raw);
     }
 
-    impl Hides {
+    impl HidesText {
         fn starts(&self, text: &str) -> usize {
             let cut = (1..self.0.len())
                 .rev()
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    struct HidesPieces(Hides);
+    struct HidesPieces(HidesText);
 
     impl Redactor for HidesPieces {
         fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn deltas_never_show_a_piece_of_a_secret_and_lose_nothing_else() {
-        let redactor = HidesPieces(Hides("s3cr3t"));
+        let redactor = HidesPieces(HidesText("s3cr3t"));
         let text = "is s3cr3t so s3cr";
         for first in 0..text.len() {
             for second in first..text.len() {

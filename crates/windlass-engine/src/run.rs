@@ -1,5 +1,5 @@
-//! One run: a prompt, iterations, exactly one terminal event — also when a tool panics, the runtime panics, the store
-//! fails or time is up. Cancelling at any point ends in the same place.
+//! One run as its caller sees it: the options, the handle with the events, and the way to cancel it. A run has exactly one
+//! terminal event, also if a tool or the runtime panics, the store fails, the time limit is reached or the run is cancelled.
 
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -12,73 +12,68 @@ use tokio::sync::mpsc;
 use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
-use windlass_core::context::Facts;
+use windlass_core::context::SessionFacts;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::flags::SavedFlags;
 use windlass_core::history::Entry;
 use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::{Outcome, RunSummary};
-use windlass_core::queue::Waiting;
+use windlass_core::queue::QueuedPrompt;
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::LandTo;
 use windlass_core::{BoxFuture, CancellationToken};
 
-use crate::account::Books;
-use crate::asking::{Desk, NoSuchAsk, OnAsk};
 use crate::executor::millis;
-use crate::log::{Log, Scope};
+use crate::ledger::RunLedger;
+use crate::log::{EventLog, Scope};
+use crate::pending_asks::{NoSuchAsk, OnAsk, PendingAsks};
 use crate::redact::HeldDeltas;
 
-/// How one run is to be done.
+/// The options of one run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// On the tree, or on a copy.
     pub isolation: Isolation,
-    /// What must hold before it lands, and how it lands.
     pub contract: Contract,
-    /// What it may spend.
     pub budget: Budget,
-    /// What to do when nobody answers.
     pub on_ask: OnAsk,
-    /// How long an ask waits for somebody who is there.
+    /// Maximum time that [`OnAsk::Wait`] waits for an answer.
     pub ask_timeout: Duration,
-    /// How long an ask can be answered at all, by whoever comes later; at any time when absent.
+    /// Time after which an ask can no longer be answered, by any process. Unlimited if absent.
     pub ask_expiry: Option<Duration>,
-    /// Answer yes to whatever a flag may answer.
+    /// Approve every call that a flag may approve. Calls that need a person still ask.
     pub yes: bool,
-    /// Whether deltas and progress are wanted.
+    /// Send live events (deltas and progress) to the handle.
     pub live: bool,
-    /// The flags it was started with. They are logged, and a run that is resumed is resumed with them.
+    /// The flags that the run was started with. They are logged, so that another process can resume the run with them.
     pub flags: SavedFlags,
 }
 
-/// What must hold before the changes of a run land, and how they land.
+/// The conditions for the landing of a run, and its target.
 #[derive(Debug, Clone, Default)]
 pub struct Contract {
-    /// Go on with the copy that was kept under this name.
+    /// Resume with the copy that was kept under this name.
     pub kept: Option<String>,
-    /// Where the changes go.
     pub to: LandTo,
-    /// Land although the person changed other files meanwhile, without judging again; the evidence says so.
+    /// Land even if the user changed other files during the checks, without judging again. The evidence records this.
     pub land_anyway: bool,
-    /// A person ordered exactly this landing: they are not asked about it once more.
+    /// A person ordered exactly this landing, so the engine does not ask for consent.
     pub ordered: bool,
-    /// A run that changes no file fails.
+    /// Fail a run that changes no file.
     pub require_changes: bool,
-    /// A changed judge (a test, a script, a setting of a validator) is a finding.
+    /// Block a run that changes a judge: a test, a script or a setting on which a validator depends.
     pub strict_judge: bool,
-    /// Judges that are put back to their version of before while the validators look, as globs.
+    /// Judges (as globs) that the validators see in their version from before the run.
     pub protect: Vec<String>,
-    /// Paths that a project which nobody trusts protects, as globs. It cannot choose what the validators see: a change of
-    /// such a path blocks.
+    /// Paths (as globs) that the settings of an untrusted project protect. Such settings cannot change the tree that the
+    /// validators see, so a change of such a path blocks the landing instead.
     pub forbid: Vec<String>,
-    /// Show the validators ignored files as the run left them; the evidence says so.
+    /// Let the validators see the ignored files of the run. The evidence records this.
     pub keep_ignored: bool,
-    /// Land although detected checks fail, if they failed in the same way before the run.
+    /// Land even if detected checks fail, provided that they failed in the same way before the run.
     pub accept_preexisting: bool,
-    /// The only paths that may be changed, as anchored ignore patterns; all of them when absent, none when empty.
+    /// The paths that may be changed, as anchored ignore patterns. `None` allows all paths, an empty list allows none.
     pub write_paths: Option<Vec<String>>,
 }
 
@@ -98,7 +93,7 @@ impl Default for RunOptions {
     }
 }
 
-/// A run that is going: a stream of its events, and the way to steer it. Dropping it cancels the run.
+/// A run in progress: the stream of its events, and methods to answer and to cancel. Dropping the handle cancels the run.
 pub struct RunHandle {
     pub(crate) id: RunId,
     pub(crate) events: mpsc::Receiver<Event>,
@@ -106,34 +101,33 @@ pub struct RunHandle {
 }
 
 impl RunHandle {
-    /// The run's id.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// The next event; `None` after the last one.
+    /// Receives the next event; `None` after the last one.
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// Ends the run; its terminal event follows.
+    /// Cancels the run; its terminal event still arrives.
     pub fn cancel(&self) {
-        self.control.halt(Halt::Cancelled);
+        self.control.halt(HaltReason::Cancelled);
     }
 
-    /// A token that ends the run when it is cancelled, for signal handlers and timers of the host.
+    /// Returns a value that can cancel the run from a signal handler or a timer.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(self.control.clone())
     }
 
-    /// Answers an open ask, once.
+    /// Answers an open ask. Each ask can be answered once.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
-        self.control.desk.answer(ask, answer)
+        self.control.pending_asks.answer(ask, answer)
     }
 
-    /// Reads all events to the end: the outcome, or `None` when the run was paused on an ask.
+    /// Reads all events. Returns the outcome, or `None` if the run paused on an ask.
     pub async fn finish(mut self) -> Option<Outcome> {
         let mut last = None;
         while let Some(event) = self.next().await {
@@ -154,78 +148,84 @@ impl futures_util::Stream for RunHandle {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
-        self.control.halt(Halt::Cancelled);
+        self.control.halt(HaltReason::Cancelled);
     }
 }
 
-/// Ends a run from elsewhere.
+/// Cancels a run without its handle.
 #[derive(Clone)]
 pub struct Canceller(Arc<Control>);
 
 impl Canceller {
-    /// Ends the run; its terminal event follows.
+    /// Cancels the run; its terminal event still arrives.
     pub fn cancel(&self) {
-        self.0.halt(Halt::Cancelled);
+        self.0.halt(HaltReason::Cancelled);
     }
 }
 
-/// Why a run was told to end.
+/// The reason why a run has to stop.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Halt {
+pub(crate) enum HaltReason {
     Cancelled,
     TimedOut,
     Paused(AskId),
 }
 
-/// What reaches into a run from outside. The handle holds this and no more, so that the event stream can end.
+/// The means to answer and stop a run. The handle holds only this part: if it held the sender of the events too, their
+/// stream would never end.
 #[derive(Default)]
 pub(crate) struct Control {
-    pub(crate) desk: Desk,
-    /// Ends everything in the run.
+    pub(crate) pending_asks: PendingAsks,
+    /// Cancels everything in the run.
     pub(crate) stop: CancellationToken,
-    halted: Mutex<Option<Halt>>,
+    halted: Mutex<Option<HaltReason>>,
 }
 
 impl Control {
-    /// Tells everything in the run to end; the first reason stands.
-    pub(crate) fn halt(&self, why: Halt) {
+    /// Stops the run. Only the first reason is recorded.
+    pub(crate) fn halt(&self, why: HaltReason) {
         self.halted.lock().get_or_insert(why);
         self.stop.cancel();
     }
 
-    pub(crate) fn halted(&self) -> Option<Halt> {
+    pub(crate) fn halted(&self) -> Option<HaltReason> {
         self.halted.lock().clone()
     }
 }
 
-/// The way from a runtime and its calls to the log, the view and the person.
+/// Connects a runtime and its calls with the log, with the reader of the events, and with the person who answers asks.
 pub(crate) struct RunOutlet {
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<EventLog>,
     pub(crate) scope: Scope,
-    pub(crate) books: Books,
+    pub(crate) ledger: RunLedger,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_ask: OnAsk,
     pub(crate) ask_timeout: Duration,
     pub(crate) ask_expiry: Option<Duration>,
     pub(crate) control: Arc<Control>,
-    /// Calls that are running and must not be torn.
-    pub(crate) untorn: AtomicU32,
-    /// What of the running answer is not shown yet.
+    /// Number of running calls that must not be interrupted.
+    pub(crate) uncancellable: AtomicU32,
+    /// Text of the streamed answer that is not displayed yet, because it may be part of a secret.
     pub(crate) held: Mutex<HeldDeltas>,
 }
 
 impl RunOutlet {
-    pub(crate) fn new(log: Arc<Log>, scope: Scope, books: Books, options: &RunOptions) -> Self {
+    pub(crate) fn new(
+        log: Arc<EventLog>,
+        scope: Scope,
+        ledger: RunLedger,
+        options: &RunOptions,
+    ) -> Self {
         Self {
-            clock: books.clock.clone(),
+            clock: ledger.clock.clone(),
             log,
             scope,
-            books,
+            ledger,
             on_ask: options.on_ask,
             ask_timeout: options.ask_timeout,
             ask_expiry: options.ask_expiry,
             control: Arc::default(),
-            untorn: AtomicU32::new(0),
+            uncancellable: AtomicU32::new(0),
             held: Mutex::default(),
         }
     }
@@ -238,7 +238,7 @@ impl RunOutlet {
         self.log.with_history(|history| history.notes().to_owned())
     }
 
-    /// Makes an ask and waits for its answer.
+    /// Creates an ask and waits for its answer.
     pub(crate) async fn ask_about(
         &self,
         about: About,
@@ -257,12 +257,12 @@ impl RunOutlet {
             person,
             expires: self.ask_expiry.map(later),
             waits_ms: (self.on_ask == OnAsk::Wait).then(|| millis(self.ask_timeout)),
-            run_ms: millis(self.books.elapsed()),
+            run_ms: millis(self.ledger.elapsed()),
         })
         .await
     }
 
-    /// Shows what was held back of an answer that is about to be committed.
+    /// Displays the rest of the streamed answer before the answer is logged.
     fn show_held(&self) {
         let rest = self.held.lock().finish(self.log.redactor());
         for (of, text) in rest {
@@ -313,31 +313,31 @@ impl Outlet for RunOutlet {
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Result<Answer, StoreError>> {
         Box::pin(async move {
             let id = ask.id.clone();
-            // Opened before it is shown: an answer may come as soon as the event is seen.
-            let answer = self.control.desk.open(id.clone());
+            // Register the ask before its event is sent: the answer may arrive immediately.
+            let answer = self.control.pending_asks.open(id.clone());
             self.emit(EventKind::Asked { ask }).await?;
             self.sync().await?;
             match self.on_ask {
                 OnAsk::Wait => {}
                 OnAsk::Deny => {
-                    self.control.desk.close(&id);
+                    self.control.pending_asks.close(&id);
                     return self
                         .answered(id, Answer::Unanswered, AnsweredBy::Policy)
                         .await;
                 }
                 OnAsk::Pause => {
-                    self.control.halt(Halt::Paused(id.clone()));
-                    if !matches!(self.control.halted(), Some(Halt::Paused(_))) {
-                        // The run was told to end before.
-                        self.control.desk.close(&id);
+                    self.control.halt(HaltReason::Paused(id.clone()));
+                    if !matches!(self.control.halted(), Some(HaltReason::Paused(_))) {
+                        // The run had to stop for another reason before.
+                        self.control.pending_asks.close(&id);
                         let (answer, by) = (Answer::Abandoned, AnsweredBy::Engine);
                         return self.answered(id, answer, by).await;
                     }
-                    // The run ends around this call; the ask stays open in the log.
+                    // This future never completes: the driver drops the whole call, and the ask stays open in the log.
                     std::future::pending::<()>().await;
                 }
             }
-            let waiting = self.books.waiting();
+            let waiting = self.ledger.pause_timer();
             let (answer, by) = tokio::select! {
                 biased;
                 answer = answer => (answer.unwrap_or(Answer::Abandoned), AnsweredBy::Person),
@@ -345,7 +345,7 @@ impl Outlet for RunOutlet {
                 () = self.clock.sleep(self.ask_timeout) => (Answer::Expired, AnsweredBy::Engine),
             };
             drop(waiting);
-            self.control.desk.close(&id);
+            self.control.pending_asks.close(&id);
             self.answered(id, answer, by).await
         })
     }
@@ -354,7 +354,7 @@ impl Outlet for RunOutlet {
         Box::pin(async move {
             let queued = self.log.with_history(|history| history.queue().steering());
             let any = !queued.is_empty();
-            for Waiting { seq, prompt, .. } in queued {
+            for QueuedPrompt { seq, prompt, .. } in queued {
                 let (message, queued) = (prompt, Some(seq));
                 self.emit(EventKind::Said { message, queued }).await?;
             }
@@ -366,7 +366,7 @@ impl Outlet for RunOutlet {
         self.log.entries()
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> SessionFacts {
         self.log.with_history(|history| history.facts().clone())
     }
 }

@@ -1,5 +1,5 @@
-//! Arguments against a tool's JSON Schema: the only file that knows the schema library.
-//! A schema is compiled when its tool is first called, and kept.
+//! Checks arguments and output against a JSON Schema. Only this file uses the schema library.
+//! A schema is compiled at the first call of its tool and cached.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// Whether a schema that a person gave can be used, and why not.
+/// Checks a schema that a user provided. The error is the reason why it cannot be used.
 pub fn check_schema(schema: &Value) -> Result<(), String> {
     jsonschema::validator_for(schema)
         .map(|_| ())
         .map_err(|err| err.to_string())
 }
 
-/// Whether an answer fits the schema that was asked for, and why not, in the words a model is told.
+/// Checks an answer against the requested schema. The error is written for the model.
 pub fn check_output(schema: &Value, output: &Value) -> Result<(), String> {
     Schemas::default().check("the output", schema, output)
 }
 
-/// Whether arguments fit a tool's schema, and why not, in the words a model is told.
+/// Checks arguments against the schema of a tool. The error is written for the model.
 pub fn check_arguments(tool: &str, schema: &Value, args: &Value) -> Result<(), String> {
     Schemas::default().check(tool, schema, args)
 }
@@ -30,7 +30,7 @@ pub fn check_arguments(tool: &str, schema: &Value, args: &Value) -> Result<(), S
 pub(crate) struct Schemas(Mutex<HashMap<String, Arc<Validator>>>);
 
 impl Schemas {
-    /// What is wrong with the arguments, for the model; at most a handful of findings.
+    /// Checks a value. The error lists at most five problems and is written for the model.
     pub(crate) fn check(&self, tool: &str, schema: &Value, args: &Value) -> Result<(), String> {
         let validator = self.validator(tool, schema)?;
         let mut problems = Vec::new();
@@ -41,7 +41,7 @@ impl Schemas {
             } else {
                 format!("`{}`", at.trim_start_matches('/'))
             };
-            // The library quotes the offending value; a model's megabyte must not come back to it.
+            // The library quotes the invalid value, which may be huge.
             let text: String = error.to_string().chars().take(300).collect();
             problems.push(format!("{at}: {text}"));
         }
@@ -58,7 +58,7 @@ impl Schemas {
             return Ok(validator.clone());
         }
         let validator = jsonschema::validator_for(schema).map_err(|err| {
-            format!("the schema of `{tool}` is not valid, which is a defect of the tool: {err}")
+            format!("the schema of `{tool}` is not valid, which is a bug of the tool: {err}")
         })?;
         let validator = Arc::new(validator);
         known.insert(tool.to_owned(), validator.clone());
@@ -73,7 +73,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn findings_name_the_place_and_stay_short() {
+    fn schema_errors_name_the_field_and_are_short() {
         let schemas = Schemas::default();
         let schema = json!({
             "type": "object", "required": ["path"], "additionalProperties": false,

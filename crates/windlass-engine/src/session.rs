@@ -1,15 +1,15 @@
-//! The library's front door: an engine opens sessions, a session runs prompts, one at a time.
-//! No global state: everything an engine needs is handed to its builder.
+//! The entry point of the library: an engine opens sessions, and a session runs prompts, one at a time.
+//! There is no global state: an engine gets everything it needs from its builder.
 
 mod answer;
-mod checks;
 mod close;
+mod compaction;
 mod driver;
 mod fork;
 mod iterate;
 mod judge;
 mod land;
-mod room;
+mod validators;
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -34,23 +34,23 @@ use windlass_core::workspace::{
     Artifacts, FileChange, Landed, NoSecrets, Outside, Redactor, Workspaces,
 };
 
-use crate::account::Books;
-use crate::asking::{NoSuchAsk, OnAsk};
-use crate::load::load_history;
-use crate::log::{Log, Scope, View};
-use crate::run::{Halt, RunHandle, RunOptions, RunOutlet};
+use crate::ledger::RunLedger;
+use crate::load_history::load_history;
+use crate::log::{EventLog, Scope, ViewSender};
+use crate::pending_asks::{NoSuchAsk, OnAsk};
+use crate::run::{HaltReason, RunHandle, RunOptions, RunOutlet};
 use crate::schema::Schemas;
 
-/// Events a view may be behind before a durable one waits for it.
-const VIEW_ROOM: usize = 1_024;
-/// Prompts that may wait at a time.
+/// Capacity of the event channel of a run. If it is full, durable events wait for the reader.
+const VIEW_CAPACITY: usize = 1_024;
+/// Maximum number of queued prompts.
 const MAX_QUEUED: usize = 100;
 
-/// Where a session's large results go.
+/// Returns the artifact store of a session.
 pub type ArtifactsOf = Arc<dyn Fn(&SessionId) -> Arc<dyn Artifacts> + Send + Sync>;
 
-/// Everything sessions share.
-pub(crate) struct Parts {
+/// The ports and settings that all sessions of an engine share.
+pub(crate) struct EngineParts {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) store: Arc<dyn SessionStore>,
     pub(crate) workspaces: Arc<dyn Workspaces>,
@@ -66,17 +66,17 @@ pub(crate) struct Parts {
     pub(crate) program: String,
 }
 
-impl Parts {
+impl EngineParts {
     fn fresh_trace(&self) -> TraceId {
         TraceId::fresh(self.clock.entropy(), self.clock.entropy())
     }
 }
 
-/// Opens sessions.
+/// Opens sessions and runs tasks in them. Cloning is cheap.
 #[derive(Clone)]
-pub struct Engine(Arc<Parts>);
+pub struct Engine(Arc<EngineParts>);
 
-/// What an engine is made of. `runtime`, `store`, `workspaces`, `artifacts` and `clock` are required.
+/// Collects the parts of an engine. `runtime`, `store`, `workspaces`, `artifacts` and `clock` are required.
 #[derive(Default)]
 pub struct EngineBuilder {
     runtime: Option<Arc<dyn Runtime>>,
@@ -106,44 +106,44 @@ macro_rules! setters {
 
 impl EngineBuilder {
     setters! {
-        /// Who owns the loop.
+        /// Sets the owner of the agent loop.
         runtime: Arc<dyn Runtime>,
-        /// Where sessions are kept.
+        /// Sets the storage of sessions.
         store: Arc<dyn SessionStore>,
-        /// How workspaces are opened.
+        /// Sets the port that opens the workspace of a run.
         workspaces: Arc<dyn Workspaces>,
-        /// Where large results go.
+        /// Sets the storage of results that are too large for the conversation.
         artifacts: ArtifactsOf,
-        /// The clock.
+        /// Sets the source of time and randomness.
         clock: Arc<dyn Clock>,
-        /// What takes secrets out of text; without one, nothing is taken out.
+        /// Sets the redactor of secrets. Without one, nothing is redacted.
         redactor: Arc<dyn Redactor>,
-        /// What reads outside the workspace for calls that were allowed to; without one, none can.
+        /// Sets the port for approved reads outside the workspace. Without one, no call can read there.
         outside: Arc<dyn Outside>,
     }
 
-    /// More tools. Deny rules take tools away before the model sees them.
+    /// Adds tools. A tool that a deny rule removes is not offered to the model.
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.tools.extend(tools);
         self
     }
 
-    /// One more validator, run in the order they are added.
+    /// Adds a validator. Validators run in the order in which they are added.
     #[must_use]
     pub fn validator(mut self, validator: Arc<dyn Validator>) -> Self {
         self.validators.push(validator);
         self
     }
 
-    /// Rules and mode.
+    /// Sets the permission rules and the approval mode.
     #[must_use]
     pub fn gate(mut self, gate: PermissionGate) -> Self {
         self.gate = gate;
         self
     }
 
-    /// The workspace's root and the program's version, for the first line of each log.
+    /// Sets the root of the workspace and the version of the program, for the first event of each log.
     #[must_use]
     pub fn describe(mut self, workspace: impl Into<String>, program: impl Into<String>) -> Self {
         self.workspace = workspace.into();
@@ -151,7 +151,7 @@ impl EngineBuilder {
         self
     }
 
-    /// The engine, or what is missing.
+    /// Builds the engine; the error names a missing part.
     pub fn build(self) -> Result<Engine, EngineError> {
         let missing = |what: &'static str| EngineError::Incomplete(what);
         let gate = self.gate;
@@ -159,7 +159,7 @@ impl EngineBuilder {
             tool.spec().exposure != Exposure::Disabled && !gate.hides(&tool.spec().name)
         };
         let tools = ToolSet::new(self.tools.into_iter().filter(offered).collect());
-        Ok(Engine(Arc::new(Parts {
+        Ok(Engine(Arc::new(EngineParts {
             runtime: self.runtime.ok_or_else(|| missing("runtime"))?,
             store: self.store.ok_or_else(|| missing("store"))?,
             workspaces: self.workspaces.ok_or_else(|| missing("workspaces"))?,
@@ -177,108 +177,96 @@ impl EngineBuilder {
     }
 }
 
-/// Which session to open.
+/// Selects the session that [`Engine::open`] opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Open {
-    /// A new one.
+pub enum OpenSession {
     New,
-    /// One that exists, to go on with it.
     Resume(SessionId),
 }
 
-/// Why an engine or a session could not be opened.
+/// An error of an engine or a session.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The builder was not given something it needs.
-    #[error("the engine has no {0}: give the builder one")]
+    /// A required part of the builder is missing.
+    #[error("the engine has no {0}; pass one to the builder")]
     Incomplete(&'static str),
-    /// A limit was reached, and whoever asked wants that as an error.
+    /// A limit was reached, and the request has `raise_on_budget_exceeded`.
     #[error("the run reached its limit of {limit}; raise it and resume, or ask for less")]
     BudgetExceeded {
-        /// Which.
         limit: windlass_core::budget::Limit,
-        /// What it came to until then.
+        /// The result of the run until then.
         result: Box<crate::facade::RunResult>,
     },
     /// The runtime cannot do the work.
     #[error(transparent)]
     Unmet(#[from] Unmet),
-    /// A tool that the runtime cannot be given.
-    #[error("the runtime `{runtime}` takes no tools of ours, so it cannot be given `{tool}`")]
-    Unusable {
-        /// Which tool.
-        tool: String,
-        /// Who.
-        runtime: String,
-    },
+    /// The engine has function tools, which the runtime does not support.
+    #[error("the runtime `{runtime}` does not support additional tools, so it cannot use `{tool}`")]
+    Unusable { tool: String, runtime: String },
     /// The log could not be opened or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The session is about another workspace than the engine.
-    #[error("session `{session}` is about another workspace: {workspace}")]
+    /// The session belongs to another workspace than the engine.
+    #[error("session `{session}` belongs to another workspace: {workspace}")]
     OtherWorkspace {
-        /// Which session.
         session: SessionId,
-        /// Where it works.
+        /// The root of the session's workspace.
         workspace: String,
     },
-    /// An answer that fits no open ask.
+    /// The ask is not open.
     #[error(transparent)]
     NoSuchAsk(#[from] NoSuchAsk),
-    /// An answer that cannot be one to what was asked.
-    #[error("`{ask}` cannot be answered like that: {why}")]
+    /// The kind of the answer does not fit the ask.
+    #[error("this answer does not fit ask `{ask}`: {why}")]
     Unfitting {
-        /// Which ask.
         ask: AskId,
-        /// What can be said instead.
+        /// The answers that fit.
         why: String,
     },
-    /// There is no event of that number.
+    /// A fork was requested at an event that does not exist.
     #[error("session `{session}` has {last} events, so it cannot be forked at event {at}")]
     NoSuchEvent {
-        /// Which session.
         session: SessionId,
-        /// What was asked for.
         at: u64,
-        /// What there is.
+        /// The number of the last event.
         last: u64,
     },
-    /// No room could be made.
-    #[error("no room could be made in the conversation: {0}")]
-    NoRoom(String),
-    /// More prompts wait than anybody would want to.
-    #[error("{0} prompts wait already: let some of them run first, or cancel")]
+    /// The conversation could not be compacted.
+    #[error("the conversation could not be compacted: {0}")]
+    CompactionFailed(String),
+    /// The queue of prompts is full.
+    #[error("{0} prompts are queued already; wait until some of them have run, or cancel")]
     QueueFull(usize),
-    /// An event that only a run writes.
-    #[error("an event `{0}` is written by a run, not between runs")]
+    /// Only a run may write the event.
+    #[error("an event `{0}` can only be written by a run")]
     NotBetweenRuns(String),
-    /// A session does one run at a time.
-    #[error("the session is busy with a run: wait for its end, or cancel it")]
+    /// A run is in progress. A session has one run at a time.
+    #[error("a run is in progress in this session; wait for its end, or cancel it")]
     Busy,
 }
 
 impl Engine {
-    /// Begins to put an engine together.
+    /// Returns a builder without any parts.
     #[must_use]
     pub fn builder() -> EngineBuilder {
         EngineBuilder::default()
     }
 
-    /// Opens a session for a kind of work. A runtime that cannot do it fails here, by name.
-    pub async fn open(&self, which: Open, mode: RunMode) -> Result<Session, EngineError> {
+    /// Opens a session for a kind of work. Fails here if the runtime lacks a capability that this work needs.
+    pub async fn open(&self, which: OpenSession, mode: RunMode) -> Result<Session, EngineError> {
         self.require(mode)?;
         match which {
-            Open::New => self.create().await,
-            Open::Resume(id) => self.resume(id).await,
+            OpenSession::New => self.create().await,
+            OpenSession::Resume(id) => self.resume(id).await,
         }
     }
 
-    /// Refuses a kind of work that the runtime cannot do, and tools that it cannot be given.
+    /// Refuses a kind of work that the runtime cannot do, and tools that it does not support.
     fn require(&self, mode: RunMode) -> Result<(), EngineError> {
         let parts = &self.0;
         let (name, can) = (parts.runtime.name(), parts.runtime.capabilities());
         can.require(name, mode.work())?;
-        // Those that are for our own loop alone are nobody else's loss.
+        // Other tools exist only for the built-in loop; a foreign runtime does not need them.
         let given = parts
             .tools
             .iter()
@@ -294,7 +282,7 @@ impl Engine {
 
     async fn create(&self) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let (id, writer) = self.free().await?;
+        let (id, writer) = self.create_log().await?;
         let session = self.session(id, writer, History::default());
         let opened = EventKind::SessionOpened {
             workspace: parts.workspace.clone(),
@@ -347,7 +335,7 @@ impl Engine {
         let parts = self.0.clone();
         let trace = parts.fresh_trace();
         let first_seq = history.last_seq() + 1;
-        let log = Arc::new(Log::new(
+        let log = Arc::new(EventLog::new(
             id.clone(),
             parts.clock.clone(),
             writer,
@@ -371,45 +359,44 @@ impl Engine {
 /// One durable log about one workspace.
 pub struct Session {
     id: SessionId,
-    pub(crate) parts: Arc<Parts>,
-    pub(crate) log: Arc<Log>,
+    pub(crate) parts: Arc<EngineParts>,
+    pub(crate) log: Arc<EventLog>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
     trace: TraceId,
     first_seq: u64,
     busy: Arc<AsyncMutex<()>>,
-    /// The run that is going. Weak: whoever watches it sees its end when it is over.
+    /// The run in progress. Weak, because the event stream ends when the driver drops its reference.
     current: Mutex<Weak<RunOutlet>>,
 }
 
-/// When a prompt that comes while a run is going is to be taken up.
+/// The time at which a queued prompt is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// By the run that is going, between two of its steps.
+    /// Between two steps of the run in progress.
     Steer,
-    /// By a run of its own, after it.
+    /// In a separate run, after the run in progress.
     FollowUp,
 }
 
 impl Session {
-    /// The first event that was written since it was opened here.
+    /// The number of the first event that this process writes.
     #[must_use]
     pub fn first_seq(&self) -> u64 {
         self.first_seq
     }
 
-    /// Its id.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.id
     }
 
-    /// Looks at the folded state.
-    pub fn look<T>(&self, look: impl FnOnce(&History) -> T) -> T {
-        self.log.with_history(|history| look(history))
+    /// Gives access to the state that is folded from the log.
+    pub fn with_history<T>(&self, read: impl FnOnce(&History) -> T) -> T {
+        self.log.with_history(|history| read(history))
     }
 
-    /// Starts a run. It goes on by itself; read the handle for its events. Asks that are open are abandoned, and a run
-    /// that was left open is closed.
+    /// Starts a run in a task of its own; the handle receives its events. Open asks are abandoned, and a run that was left
+    /// open is closed.
     pub fn run(&self, prompt: Message, options: RunOptions) -> Result<RunHandle, EngineError> {
         self.start(prompt, None, options)
     }
@@ -420,7 +407,7 @@ impl Session {
         queued: Option<u64>,
         options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let id = RunId::nth(self.look(|history| history.runs()) + 1);
+        let id = RunId::nth(self.with_history(|history| history.runs()) + 1);
         let start = driver::Start::Prompt {
             prompt: self.redacted(prompt),
             flags: options.flags.clone(),
@@ -429,25 +416,25 @@ impl Session {
         self.begin(id, start, options)
     }
 
-    /// Starts a run with the first prompt that waits; none when none does.
+    /// Starts a run with the first queued prompt. Returns `None` if the queue is empty.
     pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
-        let Some(waiting) = self.look(|history| history.queue().first().cloned()) else {
+        let Some(waiting) = self.with_history(|history| history.queue().first().cloned()) else {
             return Ok(None);
         };
         self.start(waiting.prompt, Some(waiting.seq), options)
             .map(Some)
     }
 
-    /// Keeps a prompt for later: durable when this returns. Gives the number of its event.
+    /// Queues a prompt. It is durable when this method returns. Returns the number of its event.
     pub async fn queue(&self, mut prompt: Message, when: Delivery) -> Result<u64, EngineError> {
-        // Whoever made it: what waits is what a person says.
+        // Only a person queues prompts, so the engine sets role and origin itself.
         (prompt.role, prompt.origin) = (Role::User, Origin::Person);
-        let waiting = self.look(|history| history.queue().all().len());
+        let waiting = self.with_history(|history| history.queue().all().len());
         if waiting >= MAX_QUEUED {
             return Err(EngineError::QueueFull(MAX_QUEUED));
         }
         let current = self.current.lock().upgrade();
-        // Shown to whoever watches the run, in its place.
+        // The reader of the run's events sees the prompt, in the order of the log.
         let scope = current.map_or_else(|| self.scope(None), |outlet| outlet.scope.clone());
         let queued = EventKind::Queued {
             prompt,
@@ -458,10 +445,10 @@ impl Session {
         Ok(seq)
     }
 
-    /// Ends the run that is going, if one is, and drops the prompts that wait.
+    /// Cancels the run in progress, if there is one. This also drops the queued prompts.
     pub fn cancel(&self) {
         if let Some(outlet) = self.current.lock().upgrade() {
-            outlet.control.halt(Halt::Cancelled);
+            outlet.control.halt(HaltReason::Cancelled);
         }
     }
 
@@ -476,23 +463,23 @@ impl Session {
         let (spent, before) = match &start {
             driver::Start::Prompt { .. } => (Spent::default(), Duration::ZERO),
             driver::Start::Answer { ask, .. } => (
-                self.look(|history| history.run_spent()),
+                self.with_history(|history| history.run_spent()),
                 Duration::from_millis(ask.run_ms),
             ),
         };
-        let books = Books::new(options.budget, parts.clock.clone(), spent, before);
+        let ledger = RunLedger::new(options.budget, parts.clock.clone(), spent, before);
         let scope = Scope {
             run: Some(id.clone()),
             trace: parts.fresh_trace(),
             view: None,
         };
-        let mut outlet = RunOutlet::new(self.log.clone(), scope, books, &options);
+        let mut outlet = RunOutlet::new(self.log.clone(), scope, ledger, &options);
         let control = outlet.control.clone();
-        let (to, events) = mpsc::channel(VIEW_ROOM);
-        outlet.scope.view = Some(View {
+        let (to, events) = mpsc::channel(VIEW_CAPACITY);
+        outlet.scope.view = Some(ViewSender {
             to,
             live: options.live,
-            gone: control.stop.clone(),
+            stop: control.stop.clone(),
             lost: Arc::default(),
         });
         let outlet = Arc::new(outlet);
@@ -535,7 +522,7 @@ impl Session {
         landed: Landed,
         tree_hash: Option<String>,
     ) -> Result<u64, EngineError> {
-        let run = self.look(|history| {
+        let run = self.with_history(|history| {
             let on_copy = |run: &&Run| run.copy.as_deref() == Some(copy);
             history.open_run().filter(on_copy).map(|run| run.id.clone())
         });
@@ -559,7 +546,7 @@ impl Session {
         self.write_alone(Some(run), kind).await
     }
 
-    /// Writes one durable event while no run is going here.
+    /// Writes one durable event while no run is in progress.
     async fn write_alone(&self, run: Option<RunId>, kind: EventKind) -> Result<u64, EngineError> {
         let _alone = self.alone()?;
         let seq = self.log.emit(&self.scope(run), kind).await?;
@@ -567,7 +554,7 @@ impl Session {
         Ok(seq)
     }
 
-    /// The session's place for one run, as long as no run is going.
+    /// Takes the lock that a run holds, or fails if a run is in progress.
     fn alone(&self) -> Result<OwnedMutexGuard<()>, EngineError> {
         let busy = self.busy.clone().try_lock_owned();
         busy.map_err(|_| EngineError::Busy)
@@ -588,15 +575,12 @@ impl Session {
 
     async fn note_model(&self) -> Result<(), EngineError> {
         let now = self.parts.runtime.model().map(str::to_owned);
-        let was = self.look(|history| history.model().map(str::to_owned));
+        let was = self.with_history(|history| history.model().map(str::to_owned));
         if let (Some(from), Some(to)) = (was, now)
             && from != to
         {
             let lost = self.parts.runtime.loses_from(&from);
-            let text = format!(
-                "`{to}` goes on where `{from}` was, without: {}",
-                lost.join(", ")
-            );
+            let text = format!("`{to}` replaces `{from}` and lacks: {}", lost.join(", "));
             let scope = self.scope(None);
             let switched = EventKind::ModelSwitched { from, to };
             self.log.emit(&scope, switched).await?;

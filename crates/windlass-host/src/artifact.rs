@@ -1,5 +1,5 @@
-//! Large results as files of one session, named by ids that this file makes or core has checked.
-//! Nothing is ever overwritten, and no file grows beyond the cap.
+//! Stores large results as files of one session, named by ids that this module creates or core has checked. Files are
+//! never overwritten, and their size is limited.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,28 +14,28 @@ use windlass_core::workspace::{
 
 use crate::workspace::{from_errno, from_io, open_regular, open_regular_itself, read_range};
 
-/// The most one artifact holds.
+/// The maximum size of an artifact in bytes.
 const CAP: u64 = 64 * 1024 * 1024;
-/// A fresh name is taken with overwhelming odds; a few tries are plenty.
-const NAME_TRIES: u32 = 8;
+/// A random name is free with overwhelming probability; a few attempts are enough.
+const MAX_NAME_ATTEMPTS: u32 = 8;
 
-/// The artifacts of one session, in one directory that is made when the first one is.
+/// The artifacts of one session, in a directory that is created with the first artifact.
 #[derive(Debug)]
 pub struct ArtifactDir {
     dir: PathBuf,
-    /// The most bytes of one.
+    /// The maximum size of an artifact in bytes.
     pub(crate) cap: u64,
 }
 
 impl ArtifactDir {
-    /// Artifacts below `dir`.
+    /// Stores artifacts as files in `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, cap: CAP }
     }
 
-    /// Gives another session what is here now, as second names of the same files; what it has already stays as it is.
-    /// Nothing is ever written to an artifact again, so neither can change the other's.
+    /// Shares all current artifacts with another session, as hard links; artifacts that it has already stay the same.
+    /// Artifacts are never changed, so the sessions cannot affect each other.
     pub(crate) fn share(&self, to: &Self) -> Result<(), FileError> {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -59,7 +59,7 @@ impl ArtifactDir {
             match std::fs::hard_link(entry.path(), &path) {
                 Ok(()) => {}
                 Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
-                // Not every file system has second names.
+                // The file system may not support hard links.
                 Err(_) => copy_new(&entry.path(), &path)?,
             }
         }
@@ -68,7 +68,7 @@ impl ArtifactDir {
 
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
         crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
-        for _ in 0..NAME_TRIES {
+        for _ in 0..MAX_NAME_ATTEMPTS {
             let entropy = crate::clock::random_u64();
             let id = ArtifactId::nth(entropy >> 48, entropy);
             let path = self.dir.join(id.as_str());
@@ -122,7 +122,7 @@ impl Artifacts for ArtifactDir {
     }
 }
 
-/// Bytes over the cap are dropped; the size in the reference is what is really there.
+/// Writes one artifact. Bytes over the limit are dropped; the size in the reference is the real one.
 struct FileWriter {
     file: File,
     path: PathBuf,
@@ -155,13 +155,13 @@ impl ArtifactWriter for FileWriter {
 impl Drop for FileWriter {
     fn drop(&mut self) {
         if !self.kept {
-            // Nobody will ever learn its id.
+            // The id was never returned, so the file is useless.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Copies a regular file to a name that was free. A copy that could not be finished is taken away again.
+/// Copies a regular file to a new name. Removes an incomplete copy.
 fn copy_new(from: &Path, to: &Path) -> Result<(), FileError> {
     let (mut file, _) = open_regular_itself(from)?;
     let mut copy = create_new(to).map_err(|errno| from_errno(to, errno))?;

@@ -1,4 +1,4 @@
-//! Time and chance of this machine. Nothing else in the product asks the system for either.
+//! The time and randomness of this machine. The rest of the product uses only these.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_core::BoxFuture;
 use windlass_core::clock::{Clock, Timestamp};
 
-/// The system's clock.
+/// A clock that reads the system's time.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     started: Instant,
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// Returns a clock whose monotonic time starts now.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let now = SystemTime::now();
-        // A clock set before 1970 counts backwards from there.
+        // Times before 1970 are negative.
         let millis = match now.duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
             Err(before) => {
@@ -54,11 +54,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// A random number from the system's own source.
+/// Returns a random number from the system's generator.
 #[must_use]
 pub fn random_u64() -> u64 {
-    // Without the system's source (a strict system-call filter) the standard library's own seeds still give
-    // distinct names; every use that must be exclusive opens with O_EXCL.
+    // If the system's generator fails (because of a strict system-call filter), the seeds of the standard library still
+    // give distinct names; each use that must be exclusive opens with `O_EXCL`.
     getrandom::u64().unwrap_or_else(|_| RandomState::new().build_hasher().finish())
 }
 

@@ -1,10 +1,9 @@
-//! Settings in layers with an origin for every value: which file and line, flag or variable said it.
-//! Which keys exist is the caller's table; what they mean is the caller's business. Nothing here looks at the
-//! environment.
+//! Layered settings. Each value has an origin: the file and line, the flag or the environment variable that set it. The
+//! caller passes the table of known keys and interprets the values. This module does not read the environment.
 
 mod edit;
-mod places;
 mod source;
+mod user_dirs;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,44 +12,37 @@ use std::path::{Path, PathBuf};
 use windlass_core::workspace::FileErrorKind;
 
 pub use self::edit::{set, unset};
-pub use self::places::Places;
+pub use self::user_dirs::Places;
 
 use crate::workspace::{open_regular, read_whole};
 
-/// A settings file is read by people; a larger one is a mistake.
+/// People write settings files by hand; a larger file is a mistake.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// One setting that exists.
+/// A setting that the program knows, as the caller's table lists it.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
-    /// Its dotted name; a part that is `*` stands for any name, as in `prices.*.input`.
+    /// The dotted name. A part that is `*` stands for any name, as in `prices.*.input`.
     pub name: &'static str,
-    /// What its value must be.
-    pub kind: Kind,
-    /// What it does, in one sentence.
+    pub kind: SettingKind,
+    /// A description of one sentence, for `windlass config`.
     pub doc: &'static str,
 }
 
-/// What the value of a setting must be.
+/// The type of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Any text.
+pub enum SettingKind {
     Text,
-    /// One of these texts.
     Choice(&'static [&'static str]),
-    /// A whole number.
     Integer,
-    /// A number.
     Number,
     /// A number above zero, or the text `unlimited`.
     Limit,
-    /// `true` or `false`.
     Boolean,
-    /// A list of texts.
     Texts,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SettingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text => f.write_str("a text in quotes"),
@@ -67,15 +59,10 @@ impl fmt::Display for Kind {
 /// The value of a setting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A text.
     Text(String),
-    /// A whole number.
     Integer(i64),
-    /// A number.
     Number(f64),
-    /// Yes or no.
     Boolean(bool),
-    /// A list of texts.
     Texts(Vec<String>),
 }
 
@@ -85,64 +72,55 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where a value may come from, the strongest last.
+/// The source of a setting. The variants are in order of precedence; the last one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Layer {
-    /// Built in.
+pub enum SettingsLayer {
     Default,
-    /// The user's file.
     User,
-    /// The project's file.
     Project,
-    /// The project's file that is not shared.
+    /// The project's settings file that is not committed.
     ProjectLocal,
-    /// An environment variable.
     Environment,
-    /// A flag on the command line.
     Flag,
-    /// The administrator's file.
     Managed,
 }
 
-/// Who said a value.
+/// The layer and the place that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// In which layer.
-    pub layer: Layer,
-    /// The file and line, the variable or the flag, for showing.
+pub struct SettingOrigin {
+    pub layer: SettingsLayer,
+    /// The file and line, the variable or the flag, for display.
     pub place: String,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.place)
     }
 }
 
-/// A value and who said it.
+/// A value of a setting, with its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// The value.
     pub value: Value,
-    /// Who said it.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
-/// Why a setting or a settings file is not usable. The text names the place and, for files, shows the line.
+/// A setting or a settings file that is not usable. The text names the place and, for files, quotes the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
 
-/// All layers together.
+/// All values of all settings, by layer.
 #[derive(Debug, Clone)]
 pub struct Layers<'a> {
     known: &'a [Key],
-    /// By dotted name, the weakest first.
+    /// By dotted name, in ascending precedence.
     values: BTreeMap<String, Vec<Setting>>,
 }
 
 impl<'a> Layers<'a> {
-    /// No values yet, for these keys.
+    /// Returns a stack without values, for the given keys.
     #[must_use]
     pub fn new(known: &'a [Key]) -> Self {
         Self {
@@ -151,8 +129,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds a settings file. Says whether it is there; one that is not adds nothing.
-    pub fn add_file(&mut self, layer: Layer, path: &Path) -> Result<bool, ConfigError> {
+    /// Adds the values of a settings file. Returns false if the file does not exist.
+    pub fn add_file(&mut self, layer: SettingsLayer, path: &Path) -> Result<bool, ConfigError> {
         let Some(text) = read_text(path)? else {
             return Ok(false);
         };
@@ -160,10 +138,15 @@ impl<'a> Layers<'a> {
         Ok(true)
     }
 
-    /// Adds the text of a settings file.
-    pub fn add_text(&mut self, layer: Layer, path: &Path, text: &str) -> Result<(), ConfigError> {
+    /// Adds the values of a settings file whose text the caller has read already.
+    pub fn add_text(
+        &mut self,
+        layer: SettingsLayer,
+        path: &Path,
+        text: &str,
+    ) -> Result<(), ConfigError> {
         for (name, value, line) in source::parse(self.known, path, text)? {
-            let origin = Origin {
+            let origin = SettingOrigin {
                 layer,
                 place: format!("{}:{line}", path.display()),
             };
@@ -172,17 +155,17 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    /// Adds one value given as plain text: by a variable, a flag or a built-in default. `place` says by which.
+    /// Adds a value that is given as plain text: by a variable, a flag or a built-in default. `place` names it.
     pub fn add(
         &mut self,
-        layer: Layer,
+        layer: SettingsLayer,
         name: &str,
         raw: &str,
         place: &str,
     ) -> Result<(), ConfigError> {
         let (name, value) = edit::typed(self.known, name, raw)
             .map_err(|err| ConfigError(format!("{place}: {err}")))?;
-        let origin = Origin {
+        let origin = SettingOrigin {
             layer,
             place: place.to_owned(),
         };
@@ -192,30 +175,30 @@ impl<'a> Layers<'a> {
 
     fn insert(&mut self, name: String, setting: Setting) {
         let settings = self.values.entry(name).or_default();
-        // In one layer what is added later counts, as in a directory of files that are read in order.
+        // Within a layer the value that was added last wins, as for a directory of files that are read in order.
         let at = settings.partition_point(|other| other.origin.layer <= setting.origin.layer);
         settings.insert(at, setting);
     }
 
-    /// The value that counts.
+    /// Returns the value with the highest precedence.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.values.get(name).and_then(|settings| settings.last())
     }
 
-    /// Everything that was said about a key, what counts first.
+    /// Returns all values of a key, in descending precedence.
     pub fn stack(&self, name: &str) -> impl Iterator<Item = &Setting> {
         self.values.get(name).into_iter().flatten().rev()
     }
 
-    /// All keys that have a value, with the value that counts.
+    /// Returns each key that has a value, with its effective value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.values
             .iter()
             .filter_map(|(name, settings)| Some((name.as_str(), settings.last()?)))
     }
 
-    /// The text of a key.
+    /// Returns the effective value of a key if it is text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match &self.get(name)?.value {
@@ -224,7 +207,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The whole number of a key.
+    /// Returns the effective value of a key if it is an integer.
     #[must_use]
     pub fn integer(&self, name: &str) -> Option<i64> {
         match self.get(name)?.value {
@@ -233,7 +216,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The number of a key.
+    /// Returns the effective value of a key if it is a number. An integer is converted.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.get(name)?.value {
@@ -243,7 +226,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The yes or no of a key.
+    /// Returns the effective value of a key if it is a boolean.
     #[must_use]
     pub fn boolean(&self, name: &str) -> Option<bool> {
         match self.get(name)?.value {
@@ -252,7 +235,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The list of a key.
+    /// Returns the effective value of a key if it is a list.
     #[must_use]
     pub fn texts(&self, name: &str) -> Option<&[String]> {
         match &self.get(name)?.value {
@@ -262,14 +245,14 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// The key of that name, or what was probably meant.
+/// Returns the key of that name, or an error that suggests the key that was probably meant.
 pub fn known<'a>(keys: &'a [Key], name: &str) -> Result<&'a Key, ConfigError> {
     source::lookup(keys, name)
         .map(|(_, key)| key)
         .map_err(ConfigError)
 }
 
-/// The known name nearest to what was typed, when it is near enough to be meant.
+/// Returns the known name that is most similar to the typed one, if it is similar enough to be a typing error.
 #[must_use]
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed: String = typed.chars().take(200).collect();
@@ -277,7 +260,7 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     let letters = typed.chars().count();
     known
         .into_iter()
-        // The distance is never less than the difference in length, which is known for nothing.
+        // The edit distance is at least the difference in length, which is cheaper to compute.
         .filter(|name| name.chars().count().abs_diff(letters) <= far)
         .map(|name| (strsim::damerau_levenshtein(&typed, name), name))
         .filter(|(distance, _)| *distance <= far)
@@ -285,7 +268,7 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// The administrator's files below a directory, in the order they count: `config.toml`, then `conf.d/*.toml`.
+/// Returns the administrator's files below a directory, in ascending precedence: `config.toml`, then `conf.d/*.toml`.
 pub fn managed_files(dir: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let mut files = vec![dir.join("config.toml")];
     let parts = dir.join("conf.d");
@@ -316,7 +299,7 @@ pub fn managed_files(dir: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(files)
 }
 
-/// The text of a settings file, or none when there is no such file.
+/// Returns the text of a settings file, or `None` if there is no such file.
 fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     let (file, stat) = match open_regular(path) {
         Ok(opened) => opened,

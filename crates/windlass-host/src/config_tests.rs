@@ -1,4 +1,4 @@
-//! The cases of settings: layers, complaints and edits.
+//! Tests of settings: layers, errors and edits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const fn key(name: &'static str, kind: Kind) -> Key {
+const fn key(name: &'static str, kind: SettingKind) -> Key {
     Key {
         name,
         kind,
@@ -17,19 +17,22 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 const KEYS: &[Key] = &[
-    key("model", Kind::Text),
-    key("approval", Kind::Choice(&["plan", "ask", "edit", "auto"])),
-    key("budget.steps", Kind::Limit),
-    key("budget.usd", Kind::Limit),
-    key("tools.parallel", Kind::Integer),
-    key("tools.shell.env", Kind::Texts),
-    key("color", Kind::Boolean),
-    key("prices.*.input", Kind::Number),
+    key("model", SettingKind::Text),
+    key(
+        "approval",
+        SettingKind::Choice(&["plan", "ask", "edit", "auto"]),
+    ),
+    key("budget.steps", SettingKind::Limit),
+    key("budget.usd", SettingKind::Limit),
+    key("tools.parallel", SettingKind::Integer),
+    key("tools.shell.env", SettingKind::Texts),
+    key("color", SettingKind::Boolean),
+    key("prices.*.input", SettingKind::Number),
 ];
 
 fn layers(text: &str) -> Result<Layers<'static>, ConfigError> {
     let mut layers = Layers::new(KEYS);
-    layers.add_text(Layer::User, Path::new("c.toml"), text)?;
+    layers.add_text(SettingsLayer::User, Path::new("c.toml"), text)?;
     Ok(layers)
 }
 
@@ -65,20 +68,30 @@ fn every_value_knows_its_file_and_line() {
 }
 
 #[test]
-fn the_stronger_layer_counts_whatever_the_order_of_adding() {
+fn the_layer_with_the_higher_precedence_wins_in_any_order() {
     let mut layers = Layers::new(KEYS);
-    layers.add(Layer::Flag, "model", "flag", "--model").unwrap();
     layers
-        .add_text(Layer::Project, Path::new("p.toml"), "model = \"project\"")
+        .add(SettingsLayer::Flag, "model", "flag", "--model")
         .unwrap();
     layers
-        .add(Layer::Default, "model", "default", "default")
+        .add_text(
+            SettingsLayer::Project,
+            Path::new("p.toml"),
+            "model = \"project\"",
+        )
         .unwrap();
     layers
-        .add_text(Layer::Managed, Path::new("m1.toml"), "color = true")
+        .add(SettingsLayer::Default, "model", "default", "default")
         .unwrap();
     layers
-        .add_text(Layer::Managed, Path::new("m2.toml"), "color = false")
+        .add_text(SettingsLayer::Managed, Path::new("m1.toml"), "color = true")
+        .unwrap();
+    layers
+        .add_text(
+            SettingsLayer::Managed,
+            Path::new("m2.toml"),
+            "color = false",
+        )
         .unwrap();
     let stack: Vec<_> = layers
         .stack("model")
@@ -95,7 +108,7 @@ fn check_refused(text: &str, expect: &str) {
 }
 
 #[test]
-fn mistakes_show_file_line_and_place() {
+fn errors_show_file_line_and_column() {
     check_refused(
         "color = true\nmodle = \"m\"",
         "c.toml:2:1: unknown key `modle`; did you mean `model`?\n  |\n2 | modle = \"m\"\n  | ^^^^^",
@@ -134,7 +147,7 @@ fn mistakes_show_file_line_and_place() {
 #[track_caller]
 fn check_plain(name: &str, raw: &str, expect: Result<&str, &str>) {
     let mut layers = Layers::new(KEYS);
-    let added = layers.add(Layer::Environment, name, raw, "WINDLASS_X");
+    let added = layers.add(SettingsLayer::Environment, name, raw, "WINDLASS_X");
     match (added, expect) {
         (Ok(()), Ok(value)) => assert_eq!(layers.iter().next().unwrap().1.value.to_string(), value),
         (Err(err), Err(part)) => assert!(
@@ -146,7 +159,7 @@ fn check_plain(name: &str, raw: &str, expect: Result<&str, &str>) {
 }
 
 #[test]
-fn plain_text_becomes_what_the_key_needs() {
+fn plain_text_is_parsed_to_the_type_of_the_key() {
     check_plain("model", "gpt", Ok("\"gpt\""));
     check_plain("budget.usd", "2.5", Ok("2.5"));
     check_plain("budget.steps", "unlimited", Ok("\"unlimited\""));
@@ -205,16 +218,18 @@ fn a_missing_file_adds_nothing_and_an_unreadable_one_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut layers = Layers::new(KEYS);
     assert_eq!(
-        layers.add_file(Layer::User, &dir.path().join("none.toml")),
+        layers.add_file(SettingsLayer::User, &dir.path().join("none.toml")),
         Ok(false)
     );
-    let err = layers.add_file(Layer::User, dir.path()).unwrap_err();
+    let err = layers
+        .add_file(SettingsLayer::User, dir.path())
+        .unwrap_err();
     assert!(err.0.contains("is a directory"), "{err}");
     let big = dir.path().join("big.toml");
     std::fs::write(&big, vec![b'#'; 2 * 1024 * 1024]).unwrap();
     assert!(
         layers
-            .add_file(Layer::User, &big)
+            .add_file(SettingsLayer::User, &big)
             .unwrap_err()
             .0
             .contains("more than the limit")
@@ -222,7 +237,7 @@ fn a_missing_file_adds_nothing_and_an_unreadable_one_is_named() {
     std::fs::write(&big, [0xff]).unwrap();
     assert!(
         layers
-            .add_file(Layer::User, &big)
+            .add_file(SettingsLayer::User, &big)
             .unwrap_err()
             .0
             .contains("not UTF-8")
@@ -273,17 +288,17 @@ fn places_follow_xdg() {
 
 proptest! {
     #[test]
-    fn no_text_panics_the_reader(text in "[\\[\\]\\.a-z=\"'\\{\\}, \\n\\t0-9#é\u{1b}]{0,60}") {
+    fn no_text_makes_the_parser_panic(text in "[\\[\\]\\.a-z=\"'\\{\\}, \\n\\t0-9#é\u{1b}]{0,60}") {
         let _ = layers(&text);
     }
 
     #[test]
-    fn what_is_set_is_read_back(value in "\\PC{0,30}") {
+    fn a_value_that_was_set_is_read_back(value in "\\PC{0,30}") {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         set(&path, KEYS, "model", &value).unwrap();
         let mut layers = Layers::new(KEYS);
-        layers.add_file(Layer::User, &path).unwrap();
+        layers.add_file(SettingsLayer::User, &path).unwrap();
         prop_assert_eq!(layers.text("model"), Some(value.as_str()));
     }
 }

@@ -1,15 +1,15 @@
-//! Running commands of a run: each in a process group of its own, without a terminal, with an
-//! empty standard input and a scrubbed environment; in a kernel sandbox where there is one. Nothing that was started
-//! outlives its command there. Without a sandbox it is as far as process groups reach, and what leaves its group on
-//! purpose ends with the run.
+//! Runs commands. Each command has its own process group, no terminal, an empty standard input and an environment
+//! without credentials; it runs in a kernel sandbox where one is available. In a sandbox no process outlives its
+//! command. Without one, the process group is killed when the command ends, and daemons that left the group are killed
+//! when the run ends.
 
 mod capture;
-mod enclosed;
+mod daemons;
+mod enclosure;
 mod env;
 mod group;
 mod guard;
 mod jobs;
-mod leftover;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -33,32 +33,33 @@ pub(crate) use self::env::neutral_env;
 pub use self::guard::Guard;
 
 use self::capture::Capture;
-use self::enclosed::{Enclosed, Tenants};
-use self::group::{Apart, Launch, Running, start_inside};
+use self::enclosure::{AgentEnclosure, EnclosedProcesses};
+use self::group::{Detachment, HostLaunch, StartedProcess, start_inside};
 use self::jobs::Jobs;
-use crate::sandbox::{Inside, Remarks, Sandbox, TreeBorrower};
+use crate::sandbox::{OpenSandbox, Sandbox, SandboxNotes, TreeBorrower};
 use crate::workspace::Root;
 use windlass_sandbox::Within;
 
-/// How long a command may take to end itself after it was asked to.
+/// The time that a command has to exit after SIGTERM.
 const TERM_GRACE: Duration = Duration::from_millis(300);
-/// How long output is still read after the command ended, when something it started holds the pipe.
+/// The time for reading the remaining output after the command exited, if a process that it started holds the pipe
+/// open.
 const DRAIN_GRACE: Duration = Duration::from_millis(100);
-/// How long a killed command may take to be gone; longer only when the kernel itself is stuck.
+/// The time to wait for a killed command to disappear. It takes longer only if the kernel is stuck.
 const KILL_GRACE: Duration = Duration::from_secs(2);
-/// The largest piece read at once: what a pipe holds.
+/// The size of the read buffer: the capacity of a pipe.
 const PIECE: usize = 64 * 1024;
-/// The variable that tells the processes of a run from others.
+/// The environment variable that identifies the processes of a run.
 pub(crate) const MARK: &str = "WINDLASS_RUN";
-/// Without `PATH` in the environment, programs are looked up here.
+/// Programs are looked up here if the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Why a background job was not started over a layer.
+/// The reason why a background job was not started in a layer.
 #[derive(Debug)]
 pub enum JobError {
-    /// No layer can be mounted here.
+    /// The sandbox cannot mount a layer here.
     NoLayer,
-    /// It cannot be started at all.
+    /// The job cannot be started at all.
     Other(ProcessError),
 }
 
@@ -67,20 +68,20 @@ pub struct HostProcesses {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
     shell: PathBuf,
-    apart: Apart,
+    detachment: Detachment,
     guard: Arc<Guard>,
     sandbox: Option<Arc<Sandbox>>,
     jobs: Jobs,
-    /// Agents that are not ours.
-    tenants: Arc<Tenants>,
-    /// In the environment of every command, so that daemons can be told from others.
+    /// Processes of foreign agents.
+    agents: Arc<EnclosedProcesses>,
+    /// A random value in the environment of each command, which identifies daemons of this run.
     mark: String,
-    /// Something was started since daemons were last looked for.
+    /// Whether a command was started since the last search for daemons.
     started: AtomicBool,
 }
 
 impl HostProcesses {
-    /// Commands in `root` with exactly this environment; see [`child_env`] for making it.
+    /// Prepares commands in `root` with exactly this environment; [`child_env`] builds it.
     #[must_use]
     pub fn new(root: Arc<Root>, mut env: Vec<(OsString, OsString)>) -> Self {
         let path = env
@@ -95,32 +96,32 @@ impl HostProcesses {
             root,
             env,
             shell,
-            apart: Apart::needed(),
+            detachment: Detachment::needed(),
             guard: Arc::default(),
             sandbox: None,
             jobs: Jobs::default(),
-            tenants: Arc::default(),
+            agents: Arc::default(),
             mark,
             started: AtomicBool::new(false),
         }
     }
 
-    /// The same in a sandbox, whose environment counts then, and with a watcher that other runs have too.
+    /// Runs commands in a sandbox, with the environment of the sandbox, and uses a guard that other runs share.
     #[must_use]
-    pub fn held_by(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
+    pub fn in_sandbox(mut self, sandbox: Option<Arc<Sandbox>>, guard: Arc<Guard>) -> Self {
         (self.sandbox, self.guard) = (sandbox, guard);
         self
     }
 
-    /// Ends what left its group on purpose.
-    fn end_leftovers(&self) {
+    /// Kills the daemons that left their process group.
+    fn kill_daemons(&self) {
         if self.started.swap(false, Ordering::Relaxed) {
-            leftover::end_marked(&self.mark);
+            daemons::kill_marked(&self.mark);
         }
     }
 
-    /// The sandbox, opened. Opening one takes a few milliseconds, which nobody who shares this thread should wait.
-    async fn inside(&self) -> Result<Option<Arc<Inside>>, ProcessError> {
+    /// Opens the sandbox. This takes a few milliseconds, so it runs on a thread for blocking calls.
+    async fn inside(&self) -> Result<Option<Arc<OpenSandbox>>, ProcessError> {
         let Some(sandbox) = &self.sandbox else {
             return Ok(None);
         };
@@ -135,10 +136,10 @@ impl HostProcesses {
 
     fn launch_in(
         &self,
-        inside: &Inside,
+        inside: &OpenSandbox,
         command: &Command,
         layer: Option<Within<'_>>,
-    ) -> Result<Running, ProcessError> {
+    ) -> Result<StartedProcess, ProcessError> {
         let dir = workdir_in(&self.root, &command.workdir)?;
         let argv = [
             self.shell.clone().into_os_string(),
@@ -148,9 +149,9 @@ impl HostProcesses {
         start_inside(inside, &argv, &dir, command, layer)
     }
 
-    /// Runs a command to its end, over a layer of its own where one is named; then what it wrote in the workspace is
-    /// in the layer and nowhere else. Also says whether everything of it is gone.
-    pub async fn run_over(
+    /// Runs a command until it exits. With a layer, the command's writes to the workspace go to the layer and nowhere
+    /// else. Also returns whether all processes of the command are known to be gone.
+    pub async fn run_in_layer(
         &self,
         command: Command,
         watch: Watch<'_>,
@@ -168,13 +169,13 @@ impl HostProcesses {
         let took = began.elapsed();
         let captured = capture.finish();
         let failed = end != ProcessEnd::Exited { code: 0 };
-        let remarks = match (&self.sandbox, &inside) {
+        let notes = match (&self.sandbox, &inside) {
             (Some(sandbox), Some(inside)) => {
-                sandbox.remarks(inside, running.ended, &captured.text, failed)
+                sandbox.notes(inside, running.ended, &captured.text, failed)
             }
-            _ => Remarks::default(),
+            _ => SandboxNotes::default(),
         };
-        let (gone, refused) = (running.ended.is_some(), remarks.refused);
+        let (gone, refused) = (running.ended.is_some(), notes.refused);
         let (output, total_bytes, artifact) = (captured.text, captured.total, captured.artifact);
         let mut finished = Finished {
             end,
@@ -185,15 +186,19 @@ impl HostProcesses {
             refused,
             not_landed: None,
         };
-        remarks
+        notes
             .text
             .iter()
-            .for_each(|text| remark(&mut finished, text));
+            .for_each(|text| append_note(&mut finished, text));
         Ok((finished, gone))
     }
 
-    /// Starts a background job over a layer of its own, and gives the workspace as the job sees it.
-    pub fn start_over(&self, command: &Command, layer: &str) -> Result<(JobId, OwnedFd), JobError> {
+    /// Starts a background job in a layer, and returns a handle of the workspace as the job sees it.
+    pub fn start_in_layer(
+        &self,
+        command: &Command,
+        layer: &str,
+    ) -> Result<(JobId, OwnedFd), JobError> {
         let sandbox = self.sandbox.as_ref().ok_or(JobError::NoLayer)?;
         let failed = |why: String| JobError::Other(ProcessError(why));
         let inside = sandbox.inside().map_err(|err| failed(err.to_string()))?;
@@ -212,23 +217,23 @@ impl HostProcesses {
         }
     }
 
-    /// Resolves when a job has ended; says whether everything that it started is gone.
+    /// Resolves when a job has ended, with whether all processes that it started are known to be gone.
     pub fn job_end(&self, job: &JobId) -> impl Future<Output = bool> + Send + 'static {
         self.jobs.end_of(job)
     }
 
-    fn launch(&self, command: &Command) -> Result<Running, ProcessError> {
+    fn launch(&self, command: &Command) -> Result<StartedProcess, ProcessError> {
         let dir = open_workdir(&self.root, &command.workdir)?;
         self.started.store(true, Ordering::Relaxed);
-        let (env, apart, guard) = (&self.env, self.apart, &self.guard);
+        let (env, detachment, guard) = (&self.env, self.detachment, &self.guard);
         let input = command.input.clone();
-        Launch {
+        HostLaunch {
             program: &self.shell,
             args: &["-c", &command.line],
             env,
             dir,
             input,
-            apart,
+            detachment,
             guard,
         }
         .start()
@@ -247,9 +252,9 @@ fn open_workdir(root: &Root, given: &str) -> Result<OwnedFd, ProcessError> {
         .map_err(|err| ProcessError(format!("cannot start a command there: {err}")))
 }
 
-/// Where a program starts, as a path in the view of a sandbox.
+/// Returns the working directory of a program as a path in the view of a sandbox.
 fn workdir_in(root: &Root, given: &str) -> Result<PathBuf, ProcessError> {
-    // The handle is not needed, but what it says is: the directory is there and inside.
+    // The handle is not used; opening it checks that the directory exists inside the workspace.
     drop(open_workdir(root, given)?);
     let dir = root.resolve(if given.is_empty() { "." } else { given });
     let dir = dir.map_err(|err| ProcessError(format!("cannot start a command there: {err}")))?;
@@ -263,7 +268,7 @@ impl Processes for HostProcesses {
         watch: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
-            self.run_over(command, watch, None)
+            self.run_in_layer(command, watch, None)
                 .await
                 .map(|(finished, _)| finished)
         })
@@ -296,16 +301,16 @@ impl Processes for HostProcesses {
     fn stop_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.jobs.stop_all().await;
-            self.tenants.end_all().await;
-            self.end_leftovers();
+            self.agents.end_all().await;
+            self.kill_daemons();
         })
     }
 
     fn pause_agents(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.jobs.stop_all().await;
-            self.tenants.pause_all().await;
-            self.end_leftovers();
+            self.agents.pause_all().await;
+            self.kill_daemons();
         })
     }
 
@@ -314,12 +319,12 @@ impl Processes for HostProcesses {
             let (Some(sandbox), Some(inside)) = (&self.sandbox, self.inside().await?) else {
                 return Err(ProcessError::no_enclosure());
             };
-            let lodging = sandbox
-                .lodge(&inside)
+            let setup = sandbox
+                .enclose(&inside)
                 .await
                 .ok_or_else(ProcessError::no_enclosure)?;
-            let lodging = lodging.map_err(|err| ProcessError(err.to_string()))?;
-            let enclosed = Enclosed::new(lodging, &inside, &self.root, &self.tenants)?;
+            let setup = setup.map_err(|err| ProcessError(err.to_string()))?;
+            let enclosed = AgentEnclosure::new(setup, &inside, &self.root, &self.agents)?;
             Ok(Arc::new(enclosed) as Arc<dyn Enclosure>)
         })
     }
@@ -327,12 +332,12 @@ impl Processes for HostProcesses {
 
 impl Drop for HostProcesses {
     fn drop(&mut self) {
-        self.end_leftovers();
+        self.kill_daemons();
     }
 }
 
-/// Adds a line of ours to what a command said.
-pub fn remark(finished: &mut Finished, text: &str) {
+/// Appends a note of the sandbox to the output of a command.
+pub fn append_note(finished: &mut Finished, text: &str) {
     let line = if finished.output.is_empty() || finished.output.ends_with('\n') {
         ""
     } else {
@@ -343,52 +348,50 @@ pub fn remark(finished: &mut Finished, text: &str) {
         .push_str(&format!("{line}[sandbox: {text}]"));
 }
 
-/// Who takes the output of a command.
-trait Sink {
-    /// Takes the next bytes.
+/// The receiver of a command's output.
+trait OutputSink {
     fn push(&mut self, bytes: &[u8]);
-    /// When [`Sink::tell`] wants to be called, if ever.
-    fn due(&self) -> Option<Instant> {
+    /// Returns the time when [`OutputSink::report`] should be called next, if any.
+    fn report_due(&self) -> Option<Instant> {
         None
     }
-    /// Tells somebody what is new.
-    fn tell(&mut self) {}
+    fn report(&mut self) {}
 }
 
-/// What a command is waited for.
+/// The event that [`drive`] waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Its end.
+enum WaitPhase {
+    /// The command has not exited.
     Running,
-    /// Its end, after it was asked to end.
+    /// The command received SIGTERM and has not exited.
     Terminating,
-    /// Its end, after it was killed.
+    /// The command was killed and is not gone yet.
     Killed,
-    /// The rest of its output.
+    /// The command exited; the rest of its output is read.
     Draining,
 }
 
-/// Follows a command to its end, and ends everything in its group then.
+/// Waits until a command exits, and then kills the rest of its process group.
 async fn drive(
-    running: &mut Running,
+    running: &mut StartedProcess,
     deadline: Option<Instant>,
     cancel: &CancellationToken,
-    sink: &mut impl Sink,
+    sink: &mut impl OutputSink,
 ) -> ProcessEnd {
     let mut buffer = Vec::with_capacity(PIECE);
-    let mut phase = Phase::Running;
+    let mut phase = WaitPhase::Running;
     let mut until = deadline;
     let mut ours: Option<ProcessEnd> = None;
     let mut status: Option<ExitStatus> = None;
     let mut open = true;
     let cancelled = cancel.cancelled();
     tokio::pin!(cancelled);
-    // Set for every wait below; far away stands for never.
+    // The timer is set before each wait; this distant time stands for never.
     let far = Instant::now() + Duration::from_secs(86_400 * 365);
     let timer = tokio::time::sleep_until(far);
     tokio::pin!(timer);
-    while status.is_none() || (open && phase == Phase::Draining) {
-        let wake = [until, sink.due()]
+    while status.is_none() || (open && phase == WaitPhase::Draining) {
+        let wake = [until, sink.report_due()]
             .into_iter()
             .flatten()
             .min()
@@ -398,29 +401,29 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            () = &mut cancelled, if phase == Phase::Running => {
+            () = &mut cancelled, if phase == WaitPhase::Running => {
                 ours = Some(ProcessEnd::Cancelled);
                 running.group.terminate();
-                (phase, until) = (Phase::Terminating, Some(Instant::now() + TERM_GRACE));
+                (phase, until) = (WaitPhase::Terminating, Some(Instant::now() + TERM_GRACE));
             }
             () = &mut timer => {
-                if sink.due().is_some_and(|due| due <= wake) {
-                    sink.tell();
+                if sink.report_due().is_some_and(|due| due <= wake) {
+                    sink.report();
                 }
                 if until.is_none_or(|until| until > wake) {
                     continue;
                 }
                 match phase {
-                    Phase::Running => {
+                    WaitPhase::Running => {
                         ours = Some(ProcessEnd::TimedOut);
                         running.group.terminate();
-                        (phase, until) = (Phase::Terminating, Some(Instant::now() + TERM_GRACE));
+                        (phase, until) = (WaitPhase::Terminating, Some(Instant::now() + TERM_GRACE));
                     }
-                    Phase::Terminating => {
+                    WaitPhase::Terminating => {
                         running.group.kill();
-                        (phase, until) = (Phase::Killed, Some(Instant::now() + KILL_GRACE));
+                        (phase, until) = (WaitPhase::Killed, Some(Instant::now() + KILL_GRACE));
                     }
-                    Phase::Killed | Phase::Draining => break,
+                    WaitPhase::Killed | WaitPhase::Draining => break,
                 }
             }
             read = running.output.read_buf(&mut buffer), if open => {
@@ -430,16 +433,16 @@ async fn drive(
             }
             ended = running.leader.wait(), if status.is_none() => {
                 let (code, ended) = ended.unwrap_or_else(|why| {
-                    // The way a shell says it.
+                    // A shell reports an exec failure with this exit code and a message in the output.
                     sink.push(why.as_bytes());
                     (ExitStatus::from_raw(127 << 8), None)
                 });
                 (status, running.ended) = (Some(code), ended);
-                (phase, until) = (Phase::Draining, Some(Instant::now() + DRAIN_GRACE));
+                (phase, until) = (WaitPhase::Draining, Some(Instant::now() + DRAIN_GRACE));
             }
         }
     }
-    // What it left behind in its group ends with it.
+    // Kill the processes that the command left in its group.
     running.group.finish();
     ours.unwrap_or_else(|| status.map_or(ProcessEnd::Signalled { signal: 9 }, end_of))
 }
@@ -453,7 +456,7 @@ fn end_of(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// `bash` by the child's own `PATH`, or `sh`, which every system has at its place. Never one of the workspace's own.
+/// Finds `bash` on the child's own `PATH`, or `/bin/sh`, which every system has. Never uses a shell from the workspace.
 fn find_shell(path: &std::ffi::OsStr, root: &Path) -> PathBuf {
     let executable = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
     std::env::split_paths(path)

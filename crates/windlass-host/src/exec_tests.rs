@@ -1,4 +1,4 @@
-//! The cases of running commands, with real processes and a look at what is left of them.
+//! Tests with real processes, which also check the processes that are left.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,12 +9,12 @@ use windlass_core::workspace::Artifacts;
 use super::*;
 use crate::artifact::ArtifactDir;
 
-struct Fixture {
+struct ExecFixture {
     dir: tempfile::TempDir,
     processes: HostProcesses,
 }
 
-fn fixture() -> Fixture {
+fn fixture() -> ExecFixture {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("ws")).unwrap();
     let root = Arc::new(Root::open(&dir.path().join("ws")).unwrap());
@@ -24,7 +24,7 @@ fn fixture() -> Fixture {
         ("MY_TOKEN", "hush"),
     ];
     let vars = vars.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Fixture {
+    ExecFixture {
         dir,
         processes: HostProcesses::new(root, child_env(vars, &[])),
     }
@@ -41,7 +41,7 @@ fn command(line: &str) -> Command {
     }
 }
 
-impl Fixture {
+impl ExecFixture {
     async fn run(&self, line: &str) -> Finished {
         self.run_with(command(line), None).await.unwrap()
     }
@@ -60,7 +60,7 @@ impl Fixture {
     }
 }
 
-/// Whether a process is alive whose command line holds this text. (A dead one has no command line.)
+/// Returns whether a process is alive whose command line contains this text. (A zombie has no command line.)
 fn alive(marker: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let cmdline = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -70,9 +70,9 @@ fn alive(marker: &str) -> bool {
     })
 }
 
-/// Waits for a kill to be carried out; a signal is sent before it has worked.
+/// Waits until the killed processes are gone, because a signal takes effect after it was sent.
 async fn gone(marker: &str) -> bool {
-    // Long enough for a machine that is busy with everything else; a test that passes does not wait.
+    // Long enough for a busy machine; a test that passes does not wait.
     for _ in 0..1_000 {
         if !alive(marker) {
             return true;
@@ -82,7 +82,7 @@ async fn gone(marker: &str) -> bool {
     false
 }
 
-/// A duration for `sleep` that no other process on this machine uses.
+/// Returns a duration for `sleep` that no other process on this machine uses.
 fn unique(seconds: u32) -> String {
     format!(
         "{seconds}.{:012}",
@@ -137,11 +137,11 @@ async fn a_command_starts_in_its_directory_without_input_terminal_or_secrets() {
 }
 
 #[tokio::test]
-async fn every_way_to_set_a_command_apart_gives_it_a_group_and_its_directory() {
+async fn each_kind_of_detachment_gives_a_command_its_group_and_directory() {
     let mut f = fixture();
     std::fs::create_dir(f.dir.path().join("ws/sub")).unwrap();
     for own_session in [false, true] {
-        f.processes.apart = Apart { own_session };
+        f.processes.detachment = Detachment { own_session };
         let long = unique(30);
         let line = format!(
             "pwd -P; cut -d' ' -f5 /proc/$$/stat; echo $$; (exec 3</dev/tty) 2>/dev/null || echo none; sleep {long} &"
@@ -167,7 +167,7 @@ async fn every_way_to_set_a_command_apart_gives_it_a_group_and_its_directory() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why() {
+async fn a_command_that_cannot_be_started_reports_the_reason() {
     let f = fixture();
     let err = |workdir: &str| Command {
         workdir: workdir.into(),
@@ -205,7 +205,7 @@ async fn a_timeout_ends_the_whole_group_within_its_time() {
 }
 
 #[tokio::test]
-async fn a_command_that_ignores_the_request_to_end_is_killed() {
+async fn a_command_that_ignores_sigterm_is_killed() {
     let f = fixture();
     let long = unique(30);
     let line = format!("trap '' TERM; echo begun; while true; do sleep {long}; done");
@@ -250,7 +250,7 @@ async fn a_cancel_ends_the_group_and_keeps_the_output() {
 }
 
 #[tokio::test]
-async fn a_background_grandchild_neither_delays_the_result_nor_outlives_it() {
+async fn a_background_grandchild_neither_delays_nor_outlives_the_command() {
     let f = fixture();
     let (holds, quiet) = (unique(30), unique(31));
     let finished = f
@@ -303,14 +303,15 @@ async fn a_program_with_two_commands() {
     };
     let marker = marker.to_string_lossy();
     let f = fixture();
-    // One that is over leaves no trace in the list; one runs on beside; one runs in front, with a child of its own.
+    // One command is finished and not in the list, one is a background job, and one runs in the foreground with a
+    // child.
     f.run("true").await;
     f.processes
         .start(command(&format!("sleep {marker}1; true")))
         .unwrap();
     let line = format!("sleep {marker}2 & sleep {marker}2; true");
     let mut front = std::pin::pin!(f.run(&line));
-    // Begun, and the watcher was told: from here on the program may be killed.
+    // The command was started and the watcher has its group: from here on the program may be killed.
     assert!(futures_util::poll!(&mut front).is_pending());
     std::fs::write(std::env::var_os("WINDLASS_TEST_READY").unwrap(), "").unwrap();
     front.await;
@@ -346,7 +347,7 @@ async fn commands_die_with_a_program_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_flood_is_held_in_constant_memory_and_a_cap() {
+async fn huge_output_needs_constant_memory_and_a_bounded_artifact() {
     let f = fixture();
     let mut artifacts = ArtifactDir::new(f.dir.path().join("artifacts"));
     artifacts.cap = 1_000_000;
@@ -368,7 +369,7 @@ async fn a_flood_is_held_in_constant_memory_and_a_cap() {
         (ProcessEnd::Exited { code: 0 }, 200_000_000)
     );
     assert_eq!(finished.artifact.unwrap().bytes, 1_000_000);
-    // Tests may share a process; a tenth of what was written is far more than anything here keeps.
+    // Tests may share a process; a tenth of the output is far more than this code keeps.
     assert!(peak() - before < 20_000, "{} kB", peak() - before);
 }
 
@@ -393,7 +394,7 @@ async fn a_command_may_close_its_output_or_lose_its_directory() {
 }
 
 #[tokio::test]
-async fn large_output_is_bounded_in_memory_and_whole_in_an_artifact() {
+async fn large_output_is_bounded_in_memory_and_complete_in_an_artifact() {
     let f = fixture();
     let artifacts = ArtifactDir::new(f.dir.path().join("artifacts"));
     let command = Command {
@@ -417,10 +418,10 @@ async fn large_output_is_bounded_in_memory_and_whole_in_an_artifact() {
 }
 
 #[tokio::test]
-async fn progress_is_told_now_and_then_with_the_newest_lines() {
+async fn progress_is_reported_at_intervals_with_the_newest_lines() {
     let f = fixture();
-    let told = Mutex::new(Vec::new());
-    let progress = |text: &str| told.lock().push(text.to_owned());
+    let reports = Mutex::new(Vec::new());
+    let progress = |text: &str| reports.lock().push(text.to_owned());
     let watch = Watch {
         progress: &progress,
         cancel: CancellationToken::new(),
@@ -428,18 +429,19 @@ async fn progress_is_told_now_and_then_with_the_newest_lines() {
     };
     let line = "for i in $(seq 1 1000); do echo line $i; done; sleep 0.25; echo last; sleep 0.15";
     f.processes.run(command(line), watch).await.unwrap();
-    let told = told.into_inner();
-    assert!((2..=50).contains(&told.len()), "{}", told.len());
+    let reports = reports.into_inner();
+    assert!((2..=50).contains(&reports.len()), "{}", reports.len());
     assert!(
-        told.iter()
+        reports
+            .iter()
             .any(|text| text.ends_with("line 999\nline 1000")),
-        "{told:?}"
+        "{reports:?}"
     );
-    assert!(told.last().unwrap().ends_with("last"));
+    assert!(reports.last().unwrap().ends_with("last"));
 }
 
 #[tokio::test]
-async fn jobs_go_on_beside_the_run_until_they_are_stopped() {
+async fn jobs_run_in_the_background_until_they_are_stopped() {
     let f = fixture();
     let long = unique(30);
     let job = f
@@ -499,7 +501,7 @@ async fn jobs_are_limited_and_end_with_the_run() {
 }
 
 #[tokio::test]
-async fn a_job_that_writes_more_than_is_kept_says_what_is_missing() {
+async fn a_job_reports_the_size_of_output_that_was_dropped() {
     let f = fixture();
     let job = f.processes.start(command("seq 1 100000")).unwrap();
     let mut seen = f.processes.poll(&job, 0, 100).unwrap();

@@ -1,6 +1,6 @@
-//! Facts about the workspace from the git program, with everything switched off that would run code of the
-//! repository or wait for a person. It goes through the run's own processes, so that it is inside whatever
-//! sandbox the run has. Nothing here changes the repository.
+//! Asks the git program for facts about the workspace, with all features off that would run code of the repository or
+//! wait for a person. It uses the processes of the run, so that git runs in the same sandbox as commands. Nothing here
+//! changes the repository.
 
 use std::time::Duration;
 
@@ -8,19 +8,21 @@ use windlass_core::CancellationToken;
 use windlass_core::shell::quoted;
 use windlass_core::workspace::{Command, Finished, ProcessEnd, Processes, Watch};
 
-/// Longer than this git is stuck, on a lock or a network file system.
+/// After this time git is considered stuck, on a lock or a network file system.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most bytes of a list of names, which is of use only whole.
+/// The maximum size in bytes of a list of names, which is useful only if it is complete.
 const MAX_NAMES: usize = 4 << 20;
 
-/// Filters are programs that git runs on file content. Those that the machine or the person has set up stay (Git LFS
-/// is one); those that only this repository names are emptied: a repository is not trusted to name programs. A git
-/// that cannot do that is not asked at all, nor is one whose repository keeps its files somewhere else.
+/// A shell script that runs before each git command.
 ///
-/// The git program itself is never one of the workspace: directories of the search path that are relative, or that
-/// lie in it, are left out. A directory that only looks like a bare repository is none.
-const GUARDED: &str = r#"
+/// Filters are programs that git runs on file content. Filters in the settings of the machine or the user stay (Git LFS
+/// is one); those that only this repository defines are cleared, because a repository is not trusted to name programs.
+/// The script fails if git cannot do that, or if the files of the repository are elsewhere.
+///
+/// The git program is never taken from the workspace: relative directories of `PATH`, and those in the workspace, are
+/// removed. A directory that only looks like a bare repository is not used as one.
+const GUARD_SCRIPT: &str = r#"
 refuse() { echo "$1"; exit 3; }
 unset CDPATH
 top=$(pwd -P) outside= IFS=:
@@ -55,56 +57,52 @@ END
   refuse 'the files of this repository are not in the workspace (see core.bare and core.worktree in its configuration)'
 "#;
 
-/// No hooks, no watcher, no pager, no locks, and no fetching of what a partial clone lacks: how to fetch is said by
-/// the repository, and may be any program.
+/// Options for each git command: no hooks, no file monitor, no pager, no locks, and no fetch of objects that a partial
+/// clone lacks, because the repository defines the fetch command, which may be any program.
 const GIT: &str = "GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none LC_ALL=C \
                    git --no-pager --no-optional-locks -c core.hooksPath=/dev/null -c core.fsmonitor=false \
                    -c core.quotePath=false -c color.ui=false";
 
-/// Why git gave no answer.
+/// The reason why git gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {
-    /// There is no git program.
-    #[error("git is not installed; install it, or go on without it")]
+    #[error("git is not installed; install it, or continue without it")]
     Missing,
-    /// The workspace is not in a repository.
     #[error("the workspace is not in a git repository; `git init` would make it one")]
     NotARepository,
-    /// It was stopped.
     #[error("git was cancelled")]
     Cancelled,
-    /// It took too long.
     #[error("git did not answer within {} seconds", TIMEOUT.as_secs())]
     TimedOut,
-    /// What was to be compared with is no commit.
+    /// The text of `against` is not a commit.
     #[error("`{0}` is not a commit; name a commit, a branch or a range such as main...HEAD")]
     NotACommit(String),
-    /// It said no.
+    /// Git exited with an error; the text is its output.
     #[error("git failed: {0}")]
     Failed(String),
 }
 
-/// Which differences to show.
+/// The differences to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DiffOf {
-    /// What is staged, instead of what is not.
+pub struct DiffQuery {
+    /// Show staged changes instead of unstaged ones.
     pub staged: bool,
-    /// Against this commit, instead of what is staged or committed.
+    /// Compare with this commit instead of the index or the last commit.
     pub against: Option<String>,
-    /// Only these files or what is below them, taken literally; everything in the workspace when empty.
+    /// Only these files or directories, taken literally; the whole workspace if empty.
     pub paths: Vec<String>,
-    /// Without these files, named from the top of the repository.
+    /// Exclude these files, named from the top of the repository.
     pub without: Vec<String>,
     /// Only names and counts.
     pub stat: bool,
 }
 
-/// The branch that is checked out, by what stands in the repository; no program is asked. None for a commit without a
-/// branch, and where a name is nothing to repeat.
+/// Returns the branch that is checked out, by reading the repository's files without a program. `None` for a detached
+/// head, and for a name with unusual characters.
 #[must_use]
 pub fn branch(root: &std::path::Path) -> Option<String> {
     let own = root.join(".git");
-    // A worktree has a file there, which says where its part of the repository is.
+    // A worktree has a file there, which names its part of the repository.
     let dir = match pointer(&own) {
         Some(named) => root.join(named.strip_prefix("gitdir:")?.trim()),
         None => own,
@@ -121,14 +119,14 @@ pub fn branch(root: &std::path::Path) -> Option<String> {
     plain.then(|| name.to_owned())
 }
 
-/// A file of git that is one line and names a place.
+/// Reads a git file that has one line and names a path or a ref.
 pub(crate) fn pointer(path: &std::path::Path) -> Option<String> {
     const MAX_POINTER: u64 = 4_096;
     let bytes = crate::workspace::read_file(path, MAX_POINTER).ok()?;
     Some(String::from_utf8(bytes).ok()?.trim().to_owned())
 }
 
-/// The branch and the changed files of the workspace, in git's short form.
+/// Returns the branch and the changed files of the workspace, in git's short format.
 pub async fn status(
     processes: &dyn Processes,
     keep: usize,
@@ -140,10 +138,10 @@ pub async fn status(
     ask(processes, line, keep, cancel).await
 }
 
-/// Differences as a unified diff, or as counts.
+/// Returns differences as a unified diff, or as counts.
 pub async fn diff(
     processes: &dyn Processes,
-    of: &DiffOf,
+    of: &DiffQuery,
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
@@ -151,10 +149,10 @@ pub async fn diff(
     ask(processes, diff_line(of, form)?, keep, cancel).await
 }
 
-/// The files that differ, named from the top of the repository. All of them or an error.
+/// Returns all files that differ, named from the top of the repository, or an error.
 pub async fn changed(
     processes: &dyn Processes,
-    of: &DiffOf,
+    of: &DiffQuery,
     cancel: &CancellationToken,
 ) -> Result<Vec<String>, GitError> {
     let line = diff_line(of, "--name-only -z --no-renames")?;
@@ -172,7 +170,7 @@ pub async fn changed(
         .collect())
 }
 
-fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
+fn diff_line(of: &DiffQuery, form: &str) -> Result<String, GitError> {
     let mut line = format!(
         "{GIT} diff --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty --submodule=short -O/dev/null {form}"
     );
@@ -199,8 +197,8 @@ fn diff_line(of: &DiffOf, form: &str) -> Result<String, GitError> {
     Ok(line)
 }
 
-/// A commit or a range of commits, such that git takes it for nothing else: not for an option, and not for a file of
-/// a commit (`HEAD:.env`), which would show that file under the name of another.
+/// Quotes a commit or a range of commits so that git cannot interpret it as an option, or as a file of a commit
+/// (`HEAD:.env`), which would show that file under another name.
 fn commits(text: &str) -> Result<String, GitError> {
     let dots = if text.contains("...") { "..." } else { ".." };
     let sides: Vec<&str> = text.split(dots).collect();
@@ -226,7 +224,7 @@ async fn ask(
     keep: usize,
     cancel: &CancellationToken,
 ) -> Result<Finished, GitError> {
-    let line = format!("{GUARDED}{line}");
+    let line = format!("{GUARD_SCRIPT}{line}");
     let command = Command {
         line,
         workdir: String::new(),
@@ -268,19 +266,19 @@ mod tests {
     use crate::exec::{HostProcesses, child_env};
     use crate::workspace::Root;
 
-    struct Fixture {
+    struct GitFixture {
         dir: tempfile::TempDir,
         processes: HostProcesses,
     }
 
-    fn fixture(path: &str) -> Fixture {
+    fn fixture(path: &str) -> GitFixture {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
         let vars = [
             ("PATH".into(), path.into()),
             ("HOME".into(), dir.path().into()),
         ];
-        Fixture {
+        GitFixture {
             processes: HostProcesses::new(root, child_env(vars, &[])),
             dir,
         }
@@ -288,7 +286,7 @@ mod tests {
 
     const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-    impl Fixture {
+    impl GitFixture {
         fn sh(&self, script: &str) {
             let done = std::process::Command::new("sh")
                 .args(["-ec", script])
@@ -303,14 +301,14 @@ mod tests {
             );
         }
 
-        async fn diff(&self, of: DiffOf) -> Result<String, GitError> {
+        async fn diff(&self, of: DiffQuery) -> Result<String, GitError> {
             let done = diff(&self.processes, &of, 10_000, &CancellationToken::new()).await?;
             Ok(done.output)
         }
     }
 
     #[tokio::test]
-    async fn status_and_diff_are_shown_and_nothing_of_the_repository_is_run() {
+    async fn status_and_diff_run_no_program_of_the_repository() {
         let f = fixture(PATH);
         f.sh("git init -qb main . && printf 'a\n' > a.txt && git add a.txt \
               && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt && printf 'n\n' > 'new é.txt' \
@@ -326,54 +324,58 @@ mod tests {
             shown,
             "## main\nA  .gitattributes\n M a.txt\n?? \"new é.txt\"\n"
         );
-        let shown = f.diff(DiffOf::default()).await.unwrap();
+        let shown = f.diff(DiffQuery::default()).await.unwrap();
         assert!(shown.ends_with("@@ -1 +1 @@\n-a\n+b\n"), "{shown}");
         let staged = f
-            .diff(DiffOf {
+            .diff(DiffQuery {
                 staged: true,
-                ..DiffOf::default()
+                ..DiffQuery::default()
             })
             .await
             .unwrap();
         assert!(staged.contains("+*.txt diff=evil filter=evil"), "{staged}");
-        let head = DiffOf {
+        let head = DiffQuery {
             against: Some("HEAD".into()),
             paths: vec!["a.txt".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(f.diff(head).await.unwrap().ends_with("-a\n+b\n"));
-        let none = DiffOf {
+        let none = DiffQuery {
             paths: vec!["it's; touch ran".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert_eq!(f.diff(none).await.unwrap(), "");
-        let named = changed(&f.processes, &DiffOf::default(), &CancellationToken::new())
-            .await
-            .unwrap();
+        let named = changed(
+            &f.processes,
+            &DiffQuery::default(),
+            &CancellationToken::new(),
+        )
+        .await
+        .unwrap();
         assert_eq!(named, ["a.txt"]);
-        let without = DiffOf {
+        let without = DiffQuery {
             without: named,
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert_eq!(f.diff(without).await.unwrap(), "");
         let stat = f
-            .diff(DiffOf {
+            .diff(DiffQuery {
                 stat: true,
-                ..DiffOf::default()
+                ..DiffQuery::default()
             })
             .await
             .unwrap();
         assert!(stat.contains("a.txt | 2 +-"), "{stat}");
-        let option = DiffOf {
+        let option = DiffQuery {
             against: Some("--output=ran".into()),
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(matches!(f.diff(option).await, Err(GitError::NotACommit(_))));
         assert!(!f.dir.path().join("ran").exists());
     }
 
     #[tokio::test]
-    async fn a_partial_clone_fetches_nothing_by_a_program_of_its_own() {
+    async fn a_partial_clone_does_not_run_its_own_fetch_program() {
         let f = fixture(PATH);
         f.sh("git init -qb main . && printf 'a\n' > a.txt && git add a.txt \
               && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt \
@@ -382,14 +384,14 @@ mod tests {
               && git config remote.origin.url ssh://host.invalid/x && git config remote.origin.promisor true \
               && git config protocol.ssh.allow always && git config core.sshCommand 'touch ran; false'");
         assert!(matches!(
-            f.diff(DiffOf::default()).await,
+            f.diff(DiffQuery::default()).await,
             Err(GitError::Failed(_))
         ));
         assert!(!f.dir.path().join("ran").exists());
     }
 
     #[tokio::test]
-    async fn a_base_is_a_commit_and_never_a_file_of_one() {
+    async fn a_base_must_be_a_commit_and_not_a_file_of_a_commit() {
         let f = fixture(PATH);
         f.sh("git init -qb main . && printf 'KEY=hush\n' > .env && printf 'a\n' > a.txt && git add . \
               && git -c user.name=n -c user.email=e commit -qm one && printf 'b\n' > a.txt && git add a.txt \
@@ -407,24 +409,24 @@ mod tests {
             "a..b..c",
             "HEAD\n",
         ] {
-            let of = DiffOf {
+            let of = DiffQuery {
                 against: Some(base.into()),
                 paths: vec!["a.txt".into()],
-                ..DiffOf::default()
+                ..DiffQuery::default()
             };
             assert!(f.diff(of).await.is_err(), "{base}");
         }
         for base in ["HEAD~1", "main~1..main", "main~1...HEAD", "HEAD~1.."] {
-            let of = DiffOf {
+            let of = DiffQuery {
                 against: Some(base.into()),
-                ..DiffOf::default()
+                ..DiffQuery::default()
             };
             assert!(f.diff(of).await.unwrap().ends_with("-a\n+b\n"), "{base}");
         }
     }
 
     #[tokio::test]
-    async fn a_repository_that_keeps_its_files_elsewhere_is_refused() {
+    async fn a_repository_with_files_elsewhere_is_refused() {
         let (f, other) = (fixture(PATH), tempfile::tempdir().unwrap());
         std::fs::write(other.path().join("diary"), "x").unwrap();
         f.sh(&format!(
@@ -439,7 +441,8 @@ mod tests {
             err.contains("core.worktree") && !err.contains("diary"),
             "{err}"
         );
-        // Above the workspace it is the usual case of a workspace inside a repository: only the workspace is told of.
+        // A work tree above the workspace is the usual case of a workspace inside a repository; only the workspace is
+        // shown.
         f.sh("git config core.worktree /");
         let shown = status(&f.processes, 10_000, &CancellationToken::new())
             .await
@@ -448,8 +451,8 @@ mod tests {
         assert!(!shown.contains("usr"), "{shown}");
     }
 
-    /// What of the corpus is about the engine's own git: a watcher in the configuration, a bare repository among the
-    /// files, a program of the workspace, a file named like an option.
+    /// The cases of the corpus about the engine's own git: a file monitor in the configuration, a bare repository among
+    /// the files, programs in the workspace, and a file that is named like an option.
     #[tokio::test]
     async fn a_hostile_clone_runs_nothing_through_our_git() {
         let dir = tempfile::tempdir().unwrap();
@@ -501,9 +504,9 @@ mod tests {
         let whole = ask(&work, &path);
         let shown = status(&whole, 10_000, &cancel).await.unwrap().output;
         assert!(shown.contains("?? --upload-pack=x"), "{shown}");
-        let of = DiffOf {
+        let of = DiffQuery {
             paths: vec!["--upload-pack=x".into()],
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         assert!(
             diff_line(&of, "--patch")
@@ -515,7 +518,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_git_or_repository_is_said() {
+    async fn a_missing_git_or_repository_is_reported() {
         let cancel = CancellationToken::new();
         let plain = fixture(PATH);
         assert_eq!(

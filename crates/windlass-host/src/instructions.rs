@@ -1,6 +1,6 @@
-//! Instruction files for the model: the administrator's, the user's, and those of the project from its root down to a
-//! directory. It reads and bounds them and says what it left out and why. What they say is text to be told: it sets
-//! nothing, allows nothing and is not interpreted here.
+//! Finds the instruction files for the model: the administrator's, the user's, and those of the project from its root
+//! down to a directory. Limits their size, and lists each file that it skipped with the reason. The files are text for
+//! the model: they set nothing, allow nothing and are not interpreted here.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use windlass_core::workspace::{FileError, FileErrorKind, FileKind, Files};
 
 use crate::workspace::{Root, open_regular, read_range};
 
-/// The names of instruction files in a directory; the first one that is there counts, the others are other names of it.
+/// The names of instruction files in a directory. The first file that is usable applies; the others are alternative
+/// names.
 pub const NAMES: [&str; 11] = [
     "AGENTS.md",
     "AGENT.md",
@@ -23,82 +24,72 @@ pub const NAMES: [&str; 11] = [
     ".goosehints",
     ".github/copilot-instructions.md",
 ];
-/// The most of one file, in bytes.
+/// The maximum that is read of one file, in bytes.
 const MAX_FILE: u64 = 64 << 10;
-/// The most of all files together.
+/// The maximum of all files together, in bytes.
 const MAX_TOTAL: u64 = 128 << 10;
-/// Directories between the root and the one where the work begins; a deeper way is followed no further.
+/// The maximum number of directories below the root. Instruction files in deeper directories are ignored.
 const MAX_DEPTH: usize = 32;
 
-/// Whose instructions they are.
+/// The author of an instruction file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// The administrator's.
+pub enum InstructionOwner {
+    /// The administrator of the machine.
     Managed,
-    /// The user's.
     User,
-    /// The project's.
     Project,
 }
 
-/// Where to look.
-pub struct LookIn<'a> {
-    /// The administrator's directory.
+/// The directories with instruction files.
+pub struct InstructionDirs<'a> {
     pub managed: &'a Path,
-    /// The user's directory.
     pub user: &'a Path,
-    /// The project.
     pub root: &'a Root,
-    /// The directory where the work begins, from the root; empty for the root itself.
+    /// The directory where the work begins, relative to the root; empty for the root itself.
     pub below: &'a str,
 }
 
-/// A file of instructions.
+/// An instruction file that applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
-    /// Whose.
-    pub whose: Whose,
-    /// Where, how long, and which content.
+pub struct InstructionFile {
+    pub owner: InstructionOwner,
     pub file: Instruction,
-    /// What it says.
     pub text: String,
 }
 
-/// A file that does not count, or not in full.
+/// An instruction file that does not apply, or not completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// Whose.
-    pub whose: Whose,
-    /// Where.
+pub struct SkippedInstruction {
+    pub owner: InstructionOwner,
     pub path: String,
-    /// Why not.
     pub why: String,
 }
 
-/// What was found.
+/// The instruction files that apply, and those that do not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
-    /// From the most general to the nearest.
-    pub layers: Vec<Layer>,
-    /// What was left out.
-    pub skipped: Vec<Skipped>,
+pub struct FoundInstructions {
+    /// From the most general to the most specific.
+    pub layers: Vec<InstructionFile>,
+    pub skipped: Vec<SkippedInstruction>,
 }
 
-/// Looks for instruction files. What cannot be read is left out and named, never an error: nobody's work should end
-/// because of a file of words.
+/// Finds and reads the instruction files. A file that cannot be read is skipped and listed; it never fails the run.
 #[must_use]
-pub fn find(look: &LookIn<'_>) -> Found {
-    let mut found = Found::default();
-    let mut room = MAX_TOTAL;
-    for (whose, dir) in [(Whose::Managed, look.managed), (Whose::User, look.user)] {
+pub fn find(dirs: &InstructionDirs<'_>) -> FoundInstructions {
+    let mut found = FoundInstructions::default();
+    let mut left = MAX_TOTAL;
+    for (owner, dir) in [
+        (InstructionOwner::Managed, dirs.managed),
+        (InstructionOwner::User, dirs.user),
+    ] {
         let path = dir.join(NAMES[0]);
         let shown = path.display().to_string();
         let read = || read_plain(&path);
-        found.take(whose, shown, read, &mut room, None);
+        found.take(owner, shown, read, &mut left, None);
     }
     let general = found.layers.len();
-    // The nearest are read first: they are the last to be left out where all of them are too much.
-    for dir in directories(look.below).iter().rev() {
+    // The most specific files are read first, so that the size limit drops the most general ones.
+    for dir in directories(dirs.below).iter().rev() {
         let mut first: Option<String> = None;
         for name in NAMES {
             let path = if dir.is_empty() {
@@ -106,17 +97,17 @@ pub fn find(look: &LookIn<'_>) -> Found {
             } else {
                 format!("{dir}/{name}")
             };
-            if is_there(look.root, &path) {
-                let read = || read_inside(look.root, &path);
+            if exists(dirs.root, &path) {
+                let read = || read_inside(dirs.root, &path);
                 let counted = found.layers.len();
                 found.take(
-                    Whose::Project,
+                    InstructionOwner::Project,
                     path.clone(),
                     read,
-                    &mut room,
+                    &mut left,
                     first.as_deref(),
                 );
-                // One that does not count itself takes no other's place.
+                // A file that does not apply does not displace another one.
                 if found.layers.len() > counted {
                     first = Some(path);
                 }
@@ -124,11 +115,11 @@ pub fn find(look: &LookIn<'_>) -> Found {
         }
     }
     found.layers[general..].reverse();
-    found.keep_one_of_each();
+    found.drop_duplicates();
     found
 }
 
-/// The root and every directory down to the one named, in that order.
+/// Returns the root and each directory down to the given one, in this order.
 fn directories(below: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut path = PathBuf::new();
@@ -143,30 +134,30 @@ fn directories(below: &str) -> Vec<String> {
     all
 }
 
-/// What was read of a file: its beginning, and how long it is.
-struct Read {
+/// The first bytes of a file, and its size.
+struct FileStart {
     bytes: Vec<u8>,
     size: u64,
 }
 
-impl Found {
-    /// Takes a file in, or says why not. `shadow` is the file of the same directory that counts instead.
+impl FoundInstructions {
+    /// Adds a file, or records the reason to skip it. `shadow` is the file of the same directory that applies instead.
     fn take(
         &mut self,
-        whose: Whose,
+        owner: InstructionOwner,
         path: String,
-        read: impl FnOnce() -> Result<Read, FileError>,
-        room: &mut u64,
+        read: impl FnOnce() -> Result<FileStart, FileError>,
+        left: &mut u64,
         shadow: Option<&str>,
     ) {
         let mut skip = |why: String| {
-            self.skipped.push(Skipped {
-                whose,
+            self.skipped.push(SkippedInstruction {
+                owner,
                 path: path.clone(),
                 why,
             })
         };
-        let Read { mut bytes, size } = match read() {
+        let FileStart { mut bytes, size } = match read() {
             Ok(read) => read,
             Err(err) if err.kind == FileErrorKind::NotFound => return,
             Err(err) if err.kind == FileErrorKind::Outside => {
@@ -183,14 +174,15 @@ impl Found {
             return skip(if same {
                 format!("it is the same as {shadow}")
             } else {
-                format!("{shadow} counts instead")
+                format!("{shadow} is used instead")
             });
         }
-        let most = usize::try_from(MAX_FILE.min(*room)).unwrap_or(0);
+        let most = usize::try_from(MAX_FILE.min(*left)).unwrap_or(0);
         let whole = bytes.len() as u64 == size && bytes.len() <= most;
         if !whole {
             bytes.truncate(most);
-            // At a line's end; a file of one long line between two characters. A rest of room is too little for a piece.
+            // Cut at the end of a line. A file of one long line is cut between two characters, but not for a small
+            // remainder of the total limit.
             let line = bytes
                 .iter()
                 .rposition(|byte| *byte == b'\n')
@@ -209,12 +201,12 @@ impl Found {
         let text = text.trim_start_matches('\u{feff}').trim().to_owned();
         if !whole {
             let why = if most as u64 == MAX_FILE {
-                "one file may have"
+                "the limit for one file"
             } else {
-                "is left for all files together"
+                "the limit for all files together"
             };
             skip(format!(
-                "it has {size} bytes, of which the first {kept} count: that much {why}"
+                "only the first {kept} of {size} bytes are used: {why}"
             ));
         }
         if text.is_empty() {
@@ -222,9 +214,9 @@ impl Found {
                 skip("it is empty".into())
             };
         }
-        *room -= kept;
-        self.layers.push(Layer {
-            whose,
+        *left -= kept;
+        self.layers.push(InstructionFile {
+            owner,
             file: Instruction {
                 path,
                 bytes: size,
@@ -234,15 +226,15 @@ impl Found {
         });
     }
 
-    /// The same words are told once: where they stand first.
-    fn keep_one_of_each(&mut self) {
-        let mut kept: Vec<Layer> = Vec::with_capacity(self.layers.len());
+    /// Drops each file owner content equals that of an earlier one.
+    fn drop_duplicates(&mut self) {
+        let mut kept: Vec<InstructionFile> = Vec::with_capacity(self.layers.len());
         for layer in self.layers.drain(..) {
             match kept.iter().find(|known| known.file.hash == layer.file.hash) {
                 Some(known) => {
                     let why = format!("it is the same as {}", known.file.path);
-                    self.skipped.push(Skipped {
-                        whose: layer.whose,
+                    self.skipped.push(SkippedInstruction {
+                        owner: layer.owner,
                         path: layer.file.path,
                         why,
                     });
@@ -254,7 +246,7 @@ impl Found {
     }
 }
 
-/// How many bytes there are without the beginning of a character at the end.
+/// Returns the number of bytes without an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(err) if err.error_len().is_none() => err.valid_up_to(),
@@ -262,15 +254,15 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether a name is there, as whatever it is: one that cannot be read is said.
-fn is_there(root: &Root, path: &str) -> bool {
+/// Returns whether a name exists as any kind of file, so that one that cannot be read is reported.
+fn exists(root: &Root, path: &str) -> bool {
     match root.stat(path) {
         Ok(_) => true,
         Err(err) => err.kind == FileErrorKind::Outside,
     }
 }
 
-fn read_inside(root: &Root, path: &str) -> Result<Read, FileError> {
+fn read_inside(root: &Root, path: &str) -> Result<FileStart, FileError> {
     let resolved = root.resolve(path)?;
     if windlass_core::gate::is_credential(&resolved.path) {
         return Err(FileError {
@@ -282,23 +274,23 @@ fn read_inside(root: &Root, path: &str) -> Result<Read, FileError> {
     if stat.kind != FileKind::File {
         return Err(FileError {
             kind: FileErrorKind::Io,
-            message: "it is no regular file".into(),
+            message: "it is not a regular file".into(),
         });
     }
     let size = stat.size;
-    Ok(Read {
+    Ok(FileStart {
         bytes: root.read_range(path, 0, MAX_FILE + 1)?,
         size,
     })
 }
 
-fn read_plain(path: &Path) -> Result<Read, FileError> {
+fn read_plain(path: &Path) -> Result<FileStart, FileError> {
     let (file, stat) = open_regular(path)?;
     let bytes = read_range(&file, stat.size, 0, MAX_FILE + 1).map_err(|err| FileError {
         kind: FileErrorKind::Io,
         message: format!("{}: {err}", path.display()),
     })?;
-    Ok(Read {
+    Ok(FileStart {
         bytes,
         size: stat.size,
     })

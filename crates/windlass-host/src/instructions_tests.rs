@@ -4,18 +4,18 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-struct Place(tempfile::TempDir);
+struct InstructionsFixture(tempfile::TempDir);
 
-impl Place {
+impl InstructionsFixture {
     fn new(files: &[(&str, &str)]) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let fixture = Self(tempfile::tempdir().unwrap());
         for dir in ["etc", "user", "work"] {
-            std::fs::create_dir(place.0.path().join(dir)).unwrap();
+            std::fs::create_dir(fixture.0.path().join(dir)).unwrap();
         }
         for (name, text) in files {
-            place.write(name, text.as_bytes());
+            fixture.write(name, text.as_bytes());
         }
-        place
+        fixture
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -24,10 +24,10 @@ impl Place {
         std::fs::write(path, bytes).unwrap();
     }
 
-    fn find(&self, below: &str) -> Found {
+    fn find(&self, below: &str) -> FoundInstructions {
         let root = Root::open(&self.0.path().join("work")).unwrap();
         let (managed, user) = (self.0.path().join("etc"), self.0.path().join("user"));
-        find(&LookIn {
+        find(&InstructionDirs {
             managed: &managed,
             user: &user,
             root: &root,
@@ -36,10 +36,11 @@ impl Place {
     }
 }
 
-/// The texts that count, in order, and what is said about the rest; paths without the directory of the test.
+/// Compares the texts that apply, in order, and the reasons of the skipped files; paths without the directory of the
+/// test.
 #[track_caller]
-fn check(place: &Place, below: &str, texts: &[&str], skipped: &[(&str, &str)]) {
-    let found = place.find(below);
+fn check(fixture: &InstructionsFixture, below: &str, texts: &[&str], skipped: &[(&str, &str)]) {
+    let found = fixture.find(below);
     assert_eq!(
         found
             .layers
@@ -48,7 +49,7 @@ fn check(place: &Place, below: &str, texts: &[&str], skipped: &[(&str, &str)]) {
             .collect::<Vec<_>>(),
         texts
     );
-    let top = format!("{}/", place.0.path().display());
+    let top = format!("{}/", fixture.0.path().display());
     let said: Vec<(String, String)> = found
         .skipped
         .iter()
@@ -62,38 +63,43 @@ fn check(place: &Place, below: &str, texts: &[&str], skipped: &[(&str, &str)]) {
 }
 
 #[test]
-fn from_the_most_general_to_the_nearest() {
-    let place = Place::new(&[
+fn files_are_ordered_from_the_most_general_to_the_most_specific() {
+    let fixture = InstructionsFixture::new(&[
         ("etc/AGENTS.md", "managed"),
         ("user/AGENTS.md", "user\n"),
         ("work/AGENTS.md", "\u{feff}root"),
         ("work/a/b/AGENTS.md", "near"),
         ("work/a/other/AGENTS.md", "not on the way"),
     ]);
-    check(&place, "a/b", &["managed", "user", "root", "near"], &[]);
-    check(&place, "", &["managed", "user", "root"], &[]);
+    check(&fixture, "a/b", &["managed", "user", "root", "near"], &[]);
+    check(&fixture, "", &["managed", "user", "root"], &[]);
     check(
-        &place,
+        &fixture,
         "a/b/../../x",
         &["managed", "user", "root", "near"],
         &[],
     );
-    let whose: Vec<Whose> = place
+    let owner: Vec<InstructionOwner> = fixture
         .find("a/b")
         .layers
         .iter()
-        .map(|layer| layer.whose)
+        .map(|layer| layer.owner)
         .collect();
     assert_eq!(
-        whose,
-        [Whose::Managed, Whose::User, Whose::Project, Whose::Project]
+        owner,
+        [
+            InstructionOwner::Managed,
+            InstructionOwner::User,
+            InstructionOwner::Project,
+            InstructionOwner::Project
+        ]
     );
-    assert_eq!(place.find("a/b").layers[3].file.path, "a/b/AGENTS.md");
+    assert_eq!(fixture.find("a/b").layers[3].file.path, "a/b/AGENTS.md");
 }
 
 #[test]
-fn other_names_count_only_where_there_is_no_agents_file() {
-    let place = Place::new(&[
+fn other_names_apply_only_without_an_agents_file() {
+    let fixture = InstructionsFixture::new(&[
         ("work/AGENTS.md", "ours"),
         ("work/CLAUDE.md", "theirs"),
         ("work/.github/copilot-instructions.md", "ours"),
@@ -101,39 +107,43 @@ fn other_names_count_only_where_there_is_no_agents_file() {
         ("work/sub/.cursorrules", "more"),
     ]);
     let skipped = [
-        ("sub/.cursorrules", "sub/GEMINI.md counts instead"),
-        ("CLAUDE.md", "AGENTS.md counts instead"),
+        ("sub/.cursorrules", "sub/GEMINI.md is used instead"),
+        ("CLAUDE.md", "AGENTS.md is used instead"),
         (
             ".github/copilot-instructions.md",
             "it is the same as AGENTS.md",
         ),
     ];
-    check(&place, "sub", &["ours", "below"], &skipped);
+    check(&fixture, "sub", &["ours", "below"], &skipped);
 }
 
 #[test]
-fn links_and_copies_are_told_once_and_none_leads_out() {
-    let place = Place::new(&[
+fn symlinks_and_copies_are_used_once_and_never_lead_outside() {
+    let fixture = InstructionsFixture::new(&[
         ("work/AGENTS.md", "ours"),
         ("secret.md", "hush"),
         ("work/.env", "KEY=1"),
     ]);
-    std::fs::create_dir_all(place.0.path().join("work/a/b/c")).unwrap();
-    symlink("AGENTS.md", place.0.path().join("work/CLAUDE.md")).unwrap();
-    symlink("../AGENTS.md", place.0.path().join("work/a/AGENTS.md")).unwrap();
+    std::fs::create_dir_all(fixture.0.path().join("work/a/b/c")).unwrap();
+    symlink("AGENTS.md", fixture.0.path().join("work/CLAUDE.md")).unwrap();
+    symlink("../AGENTS.md", fixture.0.path().join("work/a/AGENTS.md")).unwrap();
     symlink(
         "../../../../secret.md",
-        place.0.path().join("work/a/b/AGENTS.md"),
+        fixture.0.path().join("work/a/b/AGENTS.md"),
     )
     .unwrap();
-    symlink("../../../.env", place.0.path().join("work/a/b/c/AGENTS.md")).unwrap();
+    symlink(
+        "../../../.env",
+        fixture.0.path().join("work/a/b/c/AGENTS.md"),
+    )
+    .unwrap();
     let skipped = [
         ("a/b/c/AGENTS.md", "it leads to a credential"),
         ("a/b/AGENTS.md", "it leads outside the workspace"),
         ("CLAUDE.md", "it is the same as AGENTS.md"),
         ("a/AGENTS.md", "it is the same as AGENTS.md"),
     ];
-    let found = place.find("a/b/c");
+    let found = fixture.find("a/b/c");
     assert_eq!(found.layers.len(), 1);
     let mut said: Vec<(&str, &str)> = found
         .skipped
@@ -147,14 +157,14 @@ fn links_and_copies_are_told_once_and_none_leads_out() {
 }
 
 #[test]
-fn what_is_too_large_is_cut_at_a_line_and_what_is_no_text_is_left_out() {
+fn a_large_file_is_cut_at_a_line_and_a_binary_file_is_skipped() {
     let line = format!("{}\n", "x".repeat(99));
-    let place = Place::new(&[
+    let fixture = InstructionsFixture::new(&[
         ("work/AGENTS.md", &line.repeat(1_000)),
         ("work/a/AGENTS.md", " \n"),
     ]);
-    place.write("user/AGENTS.md", &[0xff, 0xfe, 0]);
-    let found = place.find("a");
+    fixture.write("user/AGENTS.md", &[0xff, 0xfe, 0]);
+    let found = fixture.find("a");
     assert_eq!(found.layers.len(), 1);
     assert_eq!(found.layers[0].text.len(), 655 * 100 - 1);
     assert_eq!(found.layers[0].file.bytes, 100_000);
@@ -164,68 +174,71 @@ fn what_is_too_large_is_cut_at_a_line_and_what_is_no_text_is_left_out() {
         [
             "it is not UTF-8 text",
             "it is empty",
-            "it has 100000 bytes, of which the first 65500 count: that much one file may have"
+            "only the first 65500 of 100000 bytes are used: the limit for one file"
         ]
     );
 }
 
 #[test]
-fn one_that_does_not_count_takes_no_others_place() {
-    let place = Place::new(&[
+fn a_file_that_does_not_apply_does_not_displace_another() {
+    let fixture = InstructionsFixture::new(&[
         ("work/.env", "KEY=1"),
         ("work/CLAUDE.md", "theirs"),
         ("work/a/CLAUDE.md", "near"),
     ]);
-    symlink(".env", place.0.path().join("work/AGENTS.md")).unwrap();
-    std::fs::create_dir(place.0.path().join("work/a/AGENTS.md")).unwrap();
+    symlink(".env", fixture.0.path().join("work/AGENTS.md")).unwrap();
+    std::fs::create_dir(fixture.0.path().join("work/a/AGENTS.md")).unwrap();
     let skipped = [
-        ("a/AGENTS.md", "it is no regular file"),
+        ("a/AGENTS.md", "it is not a regular file"),
         ("AGENTS.md", "it leads to a credential"),
     ];
-    check(&place, "a", &["theirs", "near"], &skipped);
+    check(&fixture, "a", &["theirs", "near"], &skipped);
 }
 
 #[test]
-fn one_long_line_counts_as_far_as_there_is_room() {
-    let place = Place::new(&[("work/AGENTS.md", &format!("x{}", "é".repeat(40_000)))]);
-    let found = place.find("");
+fn one_long_line_is_cut_at_the_limit() {
+    let fixture =
+        InstructionsFixture::new(&[("work/AGENTS.md", &format!("x{}", "é".repeat(40_000)))]);
+    let found = fixture.find("");
     assert_eq!(
         found.layers[0].text.len(),
         (64 << 10) - 1,
         "no half character"
     );
     assert!(
-        found.skipped[0]
-            .why
-            .contains("of which the first 65535 count"),
+        found.skipped[0].why.contains("only the first 65535 of"),
         "{:?}",
         found.skipped
     );
 }
 
 #[test]
-fn all_together_have_a_bound_and_the_nearest_are_the_last_to_go() {
+fn the_total_limit_drops_the_most_general_files_first() {
     let line = format!("{}\n", "x".repeat(99));
-    let place = Place::new(&[]);
+    let fixture = InstructionsFixture::new(&[]);
     for (n, dir) in ["work", "work/a", "work/a/b", "work/a/b/c"]
         .iter()
         .enumerate()
     {
-        place.write(
+        fixture.write(
             &format!("{dir}/AGENTS.md"),
             format!("{n} {}", line.repeat(500)).as_bytes(),
         );
     }
-    let found = place.find("a/b/c");
+    let found = fixture.find("a/b/c");
     let starts: Vec<&str> = found.layers.iter().map(|layer| &layer.text[..1]).collect();
-    assert_eq!(starts, ["1", "2", "3"], "the root's has no room left");
-    let told: usize = found.layers.iter().map(|layer| layer.text.len()).sum();
-    assert!(told <= 128 << 10 && told > 120_000, "{told}");
+    assert_eq!(
+        starts,
+        ["1", "2", "3"],
+        "the total limit excludes the file of the root"
+    );
+    let total: usize = found.layers.iter().map(|layer| layer.text.len()).sum();
+    assert!(total <= 128 << 10 && total > 120_000, "{total}");
     assert!(
         found
             .skipped
             .iter()
-            .all(|one| one.why.contains("is left for all files together")),
+            .all(|one| one.why.contains("the limit for all files together")),
         "{:?}",
         found.skipped
     );

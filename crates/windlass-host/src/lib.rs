@@ -1,12 +1,13 @@
-//! The one door to this machine: no other crate opens a file or starts a process.
+//! All access to this machine: no other crate opens a file or starts a process.
 //!
-//! A tour. [`workspace`] holds the project by a directory handle and does every file operation beneath it; its
-//! searches are in [`search`]. [`exec`] runs commands, each in a group of its own, bounded in time and memory,
-//! in the kernel sandbox that [`sandbox`] plans and opens; [`git`] asks the git program through it.
-//! [`session_log`] keeps events and [`artifact`] large results. [`config`] reads settings with the origin of
-//! every value, [`instructions`] finds the files that tell a model how to work, [`secret`] keeps credentials out of sight, [`clock`] is time and chance.
+//! [`workspace`] holds the project by a directory handle and does each file operation beneath it; its searches are in
+//! [`search`]. [`exec`] runs commands, each in its own process group and limited in time and memory, in the kernel
+//! sandbox that [`sandbox`] plans and opens; [`git`] uses it to run the git program. [`session_log`] stores events and
+//! [`artifact`] large results. [`config`] reads settings with the origin of each value, [`instructions`] finds the
+//! instruction files for a model, [`trust`] stores the user's trust in project settings, [`secret`] hides credentials,
+//! and [`clock`] provides time and randomness.
 //!
-//! Nothing here reads the environment, prints, installs signal handlers or judges what may be done.
+//! This crate does not read the environment, print, install signal handlers or decide what is allowed.
 
 pub mod artifact;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! Directories that only their owner may enter: sessions, artifacts, settings.
+//! Directories that only their owner can access: sessions, artifacts, settings.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -7,9 +7,9 @@ use windlass_core::workspace::FileError;
 
 use crate::workspace::from_io;
 
-/// Makes a directory and its missing parents, all of them for the owner alone. One that exists stays as it is.
+/// Creates a directory and its missing parents, accessible to their owner only. An existing directory stays the same.
 pub fn create_dir(path: &Path) -> Result<(), FileError> {
-    // The common case costs one call: it is there.
+    // The common case, an existing directory, costs one system call.
     if rustix::fs::access(path, rustix::fs::Access::EXISTS).is_ok() {
         return Ok(());
     }
@@ -20,16 +20,16 @@ pub fn create_dir(path: &Path) -> Result<(), FileError> {
     made.map_err(|err| from_io(path, &err))
 }
 
-/// The entries of a directory, at most so many of them; none where it cannot be read.
+/// Returns at most `most` entries of a directory; none if it cannot be read.
 pub fn entries(dir: &Path, most: usize) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
     let entries = std::fs::read_dir(dir).into_iter().flatten();
     entries.flatten().take(most)
 }
 
-/// Left-over folders that are looked at, at most.
+/// The maximum number of directories that are checked.
 const MAX_LOOKED: usize = 1_000;
 
-/// Removes the folders in `parent` whose owner is gone: each is named by the number of its process, a dash and more.
+/// Removes the directories in `parent` whose process is gone. Their names start with the process id and a dash.
 pub fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
     for entry in entries(parent, MAX_LOOKED) {
         let name = entry.file_name();
@@ -42,10 +42,10 @@ pub fn remove_abandoned(parent: &Path, remove: impl Fn(&Path)) {
     }
 }
 
-/// Folders whose modes are opened, at most.
+/// The maximum number of directories whose mode is changed.
 const MAX_OPENED: usize = 1_000_000;
 
-/// Removes a tree, also where commands or the kernel took the modes away.
+/// Removes a tree, even if commands or the kernel removed permissions in it.
 pub fn remove_tree(dir: &Path) -> std::io::Result<()> {
     let denied = match std::fs::remove_dir_all(dir) {
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => err,

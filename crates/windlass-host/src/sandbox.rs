@@ -1,17 +1,18 @@
-//! The kernel sandbox of a session: opened with the first command, gone with the session. It turns a plan into a view,
-//! runs commands in it, is their way out where hosts are allowed, and says what it had to do with a failure.
+//! The kernel sandbox of a session. It opens with the first command and closes with the session. It builds the view of
+//! the file system from a plan, runs commands in it, runs the proxy if a list of hosts is allowed, and explains a
+//! failure that the sandbox may have caused.
 
 mod agent;
 mod client_hello;
 mod gitconfig;
 mod gitdir;
 mod hint;
-mod look;
 pub mod names;
 mod net;
 mod plan;
 mod private_env;
 mod proxy;
+mod scan;
 mod terms;
 mod tools;
 
@@ -25,7 +26,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
-use windlass_sandbox::{AGENT_HOME, Listener, Opened, Place, Session, Spec, Within};
+use windlass_sandbox::{
+    AGENT_HOME, AgentView, Listener, OpenedSandbox, SandboxSession, Spec, Within,
+};
 
 pub use self::agent::{AgentPlan, HomeFile};
 pub use self::net::{HostRule, NetPolicy};
@@ -33,85 +36,84 @@ pub use self::plan::SandboxPlan;
 pub use self::terms::{not_held, tier_of};
 pub use windlass_sandbox::{Access, Ended, Helper, Limits, SandboxError, Standard, TreeBorrower};
 
-use self::proxy::{AllowedHosts, Refused};
+use self::proxy::{AllowedHosts, RefusedHosts};
 
-/// A sandbox that is opened when it is needed.
+/// A sandbox that opens when it is first needed.
 #[derive(Debug)]
 pub struct Sandbox {
     plan: SandboxPlan,
     helper: Helper,
     env: Vec<(OsString, OsString)>,
-    /// What stands at the workspace's path.
     tree: TreePlan,
-    /// The home of an agent that is not ours, in runs that may have one.
+    /// The home of a foreign agent, in runs that may have one.
     agent_home: Option<PathBuf>,
     make_copy: MakeCopy,
-    /// It is for checks: the hosts of their set-up are reached until that has ended.
+    /// The sandbox is for checks: commands reach the hosts of the checks' setup until [`Sandbox::end_setup`].
     for_checks: bool,
-    state: Mutex<State>,
-    /// The tier that was found on this machine.
+    state: Mutex<SandboxState>,
+    /// The tier that this machine supports, shared by all sandboxes of the plan.
     found: Arc<OnceLock<Tier>>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum SandboxState {
     #[default]
     Closed,
-    Open(Arc<Inside>),
-    /// It was tried and cannot be had; the same for the rest of the session.
+    Open(Arc<OpenSandbox>),
+    /// The sandbox could not be opened; it is not tried again in this session.
     Refused(SandboxError),
 }
 
-/// What stands at the workspace's path, and at that of a git directory outside it.
+/// The directories that commands see at the path of the workspace, and at that of a git directory outside it.
 #[derive(Debug, Clone, Default)]
 pub struct TreePlan {
-    /// The workspace itself when absent.
+    /// `None` for the workspace itself.
     pub tree: Option<Tree>,
-    /// The upper and the working directory of a private layer over the git directory outside.
+    /// The upper and work directories of a private overlay over the git directory outside the workspace.
     pub git: Option<(PathBuf, PathBuf)>,
 }
 
-/// A copy of the workspace that commands in place work on, where no view can protect names in the workspace itself.
+/// A copy of the workspace for the commands of in-place runs, in tiers that cannot protect names in the workspace
+/// itself.
 pub trait CommandTree: std::fmt::Debug + Send + Sync {
-    /// The directory of the copy.
+    /// Returns the directory of the copy.
     fn path(&self) -> &Path;
-    /// Brings later changes of the workspace into the copy, and reverts what was not merged.
+    /// Copies later changes of the workspace into the copy, and reverts changes that were not merged.
     fn update(&self) -> Result<(), String>;
-    /// Brings later changes of the workspace into the copy while programs work on it. Paths that they changed stay as
-    /// they are.
+    /// Copies later changes of the workspace into the copy while programs work on it. Paths that the programs changed
+    /// stay the same.
     fn refresh(&self) -> Result<(), String>;
-    /// Lays out what changed in the copy since the last update like the upper directory of an overlay, in an empty
-    /// directory, and gives the deleted paths; `None` where nothing changed.
+    /// Writes the changes in the copy since the last update into the empty directory `upper`, in the layout of an
+    /// overlay's upper directory. Returns the deleted paths, or `None` if nothing changed.
     fn take(&self, upper: &Path) -> Result<Option<BTreeSet<PathBuf>>, String>;
 }
 
-/// Copies the workspace at a path into a new folder of `parent`, without the hidden paths.
+/// Copies the workspace at a path into a new directory of `parent`, without the hidden paths.
 pub type MakeCopy =
     fn(root: &Path, hidden: Vec<PathBuf>, parent: &Path) -> Result<Arc<dyn CommandTree>, String>;
 
-/// A sandbox that was opened, where commands see the tree if not at the workspace's path, and the copy that commands in
-/// place work on.
-type Entered = (Opened, Option<PathBuf>, Option<Arc<dyn CommandTree>>);
+/// An opened sandbox; the path at which commands see the tree, if it is not the workspace's path; and the copy that
+/// commands of in-place runs work on.
+type EnteredSandbox = (OpenedSandbox, Option<PathBuf>, Option<Arc<dyn CommandTree>>);
 
-/// An open sandbox.
+/// A sandbox in which commands can be started. Dropping it stops its proxy.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct OpenSandbox {
     tree: Mutex<Option<OwnedFd>>,
-    session: Session,
+    session: SandboxSession,
     env: Vec<(OsString, OsString)>,
-    refused: Refused,
+    refused: RefusedHosts,
     hosts: AllowedHosts,
     proxy: Option<AbortHandle>,
-    /// By which means commands are held.
     pub(crate) tier: Tier,
     workspace: PathBuf,
-    /// Where commands see the tree, if not at the workspace's path.
+    /// The path at which commands see the tree, if it is not the workspace's path.
     tree_at: Option<PathBuf>,
-    /// The copy that commands in place work on.
+    /// The copy that commands of in-place runs work on.
     copy: Option<Arc<dyn CommandTree>>,
 }
 
-impl Drop for Inside {
+impl Drop for OpenSandbox {
     fn drop(&mut self) {
         if let Some(proxy) = &self.proxy {
             proxy.abort();
@@ -120,7 +122,8 @@ impl Drop for Inside {
 }
 
 impl Sandbox {
-    /// A sandbox for commands with exactly this environment. In place the broker tier works on a copy of the workspace.
+    /// Prepares a sandbox for commands with exactly this environment. For in-place runs the broker tier works on a copy
+    /// of the workspace.
     #[must_use]
     pub fn new(
         plan: SandboxPlan,
@@ -141,10 +144,10 @@ impl Sandbox {
         }
     }
 
-    /// Another one by the same plan, with another tree at the workspace's path. Whatever its commands change stays in
-    /// that tree, so that no name in it needs protection.
+    /// Returns another sandbox by the same plan, with another tree at the workspace's path. The changes of its commands
+    /// stay in that tree, so that no name in it needs protection.
     #[must_use]
-    pub fn over(&self, tree: TreePlan) -> Self {
+    pub fn with_tree(&self, tree: TreePlan) -> Self {
         let (plan, helper, env) = (self.plan.clone(), self.helper.clone(), self.env.clone());
         Self {
             tree,
@@ -154,38 +157,38 @@ impl Sandbox {
         }
     }
 
-    /// Another session by the same plan: nothing that a command left in `/tmp` or in a cache is there.
+    /// Returns another session by the same plan, without the files that commands left in `/tmp` or in a cache.
     #[must_use]
-    pub fn anew(&self) -> Self {
-        self.over(self.tree.clone())
+    pub fn fresh_session(&self) -> Self {
+        self.with_tree(self.tree.clone())
     }
 
-    /// Another one by the same plan for the isolated runs of a session, in which the agent of the plan has its home;
-    /// none where there is no agent.
-    pub fn lodging(&self, session: &str) -> Result<Option<Self>, String> {
+    /// Returns another sandbox by the same plan for the isolated runs of a session, in which the agent of the plan has
+    /// its home. Returns `None` if the plan has no agent.
+    pub fn for_agent(&self, session: &str) -> Result<Option<Self>, String> {
         let Some(agent) = &self.plan.agent else {
             return Ok(None);
         };
         Ok(Some(Self {
             agent_home: Some(agent.home(session)?),
-            ..self.over(self.tree.clone())
+            ..self.with_tree(self.tree.clone())
         }))
     }
 
-    /// The git directory outside the workspace that commands need.
+    /// Returns the git directory outside the workspace that commands need.
     #[must_use]
     pub fn outside_git(&self) -> Option<PathBuf> {
         gitdir::outside(&self.plan.root)
     }
 
-    /// A handle of the tree that stands at the workspace's path, once.
+    /// Returns a handle of the tree at the workspace's path. Only the first call returns it.
     pub fn take_tree(&self) -> Result<Option<OwnedFd>, SandboxError> {
         let inside = self.inside()?;
         let mut tree = inside.tree.lock();
         Ok(tree.take())
     }
 
-    /// The same for checks: the hosts of their set-up are reached until it has ended.
+    /// Lets commands reach the hosts of the checks' setup, until [`Sandbox::end_setup`].
     #[must_use]
     pub fn for_checks(mut self) -> Self {
         if self.plan.net != NetPolicy::Open && !self.plan.setup_hosts.is_empty() {
@@ -196,14 +199,14 @@ impl Sandbox {
         self
     }
 
-    /// The set-up has ended: commands reach only what the plan lets them reach.
+    /// Ends the setup of checks: from now on commands reach only the hosts of the plan.
     pub fn end_setup(&self) {
-        if let (true, State::Open(inside)) = (self.for_checks, &*self.state.lock()) {
+        if let (true, SandboxState::Open(inside)) = (self.for_checks, &*self.state.lock()) {
             inside.hosts.set(self.own_hosts());
         }
     }
 
-    /// The hosts of the plan, without those of the set-up.
+    /// Returns the hosts of the plan, without those of the setup.
     fn own_hosts(&self) -> Vec<HostRule> {
         let NetPolicy::Hosts(rules) = &self.plan.net else {
             return Vec::new();
@@ -215,8 +218,8 @@ impl Sandbox {
         rules[..own].to_vec()
     }
 
-    /// Whether it has to be opened before anything else happens: it was asked for, or the tier is not known without
-    /// trying.
+    /// Returns whether the sandbox has to open before the run starts: the user demanded it, or the tier is unknown
+    /// without a trial.
     #[must_use]
     pub fn opens_first(&self) -> bool {
         self.plan.demanded
@@ -225,16 +228,17 @@ impl Sandbox {
             || terms::namespaces_may_be_refused()
     }
 
-    /// The tier that this machine has for the plan, found by trying. Known once for all sandboxes by this plan.
+    /// Returns the tier that this machine supports for the plan, found by trial. All sandboxes of the plan share the
+    /// result.
     pub fn tier(&self) -> Result<Tier, SandboxError> {
         if let Some(tier) = self.known_tier() {
             return Ok(tier);
         }
-        let (tier, ()) = self.first_of(Tier::Namespaces, |tier| self.try_bare(tier))?;
+        let (tier, ()) = self.first_available(Tier::Namespaces, |tier| self.try_bare(tier))?;
         Ok(*self.found.get_or_init(|| tier))
     }
 
-    /// Opens a sandbox of a tier with nothing in it, and closes it.
+    /// Opens and closes an empty sandbox of a tier.
     fn try_bare(&self, tier: Tier) -> Result<(), SandboxError> {
         let (protect, hide, read, caches) = Default::default();
         let bare = Spec {
@@ -246,15 +250,15 @@ impl Sandbox {
             journal: None,
             ..self.spec(tier, &TreePlan::default())
         };
-        Session::open(&self.helper, &bare).map(drop)
+        SandboxSession::open(&self.helper, &bare).map(drop)
     }
 
     fn known_tier(&self) -> Option<Tier> {
         self.found.get().copied()
     }
 
-    /// The strongest tier that can be had, from one on, with what it was opened as.
-    fn first_of<T>(
+    /// Tries the tiers from `from` downwards. Returns the first one that is available, and the result of its attempt.
+    fn first_available<T>(
         &self,
         from: Tier,
         attempt: impl Fn(Tier) -> Result<T, SandboxError>,
@@ -285,7 +289,7 @@ impl Sandbox {
             .spec(&self.env, tier, tree, self.agent_home.as_deref())
     }
 
-    /// Paths of the workspace that commands must not read, relative to it.
+    /// Returns the paths of the workspace that commands must not read, relative to the workspace.
     #[must_use]
     pub fn hidden_in_workspace(&self) -> Vec<PathBuf> {
         let root = &self.plan.root;
@@ -297,28 +301,28 @@ impl Sandbox {
         below.filter(|path| !path.as_os_str().is_empty()).collect()
     }
 
-    /// The path at which commands see the tree, where that is not the workspace's own.
+    /// Returns the path at which commands see the tree, if it is not the workspace's path.
     pub fn path_of_tree(&self) -> Result<Option<PathBuf>, SandboxError> {
         Ok(self.inside()?.tree_at.clone())
     }
 
-    /// The copy that commands in place work on, where there is no view that could protect names in the workspace.
+    /// Returns the copy that commands of in-place runs work on, in tiers that cannot protect names in the workspace.
     pub fn working_copy(&self) -> Result<Option<Arc<dyn CommandTree>>, SandboxError> {
         Ok(self.inside()?.copy.clone())
     }
 
-    /// Where the layers of single commands are made.
+    /// Returns the directory for the layers of single commands.
     #[must_use]
     pub fn command_layers(&self) -> std::path::PathBuf {
         self.plan.command_layers()
     }
 
-    /// Opens it now, to know whether it can be had.
+    /// Opens the sandbox now, to find out whether it is available.
     pub fn open(&self) -> Result<(), SandboxError> {
         self.inside().map(drop)
     }
 
-    /// Runs a program to its end with the handles it is given.
+    /// Runs a program with the given standard streams until it exits.
     pub async fn run(
         &self,
         argv: &[OsString],
@@ -337,42 +341,43 @@ impl Sandbox {
         ended
     }
 
-    /// Hosts that commands were not allowed to reach since somebody last asked.
+    /// Returns the hosts that commands were refused since the last call.
     #[must_use]
     pub fn take_refused(&self) -> Vec<String> {
         match &*self.state.lock() {
-            State::Open(inside) => inside.refused.take(),
+            SandboxState::Open(inside) => inside.refused.take(),
             _ => Vec::new(),
         }
     }
 
-    pub(crate) fn inside(&self) -> Result<Arc<Inside>, SandboxError> {
+    pub(crate) fn inside(&self) -> Result<Arc<OpenSandbox>, SandboxError> {
         let mut state = self.state.lock();
         match &*state {
-            State::Open(inside) => return Ok(Arc::clone(inside)),
-            State::Refused(why) => return Err(why.clone()),
-            State::Closed => {}
+            SandboxState::Open(inside) => return Ok(Arc::clone(inside)),
+            SandboxState::Refused(why) => return Err(why.clone()),
+            SandboxState::Closed => {}
         }
         match self.enter() {
             Ok(inside) => {
                 let inside = Arc::new(inside);
-                *state = State::Open(Arc::clone(&inside));
+                *state = SandboxState::Open(Arc::clone(&inside));
                 Ok(inside)
             }
             Err(why) => {
-                *state = State::Refused(why.clone());
+                *state = SandboxState::Refused(why.clone());
                 Err(why)
             }
         }
     }
 
-    fn enter(&self) -> Result<Inside, SandboxError> {
+    fn enter(&self) -> Result<OpenSandbox, SandboxError> {
         let from = self.known_tier().unwrap_or(Tier::Namespaces);
         let layered = matches!(self.tree.tree, Some(Tree::Layered { .. }));
-        let (tier, (opened, tree_at, copy)) = self.first_of(from, |tier| match tier {
+        let (tier, (opened, tree_at, copy)) = self.first_available(from, |tier| match tier {
             Tier::Namespaces => {
-                let opened = Session::open(&self.helper, &self.spec(tier, &self.tree));
-                // Without a view of its own no layer can stand at the workspace's path, but a copy can be worked on.
+                let opened = SandboxSession::open(&self.helper, &self.spec(tier, &self.tree));
+                // Without namespaces no overlay can be mounted at the workspace's path; the caller may use a copy
+                // instead.
                 let opened = opened.map_err(|why| match why {
                     SandboxError::Unavailable(why) if layered => SandboxError::NoLayers(why),
                     other => other,
@@ -384,21 +389,21 @@ impl Sandbox {
             )),
             Tier::Broker => self.enter_with_broker(),
             Tier::Landlock if self.tree.tree.is_some() => Err(SandboxError::Unavailable(
-                "it cannot keep commands from your tree".to_owned(),
+                "it cannot keep commands out of your tree".to_owned(),
             )),
             Tier::Landlock => Ok((
-                Session::open(&self.helper, &self.spec(tier, &self.tree))?,
+                SandboxSession::open(&self.helper, &self.spec(tier, &self.tree))?,
                 None,
                 None,
             )),
         })?;
         let _ = self.found.set(tier);
-        let Opened {
+        let OpenedSandbox {
             session,
             listener,
             tree,
         } = opened;
-        let refused = Refused::default();
+        let refused = RefusedHosts::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
         if tier == Tier::Broker {
             env = private_env::of_commands(env, self.plan.home.as_deref());
@@ -406,13 +411,13 @@ impl Sandbox {
         let (mut proxy, hosts) = (None, AllowedHosts::default());
         if let (NetPolicy::Hosts(rules), Some(listener)) = (&self.plan.net, listener) {
             hosts.set(rules.clone());
-            let (task, variables) = way_out(listener, &hosts, &refused)?;
+            let (task, variables) = start_proxy(listener, &hosts, &refused)?;
             proxy = Some(task);
             env.extend(variables);
         }
         env.extend(self.usual_variables());
         let workspace = self.plan.root.clone();
-        Ok(Inside {
+        Ok(OpenSandbox {
             tree: Mutex::new(tree),
             session,
             env,
@@ -426,15 +431,15 @@ impl Sandbox {
         })
     }
 
-    /// Without namespaces commands work on a copy, at a path of its own. In place it is made here, unless commands only
-    /// read and nothing is hidden from them.
-    fn enter_with_broker(&self) -> Result<Entered, SandboxError> {
+    /// Opens a sandbox without namespaces, in which commands work on a copy with its own path. For in-place runs the
+    /// copy is made here, unless commands only read and no path is hidden from them.
+    fn enter_with_broker(&self) -> Result<EnteredSandbox, SandboxError> {
         let open = |tree: Tree| {
             let plan = TreePlan {
                 tree: Some(tree),
                 git: self.tree.git.clone(),
             };
-            Session::open(&self.helper, &self.spec(Tier::Broker, &plan))
+            SandboxSession::open(&self.helper, &self.spec(Tier::Broker, &plan))
         };
         if let Some(tree) = &self.tree.tree {
             let at = if let Tree::Copy { from } = tree {
@@ -450,7 +455,7 @@ impl Sandbox {
         );
         if hidden.is_empty() && (self.plan.access == Access::ReadOnly || itself.protect.is_empty())
         {
-            return Ok((Session::open(&self.helper, &itself)?, None, None));
+            return Ok((SandboxSession::open(&self.helper, &itself)?, None, None));
         }
         let unavailable = |why: String| {
             SandboxError::Unavailable(format!("commands need a copy of the workspace: {why}"))
@@ -461,31 +466,34 @@ impl Sandbox {
         Ok((open(Tree::Copy { from: at.clone() })?, Some(at), Some(copy)))
     }
 
-    /// What everything that is started has in its environment.
+    /// Returns the variables in the environment of every program.
     fn usual_variables(&self) -> Vec<(OsString, OsString)> {
         let mut env = vec![("TMPDIR".into(), "/tmp".into())];
         env.extend(gitconfig::variables(self.plan.home.as_deref()));
-        // Programs of ours that a command starts know by it that no person did.
+        // Our own programs recognize by it that a command started them, and not a person.
         env.push((crate::exec::MARK.into(), "sandbox".into()));
         env
     }
 
-    /// A place for the agent of the plan in an open sandbox; none where the run has no agent.
-    pub(crate) async fn lodge(&self, inside: &Inside) -> Option<Result<Lodging, SandboxError>> {
+    /// Creates the enclosure of the plan's agent in an open sandbox. Returns `None` if the run has no agent.
+    pub(crate) async fn enclose(
+        &self,
+        inside: &OpenSandbox,
+    ) -> Option<Result<EnclosureSetup, SandboxError>> {
         let (agent, home) = self.plan.agent.as_ref().zip(self.agent_home.clone())?;
-        Some(self.lodge_agent(agent, home, inside).await)
+        Some(self.enclose_agent(agent, home, inside).await)
     }
 
-    async fn lodge_agent(
+    async fn enclose_agent(
         &self,
         agent: &AgentPlan,
         home: PathBuf,
-        inside: &Inside,
-    ) -> Result<Lodging, SandboxError> {
+        inside: &OpenSandbox,
+    ) -> Result<EnclosureSetup, SandboxError> {
         let rules = agent.rules(&self.plan.net);
-        // With the machine's own network there is nothing that only the agent could reach. With any other there is a
-        // way out even where it leads nowhere: without one, programs wait long seconds for names that nobody resolves,
-        // and nobody hears whom they wanted to reach.
+        // With an open network, the agent needs no proxy. Otherwise it always gets one, even without allowed hosts:
+        // without a proxy, programs wait many seconds for names that are not resolved, and refused hosts are not
+        // recorded.
         let listeners = if self.plan.net == NetPolicy::Open {
             0
         } else {
@@ -499,7 +507,7 @@ impl Sandbox {
             .await
             .unwrap_or_else(|_| Err(SandboxError::Gone("its helper process exited".to_owned())));
         let (place, mut listeners) = made?;
-        let refused = Refused::default();
+        let refused = RefusedHosts::default();
         let seen_home = if inside.tier == Tier::Namespaces {
             PathBuf::from(AGENT_HOME)
         } else {
@@ -517,7 +525,7 @@ impl Sandbox {
         if let Some(listener) = listeners.pop() {
             let hosts = AllowedHosts::default();
             hosts.set(rules);
-            let (task, variables) = way_out(listener, &hosts, &refused)?;
+            let (task, variables) = start_proxy(listener, &hosts, &refused)?;
             proxy = Some(task);
             env.extend(variables);
         }
@@ -527,7 +535,7 @@ impl Sandbox {
             .map(|file| file.to.clone())
             .collect();
         let (endpoint, limits) = (listeners.pop(), self.plan.limits);
-        Ok(Lodging {
+        Ok(EnclosureSetup {
             place,
             outer_home: home,
             home: seen_home,
@@ -541,19 +549,19 @@ impl Sandbox {
         })
     }
 
-    /// What the sandbox has to say about a command that ended.
-    pub(crate) fn remarks(
+    /// Returns notes about the sandbox's part in the end of a command.
+    pub(crate) fn notes(
         &self,
-        inside: &Inside,
+        inside: &OpenSandbox,
         ended: Option<Ended>,
         output: &str,
         failed: bool,
-    ) -> Remarks {
+    ) -> SandboxNotes {
         let refused = inside.refused.take();
         let hit = ended.map(|ended| limits_hit(&self.plan.limits, ended));
         let hit = hit.into_iter().flatten();
         let mut text: Vec<String> = hit
-            .map(|limit| format!("it was ended at {limit}"))
+            .map(|limit| format!("the command was stopped because it reached {limit}"))
             .collect();
         if failed || !refused.is_empty() {
             text.extend(hint::hint(
@@ -564,39 +572,40 @@ impl Sandbox {
                 inside.tier,
             ));
         }
-        Remarks { text, refused }
+        SandboxNotes { text, refused }
     }
 }
 
-/// The place of an agent in an open sandbox. It does not keep the sandbox.
+/// The parts of an agent's enclosure in an open sandbox. It does not keep the sandbox open. Dropping it removes the
+/// symlinks to the user's files and stops the proxy.
 #[derive(Debug)]
-pub(crate) struct Lodging {
-    pub(crate) place: Place,
-    /// Its home as it is outside of the view.
+pub(crate) struct EnclosureSetup {
+    pub(crate) place: AgentView,
+    /// The path of the home on the host.
     pub(crate) outer_home: PathBuf,
-    /// Its home as it sees it.
+    /// The path of the home in the agent's view.
     pub(crate) home: PathBuf,
-    /// Links in the home to files of the person's, which go with the place.
+    /// Symlinks in the home to files of the user, removed on drop.
     links: Vec<PathBuf>,
-    /// What in its home is the person's.
+    /// Files in the home that belong to the user.
     pub(crate) files: Vec<String>,
-    /// Where its model is to be.
+    /// The listener for the agent's model requests.
     pub(crate) endpoint: Option<Listener>,
-    /// What its programs have in their environment.
+    /// The environment of the agent's programs.
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) limits: Limits,
-    refused: Refused,
+    refused: RefusedHosts,
     proxy: Option<AbortHandle>,
 }
 
-impl Lodging {
-    /// Hosts that were refused since somebody last looked.
+impl EnclosureSetup {
+    /// Returns the hosts that the agent was refused since the last call.
     pub(crate) fn take_refused(&self) -> Vec<String> {
         self.refused.take()
     }
 }
 
-impl Drop for Lodging {
+impl Drop for EnclosureSetup {
     fn drop(&mut self) {
         for link in self.links.iter().filter(|link| link.is_symlink()) {
             let _ = std::fs::remove_file(link);
@@ -607,15 +616,15 @@ impl Drop for Lodging {
     }
 }
 
-/// What a sandbox says about a command.
+/// Notes of a sandbox about one command.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks {
+pub(crate) struct SandboxNotes {
     pub(crate) text: Vec<String>,
     pub(crate) refused: Vec<String>,
 }
 
-impl Inside {
-    /// A directory of the workspace as commands see it.
+impl OpenSandbox {
+    /// Returns a directory of the workspace as commands see it.
     fn seen_at(&self, dir: &Path) -> PathBuf {
         match (&self.tree_at, dir.strip_prefix(&self.workspace)) {
             (Some(tree), Ok(below)) => tree.join(below),
@@ -623,7 +632,7 @@ impl Inside {
         }
     }
 
-    /// Starts a command; see [`Session::start`]. `env` is the environment of the session's commands without one.
+    /// Starts a command; see [`SandboxSession::start`]. Without `env` it has the environment of the session's commands.
     pub(crate) fn start<'a>(
         &self,
         argv: &[OsString],
@@ -632,14 +641,14 @@ impl Inside {
         within: impl Into<Within<'a>>,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<windlass_sandbox::Child, SandboxError> {
+    ) -> Result<windlass_sandbox::SandboxedChild, SandboxError> {
         let env = env.unwrap_or(&self.env);
         self.session
             .start(argv, env, &self.seen_at(dir), within, standard, done)
     }
 }
 
-/// The limits that a program ran into, each with the setting that raises it.
+/// Returns the limits that a program reached, each with the setting that raises it.
 pub(crate) fn limits_hit(limits: &Limits, ended: Ended) -> impl Iterator<Item = String> {
     let (processes, memory) = (limits.processes, limits.memory >> 20);
     let hit = ended.limits;
@@ -652,11 +661,11 @@ pub(crate) fn limits_hit(limits: &Limits, ended: Ended) -> impl Iterator<Item = 
     processes.into_iter().chain(memory)
 }
 
-/// Serves a list of hosts at a listener; gives the task and the variables that lead there.
-fn way_out(
+/// Starts a proxy for a list of hosts at a listener. Returns its task, and the variables that point to it.
+fn start_proxy(
     (port, listener): Listener,
     hosts: &AllowedHosts,
-    refused: &Refused,
+    refused: &RefusedHosts,
 ) -> Result<(AbortHandle, Vec<(OsString, OsString)>), SandboxError> {
     let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
         SandboxError::Unavailable("a list of hosts needs a running tokio runtime".to_owned())
@@ -665,7 +674,7 @@ fn way_out(
     Ok((runtime.spawn(served).abort_handle(), proxy_variables(port)))
 }
 
-/// Why no tier can be had, with what to do about it.
+/// Returns the error for a machine without a usable tier, with advice.
 fn unavailable(reasons: &[String], required: Option<Tier>) -> SandboxError {
     let required = match required {
         Some(least) => format!(
@@ -675,13 +684,13 @@ fn unavailable(reasons: &[String], required: Option<Tier>) -> SandboxError {
         None => String::new(),
     };
     SandboxError::Unavailable(format!(
-        "no kernel sandbox is available{required}: {}; `windlass doctor` says what to do on this machine. To go on without \
+        "no kernel sandbox is available{required}: {}; `windlass doctor` explains the fix for this machine. To continue without \
          it: accept Landlock alone with the setting `sandbox.accept = \"landlock\"`, or use `--sandbox full --in-place`",
         reasons.join("; ")
     ))
 }
 
-/// Nobody's proxy but ours leads out of a sandbox.
+/// Removes proxy variables: only the sandbox's own proxy leads out of it.
 fn without_proxies(env: &[(OsString, OsString)], net: &NetPolicy) -> Vec<(OsString, OsString)> {
     let ends_in_proxy = |name: &OsString| {
         name.to_string_lossy()

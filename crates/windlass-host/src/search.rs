@@ -1,5 +1,5 @@
-//! Finding files by name and lines by content, honouring ignore files, in bounded results and in a fixed order.
-//! Links are never followed, `.git` is never entered, and everything is read through the workspace's handle only.
+//! Finds files by name and lines by content. Honors ignore files, limits the results and returns them in a fixed order.
+//! Never follows symlinks, never enters `.git`, and reads only through the handle of the workspace.
 
 mod walk;
 
@@ -16,35 +16,35 @@ use grep_searcher::{
 };
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, Files, FindQuery, Found, GrepLine, GrepQuery, Grepped,
+    FileError, FileErrorKind, FileKind, Files, FindQuery, FoundPaths, GrepLine, GrepQuery, Grepped,
 };
 
-pub use self::walk::Rules;
+pub use self::walk::IgnoreRules;
 use self::walk::Walk;
 use crate::workspace::{Root, bad_path, from_errno};
 
-/// The longest piece of a line that is shown, in bytes.
+/// The maximum length of a displayed line, in bytes.
 const MAX_LINE: usize = 500;
-/// How much of a cut line is shown before the match.
+/// The number of bytes before the match in a shortened line.
 const BEFORE_MATCH: usize = 100;
-/// The most memory one search takes for a line; a file with a longer line is left out.
+/// The maximum memory for one line; a file with a longer line is skipped.
 const MAX_HEAP: usize = 8 * 1024 * 1024;
-/// The most lines of context on each side.
+/// The maximum number of context lines on each side.
 const MAX_CONTEXT: usize = 50;
-/// The most memory a compiled pattern takes.
+/// The maximum memory of a compiled pattern.
 const MAX_REGEX: usize = 1024 * 1024;
 
-/// The longest one search takes.
+/// The time limit of one search.
 const MAX_SEARCH: Duration = Duration::from_secs(30);
 
-/// Finds files and links whose path matches a glob.
+/// Finds files and symlinks whose path matches a glob.
 pub(crate) fn find(
     root: &Root,
     query: &FindQuery,
     cancel: &CancellationToken,
-) -> Result<Found, FileError> {
+) -> Result<FoundPaths, FileError> {
     let glob = Glob::new(&query.glob, root)?;
-    let mut found = Found::default();
+    let mut found = FoundPaths::default();
     let until = Instant::now() + MAX_SEARCH;
     let more = visit(root, &query.under, cancel, |path, under, _| {
         if Instant::now() >= until {
@@ -104,7 +104,7 @@ fn grep_until(
         if kind != FileKind::File || glob.as_ref().is_some_and(|glob| !glob.matches(path, under)) {
             return Ok(true);
         }
-        // A file that went away, changed into something else or may not be read holds no line to show.
+        // A file that is gone, changed its kind or cannot be read is skipped.
         let Ok((file, _)) = root.open_file(path) else {
             left_out = true;
             return Ok(true);
@@ -159,8 +159,8 @@ fn matcher(query: &GrepQuery) -> Result<RegexMatcher, FileError> {
     })
 }
 
-/// Calls `each` with every file and link below `under` in order (path relative to the root, and to `under`) until it
-/// says false. Answers whether it did, or whether the tree is too large to be looked at in full.
+/// Calls `each` with every file and symlink below `under`, in order, until it returns false. The paths are relative to
+/// the root, and to `under`. Returns true if `each` stopped the walk, or if the tree is too large for a complete walk.
 fn visit(
     root: &Root,
     under: &str,
@@ -170,7 +170,7 @@ fn visit(
     let given = if under.is_empty() { "." } else { under };
     let start = root.resolve(given)?;
     if !start.inside {
-        // Opening it gives the refusal in the usual words.
+        // Opening it returns the usual error.
         root.open_directory(given)?;
         return Err(bad_path("it is not inside the workspace"));
     }
@@ -200,7 +200,7 @@ fn visit(
     }
 }
 
-/// A glob over paths; without a slash it is about the file name alone.
+/// A glob over paths; without a slash it applies to the file name only.
 struct Glob {
     matcher: GlobMatcher,
     name_only: bool,
@@ -235,7 +235,7 @@ impl Glob {
         })
     }
 
-    /// By the path below the directory that was searched, or from the root: a model may mean either.
+    /// Matches the path below the searched directory, or the path from the root: a model may mean either.
     fn matches(&self, path: &Path, under: &Path) -> bool {
         if self.name_only {
             return path
@@ -292,7 +292,7 @@ impl Sink for Hits<'_> {
     }
 }
 
-/// A line as text, without its end, cut around the match when it is very long.
+/// Returns a line as text, without its line end, shortened around the match if it is very long.
 fn shown(line: &[u8], matcher: Option<&RegexMatcher>) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -317,7 +317,7 @@ fn shown(line: &[u8], matcher: Option<&RegexMatcher>) -> String {
     format!("{before}{piece}{after}")
 }
 
-/// A file that stops giving bytes when the search is cancelled or its time is up.
+/// A reader that fails when the search is cancelled or reaches its deadline.
 struct Interruptible<'a> {
     file: File,
     cancel: &'a CancellationToken,
@@ -330,7 +330,7 @@ impl Read for Interruptible<'_> {
             return Err(io::Error::other("cancelled"));
         }
         if Instant::now() >= self.until {
-            return Err(io::Error::other("the time is up"));
+            return Err(io::Error::other("the search timed out"));
         }
         self.file.read(buf)
     }

@@ -1,4 +1,4 @@
-//! The cases of finding and grepping, on one small tree.
+//! Tests of finding and grepping, on one small tree.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn tree() -> (tempfile::TempDir, Root) {
         std::fs::write(path, text).unwrap();
     }
     std::fs::write(dir.path().join("outside.rs"), "fn outside() {}\n").unwrap();
-    // Ignore files above the workspace are not ours to obey.
+    // Ignore files above the workspace do not apply.
     std::fs::write(dir.path().join(".gitignore"), "lib.rs\n").unwrap();
     symlink("../outside.rs", ws.join("link.rs")).unwrap();
     symlink("..", ws.join("up")).unwrap();
@@ -74,9 +74,9 @@ fn finding_honours_ignore_files_and_enters_neither_git_nor_links() {
     check_find("src/lib.rs", "*.rs", &["src/lib.rs"]);
 }
 
-/// Ignore files that would hold a search up for ever, or fill all memory, if they were opened or followed.
+/// Ignore files that would block a search forever, or fill the memory, if they were opened or followed.
 #[test]
-fn an_ignore_file_that_is_no_file_is_passed_over() {
+fn an_ignore_file_that_is_not_a_regular_file_is_skipped() {
     let (dir, root) = tree();
     let ws = dir.path().join("ws");
     for (folder, name) in [
@@ -126,21 +126,21 @@ fn an_ignore_file_that_is_no_file_is_passed_over() {
 }
 
 #[test]
-fn ignore_files_count_by_place_kind_and_repository() {
+fn ignore_files_apply_by_directory_kind_and_repository() {
     let (dir, root) = tree();
     let ws = dir.path().join("ws");
     for (file, text) in [
-        // The nearer file decides, `.ignore` before `.gitignore`, both before the repository's own list.
+        // The nearer file wins, `.ignore` before `.gitignore`, and both before the repository's own list.
         ("src/.gitignore", "\u{feff}!keep.log\r\n/top.txt\r\n"),
         ("src/keep.log", ""),
         ("src/top.txt", ""),
         ("src/deep/top.txt", ""),
         (".git/info/exclude", "*.tmp\n"),
         ("x.tmp", ""),
-        // Another repository inside is not this one's business.
+        // Another repository inside has its own rules.
         ("vendor/.git/HEAD", ""),
         ("vendor/a.log", ""),
-        // What a killed process left behind is nobody's file.
+        // A file that a killed process left is not listed.
         (".windlass-0123456789abcdef.tmp", ""),
     ] {
         let path = ws.join(file);
@@ -160,7 +160,7 @@ fn ignore_files_count_by_place_kind_and_repository() {
 }
 
 #[test]
-fn what_a_killed_process_left_half_written_is_passed_over() {
+fn drafts_of_killed_processes_are_skipped() {
     let (dir, root) = tree();
     let ws = dir.path().join("ws");
     for name in ["src/.windlass-0123456789abcdef.tmp", ".windlass-mine.tmp"] {
@@ -176,7 +176,7 @@ fn what_a_killed_process_left_half_written_is_passed_over() {
 }
 
 #[test]
-fn a_deep_tree_is_walked_without_running_out_of_anything() {
+fn a_deep_tree_is_walked_completely() {
     let (dir, root) = tree();
     let mut path = dir.path().join("ws/nest");
     path.extend(std::iter::repeat_n("d", 1500));
@@ -197,7 +197,7 @@ fn a_deep_tree_is_walked_without_running_out_of_anything() {
 }
 
 #[test]
-fn a_glob_that_leads_out_is_refused_and_an_absolute_one_inside_is_taken() {
+fn a_glob_that_leads_out_is_refused_and_an_absolute_one_inside_works() {
     let (_dir, root) = tree();
     let run = |glob: &str| {
         find(
@@ -337,7 +337,7 @@ fn check_refused(query: GrepQuery, kind: FileErrorKind, part: &str) {
 }
 
 #[test]
-fn what_cannot_be_searched_is_said() {
+fn an_impossible_search_returns_the_reason() {
     let under = |under: &str| GrepQuery {
         under: under.into(),
         ..pattern("x")
@@ -448,7 +448,7 @@ proptest! {
 }
 
 #[test]
-fn a_search_whose_time_is_up_says_so_with_what_it_found() {
+fn a_search_that_times_out_returns_partial_results() {
     let (_dir, root) = tree();
     let query = GrepQuery {
         pattern: "fn".into(),
@@ -463,7 +463,7 @@ fn a_search_whose_time_is_up_says_so_with_what_it_found() {
 }
 
 #[test]
-fn a_file_gives_no_bytes_after_its_time() {
+fn reading_fails_after_the_deadline() {
     let (dir, _root) = tree();
     let file = File::open(dir.path().join("ws/src/lib.rs")).unwrap();
     let cancel = CancellationToken::new();

@@ -1,5 +1,5 @@
-//! Credentials: a value that no formatting shows, the file they are kept in, and taking them out of text.
-//! Nothing here looks at the environment; the caller's lookup does.
+//! Credentials: a value type that formatting does not reveal, the credentials file, and redaction of text. This module
+//! does not read the environment; the caller does.
 
 mod shape;
 
@@ -15,25 +15,25 @@ use self::shape::Hit;
 
 use crate::workspace::{open_regular, read_whole};
 
-/// A credentials file is a handful of lines.
+/// A credentials file has only a few lines.
 const MAX_FILE: u64 = 256 * 1024;
-/// Shorter values are not looked for in text: they would hit ordinary words.
+/// Shorter values are not redacted: they would match ordinary words.
 const MIN_REDACTED: usize = 8;
-/// Plain words of that length or less are not taken for the value of a secret variable.
+/// Plain lower-case words shorter than this are not considered values of secret variables.
 const MAX_WORD: usize = 12;
 
-/// A secret value. Formatting shows stars; [`Secret::expose`] is the one way to the value.
+/// A secret value. Formatting shows stars; only [`Secret::expose`] returns the value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Wraps a value.
+    /// Takes ownership of a secret value.
     #[must_use]
     pub fn new(value: impl Into<Box<str>>) -> Self {
         Self(value.into())
     }
 
-    /// The value, for the one place that needs it.
+    /// Returns the value, for the one place that needs it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -54,35 +54,28 @@ impl fmt::Display for Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        // Zeros are valid text, so the old bytes can be overwritten in place; the hint keeps the writes.
+        // Zeros are valid text, so the bytes can be overwritten in place; the hint keeps the compiler from removing the
+        // writes.
         let mut bytes = std::mem::take(&mut self.0).into_boxed_bytes();
         bytes.fill(0);
         std::hint::black_box(&bytes);
     }
 }
 
-/// Why credentials cannot be used.
+/// The reason why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Others may read the file.
+    /// Other users can read the file.
     #[error("{path} can be read by others (mode {mode:03o}); run `chmod 600 {path}` first", path = path.display())]
-    TooOpen {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// It does not parse. The text shows no line of the file: the line may be a key.
+    TooOpen { path: PathBuf, mode: u32 },
+    /// The file does not parse. The message quotes no line of the file, because the line may be a key.
     #[error("{path}:{line}: {what}", path = path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// What is wrong.
         what: String,
     },
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{0}")]
     File(String),
 }
@@ -94,7 +87,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads `credentials.toml`. A file that is not there holds none; one that others may read is refused.
+    /// Reads `credentials.toml`. A missing file is empty; a file that other users can read is refused.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let (file, stat) = match open_regular(path) {
             Ok(opened) => opened,
@@ -144,23 +137,23 @@ impl Credentials {
         Ok(Self { values })
     }
 
-    /// The credential of that name.
+    /// Returns the credential of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Secret> {
         self.values.get(name)
     }
 
-    /// Every value, for the redactor.
+    /// Returns all values, for the redactor.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.values.values()
     }
 }
 
-/// How much of these bytes may be shown when more of them are to come: a key-shaped text may have begun there.
+/// Returns the number of bytes that may be shown if more bytes follow, because a key may begin near the end.
 pub(crate) fn open_key(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Ok(text) => shape::open_from(text),
-        // Keys are written in ASCII: what is no text at the end is none.
+        // Keys are ASCII, so invalid UTF-8 at the end is not part of one.
         Err(err) => std::str::from_utf8(&bytes[..err.valid_up_to()]).map_or(bytes.len(), |text| {
             let open = shape::open_from(text);
             if open == text.len() {
@@ -172,11 +165,12 @@ pub(crate) fn open_key(bytes: &[u8]) -> usize {
     }
 }
 
-/// Takes known secret values, and whatever looks like a key, out of text.
+/// Redacts known secret values, and text that looks like a key.
 #[derive(Default)]
 pub struct Secrets {
     values: Vec<Secret>,
-    /// All values at once; the longest wins, so that a secret that contains another goes as a whole.
+    /// Matches all values at once. The longest match wins, so that a secret that contains another is removed
+    /// completely.
     known: Option<AhoCorasick>,
 }
 
@@ -187,8 +181,8 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// A redactor of these values and of key-shaped text. Very short values and single plain words are passed over:
-    /// they would hit ordinary text.
+    /// Builds a redactor for these values and for text that looks like a key. Skips very short values and single plain
+    /// words, which would match ordinary text.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = Secret>) -> Self {
         let telling = |value: &Secret| {
@@ -201,20 +195,20 @@ impl Secrets {
         values.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         values.dedup();
         let words = values.iter().map(Secret::expose);
-        // The kind that is made quickest: every start makes one.
+        // This kind is the fastest to build, and each start builds one.
         let kind = Some(AhoCorasickKind::NoncontiguousNFA);
         let known = AhoCorasick::builder()
             .kind(kind)
             .match_kind(MatchKind::LeftmostLongest)
             .build(words);
-        // Building fails only for more text than a process can hold.
+        // Building fails only for more text than fits into memory.
         Self {
             known: known.ok().filter(|_| !values.is_empty()),
             values,
         }
     }
 
-    /// What is to be hidden, in order and without overlaps.
+    /// Returns the ranges to redact, in order and without overlaps.
     fn hits(&self, text: &str) -> Vec<Hit> {
         let mut hits = shape::hits(text);
         if let Some(known) = &self.known {
@@ -267,7 +261,7 @@ impl Redactor for Secrets {
                 .find(|len| text.as_bytes().ends_with(&secret[..*len]));
             open = open.min(text.len() - cut.unwrap_or(0));
         }
-        // Never inside something that is hidden as a whole.
+        // Never cut inside a range that is redacted as a whole.
         let hits = if open < text.len() {
             self.hits(text)
         } else {
@@ -333,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_open_to_others_or_malformed_is_refused_without_showing_it() {
+    fn a_readable_or_malformed_file_is_refused_without_quoting_it() {
         check_refused("a = \"hunter2\"", 0o640, "chmod 600 ");
         check_refused("a = \"hunter2\"", 0o604, "mode 604");
         check_refused("\na = \"hunter2", 0o600, "credentials.toml:2: ");
@@ -345,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn known_secrets_are_taken_out_whole_and_clean_text_is_not_copied() {
+    fn known_secrets_are_redacted_completely_and_clean_text_is_not_copied() {
         let known =
             Secrets::new(["pw-12345678", "pw-12345678-long", "short", "disabled"].map(Secret::new));
         let text = "a pw-12345678-long b pw-12345678 c short disabled";
@@ -359,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_secret_is_held_back_until_it_is_clear() {
+    fn the_start_of_a_secret_is_held_back() {
         let known = Secrets::new([Secret::new("hunter2-hunter2")]);
         for (text, settled) in [
             ("say hunt", 4),
@@ -374,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_says_where_and_what_but_never_the_value() {
+    fn a_scan_returns_line_and_kind_but_never_the_value() {
         let known = Secrets::new([Secret::new("hunter2-hunter2")]);
         let text = "a\nb hunter2-hunter2\n\nAKIAIOSFODNN7EXAMPLE x AKIAIOSFODNN7EXAMPLE";
         let found: Vec<_> = known

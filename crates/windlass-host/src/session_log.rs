@@ -1,6 +1,6 @@
-//! Sessions as append-only JSONL files, `sessions/<id>/events.jsonl`, one writer each by lock.
-//! A line that was not written whole is set aside and told; any other damage is an error that leaves the file
-//! as it is. Paths are only ever built from ids that core has checked.
+//! Sessions as append-only JSONL files, `sessions/<id>/events.jsonl`, with one writer each, enforced by a lock. An
+//! incomplete last line is moved to another file with a notice; any other damage is an error and leaves the file
+//! unchanged. Paths are built only from ids that core has checked.
 
 mod cache;
 mod disk;
@@ -34,53 +34,53 @@ use windlass_core::store::{
 use windlass_core::workspace::{FileError, FileErrorKind};
 use windlass_core::{BoxFuture, BoxStream};
 
-use self::cache::Cache;
-use self::disk::Disk;
+use self::cache::SessionCache;
+use self::disk::LogDisk;
 use self::events::Events;
-use self::writer::Writer;
+use self::writer::LogFileWriter;
 use crate::artifact::ArtifactDir;
 use crate::workspace::open_regular_itself;
 
 const LOG: &str = "events.jsonl";
-/// The longest line that is written or read: an event with an image in it is large.
+/// The maximum length of a line in bytes. An event with an image is large.
 const MAX_LINE: usize = 64 * 1024 * 1024;
-/// What to do where nothing may be written.
+/// The advice for a directory that is not writable.
 const MAKE_WRITABLE: &str = "make it writable, or set XDG_DATA_HOME to a directory that is";
-/// How many times a name for what is set aside is tried.
-const NAME_TRIES: u32 = 1000;
-/// Reading gives others a turn after this many events.
+/// The maximum number of attempts to find a free file name.
+const MAX_NAME_ATTEMPTS: u32 = 1000;
+/// A reader yields to other tasks after this many events.
 const READ_TURN: usize = 256;
 
-/// The sessions below one directory.
+/// The store of all sessions below one directory.
 #[derive(Debug, Clone)]
 pub struct SessionLog {
     dir: PathBuf,
-    disk: Disk,
+    disk: LogDisk,
 }
 
 impl SessionLog {
-    /// Sessions in `dir` (the data directory's `sessions`), which is made when the first session is.
+    /// Uses `dir` (`sessions` in the data directory), which is created with the first session.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self {
             dir,
-            disk: Disk::default(),
+            disk: LogDisk::default(),
         }
     }
 
-    /// The artifacts of a session.
+    /// Returns the artifact store of a session.
     #[must_use]
     pub fn artifacts(&self, session: &SessionId) -> ArtifactDir {
         ArtifactDir::new(self.home(session).join("artifacts"))
     }
 
-    /// The log file of a session, for showing where it is.
+    /// Returns the path of a session's log file, for display.
     #[must_use]
     pub fn log_path(&self, session: &SessionId) -> PathBuf {
         self.home(session).join(LOG)
     }
 
-    /// The sessions whose id begins like this, last written first.
+    /// Returns the sessions whose id starts with `text`, in descending order of their last write.
     pub fn ids_starting_with(&self, text: &str) -> Result<Vec<SessionId>, StoreError> {
         let found = self.find(text)?.into_iter();
         Ok(found.map(|session| session.id).collect())
@@ -103,14 +103,14 @@ impl SessionLog {
             }
             Err(err) => return Err(failed("create", &home, &err)),
         }
-        let lease = lease::take(&self.disk, &home, session)?;
+        let lease = lease::acquire(&self.disk, &home, session)?;
         let path = home.join(LOG);
         let file = self
             .disk
             .create(&path)
             .map_err(|err| failed("create", &path, &err))?;
-        let writer = Writer::new(self.disk.clone(), (file, path), 0, true, lease);
-        // What is not there yet cannot be lost.
+        let writer = LogFileWriter::new(self.disk.clone(), (file, path), 0, true, lease);
+        // A new log cannot have lost events.
         Ok(OpenedLog {
             writer: Box::new(writer),
             notices: Vec::new(),
@@ -121,11 +121,11 @@ impl SessionLog {
     fn reopen(&self, session: &SessionId) -> Result<OpenedLog, StoreError> {
         let home = self.home(session);
         let path = home.join(LOG);
-        // Look before the lock is made, so that a wrong id leaves no trace.
+        // Check that the log exists before the lock file is created, so that a wrong id leaves no trace.
         open_log(&path, session)?;
-        let lease = lease::take(&self.disk, &home, session)?;
+        let lease = lease::acquire(&self.disk, &home, session)?;
         let (file, size) = open_log(&path, session)?;
-        // A list must not take the session for idle: the times of its log change before anything is written.
+        // The listing must not consider the session idle, so change the times of its log before anything is written.
         let _ = self.disk.touch(&file);
         let found = tail::inspect(&file, size, &path, session)?;
         let log = self
@@ -133,11 +133,11 @@ impl SessionLog {
             .open(&path)
             .map_err(|err| failed("open", &path, &err))?;
         let (mut notices, mut len) = (Vec::new(), found.end);
-        if let Some(whole) = tail::whole_without_end(&file, &found, &path)? {
-            notices.push(tail::give_end(&self.disk, &log, whole, &path)?);
+        if let Some(whole) = tail::complete_without_line_end(&file, &found, &path)? {
+            notices.push(tail::add_line_end(&self.disk, &log, whole, &path)?);
             len = whole + 1;
         } else if found.end < size {
-            notices.push(tail::set_aside(
+            notices.push(tail::move_torn_end(
                 &self.disk,
                 &file,
                 &log,
@@ -146,7 +146,7 @@ impl SessionLog {
             )?);
         }
         let after_power_cut = lease.after_power_cut;
-        let writer = Writer::new(self.disk.clone(), (log, path), len, false, lease);
+        let writer = LogFileWriter::new(self.disk.clone(), (log, path), len, false, lease);
         Ok(OpenedLog {
             writer: Box::new(writer),
             notices,
@@ -157,22 +157,22 @@ impl SessionLog {
     fn remove(&self, session: &SessionId) -> Result<(), StoreError> {
         let home = self.home(session);
         check_home(&home, session)?;
-        let _lease = lease::take(&self.disk, &home, session)?;
+        let _lease = lease::acquire(&self.disk, &home, session)?;
         match std::fs::remove_dir_all(&home) {
-            // Somebody who reads it just wrote its index.
+            // A concurrent reader may have written the index.
             Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 std::fs::remove_dir_all(&home)
             }
-            // An agent took the modes away in its home.
+            // An agent may have removed permissions in its home.
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
                 crate::private::remove_tree(&home)
             }
             done => done,
         }
         .map_err(|err| failed("delete", &home, &err))?;
-        // Its title and its text are not left in the caches.
+        // Remove the session's title and text from the caches.
         for name in [listing::CACHE, text_search::CACHE] {
-            Cache::open(&self.disk, &self.dir, name).remove(session);
+            SessionCache::open(&self.disk, &self.dir, name).remove(session);
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl SessionStore for SessionLog {
     }
 
     fn snapshot<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Option<Snapshot>> {
-        // It reads all of the log, which may be long.
+        // Loading reads the whole log, which may be long.
         let path = self.log_path(session);
         Box::pin(async move {
             let loaded = tokio::task::spawn_blocking(move || snapshot::load(&path)).await;
@@ -278,13 +278,13 @@ fn open_log(path: &Path, session: &SessionId) -> Result<(File, u64), StoreError>
     }
 }
 
-/// A session is a directory of its own. A link in its place could make us write, or show, what is none.
+/// Checks that a session is a real directory. With a symlink in its place, we could write or show files elsewhere.
 fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
     match rustix::fs::lstat(home) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(()),
         Ok(_) => {
             let message = format!(
-                "{} is not a directory; it is left as it is. Move it away",
+                "{} is not a directory; it was not changed. Move it away",
                 home.display()
             );
             Err(StoreError::new(StoreErrorKind::Damaged, message))
@@ -297,7 +297,7 @@ fn check_home(home: &Path, session: &SessionId) -> Result<(), StoreError> {
 fn not_found(session: &SessionId) -> StoreError {
     StoreError::new(
         StoreErrorKind::NotFound,
-        format!("there is no session {session}; `sessions list` shows them"),
+        format!("there is no session {session}; `windlass sessions list` shows all sessions"),
     )
 }
 
@@ -311,7 +311,7 @@ fn version_error(path: &Path, found: u64) -> StoreError {
     };
     let message = format!(
         "{} was written by {age} version (format {found}, this program reads {VERSION}); {advice}. \
-         The file is left as it is",
+         The file was not changed",
         path.display()
     );
     StoreError::new(StoreErrorKind::OtherVersion, message)
@@ -336,10 +336,7 @@ fn failed(what: &str, path: &Path, err: &io::Error) -> StoreError {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             (StoreErrorKind::Io, MAKE_WRITABLE)
         }
-        _ => (
-            StoreErrorKind::Io,
-            "see that the disk is well and try again",
-        ),
+        _ => (StoreErrorKind::Io, "check the disk and try again"),
     };
     StoreError::new(
         kind,

@@ -1,4 +1,4 @@
-//! The cases of the session log: what is written, torn, damaged or newer.
+//! Tests of the session log: normal, incomplete, damaged and newer logs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use windlass_core::session_state::SessionState;
 use windlass_core::store::LogWriter;
 
 use super::events::Events;
-use super::lines::Lines;
+use super::lines::LogLines;
 use super::listing::TITLE_CHARS;
 use super::*;
 
@@ -31,16 +31,16 @@ mod salvage;
 #[path = "session_log/snapshot_tests.rs"]
 mod snapshot;
 
-struct Fixture {
+struct LogFixture {
     dir: tempfile::TempDir,
     log: SessionLog,
     id: SessionId,
 }
 
-fn fixture() -> Fixture {
+fn fixture() -> LogFixture {
     let dir = tempfile::tempdir().unwrap();
     let log = SessionLog::new(dir.path().join("data/sessions"));
-    Fixture {
+    LogFixture {
         dir,
         log,
         id: "s1".parse().unwrap(),
@@ -79,12 +79,12 @@ fn line(session: &SessionId, seq: u64) -> String {
     serde_json::to_string(&event(session, seq)).unwrap()
 }
 
-impl Fixture {
+impl LogFixture {
     fn path(&self) -> PathBuf {
         self.log.log_path(&self.id)
     }
 
-    /// Opens the session for writing, new or not, and gives the notices too.
+    /// Opens the session for writing. Also returns the notices.
     async fn open(&self, how: OpenLog) -> Result<(Box<dyn LogWriter>, Vec<String>), StoreError> {
         let opened = self.log.open_writer(&self.id, how).await?;
         Ok((opened.writer, opened.notices))
@@ -99,7 +99,7 @@ impl Fixture {
         }
     }
 
-    /// A closed session of that many events.
+    /// Returns a closed session of that many events.
     async fn written(count: u64) -> Self {
         let f = fixture();
         let (mut writer, _) = f.open(OpenLog::New).await.unwrap();
@@ -112,7 +112,7 @@ impl Fixture {
         self.log.read(&self.id, from).collect().await
     }
 
-    /// The sequence numbers that can be read.
+    /// Returns the sequence numbers that can be read.
     async fn seqs(&self) -> Vec<u64> {
         self.read_from(0)
             .await
@@ -129,8 +129,8 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn what_was_appended_is_read_back_and_is_private() {
-    let f = Fixture::written(3).await;
+async fn appended_events_are_read_back_and_files_are_private() {
+    let f = LogFixture::written(3).await;
     let events: Vec<_> = f
         .read_from(0)
         .await
@@ -151,8 +151,8 @@ async fn what_was_appended_is_read_back_and_is_private() {
 }
 
 #[tokio::test]
-async fn a_session_must_be_new_or_there_as_asked() {
-    let f = Fixture::written(1).await;
+async fn opening_fails_for_an_existing_new_or_a_missing_old_session() {
+    let f = LogFixture::written(1).await;
     assert_eq!(
         f.open(OpenLog::New).await.err().unwrap().kind,
         StoreErrorKind::Exists
@@ -176,8 +176,8 @@ async fn a_session_must_be_new_or_there_as_asked() {
 }
 
 #[tokio::test]
-async fn a_second_writer_is_told_who_the_first_is() {
-    let f = Fixture::written(1).await;
+async fn a_second_writer_gets_an_error_that_names_the_first() {
+    let f = LogFixture::written(1).await;
     let (first, _) = f.open(OpenLog::Existing).await.unwrap();
     let err = f.open(OpenLog::Existing).await.err().unwrap();
     assert_eq!(err.kind, StoreErrorKind::Locked);
@@ -193,14 +193,14 @@ async fn a_second_writer_is_told_who_the_first_is() {
     assert_eq!(f.seqs().await, [1], "reading needs no lock");
     drop(first);
     assert!(f.open(OpenLog::Existing).await.is_ok());
-    // A number left by a dead process holds nothing.
+    // The id of a dead process in the lock file does not lock the session.
     std::fs::write(f.log.home(&f.id).join(lease::LOCK), "1\n").unwrap();
     assert!(f.open(OpenLog::Existing).await.is_ok());
     f.log.delete(&f.id).await.unwrap();
     assert!(!f.log.home(&f.id).exists());
 }
 
-/// Opens a session whose last writer left these words in the lock.
+/// Opens a session whose last writer left this text in the lock file.
 #[track_caller]
 fn check_power_cut(words: &str, expect: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -208,7 +208,7 @@ fn check_power_cut(words: &str, expect: bool) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let f = Fixture::written(1).await;
+        let f = LogFixture::written(1).await;
         let lock = f.log.home(&f.id).join(lease::LOCK);
         let own = std::fs::read_to_string(&lock).unwrap();
         std::fs::write(&lock, words.replace("OWN", own.trim())).unwrap();
@@ -228,7 +228,7 @@ fn check_power_cut(words: &str, expect: bool) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_lock_tells_whether_the_machine_ran_on() {
+fn the_lock_file_tells_whether_the_machine_was_restarted() {
     check_power_cut("OWN", false);
     check_power_cut("OWN\n and more", false);
     check_power_cut("", true);
@@ -240,9 +240,9 @@ fn the_lock_tells_whether_the_machine_ran_on() {
 }
 
 #[tokio::test]
-async fn a_fork_reads_the_artifacts_of_the_session_it_came_from() {
+async fn a_fork_reads_the_artifacts_of_its_source() {
     use windlass_core::workspace::Artifacts;
-    let f = Fixture::written(1).await;
+    let f = LogFixture::written(1).await;
     let other: SessionId = "s2".parse().unwrap();
     f.log.share_artifacts(&f.id, &other).await.unwrap_err();
     drop(f.log.open_writer(&other, OpenLog::New).await.unwrap());
@@ -264,8 +264,8 @@ async fn a_fork_reads_the_artifacts_of_the_session_it_came_from() {
 }
 
 #[tokio::test]
-async fn a_session_goes_with_what_an_agent_closed_in_its_home() {
-    let f = Fixture::written(1).await;
+async fn a_session_is_deleted_with_closed_directories_of_an_agent() {
+    let f = LogFixture::written(1).await;
     let closed = f.log.home(&f.id).join("agents/robot/closed");
     std::fs::create_dir_all(closed.join("deep")).unwrap();
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
@@ -273,7 +273,8 @@ async fn a_session_goes_with_what_an_agent_closed_in_its_home() {
     assert!(!f.log.home(&f.id).exists());
 }
 
-/// Opens a log of three events with something after it: the three stay, the rest is set aside whole.
+/// Opens a log of three events with bytes after it: the events stay, and the bytes are moved to another file
+/// completely.
 #[track_caller]
 fn check_torn(rest: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -281,7 +282,7 @@ fn check_torn(rest: &[u8]) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let f = Fixture::written(3).await;
+        let f = LogFixture::written(3).await;
         let whole = std::fs::read(f.path()).unwrap();
         f.add(rest);
         let (mut writer, notices) = f.open(OpenLog::Existing).await.unwrap();
@@ -298,7 +299,7 @@ fn check_torn(rest: &[u8]) {
 }
 
 #[test]
-fn an_end_that_was_not_written_whole_is_set_aside_and_told() {
+fn an_incomplete_end_is_moved_to_another_file_with_a_notice() {
     let next = line(&"s1".parse().unwrap(), 4);
     check_torn(b"{");
     check_torn(line(&"s1".parse().unwrap(), 5).as_bytes());
@@ -316,14 +317,14 @@ fn an_end_that_was_not_written_whole_is_set_aside_and_told() {
 }
 
 #[tokio::test]
-async fn a_last_line_that_lacks_only_its_end_is_kept() {
+async fn a_last_line_without_line_end_is_kept() {
     for zeros in [0, 5000] {
-        let f = Fixture::written(2).await;
+        let f = LogFixture::written(2).await;
         f.add(line(&f.id, 3).as_bytes());
         f.add(&vec![0; zeros]);
         let (mut writer, notices) = f.open(OpenLog::Existing).await.unwrap();
         assert!(
-            notices.len() == 1 && notices[0].contains("had no end"),
+            notices.len() == 1 && notices[0].contains("had no line end"),
             "{notices:?}"
         );
         f.append(&mut writer, 4..=4).await;
@@ -336,9 +337,9 @@ async fn a_last_line_that_lacks_only_its_end_is_kept() {
     assert_eq!(f.seqs().await, [1]);
 }
 
-/// Puts something else in the place of the log or its directory: everything refuses, and it stays as it is.
+/// Puts something else in the place of the log or its directory: all operations fail, and the victim is not changed.
 #[tokio::test]
-async fn a_log_that_is_no_file_of_its_own_is_refused() {
+async fn a_log_that_is_not_a_regular_file_is_refused() {
     let plant: [fn(&Path, &Path); 4] = [
         |log, victim| std::os::unix::fs::symlink(victim, log).unwrap(),
         |log, _| std::fs::create_dir(log).unwrap(),
@@ -351,7 +352,7 @@ async fn a_log_that_is_no_file_of_its_own_is_refused() {
         },
     ];
     for plant in plant {
-        let f = Fixture::written(1).await;
+        let f = LogFixture::written(1).await;
         let elsewhere = f.dir.path().join("elsewhere");
         std::fs::create_dir(&elsewhere).unwrap();
         let victim = elsewhere.join(LOG);
@@ -369,13 +370,13 @@ async fn a_log_that_is_no_file_of_its_own_is_refused() {
 }
 
 #[tokio::test]
-async fn a_line_without_end_of_any_size_takes_bounded_memory() {
-    let f = Fixture::written(1).await;
+async fn a_huge_line_without_line_end_needs_bounded_memory() {
+    let f = LogFixture::written(1).await;
     let log = std::fs::OpenOptions::new()
         .append(true)
         .open(f.path())
         .unwrap();
-    // Letters at both ends of a hole: more than any line may have, and nothing on the disk.
+    // CacheReader at both ends of a hole: longer than any valid line, and almost no space on disk.
     std::io::Write::write_all(&mut &log, b"x").unwrap();
     log.set_len(3 << 30).unwrap();
     std::io::Write::write_all(&mut &log, b"x").unwrap();
@@ -391,13 +392,13 @@ async fn a_line_without_end_of_any_size_takes_bounded_memory() {
 }
 
 #[tokio::test]
-async fn a_reader_leaves_out_a_line_that_is_being_written() {
-    let f = Fixture::written(2).await;
+async fn a_reader_omits_an_incomplete_last_line() {
+    let f = LogFixture::written(2).await;
     f.add(&line(&f.id, 3).as_bytes()[..30]);
     assert_eq!(f.seqs().await, [1, 2]);
 }
 
-/// A damaged log is refused with its path and left untouched, whoever comes.
+/// Checks that each operation refuses a damaged log with an error that names its path, and does not change it.
 #[track_caller]
 fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorKind>, part: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -405,13 +406,13 @@ fn check_refused(content: &str, read: StoreErrorKind, opened: Option<StoreErrorK
         .build()
         .unwrap();
     runtime.block_on(async {
-        let f = Fixture::written(1).await;
+        let f = LogFixture::written(1).await;
         std::fs::write(f.path(), content).unwrap();
         let err = f.read_from(0).await.pop().unwrap().unwrap_err();
         assert_eq!(err.kind, read, "{err}");
         assert!(err.message.contains(part), "{err}");
         assert!(err.message.contains(f.path().to_str().unwrap()), "{err}");
-        // A fold that wants nothing of it still finds what is wrong.
+        // Skimming without wanted events finds the same error.
         let skimmed: Vec<_> = f.log.skim(&f.id, 0, |_| false).collect().await;
         assert_eq!(skimmed.last().unwrap().as_ref().unwrap_err(), &err);
         assert_eq!(
@@ -486,8 +487,8 @@ fn damage_and_other_versions_are_refused_and_left_untouched() {
 }
 
 #[tokio::test]
-async fn a_list_shows_beginnings_and_ends_with_the_last_written_first() {
-    let f = Fixture::written(5).await;
+async fn a_list_is_in_descending_order_of_the_last_write() {
+    let f = LogFixture::written(5).await;
     let other: SessionId = "s0".parse().unwrap();
     let mut opened = f.log.open_writer(&other, OpenLog::New).await.unwrap();
     opened
@@ -554,11 +555,11 @@ async fn an_unusable_directory_is_named() {
 async fn a_failed_sync_is_final_for_the_session() {
     let f = fixture();
     crate::private::create_dir(&f.log.home(&f.id)).unwrap();
-    let disk = Disk::default();
-    let lease = lease::take(&disk, &f.log.home(&f.id), &f.id).unwrap();
-    // A full device: writing fails as on a full disk, and so does taking back.
+    let disk = LogDisk::default();
+    let lease = lease::acquire(&disk, &f.log.home(&f.id), &f.id).unwrap();
+    // On a full device, writing fails as on a full disk, and so does the rollback of the line.
     let full = File::options().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer::new(disk, (full, f.path()), 0, false, lease);
+    let mut writer = LogFileWriter::new(disk, (full, f.path()), 0, false, lease);
     let err = writer
         .append(&event(&f.id, 1), &line(&f.id, 1))
         .await
@@ -576,14 +577,13 @@ async fn a_failed_sync_is_final_for_the_session() {
     assert!(writer.sync().await.unwrap_err().message.contains("repair"));
 }
 
-/// Runs this very test again under a limit on the size of files, which cuts a write in its middle as a full
-/// disk would.
+/// Runs this test again in a process with a limit on the size of files, which interrupts a write as a full disk would.
 #[test]
-fn a_line_that_does_not_fit_is_taken_back() {
+fn a_line_that_does_not_fit_is_rolled_back() {
     const CHILD: &str = "WINDLASS_TEST_SMALL_FILES";
     if std::env::var_os(CHILD).is_none() {
         let exe = std::env::current_exe().unwrap();
-        let name = "session_log::tests::a_line_that_does_not_fit_is_taken_back";
+        let name = "session_log::tests::a_line_that_does_not_fit_is_rolled_back";
         let script = format!("trap '' XFSZ; ulimit -f 1; exec \"$0\" --exact {name} --nocapture");
         let child = std::process::Command::new("bash")
             .arg("-c")
@@ -636,14 +636,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_log_cut_anywhere_gives_a_prefix_and_goes_on(cut in 0_usize..1200, zeros in 0_usize..40) {
+    fn a_log_cut_anywhere_keeps_a_prefix_and_can_be_continued(cut in 0_usize..1200, zeros in 0_usize..40) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let f = fixture();
             crate::private::create_dir(&f.log.home(&f.id)).unwrap();
             let whole: String = (1..=5).map(|seq| line(&f.id, seq) + "\n").collect();
             let kept = &whole.as_bytes()[..cut.min(whole.len())];
-            // A line that lacks only its end is whole.
+            // A line that lacks only its line end is complete.
             let lacks_end = whole.as_bytes().get(kept.len()) == Some(&b'\n');
             let full_lines = kept.iter().filter(|byte| **byte == b'\n').count() as u64 + u64::from(lacks_end);
             std::fs::write(f.path(), [kept, &vec![0; zeros]].concat()).unwrap();
@@ -654,10 +654,10 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..300), good in 0_u64..3) {
+    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), good in 0_u64..3) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let f = Fixture::written(good).await;
+            let f = LogFixture::written(good).await;
             f.add(&bytes);
             let read = f.read_from(0).await.iter().filter(|event| event.is_ok()).count() as u64;
             assert!(read >= good);

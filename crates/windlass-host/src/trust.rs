@@ -1,6 +1,6 @@
-//! What a person trusts of a project: exactly these bytes of this file in this directory. One changed byte, another
-//! directory or a link in the way is not trusted. The answers are kept in the data directory, never in the project,
-//! and a store that others could have written says nothing.
+//! The user's trust in a project's settings: exactly these bytes of this file in this directory. One changed byte,
+//! another directory or a symlink on the way is not trusted. The decisions are stored in the data directory, never in
+//! the project. A store that others can write is not used.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use windlass_core::workspace::{FileError, FileErrorKind};
 
 use crate::workspace::{Root, from_errno, from_io, open_regular_itself, read_whole, write_whole};
 
-/// The files of a project that would be interpreted, strongest last.
+/// The settings files of a project, in ascending precedence.
 pub const PROJECT_FILES: [&str; 2] = [".windlass/config.toml", ".windlass/config.local.toml"];
-/// A settings file is read by people; a larger one is a mistake.
+/// People write settings files by hand; a larger file is a mistake.
 const MAX_FILE: u64 = 1 << 20;
-/// The answers for one directory are a few lines.
+/// The decisions for one directory take a few lines.
 const MAX_RECORD: u64 = 256 << 10;
-/// Directories that are listed.
+/// The maximum number of directories that are listed.
 const MAX_LISTED: usize = 10_000;
 
-/// A file of a project, as it was read once.
+/// A settings file of a project, read once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectFile {
-    /// From the root of the project.
+    /// The path relative to the root of the project.
     pub name: &'static str,
-    /// Its very bytes: what is hashed is what is interpreted.
+    /// The exact bytes: the hashed bytes are the ones that are interpreted.
     pub bytes: Vec<u8>,
 }
 
 impl ProjectFile {
-    /// What a person's answer is bound to.
+    /// Returns the hash that a decision is bound to.
     #[must_use]
     pub fn hash(&self) -> String {
         blake3::hash(&self.bytes).to_hex().to_string()
     }
 }
 
-/// Reads the files of a project that would be interpreted. A directory or a file that is a link is not read: it would
-/// be the content of another place. Such names come back second.
+/// Reads the settings files of a project. A directory or file that is a symlink is not read, because its content would
+/// be from elsewhere. Such names are returned second.
 pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>), FileError> {
     use FileErrorKind::{BadInput, NotFound, WrongKind};
     let (mut files, mut links) = (Vec::new(), Vec::new());
@@ -66,65 +66,74 @@ pub fn project_files(root: &Path) -> Result<(Vec<ProjectFile>, Vec<&'static str>
     Ok((files, links))
 }
 
-/// What a person said about a file.
+/// The user's decision about a settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
-    /// These bytes may count.
+pub enum TrustDecision {
     Trusted,
-    /// These bytes do not count, and nobody is asked again about them.
+    /// The bytes are not used, and the user is not asked about them again.
     Refused,
 }
 
-/// The answers about one directory.
+/// The decisions for one directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// The directory, without any link in its path.
+pub struct TrustRecord {
+    /// An absolute path without symlinks.
     pub root: PathBuf,
     /// By name and hash.
-    pub files: BTreeMap<String, BTreeMap<String, Said>>,
+    pub files: BTreeMap<String, BTreeMap<String, TrustDecision>>,
 }
 
-/// The answers of a person, one file for each directory.
+/// The decisions of the user, one file for each directory.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
     dir: PathBuf,
 }
 
 impl TrustStore {
-    /// The answers below the data directory.
+    /// Uses the decisions in this directory.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// What was said about exactly this file of exactly this directory.
-    pub fn said(&self, root: &Path, file: &ProjectFile) -> Result<Option<Said>, FileError> {
+    /// Returns the decision about exactly this file of exactly this directory.
+    pub fn decision(
+        &self,
+        root: &Path,
+        file: &ProjectFile,
+    ) -> Result<Option<TrustDecision>, FileError> {
         let root = real(root)?;
         let record = self.read(&self.path(&root))?;
         let record = record.filter(|record| record.root == root);
         Ok(record.and_then(|record| record.files.get(file.name)?.get(&file.hash()).copied()))
     }
 
-    /// Keeps an answer. It takes the place of earlier ones about the same file: one content is trusted at a time.
-    pub fn keep(&self, root: &Path, file: &ProjectFile, said: Said) -> Result<(), FileError> {
+    /// Stores a decision. It replaces earlier ones about the same file: only one content is trusted at a time.
+    pub fn keep(
+        &self,
+        root: &Path,
+        file: &ProjectFile,
+        decision: TrustDecision,
+    ) -> Result<(), FileError> {
         let root = real(root)?;
         let path = self.path(&root);
         let known = self.read(&path)?.filter(|record| record.root == root);
-        let mut record = known.unwrap_or_else(|| Record {
+        let mut record = known.unwrap_or_else(|| TrustRecord {
             root,
             files: BTreeMap::new(),
         });
-        record
-            .files
-            .insert(file.name.to_owned(), BTreeMap::from([(file.hash(), said)]));
+        record.files.insert(
+            file.name.to_owned(),
+            BTreeMap::from([(file.hash(), decision)]),
+        );
         crate::private::create_dir(&self.dir)?;
         let text = serde_json::to_string_pretty(&record)
             .map_err(|err| damaged(&path, &err.to_string()))?;
         write_whole(&path, text.as_bytes(), 0o600)
     }
 
-    /// Forgets everything about a directory, also one that is gone; says whether there was anything.
+    /// Deletes all decisions for a directory, which may no longer exist. Returns whether there were any.
     pub fn forget(&self, root: &Path) -> Result<bool, FileError> {
         let root = real(root).unwrap_or_else(|_| root.to_owned());
         let path = self.path(&root);
@@ -135,8 +144,8 @@ impl TrustStore {
         }
     }
 
-    /// All answers, by directory.
-    pub fn list(&self) -> Result<Vec<Record>, FileError> {
+    /// Returns all decisions, ordered by directory.
+    pub fn list(&self) -> Result<Vec<TrustRecord>, FileError> {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -159,7 +168,7 @@ impl TrustStore {
         Ok(records)
     }
 
-    /// Whether the store itself lies in this directory: a project must not bring its own answers.
+    /// Returns whether the store lies in this directory: a project must not bring its own decisions.
     #[must_use]
     pub fn lies_in(&self, root: &Path) -> bool {
         let Ok(root) = real(root) else { return true };
@@ -172,14 +181,14 @@ impl TrustStore {
         self.dir.join(format!("{}.json", &name[..32]))
     }
 
-    fn read(&self, path: &Path) -> Result<Option<Record>, FileError> {
+    fn read(&self, path: &Path) -> Result<Option<TrustRecord>, FileError> {
         let (file, stat) = match open_regular_itself(path) {
             Ok(opened) => opened,
             Err(err) if err.kind == FileErrorKind::NotFound => return Ok(None),
             Err(err) => return Err(err),
         };
         if stat.mode & 0o022 != 0 {
-            return Err(damaged(path, "others may write it"));
+            return Err(damaged(path, "other users can write it"));
         }
         let bytes = read_whole(file, stat.size, MAX_RECORD, path)?;
         serde_json::from_slice(&bytes)
@@ -188,7 +197,7 @@ impl TrustStore {
     }
 }
 
-/// The directory itself: a link to a trusted place is that place, and a place under another name is not it.
+/// Returns the canonical directory: a symlink to a trusted directory is trusted, and a copy is not.
 fn real(root: &Path) -> Result<PathBuf, FileError> {
     root.canonicalize().map_err(|err| from_io(root, &err))
 }
@@ -197,7 +206,7 @@ fn damaged(path: &Path, why: &str) -> FileError {
     FileError {
         kind: FileErrorKind::Io,
         message: format!(
-            "the answers in {} cannot be used ({why}); remove the file and answer again",
+            "the decisions in {} cannot be used ({why}); remove the file and decide again",
             path.display()
         ),
     }
@@ -211,12 +220,12 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct TrustFixture {
         dir: tempfile::TempDir,
         store: TrustStore,
     }
 
-    impl Place {
+    impl TrustFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let store = TrustStore::new(dir.path().join("data/trust"));
@@ -230,63 +239,68 @@ mod tests {
             root
         }
 
-        fn said(&self, root: &Path) -> Option<Said> {
+        fn decision(&self, root: &Path) -> Option<TrustDecision> {
             let (files, _) = project_files(root).unwrap();
-            self.store.said(root, &files[0]).unwrap()
+            self.store.decision(root, &files[0]).unwrap()
         }
 
         fn trust(&self, root: &Path) {
             let (files, _) = project_files(root).unwrap();
-            self.store.keep(root, &files[0], Said::Trusted).unwrap();
+            self.store
+                .keep(root, &files[0], TrustDecision::Trusted)
+                .unwrap();
         }
     }
 
     #[test]
-    fn only_these_bytes_in_this_place_are_trusted() {
-        let place = Place::new();
-        let root = place.project("a", "model = \"x\"\n");
-        assert_eq!(place.said(&root), None);
-        place.trust(&root);
-        assert_eq!(place.said(&root), Some(Said::Trusted));
-        // One byte more.
+    fn only_these_bytes_in_this_directory_are_trusted() {
+        let fixture = TrustFixture::new();
+        let root = fixture.project("a", "model = \"x\"\n");
+        assert_eq!(fixture.decision(&root), None);
+        fixture.trust(&root);
+        assert_eq!(fixture.decision(&root), Some(TrustDecision::Trusted));
+        // One byte is added.
         std::fs::write(root.join(".windlass/config.toml"), "model = \"x\"\n ").unwrap();
-        assert_eq!(place.said(&root), None);
-        place.trust(&root);
-        // Back to the first content: trust is about one content at a time.
+        assert_eq!(fixture.decision(&root), None);
+        fixture.trust(&root);
+        // The first content again: only one content is trusted at a time.
         std::fs::write(root.join(".windlass/config.toml"), "model = \"x\"\n").unwrap();
-        assert_eq!(place.said(&root), None);
-        place.trust(&root);
-        // The same bytes elsewhere, and in a repository below.
-        assert_eq!(place.said(&place.project("b", "model = \"x\"\n")), None);
+        assert_eq!(fixture.decision(&root), None);
+        fixture.trust(&root);
+        // The same bytes in another directory, and in a repository below.
         assert_eq!(
-            place.said(&place.project("a/vendor/dep", "model = \"x\"\n")),
+            fixture.decision(&fixture.project("b", "model = \"x\"\n")),
             None
         );
-        // A link to the trusted place is that place.
-        symlink(&root, place.dir.path().join("link")).unwrap();
         assert_eq!(
-            place.said(&place.dir.path().join("link")),
-            Some(Said::Trusted)
+            fixture.decision(&fixture.project("a/vendor/dep", "model = \"x\"\n")),
+            None
         );
-        let listed = place.store.list().unwrap();
+        // A symlink to the trusted directory is trusted.
+        symlink(&root, fixture.dir.path().join("link")).unwrap();
+        assert_eq!(
+            fixture.decision(&fixture.dir.path().join("link")),
+            Some(TrustDecision::Trusted)
+        );
+        let listed = fixture.store.list().unwrap();
         assert_eq!(listed.len(), 1);
-        assert!(place.store.forget(&root).unwrap() && !place.store.forget(&root).unwrap());
-        assert_eq!(place.said(&root), None);
+        assert!(fixture.store.forget(&root).unwrap() && !fixture.store.forget(&root).unwrap());
+        assert_eq!(fixture.decision(&root), None);
     }
 
     #[test]
-    fn a_link_borrows_nothing() {
-        let place = Place::new();
-        let trusted = place.project("trusted", "model = \"x\"\n");
-        place.trust(&trusted);
-        let hostile = place.dir.path().join("hostile");
+    fn a_symlink_to_trusted_settings_is_not_trusted() {
+        let fixture = TrustFixture::new();
+        let trusted = fixture.project("trusted", "model = \"x\"\n");
+        fixture.trust(&trusted);
+        let hostile = fixture.dir.path().join("hostile");
         std::fs::create_dir(&hostile).unwrap();
         symlink(trusted.join(".windlass"), hostile.join(".windlass")).unwrap();
         assert_eq!(
             project_files(&hostile).unwrap(),
             (vec![], vec![".windlass"])
         );
-        let other = place.dir.path().join("other");
+        let other = fixture.dir.path().join("other");
         std::fs::create_dir_all(other.join(".windlass")).unwrap();
         symlink(
             trusted.join(".windlass/config.toml"),
@@ -299,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_others_could_have_written_are_not_used() {
-        let place = Place::new();
-        let root = place.project("a", "model = \"x\"\n");
-        place.trust(&root);
-        let file = std::fs::read_dir(place.dir.path().join("data/trust"))
+    fn decisions_that_others_can_write_are_not_used() {
+        let fixture = TrustFixture::new();
+        let root = fixture.project("a", "model = \"x\"\n");
+        fixture.trust(&root);
+        let file = std::fs::read_dir(fixture.dir.path().join("data/trust"))
             .unwrap()
             .next()
             .unwrap()
@@ -322,24 +336,24 @@ mod tests {
         );
         let (files, _) = project_files(&root).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(place.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        // The answers of one directory under the name of another.
-        let other = place.project("b", "model = \"x\"\n");
-        std::fs::copy(&file, place.store.path(&other.canonicalize().unwrap())).unwrap();
-        assert_eq!(place.said(&other), None);
+        // The decisions for one directory under the file name of another.
+        let other = fixture.project("b", "model = \"x\"\n");
+        std::fs::copy(&file, fixture.store.path(&other.canonicalize().unwrap())).unwrap();
+        assert_eq!(fixture.decision(&other), None);
         std::fs::write(&file, "{").unwrap();
-        assert!(place.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
         std::fs::remove_file(&file).unwrap();
         symlink(root.join(".windlass/config.toml"), &file).unwrap();
-        assert!(place.store.said(&root, &files[0]).is_err());
+        assert!(fixture.store.decision(&root, &files[0]).is_err());
     }
 
     #[test]
-    fn a_project_brings_no_answers_of_its_own() {
-        let place = Place::new();
-        let root = place.project("a", "");
-        assert!(!place.store.lies_in(&root));
+    fn a_store_inside_a_project_is_detected() {
+        let fixture = TrustFixture::new();
+        let root = fixture.project("a", "");
+        assert!(!fixture.store.lies_in(&root));
         assert!(TrustStore::new(root.join("data/trust")).lies_in(&root));
         assert!(TrustStore::new(root.join("not/there/yet")).lies_in(&root));
     }

@@ -1,6 +1,7 @@
-//! A workspace held by a directory handle: every file operation starts at the handle and stays beneath it,
-//! decided while opening and never by looking first. Absolute paths under the root are taken as relative ones.
-//! Nothing here judges whether a file may be touched; it only makes sure that it is a file of this workspace.
+//! A workspace that is held by a directory handle. Each file operation starts at the handle and stays beneath it; this
+//! is enforced by the open itself and not by an earlier check. Absolute paths under the root are treated as relative
+//! ones. This module does not decide whether a file may be touched; it only ensures that the file belongs to this
+//! workspace.
 
 mod beneath;
 mod discover;
@@ -20,7 +21,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
+    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped,
     Listing, Resolved,
 };
 
@@ -30,43 +31,43 @@ pub use self::outside::OutsideReads;
 pub(crate) use self::write::write_whole;
 pub use self::write::{STAGING, copy_attributes, copy_attributes_of, is_draft, is_staging};
 
-use self::beneath::{KernelLookup, LastLink, Reach, Spot, locate};
+use self::beneath::{KernelLookup, LastLink, LocatedPath, WalkLimit, locate};
 use self::error::kind_of_stat;
 
-/// Longer paths are refused before the system sees them.
+/// Longer paths are refused before a system call.
 const MAX_PATH: usize = 4096;
-/// How many names of one directory are looked at; more than a person or a model can use.
+/// The maximum number of names that are read of one directory; more than a person or a model can use.
 const MAX_LISTED: usize = 20_000;
 
-/// Opens a file to read it, and waits for no pipe or terminal.
+/// Opens a file for reading without waiting for a pipe or terminal.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// The directory a session works in, opened once.
+/// The directory that a session works in, opened once.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
-    /// Another path that stands for the root in what callers give: the workspace that a copy was made of.
+    /// A second path that callers may use for the root: the workspace that a copy was made of.
     alias: Option<PathBuf>,
     kernel: KernelLookup,
-    swept: write::Swept,
-    /// What is made in it is for its owner alone.
+    swept: write::SweptDirs,
+    /// New files and directories are accessible to their owner only.
     private: bool,
 }
 
 impl Root {
-    /// Opens the directory as it is, without any rule about which directories are fit to be a workspace;
-    /// see [`Root::open_workspace`] for that.
+    /// Opens a directory without a check whether it is suitable as a workspace; [`Root::open_workspace`] has that
+    /// check.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        discover::open_dir(path).map(|(dir, path)| Self::standing_for(path, dir))
+        discover::open_dir(path).map(|(dir, path)| Self::from_handle(path, dir))
     }
 
-    /// A tree that stands for the directory at this path: what the path shows to others is something else.
-    pub fn standing_for(path: PathBuf, dir: OwnedFd) -> Self {
-        let (kernel, swept) = (KernelLookup::default(), write::Swept::default());
+    /// Uses an open directory as the tree at this path. Other processes may see another directory at the path.
+    pub fn from_handle(path: PathBuf, dir: OwnedFd) -> Self {
+        let (kernel, swept) = (KernelLookup::default(), write::SweptDirs::default());
         Self {
             dir,
             path,
@@ -77,17 +78,17 @@ impl Root {
         }
     }
 
-    /// The same, with paths below `alias` taken for paths below the root.
+    /// Treats paths below `alias` as paths below the root.
     #[must_use]
-    pub fn also_at(self, alias: PathBuf) -> Self {
+    pub fn with_alias(self, alias: PathBuf) -> Self {
         Self {
             alias: Some(alias),
             ..self
         }
     }
 
-    /// Opens a directory that somebody writes who is not trusted: no link in it is followed at its end, and what we make
-    /// there is for its owner alone.
+    /// Opens a directory that an untrusted program writes to: no symlink in it is followed, and new files in it are
+    /// accessible to their owner only.
     pub fn open_private(path: &Path) -> Result<Self, OpenError> {
         Ok(Self {
             kernel: KernelLookup::without_links(),
@@ -96,20 +97,20 @@ impl Root {
         })
     }
 
-    /// Opens a directory as a workspace. `unfit` are directories that hold far more than a project, such as
-    /// the home directory; they and `/` are refused.
+    /// Opens a directory as a workspace. Refuses `/` and the `unfit` directories, which contain far more than a
+    /// project, such as the home directory.
     pub fn open_workspace(path: &Path, unfit: &[PathBuf]) -> Result<Self, OpenError> {
         let root = Self::open(path)?;
         discover::refuse_unfit(&root.path, unfit)?;
         Ok(root)
     }
 
-    /// The directory handle.
+    /// Returns the handle of the root directory.
     pub fn handle(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Whether the directory has been deleted since it was opened.
+    /// Returns whether the directory was deleted after it was opened.
     pub fn is_gone(&self) -> bool {
         rustix::fs::fstat(&self.dir).map_or(true, |stat| stat.st_nlink == 0)
     }
@@ -119,15 +120,15 @@ impl Root {
         self.open_dir(&self.relative(given)?)
     }
 
-    /// Opens a regular file for reading. Anything else is refused without waiting: a named pipe with no
-    /// writer must not hang the caller.
+    /// Opens a regular file for reading. Refuses anything else without waiting: a named pipe without a writer must not
+    /// block the caller.
     pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), FileError> {
         let opened = beneath::open(self.handle(), path, READ, &self.kernel)?;
         regular(opened, path)
     }
 
-    /// Turns what was given into a path relative to the root. Only text is looked at: the answer may still
-    /// lead out through a link or `..`, which opening it refuses.
+    /// Converts a path to one relative to the root, by its text only. The result may still lead out through a symlink
+    /// or `..`; opening it fails then.
     pub fn relative(&self, given: &str) -> Result<PathBuf, FileError> {
         let path = usable(given)?;
         if !path.is_absolute() {
@@ -150,7 +151,8 @@ impl Root {
         beneath::open(self.handle(), path, flags, &self.kernel)
     }
 
-    /// The names in a directory with their kinds, sorted, and the handle of the directory. The empty path is the root.
+    /// Returns the names in a directory with their kinds, sorted, and the handle of the directory. The empty path is
+    /// the root.
     pub fn entries(&self, path: &Path) -> Result<(OwnedFd, Vec<(OsString, FileType)>), FileError> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -179,8 +181,8 @@ impl Root {
         Ok((dir, entries))
     }
 
-    fn locate(&self, path: &Path, last: LastLink) -> Result<Spot, FileError> {
-        // A path that climbs above the root in its text alone need not be walked.
+    fn locate(&self, path: &Path, last: LastLink) -> Result<LocatedPath, FileError> {
+        // A path whose text already climbs above the root need not be walked.
         if path.components().next() == Some(Component::ParentDir) {
             return Err(outside(path));
         }
@@ -189,17 +191,17 @@ impl Root {
         } else {
             last
         };
-        locate(self.handle(), path, last, Reach::Beneath)
+        locate(self.handle(), path, last, WalkLimit::Beneath)
     }
 
-    /// Where a path leads that leaves the root, so that it can be judged; nothing is ever opened by it.
+    /// Returns the target of a path that leaves the root, so that the gate can judge it; nothing is opened.
     fn resolve_outside(&self, given: &str) -> Result<Resolved, FileError> {
         let path = self.path.join(usable(given)?);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open("/", flags, Mode::empty())
             .map_err(|errno| from_errno(&path, errno))?;
-        let spot = locate(top.as_fd(), &path, LastLink::Follow, Reach::Anywhere)?;
-        let real = Path::new("/").join(spot.real_path());
+        let located = locate(top.as_fd(), &path, LastLink::Follow, WalkLimit::Anywhere)?;
+        let real = Path::new("/").join(located.real_path());
         let (path, inside) = match real.strip_prefix(&self.path) {
             Ok(inside) if inside.as_os_str().is_empty() => (Path::new("."), true),
             Ok(inside) => (inside, true),
@@ -208,7 +210,7 @@ impl Root {
         Ok(Resolved {
             path: path.to_string_lossy().into_owned(),
             inside,
-            kind: spot.kind,
+            kind: located.kind,
         })
     }
 }
@@ -223,12 +225,12 @@ impl Files for Root {
             .relative(path)
             .and_then(|path| self.locate(&path, LastLink::Follow));
         match beneath {
-            Ok(spot) => {
-                let path = spot.real_path().to_string_lossy().into_owned();
+            Ok(located) => {
+                let path = located.real_path().to_string_lossy().into_owned();
                 Ok(Resolved {
                     path,
                     inside: true,
-                    kind: spot.kind,
+                    kind: located.kind,
                 })
             }
             Err(err) if err.kind == FileErrorKind::Outside => self.resolve_outside(path),
@@ -250,14 +252,16 @@ impl Files for Root {
 
     fn stat(&self, path: &str) -> Result<FileStat, FileError> {
         let path = self.relative(path)?;
-        let spot = self.locate(&path, LastLink::Follow)?;
-        if !spot.missing.is_empty() {
+        let located = self.locate(&path, LastLink::Follow)?;
+        if !located.missing.is_empty() {
             return Err(from_errno(&path, Errno::NOENT));
         }
-        let stat = match &spot.name {
-            Some(name) => {
-                rustix::fs::statat(spot.parent(self.handle()), name, AtFlags::SYMLINK_NOFOLLOW)
-            }
+        let stat = match &located.name {
+            Some(name) => rustix::fs::statat(
+                located.parent(self.handle()),
+                name,
+                AtFlags::SYMLINK_NOFOLLOW,
+            ),
             None => rustix::fs::fstat(&self.dir),
         };
         stat.map(|stat| stat_of(&stat))
@@ -296,7 +300,7 @@ impl Files for Root {
         let more = names.len() > max || names.len() == MAX_LISTED;
         names.truncate(max);
         let entries = names.into_iter().map(|(name, file_type)| {
-            // The directory may be changing: a name that is gone again keeps the kind it was listed with.
+            // The directory may change meanwhile: a name that is gone keeps the kind that the directory reported.
             let stat = rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW)
                 .ok()
                 .map(|stat| stat_of(&stat));
@@ -310,7 +314,7 @@ impl Files for Root {
         })
     }
 
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         crate::search::find(self, query, cancel)
     }
 
@@ -319,14 +323,14 @@ impl Files for Root {
     }
 }
 
-/// Opens a file anywhere by its plain path for reading, regular files only. For settings files and the like,
-/// whose paths come from the person and not from a model.
+/// Opens a regular file by its plain path, for reading. For settings files and other paths that come from the user and
+/// not from a model.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, FileStat), FileError> {
     let fd = rustix::fs::open(path, READ, Mode::empty());
     regular(fd.map_err(|errno| from_errno(path, errno))?, path)
 }
 
-/// The same for a file of our own, where a link in its place is not followed.
+/// Like [`open_regular`], for our own files: does not follow a symlink.
 pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileError> {
     match rustix::fs::open(path, READ | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(fd) => regular(fd, path),
@@ -335,18 +339,18 @@ pub(crate) fn open_regular_itself(path: &Path) -> Result<(File, FileStat), FileE
     }
 }
 
-/// Reads a regular file that a person named, of at most `max` bytes.
+/// Reads a regular file that the user named, of at most `max` bytes.
 pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
     let (file, stat) = open_regular(path)?;
     read_whole(file, stat.size, max, path)
 }
 
-/// Opens a regular file that a person named, to be read piece by piece.
+/// Opens a regular file that the user named, for reading.
 pub fn open_file(path: &Path) -> Result<File, FileError> {
     open_regular(path).map(|(file, _)| file)
 }
 
-/// Creates a file that a person named, or empties the one that is there; a new one is for its owner alone.
+/// Creates a file that the user named, or truncates an existing one. A new file is accessible to its owner only.
 pub fn create_file(path: &Path) -> Result<File, FileError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
@@ -354,7 +358,7 @@ pub fn create_file(path: &Path) -> Result<File, FileError> {
     Ok(File::from(fd))
 }
 
-/// Reads a file that was opened already, of at most `max` bytes.
+/// Reads an open file of at most `max` bytes.
 pub(crate) fn read_whole(
     file: File,
     size: u64,
@@ -365,7 +369,7 @@ pub(crate) fn read_whole(
         return Err(too_large(path, size, max));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
-    // The file may grow while it is read, and files in /proc claim to be empty.
+    // The file may grow while it is read, and files in /proc report a size of zero.
     let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|err| from_io(path, &err))?;
     if bytes.len() as u64 > max {
@@ -374,7 +378,7 @@ pub(crate) fn read_whole(
     Ok(bytes)
 }
 
-/// Reads `len` bytes at `offset`, or what there is; the size bounds the buffer, however much is asked for.
+/// Reads up to `len` bytes at `offset`. The size of the file limits the buffer, even for a huge `len`.
 pub(crate) fn read_range(
     file: &File,
     size: u64,

@@ -1,5 +1,5 @@
-//! The cases of the workspace: every spelling of a path, by the kernel's lookup and by the walk, and the outside
-//! untouched.
+//! Tests of the workspace: paths in all spellings, with the kernel's lookup and with the walk, and files outside that
+//! must not change.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-struct Fixture {
-    /// Holds `ws`, the workspace, and `outside`, which must stay as it is.
+struct WorkspaceFixture {
+    /// Contains `ws`, the workspace, and `outside`, which must not change.
     dir: tempfile::TempDir,
     root: Root,
 }
 
-fn fixture() -> Fixture {
+fn fixture() -> WorkspaceFixture {
     let dir = tempfile::tempdir().unwrap();
     let ws = dir.path().join("ws");
     for folder in ["ws/src/deep", "ws/.git", "outside"] {
@@ -43,10 +43,10 @@ fn fixture() -> Fixture {
     }
     symlink(dir.path().join("outside"), ws.join("absout")).unwrap();
     let root = Root::open_workspace(&ws, &[]).unwrap();
-    Fixture { dir, root }
+    WorkspaceFixture { dir, root }
 }
 
-impl Fixture {
+impl WorkspaceFixture {
     fn absolute(&self, below: &str) -> String {
         format!("{}/{below}", self.root.root().display())
     }
@@ -62,9 +62,9 @@ impl Fixture {
     }
 }
 
-/// One line per case: the path, and what reading it gives (by the kernel's lookup and by the walk alike).
+/// Reads a path with the kernel's lookup and with the walk; both must give the same result.
 #[track_caller]
-fn check_read(fixture: &mut Fixture, path: &str, expect: &str) {
+fn check_read(fixture: &mut WorkspaceFixture, path: &str, expect: &str) {
     let answer = |root: &Root| match root.read(path, 1000) {
         Ok(bytes) => String::from_utf8(bytes).unwrap(),
         Err(err) => variant(&err).to_owned(),
@@ -167,7 +167,7 @@ fn a_file_over_the_limit_is_refused_with_its_size_and_can_be_read_by_range() {
 }
 
 #[track_caller]
-fn check_resolve(f: &Fixture, path: &str, expect: Result<(&str, Option<FileKind>), &str>) {
+fn check_resolve(f: &WorkspaceFixture, path: &str, expect: Result<(&str, Option<FileKind>), &str>) {
     match (f.root.resolve(path), expect) {
         (Ok(found), Ok((real, kind))) => {
             assert_eq!((found.path.as_str(), found.inside), (real, true), "{path}");
@@ -179,7 +179,7 @@ fn check_resolve(f: &Fixture, path: &str, expect: Result<(&str, Option<FileKind>
 }
 
 #[test]
-fn a_path_is_judged_by_where_it_really_goes() {
+fn a_path_is_resolved_to_its_real_location() {
     let f = fixture();
     symlink("../.git", f.root.root().join("src/g")).unwrap();
     let file = Some(FileKind::File);
@@ -201,7 +201,7 @@ fn a_path_is_judged_by_where_it_really_goes() {
 }
 
 #[test]
-fn a_path_that_leads_out_is_told_as_where_it_leads() {
+fn a_path_that_leads_out_is_resolved_to_its_target() {
     let f = fixture();
     let outside = std::fs::canonicalize(f.dir.path().join("outside")).unwrap();
     for (path, below, kind) in [
@@ -264,7 +264,7 @@ fn a_write_that_would_leave_the_workspace_changes_nothing() {
 }
 
 #[test]
-fn parents_are_made_and_no_draft_is_left_behind() {
+fn parents_are_created_and_no_draft_is_left() {
     let f = fixture();
     f.root.write("x/y/z.txt", b"1").unwrap();
     f.root.write("x/y/z.txt", b"2").unwrap();
@@ -281,9 +281,9 @@ fn parents_are_made_and_no_draft_is_left_behind() {
 }
 
 #[test]
-fn a_draft_of_a_dead_process_goes_with_the_next_write_beside_it() {
+fn the_next_write_removes_drafts_of_dead_processes() {
     let f = fixture();
-    // No process has the largest number; the other one is this process, and the third is no draft.
+    // No process has the largest id, the second one is this process, and the third name is not a draft.
     let ours = format!("x/.windlass-{:08x}00000000.tmp", std::process::id());
     for name in [
         "x/.windlass-7fffffff00000000.tmp",
@@ -297,13 +297,13 @@ fn a_draft_of_a_dead_process_goes_with_the_next_write_beside_it() {
     let left = |name: &str| f.root.root().join(name).exists();
     assert!(
         !left("x/.windlass-7fffffff00000000.tmp"),
-        "nobody will ever rename it"
+        "its process is dead"
     );
     assert!(left(&ours) && left("x/.windlass-7fffffff.tmp") && left("x/a.txt"));
 }
 
 #[test]
-fn a_read_only_file_is_left_alone() {
+fn a_read_only_file_is_not_replaced() {
     let f = fixture();
     let path = f.root.root().join("a.txt");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -313,7 +313,7 @@ fn a_read_only_file_is_left_alone() {
 }
 
 #[test]
-fn removing_and_moving_work_on_the_link_itself() {
+fn removing_and_moving_apply_to_the_symlink_itself() {
     let f = fixture();
     f.root.remove("outfile").unwrap();
     assert!(!f.root.root().join("outfile").is_symlink());
@@ -373,7 +373,7 @@ fn a_directory_swapped_for_a_link_during_the_lookup_never_leads_out() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Exchange is atomic: `swap` is at all times either the directory or the link.
+                // The exchange is atomic: `swap` is always either the directory or the symlink.
                 while !stop.load(Ordering::Relaxed) {
                     let (a, b) = (ws.join("swap"), ws.join("evil"));
                     let cwd = rustix::fs::CWD;
@@ -402,7 +402,7 @@ fn a_directory_swapped_for_a_link_during_the_lookup_never_leads_out() {
 }
 
 #[test]
-fn an_unfit_directory_is_refused_before_anything_starts() {
+fn an_unfit_directory_is_refused_as_a_workspace() {
     let f = fixture();
     let home = f.dir.path().to_owned();
     let ws = f.root.root().to_owned();
@@ -425,13 +425,13 @@ fn the_root_is_the_git_top_level_or_the_directory_itself() {
     let ws = f.root.root().to_owned();
     let home = std::fs::canonicalize(f.dir.path()).unwrap();
     assert_eq!(discover(&ws.join("src/deep"), &[]).unwrap(), ws);
-    // A worktree has a file named .git.
+    // A worktree has a file named `.git`.
     let tree = home.join("tree/sub");
     std::fs::create_dir_all(&tree).unwrap();
     assert_eq!(discover(&tree, std::slice::from_ref(&home)).unwrap(), tree);
     std::fs::write(home.join("tree/.git"), "gitdir: elsewhere").unwrap();
     assert_eq!(discover(&tree, &[]).unwrap(), home.join("tree"));
-    // A home directory under git does not swallow the projects in it.
+    // A home directory under git does not become the workspace of the projects in it.
     std::fs::create_dir(home.join(".git")).unwrap();
     let plain = home.join("plain");
     std::fs::create_dir(&plain).unwrap();
@@ -483,7 +483,7 @@ mod properties {
                     prop_assert_ne!(bytes, b"top secret".to_vec());
                 }
                 let resolved = f.root.resolve(&path);
-                // What the gate judges is what is written.
+                // The path that the gate judges is the path that is written.
                 if let (Ok(resolved), Ok(())) = (resolved, f.root.write(&path, b"w")) {
                     prop_assert!(resolved.inside);
                     prop_assert_eq!(f.root.read(&resolved.path, 9).unwrap(), b"w");
@@ -494,14 +494,14 @@ mod properties {
     }
 }
 
-/// Mode, owner's wish and attributes outlive a rewrite; a new file takes the usual mode of this process.
+/// A rewrite keeps mode and attributes.
 #[test]
 fn a_rewrite_keeps_mode_and_attributes() {
     let f = fixture();
     let file = f.root.root().join("a.txt");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o751)).unwrap();
     let flags = rustix::fs::XattrFlags::empty();
-    // Not every file system has attributes.
+    // Some file systems have no extended attributes.
     let has = rustix::fs::setxattr(&file, "user.note", b"kept", flags).is_ok();
     f.root.write("a.txt", b"new").unwrap();
     assert_eq!(
@@ -516,8 +516,8 @@ fn a_rewrite_keeps_mode_and_attributes() {
     );
 }
 
-/// A disk that is full leaves the old bytes, no half file and no draft. The limit on the size of a file stands in for
-/// the disk; it holds for a whole process, so this runs in one of its own.
+/// A full disk keeps the old content, and leaves no partial file and no draft. A limit on the file size stands in for
+/// the full disk; it applies to a whole process, so the test runs itself in another process.
 #[test]
 fn a_full_disk_keeps_the_old_content() {
     if std::env::var_os("WINDLASS_TEST_FULL").is_none() {
@@ -551,8 +551,8 @@ fn a_full_disk_keeps_the_old_content() {
     f.root.write("a.txt", b"fits").unwrap();
 }
 
-/// A directory and a file are swapped for links that lead out, as fast as the system can, while both are written and
-/// read. Whatever each operation answers, nothing outside is ever changed or shown.
+/// Another thread swaps a directory and a file for symlinks that lead out, as fast as possible, while both are written
+/// and read. No operation changes or reads a file outside.
 #[cfg(target_os = "linux")]
 #[test]
 fn two_thousand_swaps_never_lead_out() {
@@ -585,7 +585,7 @@ fn two_thousand_swaps_never_lead_out() {
             move || {
                 while !done.load(Ordering::Relaxed) {
                     for (a, b) in [("d", "d-link"), ("g.txt", "g-link")] {
-                        // A write may have put a new file in the place of the link; then there is nothing to swap.
+                        // A write may have replaced the symlink with a file; then the swap fails.
                         let _ = renameat_with(
                             CWD,
                             work.join(a),
@@ -623,7 +623,7 @@ fn two_thousand_swaps_never_lead_out() {
 }
 
 #[test]
-fn a_file_is_replaced_only_where_it_holds_what_was_read() {
+fn a_file_is_replaced_only_if_its_content_is_the_expected_one() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::open(dir.path()).unwrap();
     root.replace("a", None, b"one").unwrap();

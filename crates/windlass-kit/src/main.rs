@@ -11,7 +11,7 @@ use windlass_kit::{
     ATTACKS, CellResult, Claims, KitReport, KitRuntime, MatrixCell, Product, SCENARIOS,
     TestSelection,
 };
-use windlass_scripted::{Script, Seen, Server};
+use windlass_scripted::{RecordedRequest, Script, Server};
 
 const USAGE: &str = "\
 usage: windlass-kit run --windlass PATH --runtime NAME … [--model VENDOR/MODEL] [--scenario NAME …] [--jobs N]
@@ -329,7 +329,7 @@ fn serve(file: &str, port: &str, log: Option<&Path>) -> Result<ExitCode> {
 }
 
 /// Appends a request to a file, as a line of JSON.
-fn append(log: &Path, seen: &Seen) -> Result<()> {
+fn append(log: &Path, seen: &RecordedRequest) -> Result<()> {
     let body: serde_json::Value =
         serde_json::from_str(&seen.body).unwrap_or_else(|_| seen.body.clone().into());
     let line = serde_json::json!({ "path": seen.path, "status": seen.status, "work": seen.work, "body": body });

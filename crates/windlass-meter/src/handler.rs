@@ -27,7 +27,7 @@ use super::Meter;
 use super::billing::MeteredCall;
 use super::dialect::{AgentDialect, RequestFault};
 use super::forwarded_call::ForwardedCall;
-use super::model_request::{ModelRequest, text_bytes};
+use super::model_request::{AgentRequest, text_bytes};
 use super::route::{CallTarget, Route, Verb, route};
 use super::tee::AnswerBody;
 use crate::endpoint::{Ledger, Trip};
@@ -201,7 +201,7 @@ impl<'a> RequestHandler<'a> {
     /// calls, which may return some of their reservation.
     async fn reserve(
         &self,
-        ask: &mut ModelRequest<'_>,
+        ask: &mut AgentRequest<'_>,
         body: &Bytes,
         facts: &ModelFacts,
         upstream: &WireProvider,
@@ -333,8 +333,8 @@ impl<'a> RequestHandler<'a> {
         }
         if self.meter.billing.is_first_warning(model) {
             let text = format!(
-                "the price of `{model}` is not known, so the cost limit does not bind; the token limit does (`prices` in \
-                 the configuration sets one)"
+                "the price of `{model}` is unknown, so the cost limit has no effect and only the token limit applies; set a \
+                 price with `prices` in the configuration"
             );
             self.meter.billing.warn("unknown_price", text);
         }
@@ -442,10 +442,10 @@ impl<'a> RequestHandler<'a> {
 }
 
 /// Parses the body of a model call.
-fn read<'b>(target: &CallTarget, body: &'b Bytes) -> Result<ModelRequest<'b>, String> {
+fn read<'b>(target: &CallTarget, body: &'b Bytes) -> Result<AgentRequest<'b>, String> {
     let named = target.named.as_ref();
     let named = named.map(|(model, verb)| (model.as_str(), *verb == Verb::Stream));
-    ModelRequest::read(target.dialect, named, body)
+    AgentRequest::read(target.dialect, named, body)
 }
 
 impl Meter {
@@ -462,7 +462,7 @@ fn parcel(
     upstream: &WireProvider,
     protocol: Protocol,
     target: &CallTarget,
-    ask: &mut ModelRequest<'_>,
+    ask: &mut AgentRequest<'_>,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> RelayedRequest {

@@ -32,7 +32,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, mpsc};
 use windlass_core::budget::{Price, Usage};
-use windlass_core::enclosure::{Enclosure, Wire};
+use windlass_core::enclosure::{AgentConnection, Enclosure};
 use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_core::store::StoreError;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -190,7 +190,7 @@ impl Endpoint for Meter {
 }
 
 /// Serves one connection to its end; returns whether no further call is served.
-async fn connection(handler: &RequestHandler<'_>, wire: Box<dyn Wire>) -> bool {
+async fn connection(handler: &RequestHandler<'_>, wire: Box<dyn AgentConnection>) -> bool {
     let last = AtomicBool::new(false);
     let service = service_fn(|request| {
         let answer: BoxFuture<'_, _> = Box::pin(async {

@@ -121,7 +121,7 @@ impl<'a> JsonFields<'a> {
 
 /// A parsed model request.
 #[derive(Debug, Clone)]
-pub(super) struct ModelRequest<'a> {
+pub(super) struct AgentRequest<'a> {
     dialect: AgentDialect,
     fields: JsonFields<'a>,
     pub(super) model: String,
@@ -145,7 +145,7 @@ const CONFIG: [&str; 2] = ["generationConfig", "generation_config"];
 const OUTPUT: [&str; 2] = ["maxOutputTokens", "max_output_tokens"];
 const ANSWERS: [&str; 2] = ["candidateCount", "candidate_count"];
 
-impl<'a> ModelRequest<'a> {
+impl<'a> AgentRequest<'a> {
     /// Returns whether the model gets tools. Agents offer none in side requests, for example for a title.
     pub(super) fn offers_tools(&self) -> bool {
         self.fields
@@ -444,7 +444,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                ModelRequest::read(dialect, None, body.as_bytes())
+                AgentRequest::read(dialect, None, body.as_bytes())
                     .unwrap()
                     .max,
                 None,
@@ -484,14 +484,14 @@ mod tests {
                         Some(place) => *place = byte,
                         None => damaged.push(byte),
                     }
-                    let Ok(mut ask) = ModelRequest::read(dialect, named(dialect), &damaged) else {
+                    let Ok(mut ask) = AgentRequest::read(dialect, named(dialect), &damaged) else {
                         continue;
                     };
                     ask.limit(7, &Quirks::NONE);
                     ask.report_usage(&Quirks::NONE);
                     let sent = ask.body().unwrap();
                     let again =
-                        ModelRequest::read(dialect, named(dialect), sent.as_bytes()).unwrap();
+                        AgentRequest::read(dialect, named(dialect), sent.as_bytes()).unwrap();
                     assert_eq!(
                         (again.max, again.model == ask.model),
                         (Some(7), true),

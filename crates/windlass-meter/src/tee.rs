@@ -128,7 +128,7 @@ fn too_long(output: u64) -> ProviderError {
     ProviderError {
         kind: ProviderErrorKind::InvalidResponse,
         message: format!(
-            "the model's server sent more than the {output} tokens that were asked for; the rest was cut off"
+            "the model's server sent more than the requested {output} tokens; the rest was cut off"
         ),
         status: None,
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use windlass_core::BoxFuture;
 use windlass_core::runtime::{
-    Capabilities, Capability, Job, MakeRoom, Runtime, RuntimeError, Stop,
+    Capabilities, Capability, CompactionRequest, Job, Runtime, RuntimeError, Stop,
 };
 use windlass_core::terms::Terms;
 
@@ -80,7 +80,10 @@ impl Runtime for OneAnswer {
         })
     }
 
-    fn compact<'a>(&'a self, job: MakeRoom<'a>) -> BoxFuture<'a, Result<bool, RuntimeError>> {
+    fn compact<'a>(
+        &'a self,
+        job: CompactionRequest<'a>,
+    ) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         self.inner.compact(job)
     }
 }

@@ -15,12 +15,12 @@ use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::Sampling;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Work};
 use windlass_core::terms::Isolation;
-use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, Open, RunOptions};
+use windlass_engine::{Contract, Engine, NativeOptions, NativeRuntime, OpenSession, RunOptions};
 use windlass_host::workspace::Root;
 use windlass_proposal::patch_proposal::{accepted_schema, schema};
 use windlass_proposal::{AnswerForm, OneAnswer};
 use windlass_testing::{
-    Asked, ManualClock, MemoryArtifacts, MemoryStore, ScriptedProvider, call, says,
+    ManualClock, MemoryArtifacts, MemoryStore, ProviderRequest, ScriptedProvider, call, says,
 };
 use windlass_transaction::in_place::InPlace;
 
@@ -30,7 +30,7 @@ type Files = BTreeMap<String, String>;
 struct FinishedSession {
     events: Vec<Event>,
     files: Files,
-    asked: Vec<Asked>,
+    asked: Vec<ProviderRequest>,
 }
 
 fn native(provider: &ScriptedProvider, output_schema: Option<Value>) -> Arc<dyn Runtime> {
@@ -125,7 +125,7 @@ async fn run(
     } else {
         RunMode::Analysis
     };
-    let session = engine.open(Open::New, mode).await.unwrap();
+    let session = engine.open(OpenSession::New, mode).await.unwrap();
     let contract = Contract {
         require_changes: patches,
         ..Contract::default()

@@ -551,13 +551,13 @@ impl Probed {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use windlass_host::config::{Key, Kind, Layer};
+    use windlass_host::config::{Key, SettingKind, SettingsLayer};
 
     use super::*;
 
     const KEYS: &[Key] = &[Key {
         name: "runtimes.*.command",
-        kind: Kind::Texts,
+        kind: SettingKind::Texts,
         doc: "",
     }];
 
@@ -566,7 +566,7 @@ mod tests {
         let mut layers = Layers::new(KEYS);
         let text = format!("[runtimes.mine]\ncommand = {command}\n");
         let file = Path::new("config.toml");
-        layers.add_text(Layer::User, file, &text).unwrap();
+        layers.add_text(SettingsLayer::User, file, &text).unwrap();
         let (vendor, model) = model_for(&layers, given, "mine", &ANY_ACP);
         let usual = model_of(vendor_for(&ANY_ACP));
         let expect = (

@@ -1,7 +1,7 @@
 //! The kernel sandbox: runs commands so that they see and change only what a [`Spec`] allows.
 //!
 //! The engine never enters the sandbox itself. It spawns a helper process ([`Helper`]), which builds a private view of
-//! the file system once per session and starts every command in it. [`Session`] is the engine's side of that
+//! the file system once per session and starts every command in it. [`SandboxSession`] is the engine's side of that
 //! connection; the code that runs in the helper is in `inside/`, and its module comment explains the processes.
 //!
 //! There are three tiers, because not every machine allows user namespaces: [`Tier::Namespaces`] is the full sandbox,
@@ -36,9 +36,10 @@ pub use inside::shares_memory;
 pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 pub use reap::reap_within;
 pub use session::{
-    Child, Ended, Listener, Opened, Place, SandboxError, Session, Standard, TreeBorrower, Within,
+    AgentView, Ended, Listener, OpenedSandbox, SandboxError, SandboxSession, SandboxedChild,
+    Standard, TreeBorrower, Within,
 };
 pub use spec::{
-    AGENT_HOME, Access, AgentHome, Layer, Limits, LimitsHit, NO_LAYERS, Net, PRIVATE, Protected,
-    Protection, Signals, Spec, Tier, Tree,
+    AGENT_HOME, Access, AgentHome, Limits, LimitsHit, NO_LAYERS, Net, OverlayDir, PRIVATE,
+    Protected, Protection, SignalBarrier, Spec, Tier, Tree,
 };

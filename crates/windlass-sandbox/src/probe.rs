@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::helper::Helper;
-use crate::session::{SandboxError, Session, Standard};
+use crate::session::{SandboxError, SandboxSession, Standard};
 use crate::spec::{Access, Spec, Tier};
 
 /// The timeout for the test command, which does nothing.
@@ -78,7 +78,7 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
         scratch,
         ..Spec::around(folder.to_owned())
     };
-    let session = Session::open(helper, &spec)?.session;
+    let session = SandboxSession::open(helper, &spec)?.session;
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
         let file = std::fs::File::options()
             .read(true)

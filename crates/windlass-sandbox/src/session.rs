@@ -1,6 +1,6 @@
 //! The engine's side of the sandbox: spawns the helper, sends it commands, and receives how they ended. A thread reads
 //! the helper's reports and calls the callback of each request, so this works with any async runtime. Only
-//! [`Session::open`] blocks.
+//! [`SandboxSession::open`] blocks.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -71,9 +71,9 @@ pub type Listener = (u16, std::net::TcpListener);
 
 /// A new sandbox, with the listener and the tree that its [`Spec`] asked for.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSandbox {
     /// The connection to the helper; dropping it ends the sandbox.
-    pub session: Session,
+    pub session: SandboxSession,
     /// A listener on the sandbox's own loopback, for [`crate::Net::Proxy`].
     pub listener: Option<Listener>,
     /// The directory that commands work in, if it is not the workspace itself. The caller opens files beneath it;
@@ -84,14 +84,14 @@ pub struct Opened {
 
 /// A sandbox. When the last clone is dropped, the sandbox ends and all its processes are killed.
 #[derive(Debug, Clone)]
-pub struct Session(Arc<SessionShared>);
+pub struct SandboxSession(Arc<SessionShared>);
 
 struct SessionShared {
     control: UnixStream,
     /// Held while a frame is sent, so that two frames do not mix.
     sending: Mutex<()>,
     waiting: Mutex<Waiting>,
-    /// The callbacks of [`Child::pause`], by command id.
+    /// The callbacks of [`SandboxedChild::pause`], by command id.
     pausing: Mutex<HashMap<u32, Callback<bool>>>,
     next: AtomicU32,
     /// The channel closes when the helper has cleaned up.
@@ -103,7 +103,7 @@ type Callback<T> = Box<dyn FnOnce(Result<T, SandboxError>) + Send>;
 /// The callback of a request that the helper has not answered yet.
 enum Waiter {
     End(Callback<Ended>),
-    Place(Callback<(Place, Vec<Listener>)>),
+    Place(Callback<(AgentView, Vec<Listener>)>),
 }
 
 impl Waiter {
@@ -147,7 +147,7 @@ pub struct Standard {
 
 /// A running command. It does not keep the sandbox open; when the sandbox closes, the command is killed.
 #[derive(Debug)]
-pub struct Child {
+pub struct SandboxedChild {
     session: Weak<SessionShared>,
     id: u32,
 }
@@ -155,7 +155,7 @@ pub struct Child {
 /// The enclosure of an agent. Programs started in it see [`crate::AGENT_HOME`]; if it was made with listeners, they
 /// also have a network apart from that of the commands. It does not keep the sandbox open.
 #[derive(Debug)]
-pub struct Place {
+pub struct AgentView {
     session: Weak<SessionShared>,
     id: u32,
 }
@@ -172,7 +172,7 @@ pub enum Within<'a> {
     /// Like [`Within::Layer`], and the caller also receives the overlay directory while the command runs.
     LentLayer(&'a str, &'a TreeBorrower),
     /// The enclosure of an agent.
-    Place(&'a Place),
+    Place(&'a AgentView),
 }
 
 /// Receives the overlay of a [`Within::LentLayer`] command as a directory to open files beneath. The command sees
@@ -208,7 +208,7 @@ impl From<Access> for Within<'_> {
     }
 }
 
-impl Drop for Place {
+impl Drop for AgentView {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
             // If the helper is gone, the enclosure is gone as well.
@@ -217,9 +217,9 @@ impl Drop for Place {
     }
 }
 
-impl Session {
+impl SandboxSession {
     /// Spawns the helper and waits until it has built the view of the file system.
-    pub fn open(helper: &Helper, spec: &Spec) -> Result<Opened, SandboxError> {
+    pub fn open(helper: &Helper, spec: &Spec) -> Result<OpenedSandbox, SandboxError> {
         let unavailable =
             |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
         let logged = tracing::enabled!(tracing::Level::DEBUG).then(|| Spec {
@@ -273,7 +273,7 @@ impl Session {
             .name("windlass-sandbox".into())
             .spawn(move || read_reports(&reading, inbox, &weak, child, cleanup_done))
             .map_err(|err| unavailable("cannot start a thread", err))?;
-        Ok(Opened {
+        Ok(OpenedSandbox {
             session: Self(shared),
             listener,
             tree,
@@ -291,7 +291,7 @@ impl Session {
         within: impl Into<Within<'a>>,
         standard: Standard,
         done: impl FnOnce(Result<Ended, SandboxError>) + Send + 'static,
-    ) -> Result<Child, SandboxError> {
+    ) -> Result<SandboxedChild, SandboxError> {
         let pair = |(name, value): &(OsString, OsString)| {
             [name.as_bytes(), b"=", value.as_bytes()].concat()
         };
@@ -326,7 +326,7 @@ impl Session {
             .collect();
         let id = self.ask(run, &handles, Waiter::End(Box::new(done)))?;
         tracing::debug!(id, "sandbox: command sent");
-        Ok(Child {
+        Ok(SandboxedChild {
             session: Arc::downgrade(&self.0),
             id,
         })
@@ -338,7 +338,7 @@ impl Session {
     pub fn enclose(
         &self,
         listeners: u32,
-        done: impl FnOnce(Result<(Place, Vec<Listener>), SandboxError>) + Send + 'static,
+        done: impl FnOnce(Result<(AgentView, Vec<Listener>), SandboxError>) + Send + 'static,
     ) -> Result<(), SandboxError> {
         let ask = |id| SupervisorRequest::Enclose { id, listeners };
         self.ask(ask, &[], Waiter::Place(Box::new(done))).map(drop)
@@ -369,7 +369,7 @@ impl Session {
     }
 }
 
-impl Child {
+impl SandboxedChild {
     /// Sends SIGTERM to all processes of the command.
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
@@ -380,7 +380,7 @@ impl Child {
         self.signal(libc::SIGKILL);
     }
 
-    /// Stops all processes of the command until [`Child::resume`]. `done` is called once, from another thread, with
+    /// Stops all processes of the command until [`SandboxedChild::resume`]. `done` is called once, from another thread, with
     /// whether all of them are stopped, or with an error if the command or the sandbox is gone. If some process could
     /// not be stopped, the caller should kill the command.
     pub fn pause(&self, done: impl FnOnce(Result<bool, SandboxError>) + Send + 'static) {
@@ -406,7 +406,7 @@ impl Child {
         self.signal(PAUSE_ALL);
     }
 
-    /// Continues all processes that [`Child::pause`] stopped.
+    /// Continues all processes that [`SandboxedChild::pause`] stopped.
     pub fn resume(&self) {
         self.signal(RESUME_ALL);
     }
@@ -569,7 +569,7 @@ fn handle_report(report: SupervisorReport, inbox: &mut Inbox, shared: &Weak<Sess
                 ))
             };
             let listeners: Option<Vec<Listener>> = ports.into_iter().map(listener).collect();
-            let place = Place {
+            let place = AgentView {
                 session: Weak::clone(shared),
                 id,
             };

@@ -14,7 +14,7 @@ pub struct Spec {
     pub tree: Tree,
     /// Directories outside the workspace, such as a git directory, that get a private overlay. The caller owns the
     /// overlay, and it stays when the session ends.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<OverlayDir>,
     /// The directory with the overlays of single commands ([`crate::Within::Layer`]). It belongs to the caller and lies
     /// outside of everything that commands see. Each overlay has a folder in it with the folders `upper` and `work`,
     /// both empty and on one file system. The kernel creates folders in `work` that even their owner cannot open.
@@ -24,7 +24,7 @@ pub struct Spec {
     /// The kernel mechanisms that confine commands.
     pub tier: Tier,
     /// The mechanism that keeps commands from signalling other processes, in the broker tier.
-    pub signals: Signals,
+    pub signals: SignalBarrier,
     /// The home directory. Commands see it empty except for the paths listed below. Canonical.
     pub home: Option<PathBuf>,
     /// Paths that commands see read-only: tools below the home directory, and paths that the settings grant.
@@ -49,7 +49,7 @@ pub struct Spec {
     /// The file that lists placeholders in the workspace, so that they are removed even after the helper was killed.
     /// Not used with an overlay or a copy of the workspace: there the caller ignores leftover placeholders.
     pub journal: Option<PathBuf>,
-    /// Makes the helper send debug log lines. [`crate::Session::open`] sets it.
+    /// Makes the helper send debug log lines. [`crate::SandboxSession::open`] sets it.
     #[serde(default)]
     pub log: bool,
 }
@@ -76,7 +76,7 @@ impl Spec {
             command_layers: None,
             access: Access::Write,
             tier: Tier::Namespaces,
-            signals: Signals::of_this_kernel(),
+            signals: SignalBarrier::of_this_kernel(),
             home: None,
             read: Vec::new(),
             write: Vec::new(),
@@ -102,7 +102,7 @@ pub enum Tree {
     Itself,
     /// A private overlay over the workspace receives the writes. The caller syncs them to disk if it keeps them. The
     /// directories belong to the caller, on one file system and outside the workspace. Only one session may use them at
-    /// a time: before the next one opens, the caller must also have closed [`crate::Opened::tree`].
+    /// a time: before the next one opens, the caller must also have closed [`crate::OpenedSandbox::tree`].
     Layered {
         /// The directory that receives the writes. Its mode and owner become those of the tree's root.
         upper: PathBuf,
@@ -143,7 +143,7 @@ pub struct AgentHome {
 
 /// A directory with a private overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct OverlayDir {
     /// The directory under the overlay, which stays unchanged. Canonical.
     pub at: PathBuf,
     /// The directory that receives the writes.
@@ -206,15 +206,15 @@ pub enum Tier {
 /// The mechanism that keeps commands from signalling other processes in the broker tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Signals {
+pub enum SignalBarrier {
     /// Landlock, from version 6 (Linux 6.12) on.
     Landlock,
     /// The broker performs the calls that send signals.
     Broker,
 }
 
-impl Signals {
-    /// Returns [`Signals::Landlock`] if the kernel's Landlock is new enough.
+impl SignalBarrier {
+    /// Returns [`SignalBarrier::Landlock`] if the kernel's Landlock is new enough.
     #[must_use]
     pub fn of_this_kernel() -> Self {
         /// The first version of Landlock that can restrict signals.
@@ -235,7 +235,7 @@ pub enum Net {
     Off,
     /// A private loopback, which only the commands of the sandbox reach.
     Loopback,
-    /// A private loopback with one listener, which [`crate::Opened::listener`] hands to the caller.
+    /// A private loopback with one listener, which [`crate::OpenedSandbox::listener`] hands to the caller.
     Proxy,
     /// The network of this machine, without restriction.
     Open,

@@ -14,8 +14,8 @@ use std::process::Stdio;
 
 use lab::{READ_ONLY_LINE, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
-    Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, Session, Signals, Spec, Standard,
-    Tier, Tree, Within,
+    Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, SandboxSession, SignalBarrier,
+    Spec, Standard, Tier, Tree, Within,
 };
 
 mod lab;
@@ -69,15 +69,15 @@ impl BrokerLab {
 
     /// The lab as it is on this kernel, and as it is on a kernel whose Landlock does not restrict signals.
     fn with_both_signals(net: Net) -> [Self; 2] {
-        [Signals::of_this_kernel(), Signals::Broker].map(|signals| {
+        [SignalBarrier::of_this_kernel(), SignalBarrier::Broker].map(|signals| {
             let mut lab = Self::new(net);
             lab.spec.signals = signals;
             lab
         })
     }
 
-    fn open(&self) -> Session {
-        Session::open(&helper(), &self.spec).unwrap().session
+    fn open(&self) -> SandboxSession {
+        SandboxSession::open(&helper(), &self.spec).unwrap().session
     }
 
     fn run(&self, line: &str) -> (Ended, String) {
@@ -342,7 +342,7 @@ fn a_socket_that_listens_without_an_address_is_bound_to_loopback() {
 #[test]
 fn the_engine_is_reached_where_it_listens_for_commands() {
     let mut lab = BrokerLab::new(Net::Proxy);
-    let opened = Session::open(&helper(), &lab.spec).unwrap();
+    let opened = SandboxSession::open(&helper(), &lab.spec).unwrap();
     let (port, listener) = opened.listener.unwrap();
     let accept = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();

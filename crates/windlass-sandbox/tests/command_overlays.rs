@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use lab::{helper, run};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
-    Ended, Protected, Protection, SandboxError, Session, Spec, Standard, Tier, Tree, Within,
+    Ended, Protected, Protection, SandboxError, SandboxSession, Spec, Standard, Tier, Tree, Within,
 };
 
 mod lab;
@@ -67,8 +67,8 @@ impl CommandOverlayLab {
         }
     }
 
-    fn open(&self) -> Session {
-        Session::open(&helper(), &self.spec).unwrap().session
+    fn open(&self) -> SandboxSession {
+        SandboxSession::open(&helper(), &self.spec).unwrap().session
     }
 
     /// Creates an overlay; returns its upper directory.
@@ -86,7 +86,7 @@ impl CommandOverlayLab {
 
 /// Starts a command line in an overlay; returns its stdin, its output, and its end.
 fn start(
-    session: &Session,
+    session: &SandboxSession,
     dir: &Path,
     layer: &str,
     line: &str,
@@ -118,7 +118,7 @@ fn start(
 }
 
 fn run_over(
-    session: &Session,
+    session: &SandboxSession,
     dir: &Path,
     layer: &str,
     line: &str,
@@ -131,7 +131,7 @@ fn run_over(
 }
 
 #[track_caller]
-fn check(lab: &CommandOverlayLab, session: &Session, layer: &str, line: &str, expect: &str) {
+fn check(lab: &CommandOverlayLab, session: &SandboxSession, layer: &str, line: &str, expect: &str) {
     let (ended, output) = run_over(session, &lab.spec.root, layer, line).unwrap();
     assert_eq!(
         (ended.status.code(), output.trim()),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use lab::{READ_ONLY_LINE, check_pause, helper, run, try_run, wait_until};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
-    Access, Ended, Limits, Net, Protected, Protection, Session, Spec, Standard, Tier,
+    Access, Ended, Limits, Net, Protected, Protection, SandboxSession, Spec, Standard, Tier,
 };
 
 mod lab;
@@ -67,8 +67,8 @@ impl NamespaceLab {
         }
     }
 
-    fn open(&self) -> Session {
-        Session::open(&helper(), &self.spec).unwrap().session
+    fn open(&self) -> SandboxSession {
+        SandboxSession::open(&helper(), &self.spec).unwrap().session
     }
 
     fn run(&self, line: &str) -> (Ended, String) {
@@ -488,7 +488,7 @@ fn commands_can_have_a_private_loopback() {
     }
     let mut lab = NamespaceLab::new();
     lab.spec.net = Net::Proxy;
-    let opened = Session::open(&helper(), &lab.spec).unwrap();
+    let opened = SandboxSession::open(&helper(), &lab.spec).unwrap();
     let (port, listener) = opened.listener.unwrap();
     let answer = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();

@@ -13,8 +13,8 @@ use std::process::Command;
 use lab::{helper, run, wait_until};
 use windlass_needs::{Need, lacks};
 use windlass_sandbox::{
-    Access, HELPER_ARG, Helper, Layer, Opened, Protected, Protection, SandboxError, Session, Spec,
-    Tier, Tree,
+    Access, HELPER_ARG, Helper, OpenedSandbox, OverlayDir, Protected, Protection, SandboxError,
+    SandboxSession, Spec, Tier, Tree,
 };
 
 mod lab;
@@ -101,8 +101,8 @@ impl OverlayLab {
             .flatten()
     }
 
-    fn open(&self) -> Opened {
-        Session::open(&self.helper, &self.spec).unwrap()
+    fn open(&self) -> OpenedSandbox {
+        SandboxSession::open(&self.helper, &self.spec).unwrap()
     }
 
     fn upper(&self, name: &str) -> PathBuf {
@@ -116,7 +116,7 @@ impl OverlayLab {
     }
 
     #[track_caller]
-    fn check_in(&self, session: &Session, line: &str, expect: &str) {
+    fn check_in(&self, session: &SandboxSession, line: &str, expect: &str) {
         let (ended, output) = run(session, &self.spec.root, line);
         assert_eq!(
             (ended.status.code(), output.trim()),
@@ -286,7 +286,7 @@ fn the_engine_and_commands_work_in_one_tree() {
     // Both sides must be the same user, so this runs only as the user of the tests.
     {
         let lab = OverlayLab::new();
-        let Opened { session, tree, .. } = lab.open();
+        let OpenedSandbox { session, tree, .. } = lab.open();
         let tree = tree.unwrap();
         fs::write(beneath(&tree, "src/engine.rs"), "from the engine\n").unwrap();
         fs::write(beneath(&tree, "README.md"), "changed by the engine\n").unwrap();
@@ -343,7 +343,7 @@ fn files_hidden_from_commands_are_visible_to_the_engine() {
         how: Protection::Frozen,
     };
     lab.spec.protect = vec![name("README.md"), name(".agent")];
-    let Opened { session, tree, .. } = lab.open();
+    let OpenedSandbox { session, tree, .. } = lab.open();
     let tree = tree.unwrap();
     let (ended, output) = run(
         &session,
@@ -438,7 +438,7 @@ fn a_killed_helper_leaves_the_layer() {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), line.into()],
     };
-    let Opened { session, tree, .. } = lab.open();
+    let OpenedSandbox { session, tree, .. } = lab.open();
     lab.check_in(&session, "echo new > README.md; rm -r old", "");
     let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     rustix::process::kill_process(
@@ -463,7 +463,7 @@ fn a_git_directory_outside_has_its_own_layer() {
     }
     let at = lab.base.join("git");
     fs::write(at.join("HEAD"), "ref\n").unwrap();
-    lab.spec.layers = vec![Layer {
+    lab.spec.layers = vec![OverlayDir {
         at: at.clone(),
         upper: lab.base.join("git-upper"),
         work: lab.base.join("git-work"),
@@ -484,7 +484,7 @@ fn a_copy_stands_in_the_place_of_the_workspace() {
     fs::create_dir(&from).unwrap();
     fs::write(from.join("README.md"), "copied\n").unwrap();
     lab.spec.tree = Tree::Copy { from: from.clone() };
-    let Opened { session, tree, .. } = lab.open();
+    let OpenedSandbox { session, tree, .. } = lab.open();
     let tree = tree.unwrap();
     lab.check_in(
         &session,
@@ -504,7 +504,7 @@ fn a_tree_may_be_read_only() {
     }
     let mut lab = OverlayLab::new();
     lab.spec.access = Access::ReadOnly;
-    let Opened { session, tree, .. } = lab.open();
+    let OpenedSandbox { session, tree, .. } = lab.open();
     lab.check_in(&session, "touch new 2>/dev/null || echo no", "no");
     fs::write(beneath(&tree.unwrap(), "new"), "x").unwrap();
     lab.check_in(&session, "cat new", "x");
@@ -512,7 +512,7 @@ fn a_tree_may_be_read_only() {
 
 #[track_caller]
 fn check_refused(spec: &Spec, layers: bool, expect: &str) {
-    match Session::open(&helper(), spec) {
+    match SandboxSession::open(&helper(), spec) {
         Err(SandboxError::NoLayers(why)) => assert!(!layers && why.contains(expect), "{why}"),
         Err(SandboxError::Unavailable(why) | SandboxError::Invalid(why)) => {
             assert!(layers && why.contains(expect), "{why}")

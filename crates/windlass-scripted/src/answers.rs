@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::request::{AgentTool, ModelRequest};
+use crate::request::{AgentTool, ScriptedRequest};
 use crate::script::{Move, Script};
 use crate::text_edits;
 use crate::tools::{
@@ -51,7 +51,7 @@ pub(crate) enum ScriptedAnswer {
 /// second value names the move.
 pub(crate) fn plan_answers(
     script: &Script,
-    asked: &ModelRequest,
+    asked: &ScriptedRequest,
 ) -> (Vec<ScriptedAnswer>, Option<String>) {
     let (mut missing, mut all) = (None, Vec::new());
     let form = text_edits::edit_format(asked);
@@ -104,7 +104,7 @@ fn text_item(text: &str) -> AnswerItem {
     }
 }
 
-fn items(step: &Move, script: &Script, asked: &ModelRequest) -> Option<Vec<AnswerItem>> {
+fn items(step: &Move, script: &Script, asked: &ScriptedRequest) -> Option<Vec<AnswerItem>> {
     let one = |item: AnswerItem| Some(vec![item]);
     match step {
         Move::Shell(line) => one(shell(asked, line)?),
@@ -132,7 +132,7 @@ fn items(step: &Move, script: &Script, asked: &ModelRequest) -> Option<Vec<Answe
 
 /// Calls a tool by its name or the last part of it. If the agent only names its host tools in prose, the answers first
 /// search for the tool, and then call it in the agent's way.
-fn host_tool(asked: &ModelRequest, tool: &str, args: &Value) -> Vec<AnswerItem> {
+fn host_tool(asked: &ScriptedRequest, tool: &str, args: &Value) -> Vec<AnswerItem> {
     let ends = |name: &str| {
         name == tool
             || name
@@ -177,7 +177,7 @@ fn host_tool(asked: &ModelRequest, tool: &str, args: &Value) -> Vec<AnswerItem> 
     }
 }
 
-fn shell(asked: &ModelRequest, line: &str) -> Option<AnswerItem> {
+fn shell(asked: &ScriptedRequest, line: &str) -> Option<AnswerItem> {
     let found = find(asked, &SHELL)?;
     let name = found.argument(COMMAND);
     let kind = found.tool.schema["properties"][name]["type"]
@@ -192,14 +192,19 @@ fn shell(asked: &ModelRequest, line: &str) -> Option<AnswerItem> {
     Some(found.call(&[(name, line)]))
 }
 
-fn read(script: &Script, asked: &ModelRequest, path: &str) -> Option<AnswerItem> {
+fn read(script: &Script, asked: &ScriptedRequest, path: &str) -> Option<AnswerItem> {
     match find(asked, &READ) {
         Some(found) => Some(found.call(&[found.file(&script.root, path)])),
         None => shell(asked, &format!("cat -- {}", quoted(path))),
     }
 }
 
-fn write(script: &Script, asked: &ModelRequest, path: &str, text: &str) -> Option<Vec<AnswerItem>> {
+fn write(
+    script: &Script,
+    asked: &ScriptedRequest,
+    path: &str,
+    text: &str,
+) -> Option<Vec<AnswerItem>> {
     if let Some(found) = find(asked, &WRITE) {
         let written = found.call(&[
             found.file(&script.root, path),
@@ -227,7 +232,7 @@ fn write(script: &Script, asked: &ModelRequest, path: &str, text: &str) -> Optio
 
 fn edit(
     script: &Script,
-    asked: &ModelRequest,
+    asked: &ScriptedRequest,
     path: &str,
     old: &str,
     new: &str,
@@ -258,7 +263,7 @@ fn reads_first(edit: &OfferedTool<'_>, read: &OfferedTool<'_>) -> bool {
     name != edit.tool.name && (READ_FIRST.contains(&name) || edit.tool.about.contains(name))
 }
 
-fn delete(script: &Script, asked: &ModelRequest, path: &str) -> Option<AnswerItem> {
+fn delete(script: &Script, asked: &ScriptedRequest, path: &str) -> Option<AnswerItem> {
     if let Some(found) = find(asked, &DELETE) {
         return Some(found.call(&[found.file(&script.root, path)]));
     }
@@ -266,7 +271,7 @@ fn delete(script: &Script, asked: &ModelRequest, path: &str) -> Option<AnswerIte
         .or_else(|| shell(asked, &format!("rm -- {}", quoted(path))))
 }
 
-fn patch(asked: &ModelRequest, hunks: &str) -> Option<AnswerItem> {
+fn patch(asked: &ScriptedRequest, hunks: &str) -> Option<AnswerItem> {
     let found = find(asked, &PATCH)?;
     let text = format!("*** Begin Patch\n{hunks}*** End Patch\n");
     if found.tool.freeform {
@@ -279,7 +284,7 @@ fn patch(asked: &ModelRequest, hunks: &str) -> Option<AnswerItem> {
 }
 
 /// The answer to a side question: a short text, or the smallest value that its schema accepts.
-pub(crate) fn side_answer(asked: &ModelRequest, words: &str) -> AnswerItem {
+pub(crate) fn side_answer(asked: &ScriptedRequest, words: &str) -> AnswerItem {
     let text = asked.schema.as_ref().map_or_else(
         || words.to_owned(),
         |schema| tools::filler(schema).to_string(),
@@ -332,9 +337,9 @@ mod tests {
         };
         let (all, missing) = plan_answers(
             &script,
-            &ModelRequest {
+            &ScriptedRequest {
                 tools,
-                ..ModelRequest::default()
+                ..ScriptedRequest::default()
             },
         );
         let shown: Vec<String> = all.iter().map(shown).collect();
@@ -549,10 +554,10 @@ mod tests {
         let all = |tools: Vec<AgentTool>| {
             let (all, _) = plan_answers(
                 &script,
-                &ModelRequest {
+                &ScriptedRequest {
                     tools,
                     named: named.clone(),
-                    ..ModelRequest::default()
+                    ..ScriptedRequest::default()
                 },
             );
             all.iter().map(shown).collect::<Vec<_>>()
@@ -577,11 +582,11 @@ mod tests {
         let whole = format!("ToolSearch{found}");
         let (later, _) = plan_answers(
             &script,
-            &ModelRequest {
+            &ScriptedRequest {
                 tools: offered(),
                 named: named.clone(),
                 whole,
-                ..ModelRequest::default()
+                ..ScriptedRequest::default()
             },
         );
         assert_eq!(later.len(), 2);
@@ -600,10 +605,10 @@ mod tests {
         let all = |tools: Vec<AgentTool>, whole: &str| {
             let (all, _) = plan_answers(
                 &script,
-                &ModelRequest {
+                &ScriptedRequest {
                     tools,
                     whole: whole.to_owned(),
-                    ..ModelRequest::default()
+                    ..ScriptedRequest::default()
                 },
             );
             all.iter().map(shown).collect::<Vec<_>>()
@@ -635,9 +640,9 @@ mod tests {
             moves,
             ..Script::default()
         };
-        let asked = ModelRequest {
+        let asked = ScriptedRequest {
             whole: "use *SEARCH/REPLACE block*s".into(),
-            ..ModelRequest::default()
+            ..ScriptedRequest::default()
         };
         let (all, missing) = plan_answers(&script, &asked);
         let all: Vec<String> = all.iter().map(shown).collect();
@@ -653,12 +658,12 @@ mod tests {
     fn a_side_question_gets_an_answer_of_its_schema() {
         let schema = json!({ "type": "object", "properties": { "next": { "enum": ["user"] } }, "required": ["next"] });
         let text =
-            |asked: &ModelRequest| shown(&ScriptedAnswer::Item(side_answer(asked, "A title")));
-        assert_eq!(text(&ModelRequest::default()), "A title");
+            |asked: &ScriptedRequest| shown(&ScriptedAnswer::Item(side_answer(asked, "A title")));
+        assert_eq!(text(&ScriptedRequest::default()), "A title");
         assert_eq!(
-            text(&ModelRequest {
+            text(&ScriptedRequest {
                 schema: Some(schema),
-                ..ModelRequest::default()
+                ..ScriptedRequest::default()
             }),
             r#"{"next":"user"}"#
         );

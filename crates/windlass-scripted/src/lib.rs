@@ -19,8 +19,8 @@ mod tools;
 mod wire;
 
 pub use byte_server::{Act, ByteServer, Received};
-pub use recorded_request::Seen;
-pub use script::{Move, Script, Usage};
+pub use recorded_request::RecordedRequest;
+pub use script::{Move, ReportedUsage, Script};
 pub use server::Server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

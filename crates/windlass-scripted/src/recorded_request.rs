@@ -10,7 +10,7 @@ pub(crate) const MOST_BODY: usize = 1 << 20;
 
 /// One request that the server recorded.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// The time when it was read.
     pub at: Instant,
     /// The HTTP method, such as `POST`.

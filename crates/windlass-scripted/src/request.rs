@@ -17,7 +17,7 @@ pub(crate) struct AgentTool {
 
 /// A request to the model.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ModelRequest {
+pub(crate) struct ScriptedRequest {
     pub(crate) model: String,
     pub(crate) stream: bool,
     pub(crate) tools: Vec<AgentTool>,
@@ -33,7 +33,7 @@ pub(crate) struct ModelRequest {
     pub(crate) said: Vec<String>,
 }
 
-impl ModelRequest {
+impl ScriptedRequest {
     pub(crate) fn new(body: &Value) -> Self {
         let model = body["model"].as_str().unwrap_or("scripted").to_owned();
         Self {

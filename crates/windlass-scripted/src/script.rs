@@ -66,7 +66,7 @@ pub enum Move {
 
 /// The usage that every answer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ReportedUsage {
     /// Input tokens that were not cached.
     pub fresh: u64,
     /// Input tokens that were read from a cache.
@@ -75,7 +75,7 @@ pub struct Usage {
     pub output: u64,
 }
 
-impl Default for Usage {
+impl Default for ReportedUsage {
     fn default() -> Self {
         Self {
             fresh: 200,
@@ -92,7 +92,7 @@ pub struct Script {
     /// The moves in order. After the last one, every answer is "Done.".
     pub moves: Vec<Move>,
     /// The usage that every answer reports.
-    pub usage: Usage,
+    pub usage: ReportedUsage,
     /// The workspace as the agent sees it. Agents that want absolute paths get paths below it.
     pub root: String,
     /// True if requests without tools belong to the work as well, instead of being side questions. For runtimes that

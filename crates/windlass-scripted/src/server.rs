@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::answers::{self, AnswerItem, ScriptedAnswer, plan_answers};
 use crate::http::{self, Connections, Loopback, Request};
 use crate::locked;
-use crate::recorded_request::{MOST, MOST_BODY, Seen};
-use crate::request::{ModelRequest, host_tools};
-use crate::script::{Script, Usage};
+use crate::recorded_request::{MOST, MOST_BODY, RecordedRequest};
+use crate::request::{ScriptedRequest, host_tools};
+use crate::script::{ReportedUsage, Script};
 use crate::text_edits;
 use crate::tools::is_form;
 use crate::wire::{WireAnswer, WireFormat};
@@ -33,7 +33,7 @@ pub struct Server {
 
 struct ScriptServerState {
     script: Script,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RecordedRequest>>,
     /// The number of all requests, including those that are not recorded.
     requests: AtomicUsize,
     /// The number of answers that reported usage.
@@ -76,7 +76,7 @@ impl Server {
 
     /// The requests recorded so far.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<RecordedRequest> {
         locked(&self.state.seen).clone()
     }
 
@@ -88,7 +88,7 @@ impl Server {
 
     /// The usage that every answer reports.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> ReportedUsage {
         self.state.script.usage
     }
 
@@ -130,7 +130,7 @@ impl ScriptServerState {
     ) -> io::Result<()> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let mut seen = Seen {
+        let mut seen = RecordedRequest {
             at: Instant::now(),
             method: request.method.clone(),
             path: request.path.clone(),
@@ -181,7 +181,7 @@ impl ScriptServerState {
         }
     }
 
-    fn keep(&self, seen: Seen) {
+    fn keep(&self, seen: RecordedRequest) {
         let mut all = locked(&self.seen);
         if all.len() < MOST {
             all.push(seen);
@@ -189,7 +189,7 @@ impl ScriptServerState {
     }
 
     /// The answer at the position that follows from the history.
-    fn next(&self, asked: &ModelRequest, work: bool) -> (ScriptedAnswer, Option<String>) {
+    fn next(&self, asked: &ScriptedRequest, work: bool) -> (ScriptedAnswer, Option<String>) {
         if !work {
             return (
                 ScriptedAnswer::Item(answers::side_answer(asked, SIDE)),
@@ -244,7 +244,7 @@ impl ScriptServerState {
         &self,
         out: &mut TcpStream,
         wire: WireFormat,
-        asked: &ModelRequest,
+        asked: &ScriptedRequest,
         item: &AnswerItem,
         number: usize,
     ) -> io::Result<()> {
@@ -275,7 +275,7 @@ impl ScriptServerState {
 
 /// The number of the script's answers before this request: those in its history, and for an agent without history all
 /// those before a `Heard` text that the request contains.
-fn place(all: &[ScriptedAnswer], asked: &ModelRequest) -> usize {
+fn place(all: &[ScriptedAnswer], asked: &ScriptedRequest) -> usize {
     let words = all.iter().filter_map(|played| match played {
         ScriptedAnswer::Item(AnswerItem::Text { text, .. } | AnswerItem::Refusal(text)) => {
             Some(text.as_str())

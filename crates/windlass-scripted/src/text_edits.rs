@@ -1,7 +1,7 @@
 //! File edits as text, for agents whose model has no tools and writes its edits into the answer. The request says which
 //! format it wants. All functions are pure.
 
-use crate::request::ModelRequest;
+use crate::request::ScriptedRequest;
 use crate::script::Move;
 
 /// A text format for edits.
@@ -28,12 +28,12 @@ const EDIT_FORMATS: &[(&str, EditFormat)] = &[
 const AGAIN: &str = "I added these files to the chat";
 
 /// The number of answers in the history that the agent rejected.
-pub(crate) fn rejected_answers(asked: &ModelRequest) -> usize {
+pub(crate) fn rejected_answers(asked: &ScriptedRequest) -> usize {
     edit_format(asked).map_or(0, |_| asked.whole.matches(AGAIN).count())
 }
 
 /// The format that a request asks for; `None` if it asks for none, or if it offers tools.
-pub(crate) fn edit_format(asked: &ModelRequest) -> Option<EditFormat> {
+pub(crate) fn edit_format(asked: &ScriptedRequest) -> Option<EditFormat> {
     let wanted = EDIT_FORMATS
         .iter()
         .find(|(words, _)| asked.whole.contains(words))
@@ -89,9 +89,9 @@ mod tests {
     #[track_caller]
     fn check_form(question: &str, expect: Option<EditFormat>) {
         assert_eq!(
-            edit_format(&ModelRequest {
+            edit_format(&ScriptedRequest {
                 whole: question.to_owned(),
-                ..ModelRequest::default()
+                ..ScriptedRequest::default()
             }),
             expect
         );
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_rejected_answer_is_wanted_again() {
-        let asked = |text: &str| ModelRequest {
+        let asked = |text: &str| ScriptedRequest {
             whole: format!("*SEARCH/REPLACE block* {text}"),
-            ..ModelRequest::default()
+            ..ScriptedRequest::default()
         };
         assert_eq!(rejected_answers(&asked("go")), 0);
         assert_eq!(
@@ -126,9 +126,9 @@ mod tests {
             1
         );
         assert_eq!(
-            rejected_answers(&ModelRequest {
+            rejected_answers(&ScriptedRequest {
                 whole: "I added these files to the chat: a".into(),
-                ..ModelRequest::default()
+                ..ScriptedRequest::default()
             }),
             0
         );

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::answers::{AnswerItem, CallInput};
-use crate::request::{AgentTool, ModelRequest, list};
+use crate::request::{AgentTool, ScriptedRequest, list};
 
 /// A purpose of tools: the names of tools with only this purpose, and the names of the operation in tools with several.
 pub(crate) struct ToolPurpose {
@@ -110,7 +110,10 @@ pub(crate) struct OfferedTool<'a> {
 }
 
 /// The offered tool for this purpose, if any.
-pub(crate) fn find<'a>(asked: &'a ModelRequest, wanted: &ToolPurpose) -> Option<OfferedTool<'a>> {
+pub(crate) fn find<'a>(
+    asked: &'a ScriptedRequest,
+    wanted: &ToolPurpose,
+) -> Option<OfferedTool<'a>> {
     let named = |name: &str| asked.tools.iter().find(|tool| tool.name == name);
     if let Some(tool) = wanted.names.iter().find_map(|name| named(name)) {
         return Some(OfferedTool {

@@ -9,7 +9,7 @@ mod word;
 mod wrappers;
 mod writers;
 
-use windlass_core::shell::Script;
+use windlass_core::shell::ShellScript;
 
 /// The longest line that is read, in bytes.
 const MAX_LINE: usize = 64 << 10;
@@ -26,26 +26,26 @@ const MAX_COMMANDS: usize = 1_000;
 /// assert!(!windlass_shell::read("git log --output=x").only_looks());
 /// ```
 #[must_use]
-pub fn read(line: &str) -> Script {
+pub fn read(line: &str) -> ShellScript {
     read_at(line, 0)
 }
 
 /// Parses text that is nested `depth` commands deep in a line.
-fn read_at(text: &str, depth: usize) -> Script {
+fn read_at(text: &str, depth: usize) -> ShellScript {
     if text.len() > MAX_LINE {
-        return Script::unclear(format!("it is longer than {} KiB", MAX_LINE >> 10));
+        return ShellScript::unclear(format!("it is longer than {} KiB", MAX_LINE >> 10));
     }
     if depth > MAX_DEPTH {
-        return Script::unclear("its commands are nested too deeply");
+        return ShellScript::unclear("its commands are nested too deeply");
     }
     if text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')) {
-        return Script::unclear("it contains control characters");
+        return ShellScript::unclear("it contains control characters");
     }
     let found = match reader::read(text, depth) {
         Ok(found) => found,
-        Err(why) => return Script::unclear(why),
+        Err(why) => return ShellScript::unclear(why),
     };
-    let mut script = Script {
+    let mut script = ShellScript {
         commands: found.commands,
         unclear: found.unclear,
         doubt: found.doubt,

@@ -4,7 +4,7 @@
 mod compound;
 mod redirect;
 
-use windlass_core::shell::{Assign, Dir, Simple, Word};
+use windlass_core::shell::{Assign, ChangedDir, Simple, Word};
 
 use crate::{MAX_COMMANDS, MAX_DEPTH, read_at, wrappers};
 
@@ -73,7 +73,7 @@ pub(crate) struct LineReader<'a, 'b> {
     found: &'b mut ParsedLine,
     /// The current command contains an expansion that may do more than produce text.
     pub(crate) odd: bool,
-    dirs: Option<Vec<Dir>>,
+    dirs: Option<Vec<ChangedDir>>,
     here_documents: Vec<HereDocument>,
     /// The number of `if`, `while`, `for`, `case` and `{` that are open in this list.
     compound: usize,
@@ -267,7 +267,7 @@ impl<'a> LineReader<'a, '_> {
         self.piped = false;
         let changed = self.changed.take();
         let Some(dirs) = &mut self.dirs else { return };
-        dirs.extend(changed.map(|word| Dir { word, sure: true }));
+        dirs.extend(changed.map(|word| ChangedDir { word, sure: true }));
         if !sure {
             for dir in dirs {
                 dir.sure = false;

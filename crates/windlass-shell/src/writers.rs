@@ -1,13 +1,13 @@
 //! Finds the files that known programs write according to their arguments. Only certain cases are listed; nothing is
 //! assumed about unknown programs.
 
-use windlass_core::shell::{Simple, Target, Word};
+use windlass_core::shell::{Simple, Word, WriteTarget};
 
 use crate::is_among;
 use crate::wrappers::plain_words;
 
 /// The files that a command writes according to its arguments.
-pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
+pub(crate) fn targets(simple: &Simple) -> Vec<WriteTarget> {
     let args = simple.args();
     let into = || value_of(args, "-t", "--target-directory");
     let words: Vec<Word> = match simple.name() {
@@ -58,7 +58,7 @@ pub(crate) fn targets(simple: &Simple) -> Vec<Target> {
     };
     words
         .into_iter()
-        .map(|word| Target {
+        .map(|word| WriteTarget {
             word,
             removes,
             at: None,

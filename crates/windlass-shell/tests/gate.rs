@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
-use windlass_core::shell::{At, Script};
+use windlass_core::gate::{CallProtection, Level, Mode, PermissionGate, Proposal, Rule, Verdict};
+use windlass_core::shell::{At, ShellScript};
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{Effect, Touch};
 
 /// The files and commands that a line touches if the workspace is `/ws` and the home directory `/home/u`.
 fn touches(line: &str) -> Vec<Touch> {
-    let mut script: Script = windlass_shell::read(line);
+    let mut script: ShellScript = windlass_shell::read(line);
     let mut found = Vec::new();
     let at = |text: &str| {
         let inside = text.strip_prefix("/ws/").unwrap_or(text);
@@ -64,7 +64,7 @@ fn touches(line: &str) -> Vec<Touch> {
 
 /// `call` is `write path`, `read path` or `bash command`; `expect` is the verdict and the rule that it names.
 #[track_caller]
-fn check_in(gate: &PermissionGate, place: Place, call: &str, expect: &str) {
+fn check_in(gate: &PermissionGate, place: CallProtection, call: &str, expect: &str) {
     let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
     let inside = !rest.starts_with('/') && !rest.starts_with('~');
     let (tool, effect, touches) = match verb {
@@ -117,7 +117,7 @@ fn check(mode: Mode, call: &str, expect: &str) {
             mode,
             ..PermissionGate::default()
         },
-        Place::default(),
+        CallProtection::default(),
         call,
         expect,
     );
@@ -159,15 +159,15 @@ fn modes_decide_by_effect() {
             };
             check_in(
                 &gate,
-                Place {
+                CallProtection {
                     sandboxed: true,
-                    ..Place::default()
+                    ..CallProtection::default()
                 },
                 line,
                 &format!("allow: mode {shown}"),
             );
             let touches = touches(line.trim_start_matches("bash "));
-            let place = Place::default();
+            let place = CallProtection::default();
             let loose = gate.judge(&Proposal {
                 tool: "bash",
                 effect: Effect::Execute,
@@ -191,7 +191,7 @@ fn modes_decide_by_effect() {
     };
     check_in(
         &auto,
-        Place {
+        CallProtection {
             isolation: Isolation::Isolated,
             sandboxed: true,
             has_jobs: false,
@@ -297,13 +297,13 @@ fn nothing_loosens_the_floor() {
         ),
     ];
     for (call, expect) in table {
-        check_in(&loosest(), Place::default(), call, expect);
+        check_in(&loosest(), CallProtection::default(), call, expect);
     }
 }
 
 #[test]
 fn a_transaction_allows_changes_that_can_be_discarded() {
-    let place = Place {
+    let place = CallProtection {
         isolation: Isolation::Isolated,
         sandboxed: true,
         has_jobs: false,
@@ -418,7 +418,7 @@ fn the_floor_checks_each_command_inside_a_line() {
         ),
     ];
     for (call, expect) in table {
-        check_in(&loosest(), Place::default(), call, expect);
+        check_in(&loosest(), CallProtection::default(), call, expect);
     }
 }
 
@@ -463,7 +463,12 @@ fn everyday_files_and_commands_are_allowed() {
         "bash cat > src/x.rs <<'EOF'\nsudo is a word here\nEOF",
         "bash for f in *.txt; do echo $f; done",
     ] {
-        check_in(&loosest(), Place::default(), call, "allow: managed rule *");
+        check_in(
+            &loosest(),
+            CallProtection::default(),
+            call,
+            "allow: managed rule *",
+        );
     }
 }
 
@@ -484,7 +489,7 @@ fn the_strictest_matching_rule_applies_and_is_named() {
         ],
         ..PermissionGate::default()
     };
-    let check = |call, expect| check_in(&gate, Place::default(), call, expect);
+    let check = |call, expect| check_in(&gate, CallProtection::default(), call, expect);
     check(
         "bash cargo test -p x",
         "allow: session rule bash(cargo test*)",
@@ -531,7 +536,7 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
             tool: "bash",
             effect: Effect::Execute,
             touches: &found,
-            place: Place::default(),
+            place: CallProtection::default(),
         };
         let offered = PermissionGate::always_rule(&proposal);
         assert_eq!(offered, Some(format!("bash({rule})")), "{line}");
@@ -543,19 +548,19 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
         };
         check_in(
             &gate,
-            Place::default(),
+            CallProtection::default(),
             &format!("bash {line}"),
             &format!("allow: session rule bash({rule})"),
         );
         check_in(
             &gate,
-            Place::default(),
+            CallProtection::default(),
             &format!("bash {line}; touch x"),
             "ask: mode ask",
         );
         check_in(
             &gate,
-            Place::default(),
+            CallProtection::default(),
             &format!("bash A=1 {line}"),
             match line.starts_with("git push") {
                 true => "person: floor: publishing",
@@ -575,7 +580,12 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
         ("cargo test --config=x.toml", "ask: mode ask"),
         ("cargo test -Zunstable", "ask: mode ask"),
     ] {
-        check_in(&gate, Place::default(), &format!("bash {call}"), expect);
+        check_in(
+            &gate,
+            CallProtection::default(),
+            &format!("bash {call}"),
+            expect,
+        );
     }
     for line in [
         "rm -rf build",
@@ -599,7 +609,7 @@ fn always_offers_a_rule_that_allows_no_more_than_it_says() {
             tool: "bash",
             effect: Effect::Execute,
             touches: &found,
-            place: Place::default(),
+            place: CallProtection::default(),
         };
         assert_eq!(PermissionGate::always_rule(&proposal), None, "{line}");
     }
@@ -639,7 +649,7 @@ fn each_row_of_the_floor_gives_its_expected_verdict() {
                 ),
                 _ => ("bash", Effect::Execute, touches(rest)),
             };
-            let place = Place {
+            let place = CallProtection {
                 isolation,
                 sandboxed,
                 has_jobs: false,
@@ -669,9 +679,9 @@ fn each_row_of_the_floor_gives_its_expected_verdict() {
 
 #[test]
 fn searches_of_found_files_and_counting_loops_are_read_only() {
-    let held = Place {
+    let held = CallProtection {
         sandboxed: true,
-        ..Place::default()
+        ..CallProtection::default()
     };
     let ask = PermissionGate {
         mode: Mode::Ask,

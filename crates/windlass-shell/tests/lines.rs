@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+use windlass_core::gate::{CallProtection, Level, Mode, PermissionGate, Proposal, Rule, Verdict};
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{Effect, Touch};
 
@@ -20,7 +20,11 @@ fn lines(text: &str) -> Vec<String> {
     kept.map(|line| line.replace('␤', "\n")).collect()
 }
 
-fn judge(gate: &PermissionGate, line: &str, place: Place) -> windlass_core::gate::Decision {
+fn judge(
+    gate: &PermissionGate,
+    line: &str,
+    place: CallProtection,
+) -> windlass_core::gate::Decision {
     let script = Some(Arc::new(windlass_shell::read(line)));
     let touches = [Touch::Execute {
         command: line.to_owned(),
@@ -89,7 +93,7 @@ fn everyday_lines_parse_without_doubt_and_run_in_a_sandbox() {
             let decision = judge(
                 &auto,
                 line,
-                Place {
+                CallProtection {
                     isolation,
                     sandboxed: true,
                     has_jobs: false,
@@ -110,8 +114,8 @@ fn a_forbidden_program_does_not_hide() {
     ];
     let rules = rules.map(|(text, verdict)| Rule::parse(text, verdict, Level::User).unwrap());
     for place in [
-        Place::default(),
-        Place {
+        CallProtection::default(),
+        CallProtection {
             isolation: Isolation::Isolated,
             sandboxed: true,
             has_jobs: false,

@@ -9,7 +9,7 @@ mod tools;
 mod workspace;
 
 pub use clock::ManualClock;
-pub use provider::{Asked, ScriptedProvider, call, says};
+pub use provider::{ProviderRequest, ScriptedProvider, call, says};
 pub use store::{MemoryStore, StoreFault};
 pub use tools::FnTool;
-pub use workspace::{MemoryArtifacts, MemoryTree, MemoryWorkspaces, Shown};
+pub use workspace::{CheckedTree, MemoryArtifacts, MemoryTree, MemoryWorkspaces};

@@ -16,7 +16,7 @@ type ScriptedAnswer = Vec<Result<Chunk, ProviderError>>;
 
 /// A request that the model received.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct ProviderRequest {
     /// The system prompt of the request.
     pub system: String,
     /// The names of the tools that were offered.
@@ -29,7 +29,7 @@ pub struct Asked {
 #[derive(Clone)]
 pub struct ScriptedProvider {
     answers: Arc<Mutex<VecDeque<ScriptedAnswer>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ProviderRequest>>>,
     summary: Option<ScriptedAnswer>,
     facts: Arc<dyn Fn(&str) -> ModelFacts + Send + Sync>,
 }
@@ -87,7 +87,7 @@ impl ScriptedProvider {
 
     /// Returns all requests so far.
     #[must_use]
-    pub fn requests(&self) -> Vec<Asked> {
+    pub fn requests(&self) -> Vec<ProviderRequest> {
         self.asked.lock().clone()
     }
 }
@@ -160,7 +160,7 @@ impl Provider for ScriptedProvider {
             .iter()
             .map(|tool| tool.spec().name.clone())
             .collect();
-        let asked = Asked {
+        let asked = ProviderRequest {
             system: request.system.to_owned(),
             tools,
             messages,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
-use windlass_core::shell::{Script, Simple, Word};
+use windlass_core::shell::{ShellScript, Simple, Word};
 use windlass_core::tool::{Effect, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSpec, Touch};
 
 type Handler = dyn for<'a> Fn(Value, ToolCtx<'a>) -> BoxFuture<'a, Result<ToolOutput, ToolFailure>>
@@ -81,9 +81,9 @@ impl Tool for FnTool {
                 dirs: Some(Vec::new()),
                 ..Simple::default()
             };
-            let script = Script {
+            let script = ShellScript {
                 commands: vec![simple],
-                ..Script::default()
+                ..ShellScript::default()
             };
             Touch::Execute {
                 command,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_core::id::ArtifactId;
 use windlass_core::message::ArtifactRef;
 use windlass_core::terms::{Strategy, Terms};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -39,7 +39,7 @@ pub struct MemoryTree {
     /// The error of catching up, if it is to fail.
     pub conflict: Option<WorkspaceError>,
     /// The state that the checks currently see.
-    pub shown: Shown,
+    pub shown: CheckedTree,
     /// Ignored files that the run changed.
     pub left: Vec<String>,
     /// All landings so far.
@@ -56,7 +56,7 @@ pub struct MemoryTree {
 
 /// The state of a tree that checks see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Shown {
+pub enum CheckedTree {
     /// No checks run at the moment.
     #[default]
     Nothing,
@@ -104,7 +104,7 @@ impl CheckTree for MemoryChecks {
 
 impl Drop for MemoryChecks {
     fn drop(&mut self) {
-        self.workspaces.tree().shown = Shown::Nothing;
+        self.workspaces.tree().shown = CheckedTree::Nothing;
     }
 }
 
@@ -173,7 +173,7 @@ impl Transaction for MemoryTransaction {
     fn files(&self) -> Arc<dyn Files> {
         Arc::new(EmptyWorkspace)
     }
-    fn before(&self) -> Arc<dyn Before> {
+    fn before(&self) -> Arc<dyn BaseTree> {
         Arc::new(EmptyWorkspace)
     }
     fn processes(&self) -> Arc<dyn Processes> {
@@ -220,9 +220,9 @@ impl Transaction for MemoryTransaction {
     ) -> BoxFuture<'a, Result<Box<dyn CheckTree>, WorkspaceError>> {
         let mut tree = self.0.tree();
         tree.shown = match state {
-            CheckState::Base => Shown::Base,
-            CheckState::Landing { without } => Shown::Landing(without.to_vec()),
-            CheckState::WithIgnored { without } => Shown::WithIgnored(without.to_vec()),
+            CheckState::Base => CheckedTree::Base,
+            CheckState::Landing { without } => CheckedTree::Landing(without.to_vec()),
+            CheckState::WithIgnored { without } => CheckedTree::WithIgnored(without.to_vec()),
         };
         let checks = MemoryChecks {
             seen: Mutex::new(tree.version),
@@ -305,7 +305,7 @@ impl Files for EmptyWorkspace {
     fn list(&self, _: &str, _: usize) -> Result<Listing, FileError> {
         not_found()
     }
-    fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<FoundPaths, FileError> {
         not_found()
     }
     fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
@@ -313,7 +313,7 @@ impl Files for EmptyWorkspace {
     }
 }
 
-impl Before for EmptyWorkspace {
+impl BaseTree for EmptyWorkspace {
     fn read(&self, _: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
         Ok(None)
     }

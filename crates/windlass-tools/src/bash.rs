@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use windlass_core::message::ErrorCategory;
-use windlass_core::shell::Script;
+use windlass_core::shell::ShellScript;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{Command, JobId, ProcessEnd, ProcessError};
@@ -112,7 +112,7 @@ impl TypedTool for Bash {
                 let looks = touches
                     .iter()
                     .filter_map(Touch::script)
-                    .all(Script::only_looks);
+                    .all(ShellScript::only_looks);
                 let late = format!("raise timeout_s (at most {MAX_TIMEOUT}) or use `background`");
                 run_command::run(Command { looks, ..command }, &late, &ctx).await
             }

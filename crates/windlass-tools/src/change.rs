@@ -3,10 +3,10 @@
 
 use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{ToolFailure, ToolOutput};
-use windlass_core::workspace::{Change as Happened, FileChange, FileError, Files};
+use windlass_core::workspace::{Change, FileChange, FileError, Files};
 use windlass_edit::diff::{Diff, unified};
-use windlass_edit::patch::Change;
-use windlass_edit::text::Text;
+use windlass_edit::patch::PatchChange;
+use windlass_edit::text::DecodedText;
 
 use crate::last_seen::LastSeenFiles;
 use crate::paths::{joined, tidy};
@@ -16,9 +16,10 @@ const MAX_DIFF: usize = 20_000;
 
 /// Rejects a patch that would move or delete a symlink. The patch has the lines of the target file, which would stay;
 /// and a moved relative link would point to another file.
-pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), ToolFailure> {
+pub(crate) fn refuse_links(files: &dyn Files, changes: &[PatchChange]) -> Result<(), ToolFailure> {
     for change in changes {
-        let (Change::Delete { path, .. } | Change::Move { from: path, .. }) = change else {
+        let (PatchChange::Delete { path, .. } | PatchChange::Move { from: path, .. }) = change
+        else {
             continue;
         };
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
@@ -37,7 +38,7 @@ pub(crate) fn refuse_links(files: &dyn Files, changes: &[Change]) -> Result<(), 
 /// Applies planned changes, unless the model last saw other content than the one to be replaced.
 pub(crate) fn apply(
     files: &dyn Files,
-    changes: &[Change],
+    changes: &[PatchChange],
     notes: &[String],
     seen: &LastSeenFiles,
 ) -> Result<ToolOutput, ToolFailure> {
@@ -50,13 +51,13 @@ pub(crate) fn apply(
 /// Applies the changes in order, deletions last. If one fails, the changes before it are rolled back.
 pub(crate) fn write_all(
     files: &dyn Files,
-    changes: &[Change],
+    changes: &[PatchChange],
     seen: &LastSeenFiles,
 ) -> Result<Vec<FileChange>, ToolFailure> {
-    let mut order: Vec<&Change> = changes.iter().collect();
+    let mut order: Vec<&PatchChange> = changes.iter().collect();
     // Deletions come last, so that a failing write never has to restore a deleted file.
-    order.sort_by_key(|change| matches!(change, Change::Delete { .. }));
-    let mut done: Vec<&Change> = Vec::with_capacity(order.len());
+    order.sort_by_key(|change| matches!(change, PatchChange::Delete { .. }));
+    let mut done: Vec<&PatchChange> = Vec::with_capacity(order.len());
     for change in order {
         let (old, new) = sides(change);
         if let Err(err) = swap(files, old, new) {
@@ -86,8 +87,8 @@ pub(crate) fn output(changes: Vec<FileChange>, notes: &[String]) -> ToolOutput {
 }
 
 /// The diffs of planned changes, for an approval.
-pub(crate) fn preview(changes: &[Change]) -> String {
-    let shown = |change: &Change| {
+pub(crate) fn preview(changes: &[PatchChange]) -> String {
+    let shown = |change: &PatchChange| {
         let (report, diff) = (report(change), diff(change));
         match diff {
             Some(diff) if !diff.text.is_empty() => diff.text,
@@ -101,16 +102,16 @@ pub(crate) fn preview(changes: &[Change]) -> String {
 type Side<'a> = Option<(&'a str, &'a [u8])>;
 
 /// The file before and after a change.
-fn sides(change: &Change) -> (Side<'_>, Side<'_>) {
+fn sides(change: &PatchChange) -> (Side<'_>, Side<'_>) {
     match change {
-        Change::Create { path, after } => (None, Some((path, after))),
-        Change::Modify {
+        PatchChange::Create { path, after } => (None, Some((path, after))),
+        PatchChange::Modify {
             path,
             before,
             after,
         } => (Some((path, before)), Some((path, after))),
-        Change::Delete { path, before } => (Some((path, before)), None),
-        Change::Move {
+        PatchChange::Delete { path, before } => (Some((path, before)), None),
+        PatchChange::Move {
             from,
             to,
             before,
@@ -125,13 +126,13 @@ pub(crate) fn modify<T>(
     path: &str,
     before: Vec<u8>,
     edit: impl FnOnce(&str) -> Result<(String, T), ToolFailure>,
-) -> Result<(Change, T), ToolFailure> {
+) -> Result<(PatchChange, T), ToolFailure> {
     let exception = |err| about(path, ErrorCategory::Exception, err);
-    let text = Text::decode(&before).map_err(exception)?;
+    let text = DecodedText::decode(&before).map_err(exception)?;
     let (after, more) = edit(&text.content)?;
     let after = text.encode(&after).map_err(exception)?;
     let path = tidy(files, path);
-    let change = Change::Modify {
+    let change = PatchChange::Modify {
         path,
         before,
         after,
@@ -157,7 +158,7 @@ fn swap(files: &dyn Files, old: Side<'_>, new: Side<'_>) -> Result<(), FileError
     }
 }
 
-fn take_back(files: &dyn Files, done: &[&Change]) -> String {
+fn take_back(files: &dyn Files, done: &[&PatchChange]) -> String {
     let mut stuck = Vec::new();
     for change in done.iter().rev() {
         let (old, new) = sides(change);
@@ -171,7 +172,7 @@ fn take_back(files: &dyn Files, done: &[&Change]) -> String {
     }
 }
 
-fn remember(files: &dyn Files, change: &Change, seen: &LastSeenFiles) {
+fn remember(files: &dyn Files, change: &PatchChange, seen: &LastSeenFiles) {
     let (old, new) = sides(change);
     if let Some((path, _)) = old {
         seen.forget(files, path);
@@ -181,12 +182,12 @@ fn remember(files: &dyn Files, change: &Change, seen: &LastSeenFiles) {
     }
 }
 
-fn report(change: &Change) -> FileChange {
+fn report(change: &PatchChange) -> FileChange {
     let (path, happened) = match change {
-        Change::Create { path, .. } => (path, Happened::Created),
-        Change::Modify { path, .. } => (path, Happened::Modified),
-        Change::Delete { path, .. } => (path, Happened::Deleted),
-        Change::Move { from, to, .. } => (to, Happened::MovedFrom(from.clone())),
+        PatchChange::Create { path, .. } => (path, Change::Created),
+        PatchChange::Modify { path, .. } => (path, Change::Modified),
+        PatchChange::Delete { path, .. } => (path, Change::Deleted),
+        PatchChange::Move { from, to, .. } => (to, Change::MovedFrom(from.clone())),
     };
     let diff = diff(change);
     let count = |count: usize| u32::try_from(count).ok();
@@ -201,10 +202,10 @@ fn report(change: &Change) -> FileChange {
     }
 }
 
-fn diff(change: &Change) -> Option<Diff> {
+fn diff(change: &PatchChange) -> Option<Diff> {
     let side = |mark: &str, side: Side<'_>| match side {
         Some((path, bytes)) => {
-            let text = Text::decode(bytes).ok()?.content;
+            let text = DecodedText::decode(bytes).ok()?.content;
             Some((format!("{mark}/{path}"), text))
         }
         None => Some(("/dev/null".to_owned(), String::new())),
@@ -220,13 +221,13 @@ fn sentence(change: &FileChange) -> String {
         counts => format!(" ({counts})"),
     };
     match &change.change {
-        Happened::Created => format!("created {}{counts}", change.path),
-        Happened::Modified => format!("edited {}{counts}", change.path),
-        Happened::Deleted => format!("deleted {}", change.path),
-        Happened::MovedFrom(from) if counts == " (+0 -0)" => {
+        Change::Created => format!("created {}{counts}", change.path),
+        Change::Modified => format!("edited {}{counts}", change.path),
+        Change::Deleted => format!("deleted {}", change.path),
+        Change::MovedFrom(from) if counts == " (+0 -0)" => {
             format!("moved {from} to {}", change.path)
         }
-        Happened::MovedFrom(from) => format!("moved {from} to {}{counts}", change.path),
+        Change::MovedFrom(from) => format!("moved {from} to {}{counts}", change.path),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use windlass_core::gate::glob_match;
-use windlass_core::shell::{At, Dir, Simple, Target, Word};
+use windlass_core::shell::{At, ChangedDir, Simple, Word, WriteTarget};
 use windlass_core::tool::{ToolCtx, Touch};
 
 use crate::hosts::hosts;
@@ -72,7 +72,7 @@ pub(crate) fn touches(ctx: &ToolCtx<'_>, line: &str, workdir: &str) -> Vec<Touch
 }
 
 /// The directories in which a command may run. After a directory change that may have failed, both are possible.
-fn bases(ctx: &ToolCtx<'_>, workdir: &str, dirs: Option<&[Dir]>) -> Option<Vec<String>> {
+fn bases(ctx: &ToolCtx<'_>, workdir: &str, dirs: Option<&[ChangedDir]>) -> Option<Vec<String>> {
     let start = ctx
         .files
         .resolve(if workdir.is_empty() { "." } else { workdir })
@@ -190,7 +190,7 @@ fn expanded(ctx: &ToolCtx<'_>, path: &str) -> Option<Vec<Touch>> {
 
 /// The touches of a written path. Also stores the resolved path in the target: if there are several, one outside the
 /// workspace.
-fn written(ctx: &ToolCtx<'_>, target: &mut Target, bases: Option<&[String]>) -> Vec<Touch> {
+fn written(ctx: &ToolCtx<'_>, target: &mut WriteTarget, bases: Option<&[String]>) -> Vec<Touch> {
     let Word {
         text, known, glob, ..
     } = &target.word;

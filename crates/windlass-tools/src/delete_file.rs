@@ -7,7 +7,7 @@ use serde::Deserialize;
 use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, FileKind, Files};
-use windlass_edit::patch::Change;
+use windlass_edit::patch::PatchChange;
 
 use crate::change;
 use crate::last_seen::LastSeenFiles;
@@ -61,7 +61,7 @@ impl TypedTool for DeleteFile {
     }
 }
 
-fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
+fn plan(files: &dyn Files, path: &str) -> Result<PatchChange, ToolFailure> {
     let before = match read_bounded(files, path) {
         Ok(before) => before,
         // A file that is too large to be shown can still be deleted.
@@ -70,7 +70,7 @@ fn plan(files: &dyn Files, path: &str) -> Result<Change, ToolFailure> {
         Err(err) if err.kind == FileErrorKind::NotFound && is_link(files, path) => Vec::new(),
         Err(err) => return Err(failure(files, path, err)),
     };
-    Ok(Change::Delete {
+    Ok(PatchChange::Delete {
         path: tidy(files, path),
         before,
     })

@@ -9,9 +9,9 @@ use windlass_core::message::ErrorCategory;
 use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::Files;
-use windlass_edit::matching::{Applied, Edit, EditError, How, apply_all};
-use windlass_edit::patch::Change;
-use windlass_edit::text::{Text, lines};
+use windlass_edit::matching::{Applied, Edit, EditError, MatchKind, apply_all};
+use windlass_edit::patch::PatchChange;
+use windlass_edit::text::{DecodedText, lines};
 
 use crate::change::{self, about};
 use crate::last_seen::LastSeenFiles;
@@ -61,7 +61,7 @@ impl TypedTool for EditFile {
 
     fn happened(&self, args: Args, ctx: &ToolCtx<'_>) -> Option<Happened> {
         let bytes = read_whole(ctx.files.as_ref(), &args.path).ok()?;
-        let text = Text::decode(&bytes).ok()?;
+        let text = DecodedText::decode(&bytes).ok()?;
         let edits = edits(&args).ok()?;
         // If one text contains the other, or the new text is empty, the states before and after cannot be told apart.
         let apart = |edit: &Edit<'_>| {
@@ -108,10 +108,10 @@ fn edit(files: &dyn Files, args: &Args, seen: &LastSeenFiles) -> Result<ToolOutp
         .map(|one| format!("replaced {} places", one.count))
         .collect();
     let how = applied.iter().map(|one| one.how).max();
-    if let Some(how) = how.filter(|how| *how > How::LineEndings) {
+    if let Some(how) = how.filter(|how| *how > MatchKind::LineEndings) {
         let what = match how {
-            How::Indentation => "indentation; the new text was re-indented",
-            How::Punctuation => "how its quotes and dashes are written",
+            MatchKind::Indentation => "indentation; the new text was re-indented",
+            MatchKind::Punctuation => "how its quotes and dashes are written",
             _ => "trailing spaces",
         };
         notes.push(format!("the text was found only apart from {what}"));
@@ -124,7 +124,7 @@ fn plan(
     files: &dyn Files,
     args: &Args,
     seen: Option<&LastSeenFiles>,
-) -> Result<(Change, Vec<Applied>), ToolFailure> {
+) -> Result<(PatchChange, Vec<Applied>), ToolFailure> {
     let before = read_whole(files, &args.path)?;
     if let Some(seen) = seen {
         seen.check(files, &args.path, &before)?;
@@ -136,7 +136,7 @@ fn plan(
         let after = applied.last().map(|last| last.content.clone());
         Ok((after.unwrap_or_default(), applied))
     })?;
-    if let Change::Modify { before, after, .. } = &change
+    if let PatchChange::Modify { before, after, .. } = &change
         && before == after
     {
         return Err(about(

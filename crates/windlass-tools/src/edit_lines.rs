@@ -10,7 +10,7 @@ use windlass_core::tool::{Effect, Interrupt, ToolCtx, ToolFailure, ToolOutput, T
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::Files;
 use windlass_edit::anchors::{Anchor, AnchorError, LineEdit, apply};
-use windlass_edit::patch::Change;
+use windlass_edit::patch::PatchChange;
 
 use crate::change::{self, about};
 use crate::last_seen::LastSeenFiles;
@@ -72,7 +72,7 @@ impl TypedTool for EditLines {
     }
 }
 
-fn plan(files: &dyn Files, args: &Args) -> Result<Change, ToolFailure> {
+fn plan(files: &dyn Files, args: &Args) -> Result<PatchChange, ToolFailure> {
     if args.edits.is_empty() {
         return Err(ToolFailure::invalid("`edits` is empty"));
     }

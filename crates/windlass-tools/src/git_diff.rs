@@ -5,7 +5,7 @@ use serde::Deserialize;
 use windlass_core::gate::{is_credential, keeps_back};
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
-use windlass_host::git::{DiffOf, changed, diff};
+use windlass_host::git::{DiffQuery, changed, diff};
 
 use crate::git::{SHOWN, refused};
 use crate::paths::{at_most, reads};
@@ -43,12 +43,12 @@ impl TypedTool for GitDiff {
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-        let mut of = DiffOf {
+        let mut of = DiffQuery {
             staged: args.staged,
             against: args.base,
             paths: args.paths,
             stat: args.stat,
-            ..DiffOf::default()
+            ..DiffQuery::default()
         };
         let names = changed(ctx.processes.as_ref(), &of, &ctx.cancel)
             .await

@@ -12,7 +12,7 @@ use windlass_core::message::ErrorCategory;
 use windlass_core::tool::ToolFailure;
 use windlass_core::workspace::Files;
 use windlass_edit::nearest::numbered;
-use windlass_edit::text::{Text, lines};
+use windlass_edit::text::{DecodedText, lines};
 
 /// Maximum number of paths. Beyond it the map is cleared, which only makes the check more lenient.
 const MAX_PATHS: usize = 10_000;
@@ -73,7 +73,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 fn offer(bytes: &[u8]) -> String {
-    match Text::decode(bytes) {
+    match DecodedText::decode(bytes) {
         Ok(text) => {
             let all = lines(&text.content);
             let shown = numbered(&all[..all.len().min(MAX_OFFERED)], 1);

@@ -10,7 +10,7 @@ use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{ArtifactError, Artifacts, FileErrorKind, Files};
 use windlass_edit::anchors::render_line;
-use windlass_edit::text::{Encoding, Text, TextError, lines};
+use windlass_edit::text::{DecodedText, Encoding, TextError, lines};
 
 use crate::last_seen::LastSeenFiles;
 use crate::line_window::{FoundLines, Window, find, push_cut};
@@ -159,7 +159,7 @@ fn read_one(
         }
         Err(err) => return Err(failure(files, path, err)),
     };
-    let text = match Text::decode(&bytes) {
+    let text = match DecodedText::decode(&bytes) {
         Ok(text) => text,
         Err(err) => return Ok(not_text(&bytes, stat.size, &err)),
     };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use windlass_core::tool::{Effect, Happened, Interrupt, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_edit::patch::Change;
+use windlass_edit::patch::PatchChange;
 
 use crate::change;
 use crate::last_seen::LastSeenFiles;
@@ -54,18 +54,18 @@ impl TypedTool for WriteFile {
     }
 }
 
-fn plan(files: &dyn Files, args: Args) -> Result<Change, ToolFailure> {
+fn plan(files: &dyn Files, args: Args) -> Result<PatchChange, ToolFailure> {
     let (path, after) = (tidy(files, &args.path), args.content.into_bytes());
     match read_bounded(files, &path) {
         Ok(before) if before == after => Err(ToolFailure::invalid(format!(
             "{path} has exactly this content already"
         ))),
-        Ok(before) => Ok(Change::Modify {
+        Ok(before) => Ok(PatchChange::Modify {
             path,
             before,
             after,
         }),
-        Err(err) if err.kind == FileErrorKind::NotFound => Ok(Change::Create { path, after }),
+        Err(err) if err.kind == FileErrorKind::NotFound => Ok(PatchChange::Create { path, after }),
         Err(err) => Err(failure(files, &path, err)),
     }
 }

@@ -1,12 +1,12 @@
-//! Directories that git takes for a repository without the name `.git`. Their settings name programs that git runs for
-//! anyone who enters them, so nothing of an agent lands there.
+//! Directories that git treats as a repository although they are not called `.git`. Git executes programs from their
+//! settings for every user who enters them, so changes of an agent never land there.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Finds such directories above paths, each directory looked at once.
+/// Finds such directories above paths; each directory is checked once.
 pub(crate) struct GitDirs<F> {
-    /// Whether a path will be there after the change.
+    /// Whether a path will exist after the change.
     has: F,
     known: HashMap<PathBuf, bool>,
 }
@@ -19,7 +19,8 @@ impl<F: FnMut(&Path) -> bool> GitDirs<F> {
         }
     }
 
-    /// Why a path must not be written: a directory above it is a repository. Those called `.git` are judged elsewhere.
+    /// The reason why a path must not be written: a directory above it is a repository. Directories called `.git` are
+    /// judged elsewhere.
     pub(crate) fn refusal(&mut self, path: &Path) -> Option<String> {
         let above: Vec<&Path> = path.ancestors().skip(1).collect();
         let mut above = above.into_iter().rev();
@@ -28,8 +29,8 @@ impl<F: FnMut(&Path) -> bool> GitDirs<F> {
             .take_while(|dir| !dir.ends_with(".git"))
             .find(|dir| self.is_git_dir(dir))?;
         Some(format!(
-            "`{}` would be a git repository (it holds HEAD, objects and refs), and git runs the programs that its settings \
-             name; use other names, or make the repository yourself",
+            "`{}` would be a git repository (it contains HEAD, objects and refs), and git runs the programs that its settings \
+             name; use other names, or create the repository yourself",
             if dir.as_os_str().is_empty() {
                 Path::new(".")
             } else {
@@ -44,7 +45,7 @@ impl<F: FnMut(&Path) -> bool> GitDirs<F> {
             return *known;
         }
         let mut has = |name: &str| (self.has)(&dir.join(name));
-        // Git looks for `.git` first, so a workspace with one may hold any names at its top.
+        // Git looks for `.git` first, so a workspace with a `.git` may contain these names at its top.
         let shadowed = dir.as_os_str().is_empty() && has(".git");
         let found = !shadowed && is_git_dir(has);
         self.known.insert(dir.to_owned(), found);
@@ -52,7 +53,7 @@ impl<F: FnMut(&Path) -> bool> GitDirs<F> {
     }
 }
 
-/// Whether names make a directory a repository. The objects of one with a `commondir` are elsewhere.
+/// Whether these names make a directory a repository. If it has a `commondir`, its objects are elsewhere.
 pub(crate) fn is_git_dir(mut has: impl FnMut(&str) -> bool) -> bool {
     has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
 }

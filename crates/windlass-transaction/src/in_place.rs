@@ -1,25 +1,27 @@
-//! Working on the user's own tree: every write of a tool and every command is a landing of its own, so that each call can
-//! be undone. There is no copy here; an isolated run is refused, never quietly run in place.
+//! In-place runs, which work on the user's own tree. Every write of a file tool and every command is a landing of its
+//! own, so that each call can be undone. There is no copy; opening an isolated run here is an error, and never falls
+//! back to an in-place run.
 //!
-//! `call_landings` is the one way into the tree; `files` and `commands` use it. `layer` and `overlay_diff` are the layer
-//! of a command, `land_layer` brings it in. `job_view` keeps the layer of a background job like the workspace, as
-//! `tree_watch` hears of its changes. `stat_baseline` is for commands that have no layer.
+//! All changes go through `call_landings`, which `files` and `commands` use. `command_overlay` is the overlay of one
+//! command, `overlay_diff` reads its changes and `land_overlay` lands them. `job_view` copies later changes of the
+//! workspace into the overlay of a background job; `tree_watch` reports those changes. `stat_baseline` finds the
+//! changes of commands without an overlay.
 
 mod call_landings;
 mod checks;
+mod command_overlay;
 mod commands;
 mod files;
 mod git_config;
 mod job_view;
 mod job_views;
-mod land_layer;
-mod layer;
+mod land_overlay;
+mod moved_folders;
 mod overlay_diff;
-mod set_aside;
 mod stat_baseline;
 mod tree_watch;
 
-pub(crate) use self::set_aside::{PutBack, recover_set_aside};
+pub(crate) use self::moved_folders::{RestoredFolders, restore_moved_folders};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,14 +32,14 @@ use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, SandboxTier, Strategy, Terms};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::{
     Changes, CheckState, CheckTree, FileChange, Files, Landed, Landing, Opening, Processes,
     Snapshots, Transaction, WorkspaceError, Workspaces,
 };
 
 use self::call_landings::{CallLandings, UndoStore};
-use self::commands::Commands;
+use self::commands::InPlaceCommands;
 use self::files::InPlaceFiles;
 use self::stat_baseline::StatBaseline;
 use crate::isolated::isolation;
@@ -46,7 +48,7 @@ use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Ended, Sandbox, SandboxError, Standard};
 use windlass_host::workspace::Root;
 
-/// Opens the user's tree for runs.
+/// Opens the user's tree for in-place runs.
 pub struct InPlace {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
@@ -56,8 +58,9 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Runs in `root`, with exactly this environment for commands, in a sandbox where there is one; see [`windlass_host::exec::child_env`]. Bytes for undo
-    /// go to the content store in `contents`, which holds at most `cap` bytes; landings are noted in `journal`.
+    /// Runs work in `root`, with exactly this environment for commands, and in the sandbox if there is one; see
+    /// [`windlass_host::exec::child_env`]. Bytes for undo go to the content store in `contents`, which holds at most
+    /// `cap` bytes. `journal` is the directory of the landing journal.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
@@ -77,8 +80,9 @@ impl InPlace {
     }
 }
 
-/// Runs a program of the user's in a sandbox around the user's own tree, with its own standard handles. Where commands
-/// work on a copy, its changes land when it has ended; gives what did not land, with the reason.
+/// Runs a program of the user in a sandbox around the user's own tree, connected to its own standard streams. If
+/// commands work on a copy, the changes land when the program has ended. Returns the changes that did not land, with
+/// the reason.
 pub async fn run_program(
     sandbox: Arc<Sandbox>,
     root: Arc<Root>,
@@ -91,24 +95,24 @@ pub async fn run_program(
         return Ok((sandbox.run(argv, dir, standard).await?, None));
     };
     let failed = |why: String| {
-        SandboxError::Invalid(format!("the changes of the program cannot land: {why}"))
+        SandboxError::Invalid(format!("cannot land the changes of the program: {why}"))
     };
     let contents = crate::isolated::undo_contents(undo).map_err(|err| failed(err.to_string()))?;
     let store = UndoStore {
         contents,
         journal: crate::isolated::undo_journal(undo, root.root()),
     };
-    let mut layer = layer::CommandLayer::make(&sandbox.command_layers(), root.root())
+    let mut overlay = command_overlay::CommandOverlay::make(&sandbox.command_layers(), root.root())
         .map_err(|err| failed(err.message))?;
     let ended = sandbox.run(argv, dir, standard).await?;
-    let landed = tokio::task::spawn_blocking(move || match copy.take(&layer.upper)? {
+    let landed = tokio::task::spawn_blocking(move || match copy.take(&overlay.upper)? {
         Some(gone) => {
-            layer.gone = gone;
+            overlay.gone = gone;
             let now = windlass_host::clock::SystemClock::new().now();
             let session = SessionId::fresh(now, windlass_host::clock::random_u64());
             let landings = CallLandings::new(root, Arc::new(store), session, RunId::nth(1));
-            land_layer::land_layer(&landings, &layer, None).or_else(|why| {
-                let kept = layer.keep();
+            land_overlay::land_overlay(&landings, &overlay, None).or_else(|why| {
+                let kept = overlay.keep();
                 Ok(Some(format!(
                     "{why}. Its changes are kept in {}",
                     kept.display()
@@ -117,11 +121,11 @@ pub async fn run_program(
         }
         None => Ok(None),
     });
-    let told = landed
+    let not_landed = landed
         .await
         .map_err(|err| failed(err.to_string()))?
         .map_err(failed)?;
-    Ok((ended, told))
+    Ok((ended, not_landed))
 }
 
 impl Workspaces for InPlace {
@@ -153,21 +157,21 @@ impl Workspaces for InPlace {
                 .sandbox
                 .as_ref()
                 .map(|sandbox| sandbox.terms(Strategy::InPlace).tier);
-            let no_layers = matches!(tier, None | Some(SandboxTier::Landlock));
-            if no_layers {
-                landings.note(commands::NO_LAYER.to_owned());
+            let no_overlays = matches!(tier, None | Some(SandboxTier::Landlock));
+            if no_overlays {
+                landings.note(commands::NO_OVERLAY.to_owned());
             }
             let baseline = Arc::new(StatBaseline::new(Arc::clone(&self.root)));
-            let machine = Machine {
+            let parts = CommandParts {
                 root: Arc::clone(&self.root),
                 env: self.env.clone(),
                 guard: Arc::clone(&self.guard),
-                no_layers,
+                no_overlays,
             };
             Ok(Box::new(InPlaceRun {
                 files: Arc::new(InPlaceFiles::new(Arc::clone(&landings))),
-                processes: machine.commands(&landings, &baseline, self.sandbox.clone()),
-                machine,
+                processes: parts.commands(&landings, &baseline, self.sandbox.clone()),
+                parts,
                 landings,
                 baseline,
                 sandbox: self.sandbox.clone(),
@@ -176,48 +180,48 @@ impl Workspaces for InPlace {
     }
 }
 
-/// The parts that commands of a run are made of.
-struct Machine {
+/// The parts from which the commands of a run are built.
+struct CommandParts {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
     guard: Arc<Guard>,
-    no_layers: bool,
+    no_overlays: bool,
 }
 
-impl Machine {
-    /// Commands in a sandbox session, whose changes land.
+impl CommandParts {
+    /// InPlaceCommands in a sandbox session, whose changes land.
     fn commands(
         &self,
         landings: &Arc<CallLandings>,
         baseline: &Arc<StatBaseline>,
         sandbox: Option<Arc<Sandbox>>,
-    ) -> Arc<Commands> {
+    ) -> Arc<InPlaceCommands> {
         let processes = HostProcesses::new(Arc::clone(&self.root), self.env.clone())
-            .held_by(sandbox.clone(), Arc::clone(&self.guard));
-        Arc::new(Commands::new(
+            .in_sandbox(sandbox.clone(), Arc::clone(&self.guard));
+        Arc::new(InPlaceCommands::new(
             Arc::clone(landings),
             Arc::new(processes),
             sandbox,
             Arc::clone(baseline),
-            self.no_layers,
+            self.no_overlays,
         ))
     }
 }
 
 struct InPlaceRun {
-    machine: Machine,
+    parts: CommandParts,
     landings: Arc<CallLandings>,
     files: Arc<InPlaceFiles>,
-    processes: Arc<Commands>,
+    processes: Arc<InPlaceCommands>,
     baseline: Arc<StatBaseline>,
     sandbox: Option<Arc<Sandbox>>,
 }
 
-/// The changes that the run landed and, where commands wrote to the tree directly, every other file that changed
+/// The changes that the run landed. If commands wrote to the tree directly, also every other file that changed
 /// meanwhile.
 fn changes(landings: &CallLandings, baseline: &StatBaseline) -> Vec<FileChange> {
     if baseline.is_taken() {
-        landings.look_again();
+        landings.reread_paths();
     }
     let mut by_path: BTreeMap<String, FileChange> = baseline
         .changes()
@@ -256,8 +260,8 @@ impl Transaction for InPlaceRun {
         Arc::clone(&self.processes) as Arc<dyn Processes>
     }
 
-    fn before(&self) -> Arc<dyn Before> {
-        Arc::clone(&self.files) as Arc<dyn Before>
+    fn before(&self) -> Arc<dyn BaseTree> {
+        Arc::clone(&self.files) as Arc<dyn BaseTree>
     }
 
     fn notes(&self) -> Vec<String> {
@@ -276,7 +280,7 @@ impl Transaction for InPlaceRun {
         Box::pin(async move {
             let found = tokio::task::spawn_blocking(move || changes(&landings, &baseline)).await;
             let files = found.map_err(|err| {
-                WorkspaceError::other(format!("the changes of the run cannot be listed: {err}"))
+                WorkspaceError::other(format!("cannot list the changes of the run: {err}"))
             })?;
             Ok(Changes {
                 files,
@@ -300,7 +304,7 @@ impl Transaction for InPlaceRun {
     }
 
     fn land<'a>(&'a self, _: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
-        // It is all there already; what is left is to say what.
+        // Everything has landed already; only the list of files is missing.
         Box::pin(async move {
             self.freeze().await?;
             let files = self

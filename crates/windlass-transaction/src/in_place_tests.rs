@@ -1,4 +1,4 @@
-//! The cases of the in-place transaction.
+//! Tests of the in-place transaction: its terms, its changes and its jobs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +72,7 @@ async fn shell(run: &dyn Transaction, line: &str) {
     );
 }
 
-/// One line per change: `M a.txt +1 -1`.
+/// One line per change, for example `M a.txt +1 -1`.
 async fn changes(run: &dyn Transaction) -> Vec<String> {
     let sign = |change: &Change| match change {
         Change::Created => 'C',
@@ -161,10 +161,10 @@ async fn a_link_that_is_moved_or_removed_is_listed_and_a_directory_is_not_moved(
 }
 
 #[tokio::test]
-async fn what_commands_changed_is_listed_too() {
+async fn changes_by_commands_are_listed() {
     let (_dir, run) = opened().await;
     run.files().write("a.txt", b"1\n").unwrap();
-    // Same size and same time on purpose; and an ignored file, which is no source.
+    // Keep size and time on purpose. The ignored file is not in the source set.
     shell(&*run, "touch -r b.txt t; echo B > b.txt; touch -r t b.txt; rm t; rm sub/c.txt; echo n > n; echo o > out")
         .await;
     assert_eq!(

@@ -1,30 +1,31 @@
-//! Isolated runs: a private view of the workspace that only lands as a whole. A layer of the kernel where it can be
-//! had, which costs the same for any tree; else a copy. The user's own tree is not writable by anything in the run.
+//! Isolated runs: a run works on a private copy of the workspace, and its changes land as a whole or not at all. The
+//! copy is a kernel overlay if possible, which costs the same for a tree of any size; otherwise the files are copied.
+//! Nothing in the run can write to the user's own tree.
 //!
-//! A tour: `shelf` keeps copies by name; `survey` is the stat walk that tells what a person changed meanwhile; `layer`
-//! and `copied` are the two kinds of copies; `sources` says which files count; `work` is one copy with its changes;
-//! `check_tree` is the tree that the checks see;
-//! `catching_up` takes in what the person did; `landing` brings the result home; `untold` is what the log must still be
-//! told of it.
+//! The modules: `kept_runs` stores copies by name. `stat_snapshot` records the metadata of a tree, to detect what the
+//! user changes meanwhile. `overlay_changes` and `copy_tree` are the two kinds of copies. `sources` decides which files
+//! belong to the source set. `run_copy` is one copy with its changes, `mounted_copy` gives access to its files and
+//! processes. `check_tree` is the tree for the validators. `catch_up` merges the user's changes into the copy.
+//! `landing` transfers the result. `unlogged` records landings that are not in the log yet.
 
 mod call_changes;
-mod catching_up;
+mod catch_up;
 pub(crate) mod check_tree;
 mod commit;
-pub(crate) mod copied;
-mod dead;
+pub(crate) mod copy_tree;
+mod dead_run;
 #[cfg(test)]
 mod enclosed_tests;
+mod kept_runs;
 mod landing;
-mod layer;
-mod live;
-mod shelf;
-mod shown;
+mod mounted_copy;
+mod overlay_changes;
+mod render;
+mod run_copy;
 mod sources;
-mod survey;
-mod untold;
+mod stat_snapshot;
+mod unlogged;
 mod user_git;
-mod work;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -33,19 +34,19 @@ use std::sync::Arc;
 use windlass_core::BoxFuture;
 use windlass_core::image::Swap;
 use windlass_core::terms::{Isolation, Terms};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 
-use windlass_sandbox::{Session, Spec};
+use windlass_sandbox::{SandboxSession, Spec};
 
-pub use self::shelf::{Card, MAX_AGE, MAX_BYTES, Shelf, ShelfError, Slot};
-pub(crate) use self::survey::{Survey, parent};
-pub use self::untold::{Untold, landing_was_told, untold_landings};
+pub use self::kept_runs::{KeptRun, KeptRunError, KeptRunMeta, KeptRuns, MAX_AGE, MAX_BYTES};
+pub(crate) use self::stat_snapshot::{StatSnapshot, parent};
+pub use self::unlogged::{UnloggedRunLanding, landing_was_logged, unlogged_run_landings};
 
 use self::call_changes::CallRecorder;
-use self::check_tree::{Ground, OpenedTree};
-use self::work::Work;
-use crate::in_place::{InPlace, PutBack, recover_set_aside};
+use self::check_tree::{OpenedTree, TreeContext};
+use self::run_copy::RunCopy;
+use crate::in_place::{InPlace, RestoredFolders, restore_moved_folders};
 use crate::landing::{
     Contents, ContentsError, Recovered, UnloggedLanding, UnloggedUndo, recover, unlogged_landings,
     unlogged_undos,
@@ -56,42 +57,42 @@ use windlass_host::private::{entries, remove_tree};
 use windlass_host::sandbox::{Helper, Sandbox, SandboxError, Tree};
 use windlass_host::workspace::Root;
 
-/// How much of what was displaced is kept for undo.
+/// Maximum bytes of replaced files that are stored for undo.
 pub const UNDO_BYTES: u64 = 200 << 20;
-/// The folder of journals below the undo store, and the most of them that are looked at.
+/// Directory of the journals in the undo directory.
 const JOURNALS: &str = "journals";
 const MAX_JOURNALS: usize = 10_000;
-/// Folders near the top that are looked at for files of another owner before a layer is tried.
-const PROBED: usize = 2_000;
+/// Maximum entries near the top of the tree that are checked for files of another owner.
+const MAX_PROBED: usize = 2_000;
 
-/// Opens the user's tree for runs, in place or as a copy.
+/// Opens the user's tree for runs, in place or as an isolated copy.
 pub struct Transactions {
-    /// None where the undo store would lie in the workspace.
+    /// `None` if the undo directory is in the workspace.
     in_place: Option<InPlace>,
-    desk: Arc<Desk>,
+    context: Arc<CopyContext>,
 }
 
-/// What copies of one workspace have in common.
-pub(crate) struct Desk {
+/// The parts that all copies of one workspace share.
+pub(crate) struct CopyContext {
     root: Arc<Root>,
     env: Vec<(OsString, OsString)>,
     guard: Arc<Guard>,
     sandbox: Option<Arc<Sandbox>>,
-    shelf: Shelf,
+    kept_runs: KeptRuns,
     undo: PathBuf,
 }
 
 impl Transactions {
-    /// Runs in `root` with exactly this environment for commands; copies are kept on the shelf, and what a landing
-    /// displaces in the undo store. Without a sandbox there are no copies.
+    /// Runs work on `root`, with exactly this environment for commands. Copies are stored in `kept_runs`, and the files
+    /// that a landing replaces in the directory `undo`. Without a sandbox there are no isolated runs.
     pub fn new(
         root: Arc<Root>,
         env: Vec<(OsString, OsString)>,
         sandbox: Option<Arc<Sandbox>>,
-        shelf: Shelf,
+        kept_runs: KeptRuns,
         undo: PathBuf,
     ) -> Result<Self, ContentsError> {
-        // A store inside the workspace would be part of what it stores; opening a run says so.
+        // A store inside the workspace would be part of the tree that it stores. Opening a run reports this.
         let in_place = match undo.starts_with(root.root()) {
             true => None,
             false => Some(InPlace::new(
@@ -103,17 +104,17 @@ impl Transactions {
                 UNDO_BYTES,
             )?),
         };
-        let desk = Desk {
+        let context = CopyContext {
             root,
             env,
             guard: Arc::default(),
             sandbox,
-            shelf,
+            kept_runs,
             undo,
         };
         Ok(Self {
             in_place,
-            desk: Arc::new(desk),
+            context: Arc::new(context),
         })
     }
 }
@@ -126,18 +127,18 @@ impl Workspaces for Transactions {
         if opening.isolation == Isolation::InPlace {
             return match &self.in_place {
                 Some(in_place) => in_place.open(opening),
-                None => Box::pin(std::future::ready(Err(store_is_inside()))),
+                None => Box::pin(std::future::ready(Err(store_inside_workspace()))),
             };
         }
-        let desk = Arc::clone(&self.desk);
+        let context = Arc::clone(&self.context);
         let (session, run) = (opening.session.to_string(), opening.run.to_string());
         let kept = opening.kept.map(str::to_owned);
         let runtime = tokio::runtime::Handle::current();
         Box::pin(async move {
             blocking(move || {
-                // The way out of a sandbox is served by the runtime.
+                // The tokio runtime serves the proxy of the sandbox.
                 let _inside = runtime.enter();
-                let work = desk.open(&session, &run, kept.as_deref())?;
+                let work = context.open(&session, &run, kept.as_deref())?;
                 Ok(Box::new(IsolatedRun(Arc::new(work))) as Box<dyn Transaction>)
             })
             .await
@@ -145,17 +146,17 @@ impl Workspaces for Transactions {
     }
 
     fn left_changes<'a>(&'a self, copy: &'a str) -> BoxFuture<'a, Vec<FileChange>> {
-        let (desk, copy) = (Arc::clone(&self.desk), copy.to_owned());
-        let look = move || Ok(desk.left_changes(&copy));
-        Box::pin(async move { blocking(look).await.unwrap_or_default() })
+        let (context, copy) = (Arc::clone(&self.context), copy.to_owned());
+        let read = move || Ok(context.left_changes(&copy));
+        Box::pin(async move { blocking(read).await.unwrap_or_default() })
     }
 }
 
-impl Desk {
+impl CopyContext {
     fn left_changes(&self, name: &str) -> Vec<FileChange> {
-        let card = self.shelf.card(name).ok();
-        card.filter(|card| card.root == self.root.root())
-            .and_then(|card| dead::changes(&self.shelf.place(name).ok()?, &card))
+        let meta = self.kept_runs.meta(name).ok();
+        meta.filter(|meta| meta.root == self.root.root())
+            .and_then(|meta| dead_run::changes(&self.kept_runs.dir_of(name).ok()?, &meta))
             .unwrap_or_default()
     }
 
@@ -164,67 +165,69 @@ impl Desk {
         session: &str,
         run: &str,
         kept: Option<&str>,
-    ) -> Result<Work, WorkspaceError> {
+    ) -> Result<RunCopy, WorkspaceError> {
         let Some(sandbox) = self.sandbox.clone() else {
             return Err(isolation(
-                "an isolated run needs the kernel sandbox, because nothing else keeps commands from your tree; leave \
-                 out `--sandbox full`, or work on the tree itself with --in-place"
+                "an isolated run needs the kernel sandbox to keep commands out of your tree; leave \
+                 out `--sandbox full`, or work directly in your tree with `--in-place`"
                     .to_owned(),
             ));
         };
-        // An agent goes on with what it remembers of this session, whichever copy it works on.
+        // The agent resumes with its memory of this session, whichever copy it works on.
         let sandbox = sandbox
-            .lodging(session)
+            .for_agent(session)
             .map_err(isolation)?
             .map_or(sandbox, Arc::new);
         if let Some(name) = kept {
-            let slot = self.shelf.open(name).map_err(shelf_error)?;
-            if slot.card.root != self.root.root() {
+            let slot = self.kept_runs.open(name).map_err(kept_run_error)?;
+            if slot.meta.root != self.root.root() {
                 let message = format!(
-                    "`{name}` is a copy of {}; go there first",
-                    slot.card.root.display()
+                    "`{name}` is a copy of {}; change to that directory first",
+                    slot.meta.root.display()
                 );
                 return Err(WorkspaceError::other(message));
             }
-            return Work::reopen(self, sandbox, slot);
+            return RunCopy::reopen(self, sandbox, slot);
         }
-        if self.shelf_is_inside() {
-            return Err(store_is_inside());
+        if self.store_is_inside() {
+            return Err(store_inside_workspace());
         }
         if is_bare(self.root.root()) {
             return Err(isolation(
-                "this is a bare git repository, which has no files to work on; make a work tree of it with `git \
-                 worktree add` and go there"
+                "this is a bare git repository without files to work on; create a work tree with `git \
+                 worktree add` and change to it"
                     .to_owned(),
             ));
         }
         let past_limits = self.prune();
-        let reason = self.speaks_against_layer();
+        let reason = self.overlay_obstacle();
         let slot = self
-            .shelf
+            .kept_runs
             .create(self.root.root(), session, run)
-            .map_err(shelf_error)?;
+            .map_err(kept_run_error)?;
         let dir = slot.dir.clone();
         let opened = match reason {
-            None => match Work::layered(Arc::clone(&self), Arc::clone(&sandbox), slot) {
+            None => match RunCopy::layered(Arc::clone(&self), Arc::clone(&sandbox), slot) {
                 Ok(work) => Ok(work),
                 Err(failed) => match *failed {
-                    (slot, SandboxError::NoLayers(why)) => Work::copied(self, sandbox, slot, &why),
+                    (slot, SandboxError::NoLayers(why)) => {
+                        RunCopy::copied(self, sandbox, slot, &why)
+                    }
                     (_, err) => Err(isolation(err.to_string())),
                 },
             },
-            Some(why) => Work::copied(self, sandbox, slot, &why),
+            Some(why) => RunCopy::copied(self, sandbox, slot, &why),
         };
         match &opened {
             Ok(work) => past_limits.into_iter().for_each(|note| work.note(note)),
-            // It never held anything.
+            // The copy never contained anything.
             Err(_) => drop(remove_tree(&dir)),
         }
         opened
     }
 
-    fn ground(&self, plan: &Arc<Sandbox>) -> Ground {
-        Ground {
+    fn tree_context(&self, plan: &Arc<Sandbox>) -> TreeContext {
+        TreeContext {
             root: Arc::clone(&self.root),
             env: self.env.clone(),
             guard: Arc::clone(&self.guard),
@@ -232,29 +235,29 @@ impl Desk {
         }
     }
 
-    fn shelf_is_inside(&self) -> bool {
+    fn store_is_inside(&self) -> bool {
         self.undo.starts_with(self.root.root())
     }
 
-    /// Removes copies that never began. Says how many kept runs are past the bounds: only `gc` discards those, because a
-    /// clock that is wrong for one command must not cost any.
+    /// Removes copies of runs that never began. Reports how many kept runs exceed the limits, and does not discard
+    /// them: only `gc` does, because a wrong clock during one command must not delete any.
     fn prune(&self) -> Option<String> {
-        let surplus = self.shelf.surplus(MAX_BYTES, MAX_AGE).into_iter();
-        let (past, unmade): (Vec<_>, Vec<_>) = surplus.partition(|(card, _)| card.was_made());
-        for (card, _) in unmade {
-            // The next run tries again where it fails.
-            let _ = self.shelf.open(&card.name).and_then(Slot::discard);
+        let surplus = self.kept_runs.surplus(MAX_BYTES, MAX_AGE).into_iter();
+        let (past, unmade): (Vec<_>, Vec<_>) = surplus.partition(|(meta, _)| meta.was_made());
+        for (meta, _) in unmade {
+            // If this fails, the next run tries again.
+            let _ = self.kept_runs.open(&meta.name).and_then(KeptRun::discard);
         }
         let (first, why) = past.first()?;
         Some(format!(
-            "{} kept runs are past the limits ({}: {why}); `windlass sessions gc` discards them",
+            "{} kept runs exceed the limits ({}: {why}); `windlass sessions gc` discards them",
             past.len(),
             first.name
         ))
     }
 
-    /// What a layer over this tree could not show or change, seen at a glance.
-    fn speaks_against_layer(&self) -> Option<String> {
+    /// A reason why an overlay over this tree would not show or not change all files, found by a quick check.
+    fn overlay_obstacle(&self) -> Option<String> {
         let mounts = mounts_below(self.root.root());
         if let Some(first) = mounts.first() {
             return Some(format!(
@@ -274,25 +277,28 @@ impl Desk {
     }
 }
 
-fn store_is_inside() -> WorkspaceError {
+fn store_inside_workspace() -> WorkspaceError {
     isolation(
-        "the folder for copies and undo lies in the workspace itself; set XDG_DATA_HOME to a folder outside it"
+        "the directory for copies and undo is inside the workspace; set XDG_DATA_HOME to a directory outside it"
             .to_owned(),
     )
 }
 
-/// Finishes or takes back landings that a dead process left behind; to be called before anything else is done.
-pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recovered, String>)> {
-    shelf.sweep();
+/// Finishes or rolls back landings of dead processes. Call it before any other work.
+pub fn recover_landings(
+    kept_runs: &KeptRuns,
+    undo: &Path,
+) -> Vec<(String, Result<Recovered, String>)> {
+    kept_runs.sweep();
     let mut recovered = Vec::new();
-    let journals = shelf
+    let journals = kept_runs
         .directories()
         .into_iter()
         .map(|(name, dir)| (name, landing::journal_of(&dir)));
     let own = entries(&undo.join(JOURNALS), MAX_JOURNALS);
-    let own = own.map(|entry| ("work in place".to_owned(), entry.path()));
+    let own = own.map(|entry| ("in-place work".to_owned(), entry.path()));
     for (name, journal) in journals.chain(own) {
-        // The common case costs one call: there is none.
+        // In the common case there is no journal, and this costs one system call.
         if !journal.is_dir() {
             continue;
         }
@@ -304,9 +310,9 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
             Ok(Some(done)) => {
                 if let Some(dir) = journal.parent() {
                     if let (false, Ok(root)) = (done.landed, Root::open(&done.root)) {
-                        untold::refresh_survey(dir, &root);
+                        unlogged::refresh_baseline(dir, &root);
                     }
-                    untold::settle(dir, done.landed);
+                    unlogged::settle(dir, done.landed);
                 }
                 recovered.push((name, Ok(done)));
             }
@@ -314,21 +320,21 @@ pub fn recover_landings(shelf: &Shelf, undo: &Path) -> Vec<(String, Result<Recov
         }
     }
     for entry in entries(&undo.join(JOURNALS), MAX_JOURNALS) {
-        for PutBack { root, paths, left } in recover_set_aside(&entry.path()) {
+        for RestoredFolders { root, paths, left } in restore_moved_folders(&entry.path()) {
             let done = Recovered {
                 root,
                 landed: false,
                 paths,
                 left,
             };
-            recovered.push(("work in place".to_owned(), Ok(done)));
+            recovered.push(("in-place work".to_owned(), Ok(done)));
         }
     }
     recovered
 }
 
-/// Landings of calls in place that are in the tree and perhaps not in the log of their session, oldest first. Those of a
-/// live session are among them.
+/// Landings of in-place calls that are in the tree, and that may be missing in the log of their session, oldest first.
+/// They include landings of live sessions.
 #[must_use]
 pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
     entries(&undo.join(JOURNALS), MAX_JOURNALS)
@@ -336,7 +342,7 @@ pub fn unlogged_calls(undo: &Path) -> Vec<UnloggedLanding> {
         .collect()
 }
 
-/// The same for undos and redos.
+/// Undos and redos that are in the tree, and that may be missing in the log of their session.
 #[must_use]
 pub fn unlogged_undo_landings(undo: &Path) -> Vec<UnloggedUndo> {
     entries(&undo.join(JOURNALS), MAX_JOURNALS)
@@ -344,15 +350,15 @@ pub fn unlogged_undo_landings(undo: &Path) -> Vec<UnloggedUndo> {
         .collect()
 }
 
-/// Whether a layer can be had with its upper side below this folder, which is where copies are kept.
+/// Tests whether an overlay can be mounted with its upper directory below `copies`.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
-    // On the same file system, and gone afterwards: who only asks makes no folders.
+    // Use the same file system, and remove the directory afterwards: a test must leave no directories mount_handle.
     let near = copies
         .ancestors()
         .find(|dir| dir.is_dir())
         .unwrap_or(copies);
     let place = near.join(format!(".windlass-trial-{}", std::process::id()));
-    let trial = Shelf::new(place.clone());
+    let trial = KeptRuns::new(place.clone());
     let slot = trial
         .create(Path::new("/"), "none", "none")
         .map_err(|err| err.to_string())?;
@@ -368,7 +374,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
             },
             ..Spec::around(root)
         };
-        Session::open(helper, &spec)
+        SandboxSession::open(helper, &spec)
             .map(drop)
             .map_err(|err| err.to_string())
     })();
@@ -377,19 +383,19 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
     tried
 }
 
-/// Where work in place and undoing keep their journal for a workspace: one landing into it at a time.
+/// The journal directory of a workspace for in-place work and undo. Only one landing at a time uses it.
 #[must_use]
 pub fn undo_journal(undo: &Path, root: &Path) -> PathBuf {
     let name = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
     undo.join(JOURNALS).join(&name[..16])
 }
 
-/// The store of what was displaced.
+/// The content store for undo.
 pub fn undo_contents(undo: &Path) -> Result<Contents, ContentsError> {
     Contents::open(&undo.join("contents"), UNDO_BYTES)
 }
 
-/// Makes a commit of exactly these paths as they are in the tree. `scratch` is a private folder outside the tree.
+/// Commits exactly these paths as they are in the tree. `scratch` is a private directory outside the tree.
 pub async fn commit_paths(
     root: &Path,
     env: &[(OsString, OsString)],
@@ -397,17 +403,17 @@ pub async fn commit_paths(
     swaps: &[Swap],
     message: &str,
 ) -> Result<String, String> {
-    let git = user_git::UserGit::of(root, env).ok_or("the workspace is no git repository")?;
+    let git = user_git::UserGit::of(root, env).ok_or("the workspace is not a git repository")?;
     commit::commit(&git, scratch, swaps, message).await
 }
 
-/// One isolated run.
-struct IsolatedRun(Arc<Work>);
+/// The transaction of one isolated run.
+struct IsolatedRun(Arc<RunCopy>);
 
 impl IsolatedRun {
     async fn on_work<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&Work) -> Result<T, WorkspaceError> + Send + 'static,
+        act: impl FnOnce(&RunCopy) -> Result<T, WorkspaceError> + Send + 'static,
     ) -> Result<T, WorkspaceError> {
         let work = Arc::clone(&self.0);
         blocking(move || act(&work)).await
@@ -427,14 +433,14 @@ impl Transaction for IsolatedRun {
     fn files(&self) -> Arc<dyn Files> {
         Arc::clone(&self.0.live) as Arc<dyn Files>
     }
-    fn before(&self) -> Arc<dyn Before> {
-        Arc::clone(&self.0.live) as Arc<dyn Before>
+    fn before(&self) -> Arc<dyn BaseTree> {
+        Arc::clone(&self.0.live) as Arc<dyn BaseTree>
     }
     fn processes(&self) -> Arc<dyn Processes> {
         Arc::clone(&self.0.live) as Arc<dyn Processes>
     }
     fn snapshots(&self) -> Option<Arc<dyn Snapshots>> {
-        // Without a layer every look would walk the whole copy.
+        // Without an overlay, each snapshot would have to walk the whole copy.
         let recorder = || Arc::new(CallRecorder::new(Arc::clone(&self.0)));
         self.0.is_layer().then(|| recorder() as Arc<dyn Snapshots>)
     }
@@ -487,11 +493,11 @@ impl Transaction for IsolatedRun {
             self.0.live.stop_all().await;
             let changed = self.0.changed().await;
             let files = match changed {
-                // What would change nothing is not worth a name.
+                // A run that changed nothing is not worth keeping.
                 Ok(changed)
                     if changed.swaps.is_empty()
                         && changed.cannot.is_empty()
-                        && !untold::is_pending(&self.0.dir)
+                        && !unlogged::is_pending(&self.0.dir)
                         && !self.0.has_commits().await =>
                 {
                     return self.on_work(|work| work.discard().map(|()| None)).await;
@@ -505,7 +511,7 @@ impl Transaction for IsolatedRun {
     fn discard(self: Box<Self>) -> BoxFuture<'static, Result<(), WorkspaceError>> {
         Box::pin(async move {
             self.0.live.stop_all().await;
-            self.on_work(Work::discard).await
+            self.on_work(RunCopy::discard).await
         })
     }
 }
@@ -516,7 +522,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(act).await;
     done.unwrap_or_else(|err| {
         Err(WorkspaceError::other(format!(
-            "the copy could not be worked on: {err}"
+            "work on the copy failed: {err}"
         )))
     })
 }
@@ -528,11 +534,11 @@ pub(crate) fn isolation(message: String) -> WorkspaceError {
     }
 }
 
-fn shelf_error(err: ShelfError) -> WorkspaceError {
+fn kept_run_error(err: KeptRunError) -> WorkspaceError {
     WorkspaceError::other(err.to_string())
 }
 
-/// A bare repository has settings and hooks without a `.git` above them by which the landing would know them.
+/// In a bare repository, settings and hooks have no `.git` in their path, by which the landing would recognize them.
 fn is_bare(root: &Path) -> bool {
     let is_dir = |name: &str| root.join(name).is_dir();
     is_dir("objects")
@@ -541,7 +547,7 @@ fn is_bare(root: &Path) -> bool {
         && !root.join(".git").exists()
 }
 
-/// Mount points inside a directory.
+/// Mount points below a directory.
 fn mounts_below(root: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = text
@@ -553,7 +559,7 @@ fn mounts_below(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The kernel writes spaces and the like as octal numbers.
+/// The kernel escapes spaces and some other bytes as octal numbers.
 fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -577,14 +583,14 @@ fn unescaped(text: &str) -> PathBuf {
     ))
 }
 
-/// A file of another owner near the top: who is not root can only take writes for their own.
+/// A file of another owner near the top. Without root, an overlay can only copy up files of its own user.
 fn foreign_near_top(root: &Root) -> Option<PathBuf> {
     let own = rustix::process::geteuid();
     if own.is_root() {
         return None;
     }
     let mut open = vec![(PathBuf::from("."), 0)];
-    let mut left = PROBED;
+    let mut left = MAX_PROBED;
     while let Some((dir, depth)) = open.pop() {
         let Ok((handle, entries)) = root.entries(&dir) else {
             continue;

@@ -1,20 +1,28 @@
-//! Bringing a set of changes into the user's tree: all of it or nothing, whatever fails or is killed on the way, and
-//! never over a byte that somebody wrote meanwhile.
+//! Landing: transfers a set of changes into the user's tree. A landing is atomic: either all changes are in the tree
+//! afterwards or none, also after an error, a kill or a power cut. It never overwrites bytes that another program wrote
+//! meanwhile.
 //!
-//! A walk of one landing. `check` looks whether every path is as it was. `journal` writes down what will be
-//! done, `stage` writes the new files aside, `swap` brings them in by one rename each and looks at what came
-//! out, `back` takes everything back when that is not what was expected. What was displaced goes to `contents`,
-//! which is the undo; [`undo`] plans the way back and merges with later edits. `recover` does the rest after a
-//! crash. All system calls go through `disk`, so that a test can let each of them fail. Everything blocks.
+//! The steps of a landing, each in its module:
+//!
+//! 1. `check` compares every path with its expected image and returns the order of the active.
+//! 2. `journal` records the planned changes, so that recovery can finish or roll back the landing.
+//! 3. `stage` writes the new files into a staging directory in the tree.
+//! 4. `swap` moves each new file to its path with one rename, and then checks the file that the rename displaced. A
+//!    check after the rename cannot race with another writer.
+//! 5. `rollback` restores the old tree if a displaced file is not the expected one.
+//!
+//! Displaced files go to the content store (`contents`), from which undo restores them. [`undo`] plans an undo and
+//! merges it with later edits. `recover` finishes or rolls back a landing after a crash. All system calls go through
+//! `disk`, so that a test can make each of them fail. All functions block.
 
-mod back;
 mod check;
 mod contents;
 mod disk;
 mod journal;
-mod look;
 pub mod merge;
+mod path_state;
 mod recover;
+mod rollback;
 mod stage;
 mod swap;
 mod tree_hash;
@@ -31,39 +39,38 @@ use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
 
-pub(crate) use self::contents::Lasting;
+pub(crate) use self::contents::Durability;
 pub use self::contents::{Contents, ContentsError};
 pub(crate) use self::disk::lock_within;
 pub use self::journal::{UnloggedLanding, UnloggedUndo, unlogged_landings, unlogged_undos};
-pub use self::look::look;
+pub use self::path_state::image_at;
 pub use self::recover::{Recovered, recover};
 pub use self::tree_hash::tree_hash;
 
-use self::back::Back;
 use self::check::EmptiedFolders;
 use self::disk::Disk;
-use self::journal::{Desk, Journal, State};
-use self::swap::{Standing, Work};
+use self::journal::{Journal, JournalDir, LandingState};
+use self::rollback::RollbackReport;
+use self::swap::{ActiveLanding, SwapProgress};
 use windlass_host::workspace::{Root, STAGING};
 
-/// A landing waits this long for those of others.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time that a landing waits for other landings into the same project.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most files that one landing changes.
 const MAX_SWAPS: usize = 250_000;
 
-/// Where the bytes of new files come from: a transaction's own layer, or the content store.
-pub trait Source {
-    /// The bytes of what a change puts there, from their beginning. Only asked for files.
+/// A source of the bytes of new files: a transaction's overlay, or the content store.
+pub trait ByteSource {
+    /// Opens the bytes of `swap.after`, positioned at the start. Called for files only.
     fn open(&self, swap: &Swap) -> io::Result<File>;
-    /// Whether the opened files also have the attributes and times that the new ones get. Otherwise a new file gets
-    /// the attributes of the one that it replaces.
+    /// Whether the opened files also have the extended attributes and times for the new files. Otherwise a new file
+    /// gets the extended attributes of the file that it replaces.
     fn has_attributes(&self) -> bool {
         false
     }
 }
 
-impl Source for Contents {
+impl ByteSource for Contents {
     fn open(&self, swap: &Swap) -> io::Result<File> {
         let Image::File { hash, .. } = &swap.after else {
             return Err(io::Error::other("only the bytes of files are kept"));
@@ -75,43 +82,39 @@ impl Source for Contents {
 /// The call of an in-place run that a landing belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandingCall {
-    /// Its session.
     pub session: SessionId,
-    /// Its run.
     pub run: RunId,
-    /// The call itself.
     pub call: CallId,
 }
 
-/// The undo or redo that a landing is, as the log will tell of it.
+/// Identifies a landing as an undo or a redo, with the fields that the log needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandingUndo {
-    /// The session whose changes it is about.
     pub session: SessionId,
-    /// Whether it is a redo.
     pub redo: bool,
-    /// The event it is about: the first change, or for a redo the undo.
+    /// The event that is undone (the first, if there are several), or for a redo the event of the undo.
     pub of: u64,
-    /// The further changes.
+    /// The other events that are undone.
     pub also: Vec<u64>,
 }
 
-/// The kind of a landing.
+/// The kind of a landing decides about syncs, empty directories and the record for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LandMode {
-    /// Those of a whole run. Every step is safe from a power cut; directories that become empty go.
+    /// A whole run. Every step is synced, so that the landing survives a power cut. Directories that become empty are
+    /// removed.
     #[default]
     Run,
-    /// Those of an undo or a redo. The same.
+    /// An undo or a redo; otherwise like `Run`.
     Undo(LandingUndo),
-    /// Those of one call in place, or of a command between calls. Nothing waits for the disk; directories that become
-    /// empty stay.
+    /// One call of an in-place run, or a command between calls. Nothing is synced: the landing survives a killed
+    /// process and not a power cut. Directories that become empty stay.
     Call(Option<LandingCall>),
 }
 
 impl LandMode {
-    /// Whether its journal becomes a record for the log.
+    /// Whether the journal becomes a record that stays until the log has the change.
     fn leaves_record(&self) -> bool {
         matches!(self, Self::Call(Some(_)) | Self::Undo(_))
     }
@@ -124,25 +127,25 @@ impl LandMode {
     }
 }
 
-/// A landing that happened.
+/// The result of a successful landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Done {
-    /// The record of the landing of a call or an undo; to be removed when the log has it.
+pub struct CompletedLanding {
+    /// The record of the landing of a call or an undo. The caller removes it when the log has the change.
     pub record: Option<PathBuf>,
-    /// What was changed, in order.
+    /// The changed paths, in the order of the active.
     pub paths: Vec<String>,
 }
 
-/// A path with what is in the way of its landing.
+/// A path that cannot land, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Relative to the root.
+pub struct RefusedPath {
+    /// Relative to the root of the tree.
     pub path: String,
-    /// The reason and, where there is something, what to do.
+    /// The reason, and what to do if the user can do something.
     pub reason: String,
 }
 
-impl Refused {
+impl RefusedPath {
     fn new(path: &str, reason: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -151,38 +154,38 @@ impl Refused {
     }
 }
 
-/// Why a change is not in the tree.
+/// The reason why a change is not in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LandError {
-    /// The tree is not as it was. Nothing of the change is in it.
+    /// The tree differs from the expected one. None of the changes are in it.
     #[error("nothing was landed: {}", list(refused, left))]
     Conflict {
-        /// Every path that speaks against it.
-        refused: Vec<Refused>,
-        /// Paths that were swapped and that somebody wrote to before they could be swapped back: they are as that
-        /// somebody left them.
+        /// Every path that cannot land.
+        refused: Vec<RefusedPath>,
+        /// Paths that were swapped and could not be swapped back, because another program wrote to them meanwhile. They
+        /// keep what that program wrote.
         left: Vec<String>,
     },
-    /// Another landing is at work.
-    #[error("another landing into this project is at work; wait for its end")]
+    /// Another landing holds the lock.
+    #[error("another landing into this project is in progress; wait until it ends")]
     Busy,
-    /// An earlier landing, or this one, waits for recovery.
+    /// An earlier landing, or this one, needs recovery.
     #[error(
-        "a landing was not finished ({0}); it is finished or taken back at the next start of any command"
+        "a landing was not finished ({0}); the next `windlass` command finishes it or rolls it back"
     )]
     Unfinished(String),
-    /// The journal cannot be used.
+    /// The journal is not readable or not writable.
     #[error("{0}")]
     Journal(String),
-    /// Old bytes cannot be stored for undo. Nothing of the change is in the tree.
+    /// The old bytes cannot be stored for undo. None of the changes are in the tree.
     #[error("nothing was landed: {0}")]
     NotStored(FileError),
-    /// The system refuses. Nothing of the change is in the tree.
+    /// A system call failed. None of the changes are in the tree.
     #[error("nothing was landed: {0}")]
     File(#[from] FileError),
 }
 
-fn list(refused: &[Refused], left: &[String]) -> String {
+fn list(refused: &[RefusedPath], left: &[String]) -> String {
     const SHOWN: usize = 20;
     let mut lines: Vec<String> = refused
         .iter()
@@ -194,30 +197,29 @@ fn list(refused: &[Refused], left: &[String]) -> String {
     }
     if !left.is_empty() {
         lines.push(format!(
-            "left as somebody wrote them meanwhile: {}",
+            "not restored, because another program changed them meanwhile: {}",
             left.join(", ")
         ));
     }
     lines.join("; ")
 }
 
-/// Why the work stops before its end.
-enum Halt {
-    Conflict(Vec<Refused>),
-    /// Old bytes cannot be stored.
+/// The reason why a landing stops before its end.
+enum LandingFailure {
+    Conflict(Vec<RefusedPath>),
     NotStored(FileError),
     File(FileError),
 }
 
-impl From<FileError> for Halt {
+impl From<FileError> for LandingFailure {
     fn from(err: FileError) -> Self {
         Self::File(err)
     }
 }
 
-impl Halt {
+impl LandingFailure {
     fn conflict(path: &str, reason: &str) -> Self {
-        Self::Conflict(vec![Refused::new(path, reason)])
+        Self::Conflict(vec![RefusedPath::new(path, reason)])
     }
 
     fn into_error(self, mut left: Vec<String>) -> LandError {
@@ -231,44 +233,44 @@ impl Halt {
             Self::NotStored(err) if left.is_empty() => LandError::NotStored(err),
             Self::File(err) if left.is_empty() => LandError::File(err),
             Self::NotStored(err) | Self::File(err) => LandError::Conflict {
-                refused: vec![Refused::new("the landing stopped", &err.message)],
+                refused: vec![RefusedPath::new("the landing stopped", &err.message)],
                 left,
             },
         }
     }
 }
 
-/// How far the swaps of a landing came.
-enum Swapped {
-    All,
-    /// Nothing was swapped.
-    None(LandError),
-    /// What was swapped is swapped back.
-    RolledBack(Halt, Back),
-    /// Recovery has to finish it.
-    Between(LandError),
+/// The result of swapping all paths of a landing.
+enum SwapResult {
+    AllSwapped,
+    /// No path was swapped.
+    NotStarted(LandError),
+    /// A path could not be swapped, and the paths before it were rolled back.
+    RolledBack(LandingFailure, RollbackReport),
+    /// The rollback failed; recovery finishes it.
+    Unfinished(LandError),
 }
 
-/// Brings all of these into the tree, or nothing; nothing also where old bytes cannot be stored. `journal_dir` is a private
-/// directory for one landing at a time, outside the tree.
+/// Lands all `swaps`, or none of them. It also lands none if the old bytes cannot be stored for undo. `journal_dir` is
+/// a private directory outside the tree; only one landing at a time uses it.
 pub fn land(
     root: &Root,
     swaps: &[Swap],
-    source: &dyn Source,
+    source: &dyn ByteSource,
     contents: &Contents,
     journal_dir: &Path,
-) -> Result<Done, LandError> {
+) -> Result<CompletedLanding, LandError> {
     land_synced(root, swaps, source, contents, journal_dir, LandMode::Run)
 }
 
-/// The same for an undo or a redo.
+/// Lands an undo or a redo; otherwise like [`land`].
 pub fn land_undo(
     root: &Root,
     swaps: &[Swap],
     contents: &Contents,
     journal_dir: &Path,
     undo: LandingUndo,
-) -> Result<Done, LandError> {
+) -> Result<CompletedLanding, LandError> {
     let mode = LandMode::Undo(undo);
     land_synced(root, swaps, contents, contents, journal_dir, mode)
 }
@@ -276,61 +278,66 @@ pub fn land_undo(
 fn land_synced(
     root: &Root,
     swaps: &[Swap],
-    source: &dyn Source,
+    source: &dyn ByteSource,
     contents: &Contents,
     journal_dir: &Path,
     mode: LandMode,
-) -> Result<Done, LandError> {
-    let landing = Landing {
+) -> Result<CompletedLanding, LandError> {
+    let landing = LandingContext {
         disk: &Disk::default(),
         root,
         contents,
         journal_dir,
-        patience: PATIENCE,
+        lock_timeout: LOCK_TIMEOUT,
     };
-    // Where the new bytes cannot be stored, undoing the change under later edits is a conflict.
-    let _ = contents.store_after(swaps, source, Lasting::of(swaps.len()), &|_| false);
+    // A failure here is no error. Without the new bytes in the store, an undo cannot merge with later edits and reports
+    // a conflict.
+    let _ = contents.store_after(swaps, source, Durability::for_files(swaps.len()), &|_| {
+        false
+    });
     landing.land(swaps, source, mode)
 }
 
-/// The same for one call of an in-place run. Waits for landings of others, and not for the disk.
+/// Lands the changes of one call of an in-place run. It waits for other landings and syncs nothing.
 pub fn land_call(
     root: &Root,
     swaps: &[Swap],
-    source: &dyn Source,
+    source: &dyn ByteSource,
     contents: &Contents,
     journal_dir: &Path,
     call: Option<LandingCall>,
-) -> Result<Done, LandError> {
-    let landing = Landing {
+) -> Result<CompletedLanding, LandError> {
+    let landing = LandingContext {
         disk: &Disk::unsynced(),
         root,
         contents,
         journal_dir,
-        patience: PATIENCE,
+        lock_timeout: LOCK_TIMEOUT,
     };
     landing.land(swaps, source, LandMode::Call(call))
 }
 
-struct Landing<'a> {
+struct LandingContext<'a> {
     disk: &'a Disk,
     root: &'a Root,
     contents: &'a Contents,
     journal_dir: &'a Path,
-    /// The time that another landing is waited for.
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
-impl Landing<'_> {
-    fn land(&self, swaps: &[Swap], source: &dyn Source, mode: LandMode) -> Result<Done, LandError> {
+impl LandingContext<'_> {
+    fn land(
+        &self,
+        swaps: &[Swap],
+        source: &dyn ByteSource,
+        mode: LandMode,
+    ) -> Result<CompletedLanding, LandError> {
         let (disk, root) = (self.disk, self.root);
-        let Some(desk) = Desk::take(disk, self.journal_dir, self.patience)? else {
+        let Some(dir) = JournalDir::lock(disk, self.journal_dir, self.lock_timeout)? else {
             return Err(LandError::Busy);
         };
-        if desk.read(disk)?.is_some() {
-            return Err(LandError::Unfinished(
-                "its journal is still there".to_owned(),
-            ));
+        if dir.read(disk)?.is_some() {
+            return Err(LandError::Unfinished("its journal still exists".to_owned()));
         }
         if swaps.len() > MAX_SWAPS {
             return Err(LandError::Journal(format!(
@@ -341,10 +348,10 @@ impl Landing<'_> {
         tracing::debug!(root = %root.root().display(), files = swaps.len(), "landing: check");
         let layout = check::check(disk, root.handle(), swaps, mode.emptied())?;
         if layout.swaps.is_empty() {
-            return Ok(Done::default());
+            return Ok(CompletedLanding::default());
         }
         let mut journal = Journal {
-            state: State::Staging,
+            state: LandingState::Staging,
             root: root.root().as_os_str().to_owned(),
             name: format!("{STAGING}{:016x}", windlass_host::clock::random_u64()),
             stages: layout.stages,
@@ -359,100 +366,101 @@ impl Landing<'_> {
             files = journal.swaps.len(),
             "landing: stage"
         );
-        if let Err(err) = desk.write(disk, &journal) {
-            // It may lie there all the same; there is nothing yet that it could lead to.
-            let _ = desk.remove(disk);
+        if let Err(err) = dir.write(disk, &journal) {
+            // The journal may exist despite the error. Remove it: there is no work yet that it describes.
+            let _ = dir.remove(disk);
             return Err(err);
         }
-        let staged = stage::make(disk, root.handle(), &journal).map_err(Halt::from);
+        let staged = stage::make(disk, root.handle(), &journal).map_err(LandingFailure::from);
         if let Err(halt) = staged.and_then(|()| stage::fill(disk, root.handle(), &journal, source))
         {
-            self.finish(&desk, &journal);
+            self.finish(&dir, &journal);
             return Err(halt.into_error(Vec::new()));
         }
-        if let Err(err) = desk.reserve_end(disk, &journal) {
-            self.finish(&desk, &journal);
+        if let Err(err) = dir.reserve_end(disk, &journal) {
+            self.finish(&dir, &journal);
             return Err(err);
         }
         tracing::debug!(stage = journal.name, "landing: swap");
-        journal.state = State::Swapping;
-        if let Err(err) = desk.write(disk, &journal) {
-            return Err(self.rolled_back(&desk, &mut journal, err));
+        journal.state = LandingState::Swapping;
+        if let Err(err) = dir.write(disk, &journal) {
+            return Err(self.rolled_back(&dir, &mut journal, err));
         }
-        self.swap(&desk, &mut journal)
+        self.swap(&dir, &mut journal)
     }
 
-    /// Swaps every path, or takes back what was swapped.
-    fn swap(&self, desk: &Desk, journal: &mut Journal) -> Result<Done, LandError> {
+    /// Swaps every path. If one fails, rolls back the paths that were swapped.
+    fn swap(&self, dir: &JournalDir, journal: &mut Journal) -> Result<CompletedLanding, LandError> {
         match self.swap_all(journal) {
-            Swapped::All => {
-                // From here on it is landed, whatever fails: recovery finds every path swapped.
-                let record = self.end(desk, journal, State::Done).ok().flatten();
-                Ok(Done {
+            SwapResult::AllSwapped => {
+                // From here on the change has landed, whatever fails: recovery finds every path swapped.
+                let record = self.end(dir, journal, LandingState::Done).ok().flatten();
+                Ok(CompletedLanding {
                     record,
                     paths: journal.paths(),
                 })
             }
-            Swapped::None(why) => Err(self.rolled_back(desk, journal, why)),
-            Swapped::RolledBack(halt, back) => {
-                let mut left = back.left;
-                if back.hold {
+            SwapResult::NotStarted(why) => Err(self.rolled_back(dir, journal, why)),
+            SwapResult::RolledBack(halt, report) => {
+                let mut left = report.left;
+                if report.hold {
                     left.extend(journal.stage_paths());
                 }
-                journal.hold = back.hold;
-                Err(self.rolled_back(desk, journal, halt.into_error(left)))
+                journal.hold = report.hold;
+                Err(self.rolled_back(dir, journal, halt.into_error(left)))
             }
-            Swapped::Between(why) => Err(why),
+            SwapResult::Unfinished(why) => Err(why),
         }
     }
 
-    fn swap_all(&self, journal: &Journal) -> Swapped {
-        let opened = Work::open(self.disk, self.root.handle(), journal, self.contents);
+    fn swap_all(&self, journal: &Journal) -> SwapResult {
+        let opened = ActiveLanding::open(self.disk, self.root.handle(), journal, self.contents);
         let gone = || windlass_host::workspace::from_errno(Path::new(&journal.name), Errno::NOENT);
-        let work = match opened.and_then(|work| work.ok_or_else(gone)) {
-            Ok(work) => work,
-            Err(err) => return Swapped::None(err.into()),
+        let active = match opened.and_then(|active| active.ok_or_else(gone)) {
+            Ok(active) => active,
+            Err(err) => return SwapResult::NotStarted(err.into()),
         };
-        let Err(halt) = work.forward(|_| Ok(Standing::NotYet)) else {
-            return Swapped::All;
+        let Err(halt) = active.forward(|_| Ok(SwapProgress::NotStarted)) else {
+            return SwapResult::AllSwapped;
         };
-        tracing::warn!(stage = journal.name, "landing: take back");
-        match work.back() {
-            Ok(back) => Swapped::RolledBack(halt, back),
-            Err(err) => Swapped::Between(LandError::Unfinished(err.message)),
+        tracing::warn!(stage = journal.name, "landing: rollback");
+        match active.rollback() {
+            Ok(report) => SwapResult::RolledBack(halt, report),
+            Err(err) => SwapResult::Unfinished(LandError::Unfinished(err.message)),
         }
     }
 
-    /// The tree is the old one. Recovery lands a change whose rollback is not written down, so then it is unfinished.
-    fn rolled_back(&self, desk: &Desk, journal: &mut Journal, why: LandError) -> LandError {
-        match self.end(desk, journal, State::Undone) {
+    /// Records that the tree is the old one again. If this fails, the result is `Unfinished`, because recovery would
+    /// land the change.
+    fn rolled_back(&self, dir: &JournalDir, journal: &mut Journal, why: LandError) -> LandError {
+        match self.end(dir, journal, LandingState::Undone) {
             Ok(_) => why,
             Err(end) => LandError::Unfinished(format!("{why}; {end}")),
         }
     }
 
-    /// Writes the end down and cleans up. Recovery cleans up the rest. Gives the record of a
-    /// call's landing.
+    /// Records the last state and cleans up; recovery cleans up whatever remains. Returns the record of a call's
+    /// landing.
     fn end(
         &self,
-        desk: &Desk,
+        dir: &JournalDir,
         journal: &mut Journal,
-        state: State,
+        state: LandingState,
     ) -> Result<Option<PathBuf>, LandError> {
         journal.state = state;
         tracing::debug!(stage = journal.name, ?state, "landing: end");
-        desk.write_end(self.disk, journal)?;
-        Ok(self.finish(desk, journal))
+        dir.write_end(self.disk, journal)?;
+        Ok(self.finish(dir, journal))
     }
 
-    fn finish(&self, desk: &Desk, journal: &Journal) -> Option<PathBuf> {
+    fn finish(&self, dir: &JournalDir, journal: &Journal) -> Option<PathBuf> {
         if !journal.hold && stage::clean(self.disk, self.root.handle(), journal).is_err() {
             return None;
         }
-        let record = (journal.state == State::Done && journal.mode.leaves_record())
-            .then(|| desk.become_record(self.disk, journal).ok())
+        let record = (journal.state == LandingState::Done && journal.mode.leaves_record())
+            .then(|| dir.become_record(self.disk, journal).ok())
             .flatten();
-        let _ = desk.remove(self.disk);
+        let _ = dir.remove(self.disk);
         record
     }
 }

@@ -1,4 +1,4 @@
-//! Paths of swaps, which are text, as paths of the system, which are bytes.
+//! Converts between the text of a path in a swap and the bytes of a path in the file system.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_core::path_text::{from_text, to_text};
 
-/// The path of a text.
+/// Decodes the text of a path.
 pub(crate) fn path_of(text: &str) -> Cow<'_, Path> {
     match from_text(text) {
         Cow::Borrowed(bytes) => Cow::Borrowed(Path::new(OsStr::from_bytes(bytes))),
@@ -15,7 +15,7 @@ pub(crate) fn path_of(text: &str) -> Cow<'_, Path> {
     }
 }
 
-/// The text of a path.
+/// Encodes a path as text.
 pub(crate) fn text_of(path: &Path) -> String {
     to_text(path.as_os_str().as_bytes())
 }

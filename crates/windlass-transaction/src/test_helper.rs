@@ -1,4 +1,4 @@
-//! The helper of the sandboxes that tests open: the program of the tests itself.
+//! The sandbox helper for tests: the test program itself.
 
 #![allow(clippy::unwrap_used)]
 

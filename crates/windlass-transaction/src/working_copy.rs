@@ -1,7 +1,7 @@
-//! The copy of the workspace that commands in place work on, where the kernel offers no view in which names could be
-//! protected. Before a command the copy gets what changed in the workspace; after it, what changed in the copy is laid
-//! out like the upper directory of an overlay, so that one merge serves both. Every path is opened beneath the copy
-//! and through no symlink: a command that is still running could put one anywhere.
+//! The copy of the workspace for in-place commands, if the kernel has no overlays with which names could be protected.
+//! Before a command, changes of the workspace are copied to the copy. After it, the changes in the copy are laid out
+//! like the upper directory of an overlay, so that the same code lands both. Every path is opened below the copy and
+//! through no symlink, because a command that is still running could create one anywhere.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +14,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use windlass_core::gate::is_credential;
 
-use crate::isolated::copied::{self, copy_file, copy_link, is_hidden};
+use crate::isolated::copy_tree::{self, copy_file, copy_link, is_hidden};
 use crate::isolated::parent;
 use windlass_host::private::remove_tree;
 use windlass_host::sandbox::CommandTree;
 use windlass_host::workspace::Root;
 
-/// Entries of a tree that are looked at.
+/// Maximum entries of a tree.
 const MAX_ENTRIES: usize = 400_000;
 
-/// Copies the workspace at `root` into a new folder in `parent`, without the `hidden` paths. Removed when it is dropped.
+/// Copies the workspace at `root` into a new directory in `parent`, without the `hidden` paths. The copy is removed on
+/// drop.
 pub fn copy_workspace(
     root: &Path,
     hidden: Vec<PathBuf>,
@@ -32,41 +33,41 @@ pub fn copy_workspace(
     Ok(Arc::new(WorkingCopy::make(root, hidden, parent)?))
 }
 
-/// The copy. It is removed when it is dropped.
+/// The copy of a workspace, removed on drop.
 #[derive(Debug)]
 struct WorkingCopy {
     folder: PathBuf,
     tree: PathBuf,
     workspace: Root,
     copy: Root,
-    state: Mutex<State>,
+    state: Mutex<WorkingCopyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WorkingCopyState {
     /// Paths that are not in the copy.
     hidden: Vec<PathBuf>,
     workspace: Records,
     copy: Records,
-    /// Paths that commands changed: the merge may have kept some of them out.
+    /// Paths that commands changed. Some of them may not have landed.
     changed: BTreeSet<PathBuf>,
 }
 
-/// What the system says of every entry of a tree, but for its root.
-type Records = BTreeMap<PathBuf, Record>;
+/// The stat records of every entry of a tree, except for its root.
+type Records = BTreeMap<PathBuf, FileRecord>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct FileRecord {
     pub(crate) kind: FileType,
     mode: u32,
     inode: u64,
     size: i64,
     written: (i64, i64),
-    /// The change time cannot be set back. Of a directory it changes with every entry, which is told of by itself.
+    /// No program can set the change time. It is zero for a directory, whose change time changes with every entry.
     pub(crate) changed: (i64, i64),
 }
 
-impl Record {
+impl FileRecord {
     pub(crate) fn of(stat: &Stat) -> Self {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let folder = kind == FileType::Directory;
@@ -89,7 +90,7 @@ impl Record {
         }
     }
 
-    /// Whether a file of the copy has the bytes of a file of the workspace, as far as records tell.
+    /// Whether a file of the copy has the same bytes as a file of the workspace, according to the records.
     pub(crate) fn is_copy_of(&self, other: &Self) -> bool {
         (self.kind, self.mode, self.size, self.written)
             == (other.kind, other.mode, other.size, other.written)
@@ -97,8 +98,8 @@ impl Record {
     }
 }
 
-impl State {
-    /// Hides credentials that were put into the workspace since the copy was made.
+impl WorkingCopyState {
+    /// Hides credentials that were added to the workspace after the copy was made.
     fn hide_new_credentials(&mut self, changed: &BTreeSet<PathBuf>) {
         let new = changed.iter().filter(|path| {
             !self.workspace.contains_key(*path) && is_credential(&path.to_string_lossy())
@@ -109,11 +110,11 @@ impl State {
 }
 
 impl WorkingCopy {
-    /// Copies the workspace at `root` into a new folder in `parent`; `hidden` paths are not copied.
+    /// Copies the workspace at `root` into a new directory in `parent`; `hidden` paths are not copied.
     fn make(root: &Path, mut hidden: Vec<PathBuf>, parent: &Path) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let workspace = Root::open(root).map_err(|err| err.to_string())?;
-        hidden.extend(copied::measure(&workspace)?);
+        hidden.extend(copy_tree::measure(&workspace)?);
         windlass_host::private::remove_abandoned(parent, |folder| drop(remove_tree(folder)));
         let folder = parent.join(format!(
             "{}-{}",
@@ -122,7 +123,7 @@ impl WorkingCopy {
         ));
         let tree = folder.join("tree");
         windlass_host::private::create_dir(&tree).map_err(|err| err.message)?;
-        // Canonical, because commands see this path.
+        // Commands see this path, so it must be canonical.
         let tree = tree
             .canonicalize()
             .map_err(|err| format!("{}: {err}", tree.display()))?;
@@ -135,8 +136,8 @@ impl WorkingCopy {
             state: Mutex::default(),
         };
         let before = records(&made.workspace)?;
-        copied::copy(&made.workspace, &made.tree, &hidden)?;
-        *made.state.lock() = State {
+        copy_tree::copy(&made.workspace, &made.tree, &hidden)?;
+        *made.state.lock() = WorkingCopyState {
             hidden,
             workspace: before,
             copy: records(&made.copy)?,
@@ -145,22 +146,22 @@ impl WorkingCopy {
         Ok(made)
     }
 
-    /// The record of a path of the copy.
-    fn record_at(&self, path: &Path) -> Option<Record> {
+    /// The record of a path in the copy.
+    fn record_at(&self, path: &Path) -> Option<FileRecord> {
         let (parent, name) = parent_of(&self.copy, path).ok()?;
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some(Record::of(&stat))
+        Some(FileRecord::of(&stat))
     }
 
-    /// Makes one path of the copy what it is in the workspace. Parents come before what lies in them.
-    fn update_path(&self, path: &Path, wanted: Option<&Record>) -> std::io::Result<()> {
+    /// Copies one path from the workspace to the copy. Parents must come before their entries.
+    fn update_path(&self, path: &Path, wanted: Option<&FileRecord>) -> std::io::Result<()> {
         let Ok((to, name)) = parent_of(&self.copy, path) else {
-            // The folder it was in is gone, and with it the path.
+            // Its directory is gone, and the path with it.
             return Ok(());
         };
         let there = rustix::fs::statat(&to, name, AtFlags::SYMLINK_NOFOLLOW)
             .ok()
-            .map(|stat| Record::of(&stat));
+            .map(|stat| FileRecord::of(&stat));
         let (Some(wanted), Ok((from, _))) = (wanted, parent_of(&self.workspace, path)) else {
             return if there.is_some() {
                 remove(to.as_fd(), name)
@@ -180,7 +181,7 @@ impl WorkingCopy {
         put(from.as_fd(), to.as_fd(), name, wanted)
     }
 
-    /// Takes one path; gives it where it is gone.
+    /// Copies one changed path to the upper directory; returns it if it was deleted.
     fn take_path(
         &self,
         upper: &Root,
@@ -196,11 +197,11 @@ impl WorkingCopy {
                     .is_none_or(|one| one.kind != FileType::Directory)
             })
         {
-            // The folder it was in is gone as a whole.
+            // Its whole directory was deleted.
             return Ok(None);
         }
         if record.is_some_and(|record| record.kind == FileType::Socket) {
-            // It is of no use without the process that listens at it, which ends with its command.
+            // A socket is useless without the process that listens on it, which ends with its command.
             return Ok(None);
         }
         let to = make_parents(upper, path, before, now)?;
@@ -226,7 +227,7 @@ impl CommandTree for WorkingCopy {
         paths.extend(std::mem::take(&mut state.changed));
         for path in paths.iter().filter(|path| !is_hidden(&state.hidden, path)) {
             self.update_path(path, now.get(path))
-                .map_err(|err| format!("`{}` cannot be copied anew: {err}", path.display()))?;
+                .map_err(|err| format!("cannot copy `{}` again: {err}", path.display()))?;
         }
         state.workspace = now;
         state.copy = records(&self.copy)?;
@@ -239,7 +240,7 @@ impl CommandTree for WorkingCopy {
         let paths = differences(&state.workspace, &now);
         state.hide_new_credentials(&paths);
         for path in paths {
-            // The record stays the old one for a path that is left out: the next update sees it.
+            // A path that is skipped here keeps its old record, so that the next update copies it.
             if !is_hidden(&state.hidden, &path)
                 && self.record_at(&path) != state.copy.get(&path).copied()
             {
@@ -247,7 +248,7 @@ impl CommandTree for WorkingCopy {
             }
             if !is_hidden(&state.hidden, &path) {
                 self.update_path(&path, now.get(&path))
-                    .map_err(|err| format!("`{}` cannot be copied anew: {err}", path.display()))?;
+                    .map_err(|err| format!("cannot copy `{}` again: {err}", path.display()))?;
                 set(&mut state.copy, &path, self.record_at(&path));
             }
             set(&mut state.workspace, &path, now.get(&path).copied());
@@ -266,9 +267,8 @@ impl CommandTree for WorkingCopy {
         let mut gone = BTreeSet::new();
         for path in &changed {
             let taken = self.take_path(&upper, path, &state.copy, &now);
-            let taken = taken.map_err(|err| {
-                format!("`{}` cannot be taken from the copy: {err}", path.display())
-            })?;
+            let taken = taken
+                .map_err(|err| format!("cannot read `{}` from the copy: {err}", path.display()))?;
             gone.extend(taken);
         }
         state.copy = now;
@@ -284,12 +284,12 @@ impl Drop for WorkingCopy {
     }
 }
 
-/// Everything below a root.
+/// The records of everything below a root.
 fn records(root: &Root) -> Result<Records, String> {
     let mut records = Records::new();
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
-        // What cannot be listed is not looked at; its own record is there.
+        // A directory that cannot be listed is skipped; it has a record of its own.
         let Ok((handle, entries)) = root.entries(&dir) else {
             continue;
         };
@@ -297,7 +297,7 @@ fn records(root: &Root) -> Result<Records, String> {
             let Ok(stat) = rustix::fs::statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let (path, record) = (dir.join(&name), Record::of(&stat));
+            let (path, record) = (dir.join(&name), FileRecord::of(&stat));
             if record.kind == FileType::Directory {
                 open.push(path.clone());
             }
@@ -310,7 +310,7 @@ fn records(root: &Root) -> Result<Records, String> {
     Ok(records)
 }
 
-fn set(records: &mut Records, path: &Path, record: Option<Record>) {
+fn set(records: &mut Records, path: &Path, record: Option<FileRecord>) {
     match record {
         Some(record) => drop(records.insert(path.to_owned(), record)),
         None => drop(records.remove(path)),
@@ -333,14 +333,14 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 const NO_LINKS: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-/// The directory that a path is in, and its name there.
+/// Opens the directory that contains a path; also returns the name in it.
 pub(crate) fn parent_of<'a>(root: &Root, path: &'a Path) -> std::io::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let above = rustix::fs::openat2(root.handle(), parent(path), FOLDER, Mode::empty(), NO_LINKS)?;
     Ok((above, name))
 }
 
-/// The directory in the upper tree that a path belongs into, made with the modes of the copy where it is missing.
+/// Opens the parent of a path in the upper directory, and creates it with the modes of the copy if it is missing.
 fn make_parents(
     upper: &Root,
     path: &Path,
@@ -368,12 +368,12 @@ fn make_parents(
     Ok(at)
 }
 
-/// Puts what is at a name of one directory into another one, where there may be nothing but a directory.
+/// Copies an entry from one directory to another, where the name must be free or a directory.
 pub(crate) fn put(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     name: &OsStr,
-    record: &Record,
+    record: &FileRecord,
 ) -> std::io::Result<()> {
     match record.kind {
         FileType::Directory => {
@@ -381,7 +381,8 @@ pub(crate) fn put(
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(err) => return Err(err.into()),
             }
-            // By a handle: a command could put a symlink in its place. Closed to its owner, nothing could be put into it.
+            // Use a handle, because a command could replace the directory by a symlink. The owner needs access to add
+            // entries.
             let folder = rustix::fs::openat(to, name, FOLDER, Mode::empty())?;
             Ok(rustix::fs::fchmod(
                 folder,
@@ -397,7 +398,7 @@ pub(crate) fn put(
     }
 }
 
-/// Removes what is at a name, itself and everything in it.
+/// Removes an entry with everything in it.
 pub(crate) fn remove(dir: BorrowedFd<'_>, name: &OsStr) -> std::io::Result<()> {
     let place = Path::new("/proc/self/fd")
         .join(dir.as_raw_fd().to_string())
@@ -416,13 +417,13 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
-    struct Lab {
+    struct WorkingCopyFixture {
         _dir: tempfile::TempDir,
         base: PathBuf,
         copy: WorkingCopy,
     }
 
-    impl Lab {
+    impl WorkingCopyFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let base = dir.path().canonicalize().unwrap();
@@ -458,31 +459,31 @@ mod tests {
 
     #[test]
     fn hidden_files_are_not_in_the_copy() {
-        let lab = Lab::new();
-        let blank = lab.copy.path().join(".env");
+        let fixture = WorkingCopyFixture::new();
+        let blank = fixture.copy.path().join(".env");
         assert!(blank.symlink_metadata().unwrap().file_type().is_socket());
         assert!(fs::read(&blank).is_err());
         fs::remove_file(&blank).unwrap();
         fs::write(&blank, "mine").unwrap();
         assert_eq!(
-            lab.copy.take(&lab.upper()).unwrap(),
+            fixture.copy.take(&fixture.upper()).unwrap(),
             None,
-            "what stands for a hidden file is not taken"
+            "a placeholder of a hidden file is not copied"
         );
     }
 
     #[test]
     fn changes_are_laid_out_like_an_upper_directory() {
-        let lab = Lab::new();
-        let tree = lab.copy.path().to_owned();
+        let fixture = WorkingCopyFixture::new();
+        let tree = fixture.copy.path().to_owned();
         fs::write(tree.join("src/b"), "B").unwrap();
         fs::write(tree.join("new"), "n").unwrap();
         fs::remove_file(tree.join("a")).unwrap();
         fs::remove_dir_all(tree.join("src/deep")).unwrap();
         fs::remove_file(tree.join("link")).unwrap();
         fs::create_dir_all(tree.join("link/x")).unwrap();
-        let upper = lab.upper();
-        let gone = lab.copy.take(&upper).unwrap().unwrap();
+        let upper = fixture.upper();
+        let gone = fixture.copy.take(&upper).unwrap().unwrap();
         assert_eq!(
             gone.iter()
                 .map(|path| path.to_str().unwrap())
@@ -492,8 +493,8 @@ mod tests {
         assert_eq!(fs::read_to_string(upper.join("src/b")).unwrap(), "B");
         assert_eq!(fs::read_to_string(upper.join("new")).unwrap(), "n");
         assert!(upper.join("link/x").is_dir());
-        // Nothing is merged in this test: the next update takes everything back.
-        lab.copy.update().unwrap();
+        // Nothing lands in this test, so the next update resets everything.
+        fixture.copy.update().unwrap();
         assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "a");
         assert_eq!(fs::read_to_string(tree.join("src/deep/c")).unwrap(), "c");
         assert_eq!(fs::read_link(tree.join("link")).unwrap(), Path::new("a"));
@@ -502,8 +503,8 @@ mod tests {
 
     #[test]
     fn the_copy_follows_the_workspace() {
-        let lab = Lab::new();
-        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
+        let fixture = WorkingCopyFixture::new();
+        let (ws, tree) = (fixture.base.join("ws"), fixture.copy.path().to_owned());
         fs::write(ws.join("a"), "changed").unwrap();
         fs::remove_dir_all(ws.join("src")).unwrap();
         fs::write(ws.join("src"), "now a file").unwrap();
@@ -512,10 +513,10 @@ mod tests {
         fs::set_permissions(ws.join("dir/x"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(ws.join(".env"), "KEY=other").unwrap();
         fs::write(ws.join("id_rsa"), "planted").unwrap();
-        lab.copy.update().unwrap();
+        fixture.copy.update().unwrap();
         assert!(
             !tree.join("id_rsa").exists(),
-            "a credential that came later is not copied either"
+            "a credential that was added later is not copied either"
         );
         assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "changed");
         assert_eq!(fs::read_to_string(tree.join("src")).unwrap(), "now a file");
@@ -529,7 +530,7 @@ mod tests {
         );
         assert!(fs::read(tree.join(".env")).is_err());
         assert_eq!(
-            lab.copy.take(&lab.upper()).unwrap(),
+            fixture.copy.take(&fixture.upper()).unwrap(),
             None,
             "an update is no change of a command"
         );
@@ -537,8 +538,8 @@ mod tests {
 
     #[test]
     fn a_refresh_leaves_alone_what_a_program_changed_in_the_copy() {
-        let lab = Lab::new();
-        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
+        let fixture = WorkingCopyFixture::new();
+        let (ws, tree) = (fixture.base.join("ws"), fixture.copy.path().to_owned());
         fs::write(tree.join("src/b"), "of the job").unwrap();
         let open = fs::File::open(tree.join("a")).unwrap();
         fs::write(ws.join("a"), "of the user").unwrap();
@@ -546,7 +547,7 @@ mod tests {
         fs::write(ws.join("new"), "of the user").unwrap();
         fs::remove_dir_all(ws.join("src/deep")).unwrap();
         fs::write(ws.join("id_rsa"), "planted").unwrap();
-        lab.copy.refresh().unwrap();
+        fixture.copy.refresh().unwrap();
         assert_eq!(std::io::read_to_string(open).unwrap(), "a");
         let read = |name: &str| fs::read_to_string(tree.join(name)).unwrap();
         assert_eq!(
@@ -558,34 +559,34 @@ mod tests {
             )
         );
         assert!(!tree.join("src/deep").exists() && !tree.join("id_rsa").exists());
-        let upper = lab.upper();
-        assert_eq!(lab.copy.take(&upper).unwrap(), Some(BTreeSet::new()));
+        let upper = fixture.upper();
+        assert_eq!(fixture.copy.take(&upper).unwrap(), Some(BTreeSet::new()));
         assert_eq!(
             fs::read_to_string(upper.join("src/b")).unwrap(),
             "of the job"
         );
         assert!(!upper.join("a").exists() && !upper.join("new").exists());
-        lab.copy.update().unwrap();
+        fixture.copy.update().unwrap();
         assert_eq!(read("src/b"), "of the user");
     }
 
     #[test]
     fn nothing_is_written_through_a_link_that_a_command_left() {
-        let lab = Lab::new();
-        let (ws, tree) = (lab.base.join("ws"), lab.copy.path().to_owned());
-        fs::create_dir(lab.base.join("out")).unwrap();
+        let fixture = WorkingCopyFixture::new();
+        let (ws, tree) = (fixture.base.join("ws"), fixture.copy.path().to_owned());
+        fs::create_dir(fixture.base.join("out")).unwrap();
         fs::remove_dir_all(tree.join("src")).unwrap();
-        symlink(lab.base.join("out"), tree.join("src")).unwrap();
+        symlink(fixture.base.join("out"), tree.join("src")).unwrap();
         fs::write(ws.join("src/b"), "changed").unwrap();
-        lab.copy.update().unwrap();
-        assert_eq!(fs::read_dir(lab.base.join("out")).unwrap().count(), 0);
+        fixture.copy.update().unwrap();
+        assert_eq!(fs::read_dir(fixture.base.join("out")).unwrap().count(), 0);
     }
 
     #[test]
     fn the_copy_goes_when_it_is_dropped() {
-        let lab = Lab::new();
-        let path = lab.copy.path().to_owned();
-        drop(lab.copy);
+        let fixture = WorkingCopyFixture::new();
+        let path = fixture.copy.path().to_owned();
+        drop(fixture.copy);
         assert!(!path.exists());
     }
 }

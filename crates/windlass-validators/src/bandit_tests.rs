@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{World, text};
+use crate::testing::{CheckFixture, text};
 
 fn bandit(program: Option<&str>) -> Bandit {
     Bandit {
@@ -18,7 +18,7 @@ const REPORT: &str = r#"{
 #[test]
 fn issues_are_findings_and_a_missing_scanner_is_unverifiable() {
     let check = |code: i32, output: &str, expect: &str| {
-        let world = World::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[]))
+        let world = CheckFixture::new(&[("a.py", b"x"), ("b.js", b"y")], Some(&[]))
             .ending(ProcessEnd::Exited { code }, output);
         let said = text(&world.look(&bandit(None)));
         assert!(said.starts_with(expect), "{output}: {said}");
@@ -58,7 +58,7 @@ fn issues_are_findings_and_a_missing_scanner_is_unverifiable() {
 
 #[test]
 fn a_change_without_python_runs_nothing() {
-    let world = World::new(&[("b.js", b"y")], Some(&[]));
+    let world = CheckFixture::new(&[("b.js", b"y")], Some(&[]));
     assert_eq!(text(&world.look(&bandit(None))), "pass");
     assert!(world.ran().is_empty());
 }
@@ -66,8 +66,8 @@ fn a_change_without_python_runs_nothing() {
 #[test]
 fn only_issues_in_added_lines_are_reported() {
     let check = |diff: &str, expect: &str| {
-        let mut world =
-            World::new(&[("a.py", b"x")], Some(&[])).ending(ProcessEnd::Exited { code: 1 }, REPORT);
+        let mut world = CheckFixture::new(&[("a.py", b"x")], Some(&[]))
+            .ending(ProcessEnd::Exited { code: 1 }, REPORT);
         world.changes[0].diff = Some(diff.into());
         assert!(
             text(&world.look(&bandit(Some("/own env/bin/bandit")))).starts_with(expect),

@@ -3,7 +3,7 @@ use std::time::Duration;
 use windlass_core::workspace::ProcessEnd::{self, Cancelled, Exited, Signalled, TimedOut};
 
 use super::*;
-use crate::testing::{World, text};
+use crate::testing::{CheckFixture, text};
 
 fn command(line: &str) -> CommandCheck {
     CommandCheck { line: line.into() }
@@ -11,7 +11,7 @@ fn command(line: &str) -> CommandCheck {
 
 #[track_caller]
 fn check(line: &str, end: ProcessEnd, output: &str, expect: &str) {
-    let world = World::new(&[], None).ending(end, output);
+    let world = CheckFixture::new(&[], None).ending(end, output);
     assert_eq!(text(&world.look(&command(line))), expect, "{line} {end:?}");
 }
 
@@ -84,7 +84,7 @@ fn a_missing_program_is_unverifiable_and_gets_an_install_hint() {
         "E   ModuleNotFoundError: No module named 'thing'\n",
         "fail\nE   ModuleNotFoundError: No module named 'thing'\n`python3 -m pytest -q` failed with exit code 2",
     );
-    let nothing = World::new(&[], None);
+    let nothing = CheckFixture::new(&[], None);
     assert_eq!(
         text(&nothing.look(&command("x"))),
         "unverifiable\n`x` could not be started: nothing runs here"
@@ -93,7 +93,7 @@ fn a_missing_program_is_unverifiable_and_gets_an_install_hint() {
 
 #[test]
 fn a_command_runs_in_the_workspace_with_limits_and_leaves_proof() {
-    let world = World::new(&[], None).ending(Exited { code: 0 }, "fine\n");
+    let world = CheckFixture::new(&[], None).ending(Exited { code: 0 }, "fine\n");
     let report = world.look(&command("make t"));
     let ran = world.ran();
     assert_eq!(

@@ -3,7 +3,7 @@
 use windlass_core::workspace::ProcessEnd::{self, Exited, Signalled, TimedOut};
 
 use super::*;
-use crate::testing::{World, text};
+use crate::testing::{CheckFixture, text};
 
 fn custom() -> CustomCheck {
     CustomCheck {
@@ -13,7 +13,7 @@ fn custom() -> CustomCheck {
 
 #[track_caller]
 fn check(end: ProcessEnd, output: &str, expect: &str) {
-    let world = World::new(&[("a.py", b"x")], Some(&[])).ending(end, output);
+    let world = CheckFixture::new(&[("a.py", b"x")], Some(&[])).ending(end, output);
     assert_eq!(text(&world.look(&custom())), expect, "{output}");
 }
 
@@ -84,7 +84,7 @@ fn any_other_answer_is_unverifiable() {
         ),
         (TimedOut, "{\"verdict\":\"pass\"}", "took longer than 60 s"),
     ] {
-        let world = World::new(&[], None).ending(end, output);
+        let world = CheckFixture::new(&[], None).ending(end, output);
         let said = text(&world.look(&custom()));
         assert!(
             said.starts_with("unverifiable\n`sh own.sh` ") && said.contains(expect),
@@ -92,13 +92,13 @@ fn any_other_answer_is_unverifiable() {
         );
     }
     // Many lines that look like the start of an answer take little time.
-    let world = World::new(&[], None).ending(fine, &"{\"a\":\n".repeat(30_000));
+    let world = CheckFixture::new(&[], None).ending(fine, &"{\"a\":\n".repeat(30_000));
     assert!(text(&world.look(&custom())).contains("gave no JSON object"));
 }
 
 #[test]
 fn the_command_gets_the_root_and_the_changes() {
-    let world = World::new(&[("a.py", b"x")], Some(&[]))
+    let world = CheckFixture::new(&[("a.py", b"x")], Some(&[]))
         .ending(Exited { code: 0 }, "{\"verdict\":\"pass\"}");
     let report = world.look(&custom());
     let input = world.ran()[0].input.clone().unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
+use windlass_core::validator::{BaseTree, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files, Redactor};
 
 use crate::base::{CollectedFindings, ValidatorCheck, each_file, finding_about};
@@ -39,7 +39,7 @@ impl ValidatorCheck for SecretScan {
 
 struct SecretFileScan {
     files: Arc<dyn Files>,
-    before: Arc<dyn Before>,
+    before: Arc<dyn BaseTree>,
     redactor: Arc<dyn Redactor>,
 }
 

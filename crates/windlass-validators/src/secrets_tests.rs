@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use windlass_core::workspace::KeyFinding;
 
 use super::*;
-use crate::testing::{World, text};
+use crate::testing::{CheckFixture, text};
 
 /// A redactor that recognises one kind of secret.
 struct OneKindOfSecret;
@@ -31,7 +31,7 @@ fn check(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>, expect: &str) 
     let scan = SecretScan {
         redactor: Arc::new(OneKindOfSecret),
     };
-    assert_eq!(text(&World::new(now, before).look(&scan)), expect);
+    assert_eq!(text(&CheckFixture::new(now, before).look(&scan)), expect);
 }
 
 #[test]

@@ -6,16 +6,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::validator::{Before, CheckCtx, Report};
+use windlass_core::validator::{BaseTree, CheckCtx, Report};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
 use crate::base::ValidatorCheck;
 
 /// The context of a check, with files in memory.
-pub(crate) struct World {
+pub(crate) struct CheckFixture {
     files: Arc<dyn Files>,
-    before: Arc<dyn Before>,
+    before: Arc<dyn BaseTree>,
     processes: Arc<dyn Processes>,
     ran: Arc<Mutex<Vec<Command>>>,
     pub(crate) changes: Vec<FileChange>,
@@ -23,7 +23,7 @@ pub(crate) struct World {
     pub(crate) deadline: Duration,
 }
 
-impl World {
+impl CheckFixture {
     /// The files now and before; the changes are the differences. `None` means that the previous files are not known.
     pub(crate) fn new(now: &[(&str, &[u8])], before: Option<&[(&str, &[u8])]>) -> Self {
         let map = |files: &[(&str, &[u8])]| -> HashMap<String, Vec<u8>> {
@@ -159,7 +159,7 @@ impl Files for MemoryFiles {
     fn list(&self, _: &str, _: usize) -> Result<Listing, FileError> {
         Err(failed(FileErrorKind::Io, "not here"))
     }
-    fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, _: &FindQuery, _: &CancellationToken) -> Result<FoundPaths, FileError> {
         Err(failed(FileErrorKind::Io, "not here"))
     }
     fn grep(&self, _: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
@@ -169,7 +169,7 @@ impl Files for MemoryFiles {
 
 struct BaseFiles(Option<HashMap<String, Vec<u8>>>);
 
-impl Before for BaseFiles {
+impl BaseTree for BaseFiles {
     fn read(&self, path: &str, _: u64) -> Result<Option<Vec<u8>>, FileError> {
         let known = self
             .0

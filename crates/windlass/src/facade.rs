@@ -18,7 +18,7 @@ use windlass_core::workspace::{Changes, FileChange, Files};
 use windlass_engine::{
     Canceller, Delivery, NoSuchAsk, ResultFold, RunHandle, RunOptions, RunResult,
 };
-use windlass_host::config::Layer;
+use windlass_host::config::SettingsLayer;
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
@@ -409,7 +409,7 @@ impl Windlass {
     pub fn setting(mut self, key: &str, value: &str) -> Result<Self, Error> {
         self.settings
             .layers
-            .add(Layer::Flag, key, value, "the program")?;
+            .add(SettingsLayer::Flag, key, value, "the program")?;
         Ok(self)
     }
 
@@ -552,7 +552,7 @@ impl Windlass {
         let slot = kept::shelf(&self.settings.places)
             .open(name)
             .map_err(|err| Error::usage(err.to_string()))?;
-        let card = slot.card.clone();
+        let card = slot.meta.clone();
         slot.discard()
             .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
         let discarded = EventKind::Discarded {

@@ -24,7 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use windlass_host::instructions::Whose;
+pub use windlass_host::instructions::InstructionOwner;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,9 @@ use std::sync::Arc;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, Redactor};
 use windlass_engine::Instructions;
-use windlass_host::instructions::{Found, LookIn, NAMES, Skipped, find};
+use windlass_host::instructions::{
+    FoundInstructions, InstructionDirs, NAMES, SkippedInstruction, find,
+};
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
@@ -75,7 +77,7 @@ pub struct Prompt {
     /// In the order in which the model reads them.
     pub layers: Vec<Layer>,
     /// Instruction files that were not read, with the reason.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedInstruction>,
     /// The same for the engine.
     pub instructions: Instructions,
 }
@@ -91,13 +93,13 @@ impl Prompt {
         } = inputs;
         let below = below(root.root(), inputs.cd, &settings.environment);
         let places = &settings.places;
-        let look = LookIn {
+        let look = InstructionDirs {
             managed: &places.managed_dir,
             user: &places.config_dir,
             root,
             below: &below,
         };
-        let Found {
+        let FoundInstructions {
             layers: files,
             skipped,
         } = find(&look);
@@ -114,10 +116,10 @@ impl Prompt {
             } else {
                 String::new()
             };
-            let (kind, whose) = match file.whose {
-                Whose::Managed => ("managed", "the administrator"),
-                Whose::User => ("user", "the user"),
-                Whose::Project => ("project", "the project"),
+            let (kind, whose) = match file.owner {
+                InstructionOwner::Managed => ("managed", "the administrator"),
+                InstructionOwner::User => ("user", "the user"),
+                InstructionOwner::Project => ("project", "the project"),
             };
             let path = &file.file.path;
             let text = format!(

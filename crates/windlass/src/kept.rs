@@ -28,7 +28,7 @@
 //! # }
 //! ```
 
-pub use windlass_transaction::isolated::{Card, UNDO_BYTES, undo_contents};
+pub use windlass_transaction::isolated::{KeptRunMeta, UNDO_BYTES, undo_contents};
 
 use std::sync::Arc;
 
@@ -37,11 +37,11 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::{Changes, Files, Opening, Workspaces};
-use windlass_engine::{Open, Session};
+use windlass_engine::{OpenSession, Session};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::Shelf;
+use windlass_transaction::isolated::KeptRuns;
 
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
@@ -49,16 +49,16 @@ use crate::{sandboxing, wire};
 
 /// Where kept runs are.
 #[must_use]
-pub fn shelf(places: &Places) -> Shelf {
-    Shelf::new(places.transactions_dir())
+pub fn shelf(places: &Places) -> KeptRuns {
+    KeptRuns::new(places.transactions_dir())
 }
 
 /// The kept run of that name, or the newest of the workspace.
-pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<Card, Error> {
+pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<KeptRunMeta, Error> {
     let shelf = shelf(places);
     if let Some(name) = name {
         return shelf
-            .card(name)
+            .meta(name)
             .map_err(|err| Error::usage(err.to_string()));
     }
     let own = shelf
@@ -76,7 +76,7 @@ pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<Card, Er
 pub async fn changes_of(
     settings: &Settings,
     root: &Arc<Root>,
-    card: &Card,
+    card: &KeptRunMeta,
 ) -> Result<Changes, Error> {
     let failed = |message: String| Error::new(ErrorKind::Failed, message);
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
@@ -110,26 +110,29 @@ pub async fn changes_of(
 }
 
 /// The session of a kept run.
-pub(crate) fn session_of(card: &Card) -> Result<SessionId, Error> {
+pub(crate) fn session_of(card: &KeptRunMeta) -> Result<SessionId, Error> {
     card.session.parse().map_err(|_| damaged(card))
 }
 
-fn damaged(card: &Card) -> Error {
+fn damaged(card: &KeptRunMeta) -> Error {
     let message = format!("the record of the kept run `{}` is damaged", card.name);
     Error::new(ErrorKind::Failed, message)
 }
 
 /// Appends to the log of its session what became of a kept run.
-pub async fn note(settings: &Settings, card: &Card, event: EventKind) -> Result<(), Error> {
+pub async fn note(settings: &Settings, card: &KeptRunMeta, event: EventKind) -> Result<(), Error> {
     open_session(settings, card).await?.note(event).await?;
     Ok(())
 }
 
 /// The session of a kept run, opened to log what became of it.
-pub(crate) async fn open_session(settings: &Settings, card: &Card) -> Result<Session, Error> {
+pub(crate) async fn open_session(
+    settings: &Settings,
+    card: &KeptRunMeta,
+) -> Result<Session, Error> {
     let root = Root::open(&card.root);
     let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let which = Open::Resume(session_of(card)?);
+    let which = OpenSession::Resume(session_of(card)?);
     Ok(wired.engine.open(which, RunMode::Analysis).await?)
 }

@@ -76,15 +76,15 @@ pub mod checks {
 /// Text edits, one row of JSON at a time.
 ///
 /// ```
-/// use windlass::edits::{Row, run};
+/// use windlass::edits::{EditCase, run};
 ///
 /// let row = serde_json::json!({ "format": "whole", "input": {}, "edit": {} });
-/// let row: Row = serde_json::from_value(row)?;
+/// let row: EditCase = serde_json::from_value(row)?;
 /// assert!(!run(row).ok, "it names no file");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub mod edits {
-    pub use windlass_edit::row::{Done, Row, run};
+    pub use windlass_edit::row::{EditCase, EditCaseResult, run};
 }
 
 /// The engine below [`Session`] and [`Run`], for surfaces that drive an [`Opened`] session themselves.

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use windlass::core::gate::{Place, Verdict};
+//! use windlass::core::gate::{CallProtection, Verdict};
 //! use windlass::core::terms::Isolation;
 //! use windlass::machine::Root;
 //! use windlass::policy::{JudgedCall, PolicyEval};
@@ -11,7 +11,7 @@
 //! let dir = tempfile::tempdir()?;
 //! let settings = Settings::none(&dir.path().join(".data"));
 //! let eval = PolicyEval::new(Root::open(dir.path())?, settings)?;
-//! let place = Place { isolation: Isolation::InPlace, sandboxed: eval.sandboxed, has_jobs: false };
+//! let place = CallProtection { isolation: Isolation::InPlace, sandboxed: eval.sandboxed, has_jobs: false };
 //! let (gate, tool) = (eval.gate(place.isolation)?, eval.tool("bash")?);
 //! let judged: JudgedCall = eval.judge(&gate, tool.as_ref(), &json!({ "command": "make" }), place);
 //! assert_eq!(judged.decision.verdict, Verdict::Ask);
@@ -23,7 +23,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use windlass_core::ask::{Answer, Question};
-use windlass_core::gate::{Decision, Mode, PermissionGate, Place, Proposal, Stage, Verdict};
+use windlass_core::gate::{
+    CallProtection, Decision, GateStage, Mode, PermissionGate, Proposal, Verdict,
+};
 use windlass_core::message::ErrorCategory;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
@@ -55,7 +57,7 @@ pub struct PolicyEval {
 /// A call that was judged.
 pub struct JudgedCall {
     /// What each stage says, in their order.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<GateStage>,
     /// What they come to.
     pub decision: Decision,
     /// What the call would touch; nothing where the tool does not take it.
@@ -106,10 +108,10 @@ impl PolicyEval {
         gate: &PermissionGate,
         tool: &dyn Tool,
         args: &Value,
-        place: Place,
+        place: CallProtection,
     ) -> JudgedCall {
         let spec = tool.spec();
-        let validated = |says| Stage {
+        let validated = |says| GateStage {
             name: TOOL_VALIDATION,
             says,
         };

@@ -61,7 +61,7 @@ use windlass_core::terms::Isolation;
 use windlass_core::tool::Tool;
 use windlass_core::validator::Validator;
 use windlass_core::workspace::{Files, LandTo};
-use windlass_engine::{Contract, OnAsk, Open, RunOptions, Session};
+use windlass_engine::{Contract, OnAsk, OpenSession, RunOptions, Session};
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_registry::Choice;
@@ -263,9 +263,9 @@ impl Prepared {
         let root_of_run = root.clone();
         let wired = wire::engine(&settings, &agent, root_of_run, isolated, tools, validators)?;
         let which = match &request.which {
-            Which::New => Open::New,
-            Which::Named(id) => Open::Resume(id.clone()),
-            Which::Newest => Open::Resume(newest(wired.store.as_ref(), &root).await?),
+            Which::New => OpenSession::New,
+            Which::Named(id) => OpenSession::Resume(id.clone()),
+            Which::Newest => OpenSession::Resume(newest(wired.store.as_ref(), &root).await?),
         };
         let session = wired.engine.open(which, wired.mode).await?;
         let fell_back = match &wired.fell {
@@ -420,7 +420,7 @@ pub fn options_for(options: &RunOptions, prompt: &Message) -> RunOptions {
 /// The options for the run that is open in a session, to resume it.
 #[must_use]
 pub fn resume_options(options: &RunOptions, session: &Session) -> RunOptions {
-    match session.look(|history| history.open_run().cloned()) {
+    match session.with_history(|history| history.open_run().cloned()) {
         Some(open) => options_for(options, &open.prompt),
         None => options.clone(),
     }

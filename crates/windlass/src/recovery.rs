@@ -27,14 +27,14 @@ use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::StoreErrorKind;
 use windlass_core::workspace::FileChange;
-use windlass_engine::{EngineError, Open, Session};
+use windlass_engine::{EngineError, OpenSession, Session};
 use windlass_host::clock::SystemClock;
 use windlass_host::config::Places;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{
-    Shelf, Slot, Untold, landing_was_told, recover_landings, undo_contents, unlogged_calls,
-    unlogged_undo_landings, untold_landings,
+    KeptRun, KeptRuns, UnloggedRunLanding, landing_was_logged, recover_landings, undo_contents,
+    unlogged_calls, unlogged_run_landings, unlogged_undo_landings,
 };
 use windlass_transaction::landing::undo::describe;
 use windlass_transaction::landing::{LandingCall, LandingUndo, UnloggedLanding, UnloggedUndo};
@@ -53,13 +53,13 @@ const MAX_RECOVERIES: usize = 10;
 #[must_use = "the log has to be told"]
 pub struct Unlogged {
     calls: Vec<UnloggedLanding>,
-    landings: Vec<(Slot, Untold)>,
+    landings: Vec<(KeptRun, UnloggedRunLanding)>,
     undos: Vec<UnloggedUndo>,
 }
 
 /// Finishes landings that were interrupted, or rolls them back.
 pub fn recover(places: &Places, notices: &Notices) -> Unlogged {
-    let shelf = Shelf::new(places.transactions_dir());
+    let shelf = KeptRuns::new(places.transactions_dir());
     for (name, recovered) in recover_landings(&shelf, &places.undo_dir()) {
         match recovered {
             Ok(done) => {
@@ -85,7 +85,7 @@ pub fn recover(places: &Places, notices: &Notices) -> Unlogged {
     }
     Unlogged {
         calls: unlogged_calls(&places.undo_dir()),
-        landings: untold_landings(&shelf),
+        landings: unlogged_run_landings(&shelf),
         undos: unlogged_undo_landings(&places.undo_dir()),
     }
 }
@@ -152,7 +152,7 @@ impl Unlogged {
             }
         }
         for (slot, untold) in self.landings {
-            let name = slot.card.name.clone();
+            let name = slot.meta.name.clone();
             match log_landing(settings, &slot, untold).await {
                 Ok(logged) => {
                     if logged {
@@ -160,7 +160,7 @@ impl Unlogged {
                             "{name} had landed when its process died; `windlass undo` takes it back"
                         ));
                     }
-                    if let Err(err) = landing_was_told(slot) {
+                    if let Err(err) = landing_was_logged(slot) {
                         notices.warn(&err.to_string());
                     }
                 }
@@ -221,7 +221,7 @@ async fn open_unlocked(
 ) -> Result<Option<Session>, Error> {
     let root = Root::open(root).map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     let wired = wire::idle_engine(settings, Arc::new(root))?;
-    let open = Open::Resume(session.clone());
+    let open = OpenSession::Resume(session.clone());
     match wired.engine.open(open, RunMode::Analysis).await {
         Ok(session) => Ok(Some(session)),
         Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => Ok(None),
@@ -266,20 +266,24 @@ async fn log_undo(settings: &Settings, landing: &UnloggedUndo) -> Result<bool, E
 }
 
 /// Whether the log did not know of the landing yet.
-async fn log_landing(settings: &Settings, slot: &Slot, untold: Untold) -> Result<bool, Error> {
+async fn log_landing(
+    settings: &Settings,
+    slot: &KeptRun,
+    untold: UnloggedRunLanding,
+) -> Result<bool, Error> {
     let places = &settings.places;
-    let id = kept::session_of(&slot.card)?;
+    let id = kept::session_of(&slot.meta)?;
     let store = SessionLog::new(places.sessions_dir());
     let known = undoable_changes(&store, &id).await?;
-    let Untold { landed, tree_hash } = untold;
+    let UnloggedRunLanding { landed, tree_hash } = untold;
     let is_known = known
         .done
         .iter()
         .any(|change| change.call.is_none() && change.swaps == landed.swaps);
     if !is_known {
-        let session = kept::open_session(settings, &slot.card).await?;
+        let session = kept::open_session(settings, &slot.meta).await?;
         session
-            .log_recovered_landing(&slot.card.name, landed, tree_hash)
+            .log_recovered_landing(&slot.meta.name, landed, tree_hash)
             .await?;
     }
     Ok(!is_known)

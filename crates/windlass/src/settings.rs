@@ -34,7 +34,7 @@
 //! ```
 
 pub use windlass_host::config::{
-    ConfigError, Key, Kind, Layer, Places, known, nearest, set, unset,
+    ConfigError, Key, Places, SettingKind, SettingsLayer, known, nearest, set, unset,
 };
 
 mod keys;
@@ -45,9 +45,9 @@ use std::path::Path;
 use windlass_core::budget::Budget;
 use windlass_core::gate::{Level, Mode, PermissionGate, Rule, Verdict};
 use windlass_core::provider::Sampling;
-use windlass_host::config::{Layers, Origin, Setting, Value, managed_files};
+use windlass_host::config::{Layers, Setting, SettingOrigin, Value, managed_files};
 
-use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+use windlass_host::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
 use windlass_registry::Installed;
 
 use crate::environment::Environment;
@@ -125,9 +125,9 @@ impl Settings {
         let (places, unwritable) = writable_places(&environment)?;
         let mut layers = Layers::new(KEYS);
         for file in managed_files(&places.managed_dir)? {
-            layers.add_file(Layer::Managed, &file)?;
+            layers.add_file(SettingsLayer::Managed, &file)?;
         }
-        layers.add_file(Layer::User, &places.config_file())?;
+        layers.add_file(SettingsLayer::User, &places.config_file())?;
         for key in KEYS {
             let Some(variable) = variable(key) else {
                 continue;
@@ -136,7 +136,7 @@ impl Settings {
                 let value = value
                     .to_str()
                     .ok_or_else(|| Error::usage(format!("{variable} is not UTF-8")))?;
-                layers.add(Layer::Environment, key.name, value, &variable)?;
+                layers.add(SettingsLayer::Environment, key.name, value, &variable)?;
             }
         }
         let mut settings = Self {
@@ -153,7 +153,7 @@ impl Settings {
         };
         if let Some(root) = root {
             let approved = settings.places.rules_file(root);
-            settings.layers.add_file(Layer::User, &approved)?;
+            settings.layers.add_file(SettingsLayer::User, &approved)?;
             settings.add_project(root)?;
         }
         settings.warn_of_unknown_variables();
@@ -183,11 +183,11 @@ impl Settings {
         for file in files {
             let (path, text) = (root.join(file.name), Self::project_text(root, &file)?);
             let layer = if file.name.contains(".local.") {
-                Layer::ProjectLocal
+                SettingsLayer::ProjectLocal
             } else {
-                Layer::Project
+                SettingsLayer::Project
             };
-            let said = match store.said(root, &file) {
+            let said = match store.decision(root, &file) {
                 _ if store.lies_in(root) => None,
                 Ok(said) => said,
                 Err(err) => {
@@ -195,7 +195,7 @@ impl Settings {
                     None
                 }
             };
-            if said == Some(Said::Trusted) {
+            if said == Some(TrustDecision::Trusted) {
                 self.layers.add_text(layer, &path, &text)?;
                 continue;
             }
@@ -238,7 +238,7 @@ impl Settings {
     pub fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Error> {
         let mut alone = Layers::new(KEYS);
         alone.add_text(
-            Layer::Project,
+            SettingsLayer::Project,
             &root.join(file.name),
             &Self::project_text(root, file)?,
         )?;
@@ -252,7 +252,7 @@ impl Settings {
     pub fn remember_rule(places: &Places, root: &Path, rule: &str) -> Result<(), Error> {
         let file = places.rules_file(root);
         let mut known = Layers::new(KEYS);
-        known.add_file(Layer::User, &file)?;
+        known.add_file(SettingsLayer::User, &file)?;
         let mut rules = known.texts("rules.allow").unwrap_or_default().to_vec();
         if rules.iter().all(|known| known != rule) {
             rules.push(rule.to_owned());
@@ -292,7 +292,7 @@ impl Settings {
         for (key, value, flag) in flags {
             if let Some(value) = value {
                 self.check_ceiling(key, &value, flag)?;
-                self.layers.add(Layer::Flag, key, &value, flag)?;
+                self.layers.add(SettingsLayer::Flag, key, &value, flag)?;
             }
         }
         Ok(())
@@ -330,8 +330,12 @@ impl Settings {
     /// The flags of checks and landing that are settings, too.
     pub fn add_contract_flags(&mut self, args: &ContractFlags) -> Result<(), Error> {
         if let Some(tries) = text(&args.max_iterations) {
-            self.layers
-                .add(Layer::Flag, "max_iterations", &tries, "--max-iterations")?;
+            self.layers.add(
+                SettingsLayer::Flag,
+                "max_iterations",
+                &tries,
+                "--max-iterations",
+            )?;
         }
         Ok(())
     }
@@ -357,10 +361,11 @@ impl Settings {
                 Value::Text(text) => text.clone(),
                 other => other.to_string(),
             };
-            self.layers.add(Layer::Flag, meant, &value, &place)?;
+            self.layers
+                .add(SettingsLayer::Flag, meant, &value, &place)?;
         }
         for (key, most) in &profile.ceilings {
-            self.layers.add(Layer::Flag, key, most, &place)?;
+            self.layers.add(SettingsLayer::Flag, key, most, &place)?;
         }
         self.profile = Some(profile);
         Ok(())
@@ -506,8 +511,8 @@ impl Settings {
                     continue;
                 };
                 let level = match setting.origin.layer {
-                    Layer::Managed => Level::Managed,
-                    Layer::Project | Layer::ProjectLocal => Level::Project,
+                    SettingsLayer::Managed => Level::Managed,
+                    SettingsLayer::Project | SettingsLayer::ProjectLocal => Level::Project,
                     _ => Level::User,
                 };
                 for text in texts {
@@ -575,7 +580,7 @@ fn writable_places(environment: &Environment) -> Result<(Places, Option<String>)
 }
 
 /// A rule about a tool that does not exist protects nothing, so it is a mistake.
-fn known_tool(rule: &Rule, tools: &[&str], origin: &Origin) -> Result<(), Error> {
+fn known_tool(rule: &Rule, tools: &[&str], origin: &SettingOrigin) -> Result<(), Error> {
     let name = rule.tool.as_str();
     if name.contains('*')
         || name.starts_with("mcp__")

@@ -91,7 +91,7 @@ fn a_runtime_may_have_a_mode_of_its_own() {
 #[test]
 fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who_said_it() {
     #[track_caller]
-    fn check(all: Option<Layer>, one: Layer, chosen: Option<&str>, expect: Mode) {
+    fn check(all: Option<SettingsLayer>, one: SettingsLayer, chosen: Option<&str>, expect: Mode) {
         let mut settings = load("runtime = \"auto\"", "").unwrap();
         settings.chosen = chosen.map(str::to_owned);
         if let Some(all) = all {
@@ -104,19 +104,29 @@ fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who
         assert_eq!(settings.mode(Mode::Edit), expect);
     }
     let codex = Some("codex");
-    check(None, Layer::User, codex, Mode::Auto);
-    check(None, Layer::User, None, Mode::Edit);
-    check(None, Layer::User, Some("native"), Mode::Edit);
-    check(Some(Layer::User), Layer::User, codex, Mode::Auto);
+    check(None, SettingsLayer::User, codex, Mode::Auto);
+    check(None, SettingsLayer::User, None, Mode::Edit);
+    check(None, SettingsLayer::User, Some("native"), Mode::Edit);
+    check(
+        Some(SettingsLayer::User),
+        SettingsLayer::User,
+        codex,
+        Mode::Auto,
+    );
     for stronger in [
-        Layer::Project,
-        Layer::Environment,
-        Layer::Flag,
-        Layer::Managed,
+        SettingsLayer::Project,
+        SettingsLayer::Environment,
+        SettingsLayer::Flag,
+        SettingsLayer::Managed,
     ] {
-        check(Some(stronger), Layer::User, codex, Mode::Ask);
+        check(Some(stronger), SettingsLayer::User, codex, Mode::Ask);
     }
-    check(Some(Layer::Flag), Layer::Managed, codex, Mode::Auto);
+    check(
+        Some(SettingsLayer::Flag),
+        SettingsLayer::Managed,
+        codex,
+        Mode::Auto,
+    );
 }
 
 #[test]
@@ -212,10 +222,10 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
     assert_eq!((before.untrusted.len(), before.warnings.len()), (2, 5));
     let store = TrustStore::new(before.places.trust_dir());
     store
-        .keep(&root, &before.untrusted[0], Said::Trusted)
+        .keep(&root, &before.untrusted[0], TrustDecision::Trusted)
         .unwrap();
     store
-        .keep(&root, &before.untrusted[1], Said::Refused)
+        .keep(&root, &before.untrusted[1], TrustDecision::Refused)
         .unwrap();
     let mut after = load();
     assert_eq!((after.untrusted.len(), after.warnings.len()), (0, 0));

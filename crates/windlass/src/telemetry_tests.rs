@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use windlass_host::config::Layer;
+use windlass_host::config::SettingsLayer;
 
 use super::*;
 use crate::settings::KEYS;
@@ -13,7 +13,7 @@ use crate::settings::KEYS;
 fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
     let mut layers = windlass_host::config::Layers::new(KEYS);
     layers
-        .add_text(Layer::User, Path::new("config.toml"), settings)
+        .add_text(SettingsLayer::User, Path::new("config.toml"), settings)
         .unwrap();
     let variable = |name: &str| {
         variables

@@ -9,7 +9,7 @@
 //!
 //! let dir = tempfile::tempdir()?;
 //! let mut settings = Settings::none(dir.path());
-//! settings.layers.add(windlass::settings::Layer::Flag, "max_steps", "9", "here")?;
+//! settings.layers.add(windlass::settings::SettingsLayer::Flag, "max_steps", "9", "here")?;
 //! let own = Settings::none(dir.path()).layers;
 //! let steps = &settings.layers.get("max_steps").ok_or("it was set")?.value;
 //! assert_eq!(Meaning::of("max_steps", steps, &own), Meaning::Tightens);
@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use windlass_host::trust::{ProjectFile, Said, TrustStore, project_files};
+pub use windlass_host::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
 
 use std::path::Path;
 
@@ -142,7 +142,7 @@ fn net(value: Option<&Value>) -> Option<NetPolicy> {
 mod tests {
     use std::path::Path;
 
-    use windlass_host::config::Layer;
+    use windlass_host::config::SettingsLayer;
 
     use super::*;
     use crate::settings::KEYS;
@@ -152,7 +152,7 @@ mod tests {
         let read = |text: &str| {
             let mut layers = Layers::new(KEYS);
             layers
-                .add_text(Layer::User, Path::new("config.toml"), text)
+                .add_text(SettingsLayer::User, Path::new("config.toml"), text)
                 .expect(text);
             layers
         };

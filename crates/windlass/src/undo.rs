@@ -10,7 +10,7 @@
 //! assert_ne!(Wanted::LastRun, Wanted::To(7));
 //! ```
 
-pub use windlass_transaction::landing::undo::Plan;
+pub use windlass_transaction::landing::undo::UndoPlan;
 
 mod apply;
 

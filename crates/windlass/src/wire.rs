@@ -57,7 +57,7 @@ use windlass_providers::{
     AwsKeys, Http, HttpOptions, JsonActions, ProviderOptions, ScriptFormat, ScriptedModelProvider,
     SecretString, SetupError, Vendor, VendorSetting, WireProvider,
 };
-use windlass_transaction::isolated::{Shelf, Transactions};
+use windlass_transaction::isolated::{KeptRuns, Transactions};
 
 use crate::cassette::Asks;
 use crate::environment::Environment;
@@ -296,7 +296,7 @@ pub(crate) fn transactions(
     sandbox: Option<Sandbox>,
 ) -> Result<Transactions, Error> {
     let places = &settings.places;
-    let shelf = Shelf::new(places.transactions_dir());
+    let shelf = KeptRuns::new(places.transactions_dir());
     Transactions::new(root, env, sandbox.map(Arc::new), shelf, places.undo_dir())
         .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))
 }
@@ -649,7 +649,7 @@ mod tests {
 
     use windlass_core::runtime::Runtime as _;
     use windlass_engine::{NativeOptions, NativeRuntime};
-    use windlass_host::config::Layer;
+    use windlass_host::config::SettingsLayer;
     use windlass_testing::{ManualClock, ScriptedProvider};
 
     use super::*;
@@ -660,7 +660,10 @@ mod tests {
         let mut settings = Settings::none(dir.path());
         let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";
         let file = Path::new("config.toml");
-        settings.layers.add_text(Layer::User, file, text).unwrap();
+        settings
+            .layers
+            .add_text(SettingsLayer::User, file, text)
+            .unwrap();
         let provider = configured(&settings, Arc::new(ScriptedProvider::new([])));
         let runtime = |model: &str| {
             let options = NativeOptions {
@@ -694,7 +697,10 @@ mod tests {
         assert_eq!(address("azure", &settings), None);
         let text = "[providers.openai]\nbase_url = \"http://mine\"\n";
         let file = Path::new("config.toml");
-        settings.layers.add_text(Layer::User, file, text).unwrap();
+        settings
+            .layers
+            .add_text(SettingsLayer::User, file, text)
+            .unwrap();
         assert_eq!(address("openai", &settings).unwrap(), "http://mine");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use windlass::edits::{Done, Row, run as edit};
+use windlass::edits::{EditCase, EditCaseResult, run as edit};
 
 use crate::args::EditArgs;
 use crate::commands::debug::each_line;
@@ -21,9 +21,9 @@ pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
             Err(why) => refused(number, Value::Null, why),
         };
         out::json(&match done {
-            Done {
+            EditCaseResult {
                 id: Value::Null, ..
-            } => Done {
+            } => EditCaseResult {
                 id: format!("line {number}").into(),
                 ..done
             },
@@ -34,17 +34,17 @@ pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
 }
 
 /// A row that is JSON keeps its name and its files, whatever else is wrong with it.
-fn said(row: Value) -> Done {
+fn said(row: Value) -> EditCaseResult {
     let id = row["id"].clone();
     let files: BTreeMap<String, String> =
         serde_json::from_value(row["input"].clone()).unwrap_or_default();
-    match serde_json::from_value::<Row>(row) {
+    match serde_json::from_value::<EditCase>(row) {
         Ok(row) => edit(row),
         Err(err) => {
             let error = Some(format!(
                 "this is not a row of `id`, `format`, `input` and `edit`: {err}"
             ));
-            Done {
+            EditCaseResult {
                 id,
                 ok: false,
                 files,
@@ -54,11 +54,11 @@ fn said(row: Value) -> Done {
     }
 }
 
-fn refused(number: u64, id: Value, why: String) -> Done {
+fn refused(number: u64, id: Value, why: String) -> EditCaseResult {
     let error = Some(format!(
         "line {number} is not a row of `id`, `format`, `input` and `edit`: {why}"
     ));
-    Done {
+    EditCaseResult {
         id,
         ok: false,
         files: BTreeMap::new(),

@@ -21,7 +21,7 @@ pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, Failure> {
     let session = block_on(async { Ok(engine.fork(&from, args.at, RunMode::Full).await?) })?;
     let id = session.id();
     if args.json {
-        let at = session.look(|history| history.last_seq() - 1);
+        let at = session.with_history(|history| history.last_seq() - 1);
         return Ok(exit::printed(&json_line(
             &json!({ "session": id, "from": from, "at": at }),
         )));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use windlass::core::event::EventKind;
 use windlass::core::workspace::{Change, Changes, FileChange, Files};
-use windlass::kept::{Card, UNDO_BYTES, undo_contents};
+use windlass::kept::{KeptRunMeta, UNDO_BYTES, undo_contents};
 use windlass::machine::Root;
 use windlass::settings::{Places, Settings};
 use windlass::transcript::counted;
@@ -51,10 +51,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         true => None,
         false => Some(process::open_workspace(args.cd.as_deref())?),
     };
-    let here = |card: &Card| root.as_ref().is_none_or(|root| card.root == root.root());
+    let here = |card: &KeptRunMeta| root.as_ref().is_none_or(|root| card.root == root.root());
     let all = kept::shelf(&places).list().into_iter();
     // What never began holds nothing; the next run or `gc` clears it away.
-    let kept: Vec<(Card, bool)> = all
+    let kept: Vec<(KeptRunMeta, bool)> = all
         .filter(|(card, busy)| here(card) && (*busy || card.was_made()))
         .collect();
     if args.json {
@@ -99,7 +99,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     Ok(exit::unless_broken(0))
 }
 
-fn state(card: &Card, busy: bool) -> &'static str {
+fn state(card: &KeptRunMeta, busy: bool) -> &'static str {
     match (busy, card.kept) {
         (true, _) => "running",
         (false, Some(_)) => "kept",
@@ -193,13 +193,13 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
     let question = format!(
         "delete {} with {}? [y/N] ",
         args.name,
-        counted(slot.card.files, "changed file")
+        counted(slot.meta.files, "changed file")
     );
     if !args.yes && !super::sessions::confirmed(&question)? {
         return Err(Failure::new(exit::ASKED, "nothing was deleted")
             .hint("give --yes to delete it without being asked"));
     }
-    let card = slot.card.clone();
+    let card = slot.meta.clone();
     slot.discard()
         .map_err(|err| Failure::failed(err.to_string()))?;
     let discarded = EventKind::Discarded {

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::core::gate::{Decision, Level, Mode, PermissionGate, Place, Rule, Verdict};
+use windlass::core::gate::{CallProtection, Decision, Level, Mode, PermissionGate, Rule, Verdict};
 use windlass::core::terms::{Isolation, SandboxLevel};
 use windlass::core::tool::{Tool, Touch};
 use windlass::core::workspace::Files;
 use windlass::policy::{JudgedCall, PolicyEval};
-use windlass::settings::Layer;
+use windlass::settings::SettingsLayer;
 use windlass::wire;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
@@ -35,7 +35,7 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let eval = open(args.cd.as_deref(), args.sandbox)?;
     // As `run` works when nothing else is said.
-    let place = Place {
+    let place = CallProtection {
         isolation: Isolation::from_flag(!args.in_place),
         sandboxed: eval.sandboxed,
         has_jobs: false,
@@ -150,7 +150,7 @@ fn run_case(
         (None, Some(args)) => args.clone(),
         _ => return Err("give exactly one of `command` and `args`".into()),
     };
-    let place = Place {
+    let place = CallProtection {
         isolation: Isolation::from_flag(case.isolated),
         sandboxed: case.sandboxed.unwrap_or(eval.sandboxed),
         has_jobs: false,
@@ -177,14 +177,17 @@ fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, 
     let root = process::open_workspace(cd)?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if let Some(level) = sandbox {
-        settings
-            .layers
-            .add(Layer::Flag, "sandbox.level", level.word(), "--sandbox")?;
+        settings.layers.add(
+            SettingsLayer::Flag,
+            "sandbox.level",
+            level.word(),
+            "--sandbox",
+        )?;
     }
     Ok(PolicyEval::new(root, settings)?)
 }
 
-fn capability(mode: Mode, place: Place) -> String {
+fn capability(mode: Mode, place: CallProtection) -> String {
     let (tree, flag) = match place.isolation.is_isolated() {
         true => ("on a private copy", ""),
         false => ("in place", " --in-place"),
@@ -267,7 +270,7 @@ fn touched(touch: &Touch) -> String {
     }
 }
 
-fn as_text(judged: &JudgedCall, mode: Mode, place: Place) -> String {
+fn as_text(judged: &JudgedCall, mode: Mode, place: CallProtection) -> String {
     let mut text = String::new();
     let line = |name: &str, says: &str| {
         format!(
@@ -301,7 +304,7 @@ fn as_text(judged: &JudgedCall, mode: Mode, place: Place) -> String {
     text
 }
 
-fn as_json(judged: &JudgedCall, mode: Mode, place: Place) -> Value {
+fn as_json(judged: &JudgedCall, mode: Mode, place: CallProtection) -> Value {
     let decision = |says: &Decision| json!({ "verdict": says.verdict, "rule": says.rule, "reason": says.reason });
     let stages: Vec<Value> = judged
         .stages

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use windlass::core::budget::Estimator;
 use windlass::core::workspace::Files;
-use windlass::instructions::Whose;
+use windlass::instructions::InstructionOwner;
 
 use crate::args::PromptArgs;
 use crate::exit;
@@ -67,10 +67,10 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
         .iter()
         .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
     rows.push(("tools", format!("{} tools", tools.len()), described.sum()));
-    let whose = |whose: Whose| match whose {
-        Whose::Managed => "managed",
-        Whose::User => "user",
-        Whose::Project => "project",
+    let whose = |whose: InstructionOwner| match whose {
+        InstructionOwner::Managed => "managed",
+        InstructionOwner::User => "user",
+        InstructionOwner::Project => "project",
     };
     let mut text = String::new();
     if as_json {
@@ -81,7 +81,7 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
             ));
         }
         for skipped in &prompt.skipped {
-            let row = json!({ "layer": whose(skipped.whose), "file": skipped.path, "skipped": skipped.why });
+            let row = json!({ "layer": whose(skipped.owner), "file": skipped.path, "skipped": skipped.why });
             text.push_str(&json_line(&row));
         }
         return Ok(text);
@@ -98,7 +98,7 @@ fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, F
         let (path, why) = (one_line(&skipped.path), one_line(&skipped.why));
         text.push_str(&format!(
             "left out     {path} ({}): {why}\n",
-            whose(skipped.whose)
+            whose(skipped.owner)
         ));
     }
     Ok(text)

@@ -11,7 +11,7 @@ use windlass::core::event;
 use windlass::core::runtime::{
     Capabilities, Capability, Feature, Features, RunMode, Work, capability_schema,
 };
-use windlass::settings::{Key, Kind};
+use windlass::settings::{Key, SettingKind};
 
 use crate::exit;
 use windlass::settings::{KEYS, variable};
@@ -212,17 +212,17 @@ fn capabilities() -> String {
 /// What a setting may be.
 fn value(key: &Key) -> String {
     match key.kind {
-        Kind::Text => "text".to_owned(),
-        Kind::Choice(words) => words
+        SettingKind::Text => "text".to_owned(),
+        SettingKind::Choice(words) => words
             .iter()
             .map(|word| format!("`{word}`"))
             .collect::<Vec<_>>()
             .join(", "),
-        Kind::Integer => "whole number".to_owned(),
-        Kind::Number => "number".to_owned(),
-        Kind::Limit => "number above zero, or `unlimited`".to_owned(),
-        Kind::Boolean => "`true` or `false`".to_owned(),
-        Kind::Texts => "list of texts".to_owned(),
+        SettingKind::Integer => "whole number".to_owned(),
+        SettingKind::Number => "number".to_owned(),
+        SettingKind::Limit => "number above zero, or `unlimited`".to_owned(),
+        SettingKind::Boolean => "`true` or `false`".to_owned(),
+        SettingKind::Texts => "list of texts".to_owned(),
     }
 }
 

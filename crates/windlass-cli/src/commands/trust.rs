@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use windlass::core::workspace::Files;
-use windlass::trust::{ProjectFile, Said, TrustStore, project_files};
+use windlass::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
 
 use crate::args::TrustCommand;
 use crate::exit;
@@ -29,9 +29,9 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             let root = workspace(dir.as_deref())?;
             let mut text = String::new();
             for file in files(&root)? {
-                let said = match store.said(&root, &file)? {
-                    Some(Said::Trusted) => "trusted",
-                    Some(Said::Refused) => "refused: only what tightens is used",
+                let said = match store.decision(&root, &file)? {
+                    Some(TrustDecision::Trusted) => "trusted",
+                    Some(TrustDecision::Refused) => "refused: only what tightens is used",
                     None => "not trusted: only what tightens is used",
                 };
                 text.push_str(&format!(
@@ -63,7 +63,7 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             }
             for file in files {
                 let said = if yes {
-                    Some(Said::Trusted)
+                    Some(TrustDecision::Trusted)
                 } else {
                     ask(&settings, &root, &file)?
                 };
@@ -114,7 +114,7 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
                     let row = json!({ "root": record.root, "file": name, "blake3": hash, "said": said, "now": state });
                     text.push_str(&json_line(&row));
                 } else {
-                    let said = if *said == Said::Trusted {
+                    let said = if *said == TrustDecision::Trusted {
                         "trusted"
                     } else {
                         "refused"
@@ -176,7 +176,11 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failur
 }
 
 /// The person's answer about one file; none where there is nobody.
-fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Said>, Failure> {
+fn ask(
+    settings: &Settings,
+    root: &Path,
+    file: &ProjectFile,
+) -> Result<Option<TrustDecision>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
@@ -192,8 +196,8 @@ fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Sa
             return Ok(None);
         }
         match line.trim().to_lowercase().as_str() {
-            "y" | "yes" => return Ok(Some(Said::Trusted)),
-            "n" | "no" => return Ok(Some(Said::Refused)),
+            "y" | "yes" => return Ok(Some(TrustDecision::Trusted)),
+            "n" | "no" => return Ok(Some(TrustDecision::Refused)),
             _ => {}
         }
     }

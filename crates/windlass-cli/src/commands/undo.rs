@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
-use windlass::undo::Plan;
+use windlass::undo::UndoPlan;
 use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo};
 
 use super::block_on;
@@ -129,7 +129,7 @@ fn ask_about_older(planned: &PlannedUndo) -> Result<(), Failure> {
     )))
 }
 
-fn show(files: &[FileChange], planned: &Plan, whole: bool) {
+fn show(files: &[FileChange], planned: &UndoPlan, whole: bool) {
     for file in files {
         let sign = match &file.change {
             Change::Created => '+',

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use windlass::core::context::How as Room;
+use windlass::core::context::CompactionMode as Room;
 use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
 use windlass::core::message::Message;
@@ -13,7 +13,7 @@ use windlass::core::overview::SessionOverview;
 use windlass::core::store::SessionStore;
 use windlass::core::terms::Isolation;
 use windlass::engine::Delivery;
-use windlass::kept::Card;
+use windlass::kept::KeptRunMeta;
 use windlass::machine::SessionLog;
 use windlass::settings::Places;
 
@@ -97,7 +97,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     };
     // A kept run has a name of words; a session's id never looks like one.
     let shelf = windlass::kept::shelf(&places);
-    let card = named.as_ref().and_then(|name| shelf.card(name).ok());
+    let card = named.as_ref().and_then(|name| shelf.meta(name).ok());
     let store = SessionLog::new(places.sessions_dir());
     let session = card.as_ref().map(|card| card.session.clone()).or(named);
     let (id, glance) = block_on(async {
@@ -110,7 +110,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     })?;
     let by_name = card.is_some();
     let left = glance.kept.as_ref().filter(|_| !args.in_place);
-    let card = card.or_else(|| shelf.card(left?).ok());
+    let card = card.or_else(|| shelf.meta(left?).ok());
     let kept = card.map(|card| card.name);
     let talks = typed.is_empty() && !by_name && std::io::stdin().is_terminal();
     let words = if talks {
@@ -215,7 +215,7 @@ async fn what_waits(
     if let Some(prompt) = prompt {
         if interactive
             .session
-            .look(|history| history.queue().all().is_empty())
+            .with_history(|history| history.queue().all().is_empty())
         {
             let outcome = interactive.run(prompt).await?;
             interactive.keep_plan(outcome.as_ref())?;
@@ -258,7 +258,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
 }
 
 /// What the run that made a copy was asked to do: a commit of it says that, and not that it was landed.
-async fn asked(places: &Places, card: &Card) -> Result<Option<String>, Failure> {
+async fn asked(places: &Places, card: &KeptRunMeta) -> Result<Option<String>, Failure> {
     let store = SessionLog::new(places.sessions_dir());
     let id = session_id(&card.session)?;
     let mut events = store.read(&id, 1);

@@ -96,13 +96,13 @@ fn every_layer_is_listed_with_its_size_and_what_was_left_out() {
         skipped,
         [
             ("sub/.cursorrules", "it is not UTF-8 text"),
-            ("CLAUDE.md", "AGENTS.md counts instead")
+            ("CLAUDE.md", "AGENTS.md is used instead")
         ]
     );
     let text = place.run(&["prompt", "--layers", "-C", &deep]).out;
     assert!(
         text.contains("about")
-            && text.contains("left out     CLAUDE.md (project): AGENTS.md counts instead"),
+            && text.contains("left out     CLAUDE.md (project): AGENTS.md is used instead"),
         "{text}"
     );
 }

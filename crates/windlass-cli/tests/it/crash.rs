@@ -4,19 +4,21 @@
 
 use std::path::PathBuf;
 
-use windlass_crash::{Campaign, How, Kind, Options, Pick, Where, run, run_campaign};
+use windlass_crash::{
+    Campaign, CrashOptions, FaultKind, OpKind, Pick, WorkMode, run, run_campaign,
+};
 use windlass_needs::{Need, lacks};
 
 /// So many cases at a time; each is one process that mostly waits for the disk.
 const WORKERS: usize = 4;
 /// Each of these happens often, and each is struck.
-const COMMON: [Kind; 6] = [
-    Kind::Write,
-    Kind::Sync,
-    Kind::Rename,
-    Kind::Create,
-    Kind::Mkdir,
-    Kind::Unlink,
+const COMMON: [OpKind; 6] = [
+    OpKind::Write,
+    OpKind::Sync,
+    OpKind::Rename,
+    OpKind::Create,
+    OpKind::Mkdir,
+    OpKind::Unlink,
 ];
 
 /// The harness listens to the system calls of the binary, and the kernel allows one listener for a process and what it
@@ -26,11 +28,14 @@ fn cannot_run() -> bool {
 }
 
 #[track_caller]
-fn check(place: Where, hows: &[&str], pick: Pick) {
-    let options = Options {
+fn check(mode: WorkMode, faults: &[&str], pick: Pick) {
+    let options = CrashOptions {
         binary: PathBuf::from(env!("CARGO_BIN_EXE_windlass")),
-        places: vec![place],
-        hows: hows.iter().map(|word| How::of(word).unwrap()).collect(),
+        modes: vec![mode],
+        faults: faults
+            .iter()
+            .map(|word| FaultKind::of(word).unwrap())
+            .collect(),
         pick,
         workers: WORKERS,
         keep: false,
@@ -54,12 +59,12 @@ fn check(place: Where, hows: &[&str], pick: Pick) {
             "a run of about 200 events, not of {}",
             row.events
         );
-        assert!(row.blows() > 0, "nothing was struck:\n{}", report.table());
-        if row.how == How::Kill {
+        assert!(row.hits() > 0, "nothing was struck:\n{}", report.table());
+        if row.fault == FaultKind::Kill {
             // Threads make the order vary a little, so that the rare kinds may be missed by one.
             let missed: Vec<_> = COMMON
                 .iter()
-                .filter(|kind| !row.struck.contains_key(kind))
+                .filter(|kind| !row.hits_by_kind.contains_key(kind))
                 .collect();
             assert!(
                 missed.is_empty(),
@@ -75,7 +80,7 @@ fn a_run_in_place_that_is_killed_goes_on_where_it_was() {
     if cannot_run() {
         return;
     }
-    check(Where::InPlace, &["kill"], Pick::Sample(24, 6));
+    check(WorkMode::InPlace, &["kill"], Pick::Sample(24, 6));
 }
 
 #[test]
@@ -83,7 +88,7 @@ fn an_isolated_run_that_is_killed_goes_on_where_it_was() {
     if cannot_run() {
         return;
     }
-    check(Where::Isolated, &["kill"], Pick::Sample(24, 6));
+    check(WorkMode::Isolated, &["kill"], Pick::Sample(24, 6));
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn a_write_that_is_torn_costs_that_one_event() {
     if cannot_run() || lacks(Need::PidfdGetfd) {
         return;
     }
-    check(Where::InPlace, &["torn"], Pick::Every(240, 7));
+    check(WorkMode::InPlace, &["torn"], Pick::Every(240, 7));
 }
 
 #[test]
@@ -100,12 +105,12 @@ fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
         return;
     }
     check(
-        Where::InPlace,
+        WorkMode::InPlace,
         &["enospc", "eio", "erofs"],
         Pick::Every(380, 11),
     );
     check(
-        Where::Isolated,
+        WorkMode::Isolated,
         &["enospc", "eio", "erofs"],
         Pick::Every(380, 11),
     );

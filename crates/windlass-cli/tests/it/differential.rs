@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use windlass_sandbox::{Access, Helper, Session, Spec, Standard};
+use windlass_sandbox::{Access, Helper, SandboxSession, Spec, Standard};
 
 use crate::place::BINARY;
 use windlass_needs::{Need, lacks};
@@ -266,7 +266,7 @@ fn look(dir: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
 
 /// A sandbox around a scratch directory.
 struct Bench {
-    session: Session,
+    session: SandboxSession,
     _scratch: tempfile::TempDir,
     dir: PathBuf,
 }
@@ -278,7 +278,7 @@ impl Bench {
         let spec = Spec::around(dir.clone());
         let helper = Helper::new(BINARY);
         let bench = Self {
-            session: Session::open(&helper, &spec).unwrap().session,
+            session: SandboxSession::open(&helper, &spec).unwrap().session,
             _scratch: scratch,
             dir,
         };

@@ -67,7 +67,7 @@ fn a_command_that_may_not_land_fails_its_call_and_names_what_is_kept() {
     let text = results[0]["result"]["text"].as_str().unwrap();
     assert!(
         results[0]["result"]["error"].is_string()
-            && text.contains("nothing that the command changed is in the workspace")
+            && text.contains("none of the command's changes landed")
             && text.contains("sub/.vscode: it is protected")
             && text.contains("ran"),
         "{text}"

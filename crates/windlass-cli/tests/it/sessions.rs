@@ -166,7 +166,7 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
             "left untouched"
         );
     }
-    // A torn last line is set aside with a notice, and the session goes on.
+    // An incomplete last line is moved to another file with a notice, and the session goes on.
     std::fs::write(&log, format!("{good}{{\"v\":2,\"seq\":9")).unwrap();
     let output = place.run(&["resume", "--script", &script, &id, "x"]);
     assert_eq!(output.code, 0, "{}", output.err);
@@ -176,7 +176,7 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
             .iter()
             .any(|event| event["kind"] == "warned" && event["data"]["code"] == "log_repaired")
     );
-    assert!(output.err.contains("was set aside in"), "{}", output.err);
+    assert!(output.err.contains("were moved to"), "{}", output.err);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use windlass::machine::Root;
 use windlass::machine::child_env;
 use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan};
 use windlass_transaction::isolated::{
-    Shelf, Transactions, landing_was_told, recover_landings, untold_landings,
+    KeptRuns, Transactions, landing_was_logged, recover_landings, unlogged_run_landings,
 };
 
 use crate::place::BINARY;
@@ -95,7 +95,7 @@ impl Lab {
         let helper = Helper::new(BINARY);
         let copy = windlass_transaction::copy_workspace;
         let sandbox = Some(Arc::new(Sandbox::new(plan, helper, env.clone(), copy)));
-        let shelf = Shelf::new(self.data().join("transactions"));
+        let shelf = KeptRuns::new(self.data().join("transactions"));
         Transactions::new(root, env, sandbox, shelf, self.data().join("undo")).unwrap()
     }
 
@@ -405,7 +405,7 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
     assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
     assert!(
         err.message
-            .contains("a.txt: both changed it, and what was there before is not known"),
+            .contains("a.txt: both changed it, and its original content is unknown"),
         "{err}"
     );
     let err = run.land().await.unwrap_err();
@@ -529,7 +529,7 @@ async fn a_landing_that_nobody_told_of_is_found() {
         return;
     }
     let lab = Lab::committed(FILES);
-    let shelf = Shelf::new(lab.data().join("transactions"));
+    let shelf = KeptRuns::new(lab.data().join("transactions"));
     for (line, stays) in [
         ("echo run > a.txt", false),
         (
@@ -540,7 +540,10 @@ async fn a_landing_that_nobody_told_of_is_found() {
         let run = lab.open().await;
         run.sh(line).await;
         let tree_hash = run.0.changes().await.unwrap().tree_hash;
-        assert!(untold_landings(&shelf).is_empty(), "nothing has landed");
+        assert!(
+            unlogged_run_landings(&shelf).is_empty(),
+            "nothing has landed"
+        );
         run.0
             .land(&Landing {
                 tree_hash: tree_hash.clone(),
@@ -549,18 +552,18 @@ async fn a_landing_that_nobody_told_of_is_found() {
             .await
             .unwrap();
         assert!(
-            untold_landings(&shelf).is_empty(),
+            unlogged_run_landings(&shelf).is_empty(),
             "who works on it tells of it"
         );
         drop(run);
-        let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+        let (slot, untold) = unlogged_run_landings(&shelf).pop().unwrap();
         assert_eq!(
             (untold.landed.files, untold.tree_hash),
             (vec!["a.txt".to_owned()], tree_hash)
         );
         assert_eq!(untold.landed.swaps.len(), 1);
-        landing_was_told(slot).unwrap();
-        assert!(untold_landings(&shelf).is_empty());
+        landing_was_logged(slot).unwrap();
+        assert!(unlogged_run_landings(&shelf).is_empty());
         assert_eq!(
             shelf.list().len(),
             usize::from(stays),
@@ -575,7 +578,7 @@ async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
         return;
     }
     let lab = Lab::committed(FILES);
-    let shelf = Shelf::new(lab.data().join("transactions"));
+    let shelf = KeptRuns::new(lab.data().join("transactions"));
     let run = lab.open().await;
     run.sh("echo run > a.txt").await;
     let tree_hash = run.0.changes().await.unwrap().tree_hash;
@@ -587,9 +590,9 @@ async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
     assert!(slot.has_pending_landing());
     drop(slot);
     assert!(shelf.surplus(0, Duration::ZERO).is_empty(), "gc leaves it");
-    let (slot, untold) = untold_landings(&shelf).pop().unwrap();
+    let (slot, untold) = unlogged_run_landings(&shelf).pop().unwrap();
     assert_eq!(untold.landed.files, ["a.txt"]);
-    landing_was_told(slot).unwrap();
+    landing_was_logged(slot).unwrap();
     assert!(shelf.list().is_empty());
 }
 
@@ -663,7 +666,7 @@ async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
         run.0.land(&Landing { tree_hash, to }).await
     };
     let why = land().await.unwrap_err().message;
-    assert!(why.contains("cannot be stored for undo"), "{why}");
+    assert!(why.contains("cannot store the old bytes of"), "{why}");
     assert_eq!(lab.tree(), before);
     blocked
         .iter()
@@ -735,7 +738,7 @@ async fn the_changes_of_a_run_whose_process_died_are_counted() {
     let name = run.0.name().unwrap().to_owned();
     // It keeps nothing: its process is killed.
     drop(run);
-    let shelf = Shelf::new(lab.data().join("transactions"));
+    let shelf = KeptRuns::new(lab.data().join("transactions"));
     assert_eq!((shelf.list()[0].0.files, shelf.list()[0].0.kept), (3, None));
     let left = lab.transactions().left_changes(&name).await;
     let left: Vec<_> = left
@@ -891,7 +894,7 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
             .unwrap();
         for swap in &landed.swaps {
             assert_eq!(
-                windlass_transaction::landing::look(&root, &swap.path).unwrap(),
+                windlass_transaction::landing::image_at(&root, &swap.path).unwrap(),
                 swap.after,
                 "{seed}: {}",
                 swap.path
@@ -1481,12 +1484,12 @@ async fn a_copy_that_somebody_works_on_is_not_opened_twice() {
         .await
         .err()
         .unwrap();
-    assert!(err.message.contains("right now"), "{err}");
+    assert!(err.message.contains("is working on"), "{err}");
     for bad in ["../x", "", "a/b"] {
         assert!(lab.try_open(&lab.transactions(), Some(bad)).await.is_err());
     }
     let other = Lab::new(FILES);
-    let foreign = Shelf::new(lab.data().join("transactions"));
-    assert!(foreign.card(&name).unwrap().root != other.work());
+    let foreign = KeptRuns::new(lab.data().join("transactions"));
+    assert!(foreign.meta(&name).unwrap().root != other.work());
     assert!(recover_landings(&foreign, &lab.data().join("undo")).is_empty());
 }

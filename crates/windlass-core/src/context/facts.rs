@@ -26,15 +26,15 @@ const MAX_OPEN: usize = 256;
 
 /// A record of the work in a session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Facts {
+pub struct SessionFacts {
     /// Files that were changed, most recent last.
-    pub changed: VecDeque<Changed>,
+    pub changed: VecDeque<ChangedFile>,
     /// Files that calls named without changing them, most recent last.
     pub looked_at: VecDeque<String>,
     /// The number of files that were dropped from these lists.
     pub more_files: u64,
     /// The most recent commands.
-    pub commands: VecDeque<Ran>,
+    pub commands: VecDeque<ExecutedCommand>,
     /// The last verdict of each validator.
     pub checks: VecDeque<(String, Judgement)>,
     /// The most recent runs: the beginning of the prompt, and the outcome.
@@ -56,7 +56,7 @@ pub struct Facts {
 
 /// A changed file with its line counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct ChangedFile {
     /// Path relative to the workspace.
     pub path: String,
     /// Lines added by all changes together.
@@ -67,7 +67,7 @@ pub struct Changed {
 
 /// A command that was run by a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
+pub struct ExecutedCommand {
     /// The first line of the command, shortened.
     pub command: String,
     /// The exit of the process; `None` while it is unknown.
@@ -75,7 +75,7 @@ pub struct Ran {
     call: CallId,
 }
 
-impl Facts {
+impl SessionFacts {
     /// Updates the facts with one durable event.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
@@ -119,7 +119,7 @@ impl Facts {
                 );
             }
             EventKind::CommandStarted { call, command } => {
-                let ran = Ran {
+                let ran = ExecutedCommand {
                     command: line(command, MAX_LINE),
                     end: None,
                     call: call.clone(),
@@ -169,7 +169,7 @@ impl Facts {
         let at = self.changed.iter().position(|changed| changed.path == path);
         let before = at.and_then(|at| self.changed.remove(at));
         let (more, less) = before.map_or((0, 0), |before| (before.added, before.removed));
-        let changed = Changed {
+        let changed = ChangedFile {
             path: path.to_owned(),
             added: added + more,
             removed: removed + less,

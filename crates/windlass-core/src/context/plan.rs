@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Cause, Clip, Compaction, Kept, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted, is_words,
+    Clip, Compaction, CompactionCause, Kept, LeftOut, MAX_SUMMARY, NOTE, Shrink, compacted,
+    is_words,
 };
 use crate::history::Entry;
 use crate::message::{Part, Role};
@@ -35,9 +36,9 @@ pub(super) fn loses_words(left_out: &[LeftOut]) -> bool {
 
 /// The goal of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum CompactionMode {
     /// Shorten the messages to the size that the caller gives.
-    Fit(Cause),
+    Fit(CompactionCause),
     /// Summarize everything except this many most recent steps.
     Last(u32),
     /// Summarize everything, even the last step.
@@ -46,7 +47,7 @@ pub enum How {
 
 /// A planned compaction; only its summary is missing.
 #[derive(Clone)]
-pub struct Plan {
+pub struct CompactionPlan {
     /// The compaction, with an empty summary.
     pub compaction: Compaction,
     /// The messages that the summary has to replace; empty if results are only shortened.
@@ -56,25 +57,25 @@ pub struct Plan {
 /// Plans a compaction to about `room` bytes; `None` if it would gain too little. The messages must end between two
 /// steps.
 #[must_use]
-pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
+pub fn plan(entries: &[Entry], how: CompactionMode, room: usize) -> Option<CompactionPlan> {
     let (all, room) = (MessageSizes::of(entries), room.max(LEAST_ROOM));
     let end = entries.last()?.seq() + 1;
     let mut compaction = match how {
-        How::Fit(by) => Compaction {
+        CompactionMode::Fit(by) => Compaction {
             by: Some(by),
             ..fitting(&all, end, room)
         },
-        How::Last(steps) => {
+        CompactionMode::Last(steps) => {
             let kept_from = all.last_steps(steps as usize).unwrap_or(end);
             Compaction {
                 kept_from,
-                by: Some(Cause::Person),
+                by: Some(CompactionCause::Person),
                 ..Compaction::default()
             }
         }
-        How::Summary => Compaction {
+        CompactionMode::Summary => Compaction {
             kept_from: end,
-            by: Some(Cause::Person),
+            by: Some(CompactionCause::Person),
             ..Compaction::default()
         },
     };
@@ -89,10 +90,12 @@ pub fn plan(entries: &[Entry], how: How, room: usize) -> Option<Plan> {
         .sum();
     let worth = match how {
         // If the window is full again after the next step, a summary is not worth its cost.
-        How::Fit(_) => before.saturating_sub(after) >= (before / 8).max(1),
-        How::Last(_) | How::Summary => dropped.iter().any(|entry| !entry.is_summary()),
+        CompactionMode::Fit(_) => before.saturating_sub(after) >= (before / 8).max(1),
+        CompactionMode::Last(_) | CompactionMode::Summary => {
+            dropped.iter().any(|entry| !entry.is_summary())
+        }
     };
-    worth.then_some(Plan {
+    worth.then_some(CompactionPlan {
         compaction,
         dropped,
     })

@@ -6,15 +6,15 @@ use super::floor::{
     PLAIN_DEVICES, TEMPORARY, WRITING_OUTSIDE, credential, instructions, protected, under,
 };
 use super::secrets::is_credential;
-use super::{Decision, Place, Verdict, Words, external};
-use crate::shell::{Script, Simple, Target, Word};
+use super::{CallProtection, Decision, NameTable, Verdict, external};
+use crate::shell::{ShellScript, Simple, Word, WriteTarget};
 
 const UNREADABLE: &str = "floor: a command that cannot be read";
 
 /// The strictest decision of the floor about a command line, if any.
 pub(super) fn execute(
-    script: Option<&Script>,
-    place: Place,
+    script: Option<&ShellScript>,
+    place: CallProtection,
     exposed: &[String],
 ) -> Option<Decision> {
     let person = |why: &str| {
@@ -122,7 +122,7 @@ fn hidden_match(word: &str) -> Option<&'static str> {
 }
 
 /// Recursive removal of a home directory, the root, the workspace itself or one of its parents.
-fn removal(simple: &Simple, place: Place) -> Option<Decision> {
+fn removal(simple: &Simple, place: CallProtection) -> Option<Decision> {
     let all_of_it = |path: &str| {
         matches!(
             path.trim_end_matches('/'),
@@ -161,7 +161,7 @@ fn removal(simple: &Simple, place: Place) -> Option<Decision> {
 }
 
 /// Judges unresolved paths that a command writes, and arguments of unknown programs that may be paths to write.
-fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decision> {
+fn written_by(simple: &Simple, place: CallProtection, exposed: &[String]) -> Option<Decision> {
     let name = simple.name();
     let dirs = simple.dirs.as_ref();
     let elsewhere = dirs.is_none_or(|dirs| dirs.iter().any(|dir| leads_out(&dir.word.text)));
@@ -185,7 +185,12 @@ fn written_by(simple: &Simple, place: Place, exposed: &[String]) -> Option<Decis
     super::strictest(certain.chain(guessed))
 }
 
-fn written(target: &Target, elsewhere: bool, place: Place, exposed: &[String]) -> Option<Decision> {
+fn written(
+    target: &WriteTarget,
+    elsewhere: bool,
+    place: CallProtection,
+    exposed: &[String],
+) -> Option<Decision> {
     let path = target.word.text.as_str();
     if PLAIN_DEVICES.iter().any(|plain| under(path, plain)) {
         return None;
@@ -203,7 +208,7 @@ fn written(target: &Target, elsewhere: bool, place: Place, exposed: &[String]) -
     })
 }
 
-fn git_of(simple: &Simple, place: Place) -> Option<Decision> {
+fn git_of(simple: &Simple, place: CallProtection) -> Option<Decision> {
     let args = (simple.name() == "git").then(|| simple.args());
     let destroys = destructive_git(args?)?;
     (!place.isolation.is_isolated() || destroys == "push").then(|| {
@@ -316,7 +321,7 @@ fn credential_in(word: &str) -> Option<&str> {
 /// The pattern that the answer "always" offers for a command line. It covers the one command that does more than read,
 /// if its arguments are plain and its program is not too powerful. If the first words name a task, the pattern ends in
 /// a wildcard for further arguments; otherwise it is the exact command.
-pub(super) fn always_pattern(script: &Script) -> Option<String> {
+pub(super) fn always_pattern(script: &ShellScript) -> Option<String> {
     let mut busy = script.commands.iter().filter(|simple| !simple.looks);
     let (Some(simple), None) = (busy.next(), busy.next()) else {
         return None;
@@ -422,28 +427,30 @@ fn destructive_git(rest: &[Word]) -> Option<&'static str> {
 }
 
 /// Programs whose second word names a task of the project.
-const TASKS: Words = Words("cargo npm pnpm yarn bun go make just mvn gradle dotnet mix rake");
-const RUNNERS: Words = Words("npm pnpm yarn bun");
+const TASKS: NameTable =
+    NameTable("cargo npm pnpm yarn bun go make just mvn gradle dotnet mix rake");
+const RUNNERS: NameTable = NameTable("npm pnpm yarn bun");
 /// Second words that fetch or start something from outside the project.
-const REACH_FURTHER: Words =
-    Words("run exec dlx x install add get generate publish config login init");
-const GIT_LOOKS: Words = Words("status diff log show add commit branch blame ls-files rev-parse");
+const REACH_FURTHER: NameTable =
+    NameTable("run exec dlx x install add get generate publish config login init");
+const GIT_LOOKS: NameTable =
+    NameTable("status diff log show add commit branch blame ls-files rev-parse");
 /// Programs that change none of the files they are given. Git is included, because it has its own checks.
-const READERS: Words = Words(
+const READERS: NameTable = NameTable(
     "git gh find source cat ls head tail grep rg egrep fgrep ag ack wc stat file test [ [[ echo printf diff cmp less \
      more tree du df sha256sum md5sum b3sum sort uniq cut tr nl sed awk gawk jq yq pwd cd pushd popd which type true \
      false date xxd od strings realpath readlink basename dirname export set exit sleep for",
 );
-const SHELLS: Words = Words("sh bash dash zsh ksh ash mksh fish rbash");
+const SHELLS: NameTable = NameTable("sh bash dash zsh ksh ash mksh fish rbash");
 /// Programs that can do anything, so that "always" is not offered for them.
-const RISKY: Words = Words(
+const RISKY: NameTable = NameTable(
     "node deno bun ruby perl php lua tclsh osascript awk gawk rm rmdir shred dd mv chmod chown ln tee curl wget ssh \
      scp sftp rsync nc ncat socat eval source . exec xargs find env docker podman kubectl helm terraform kill pkill \
      killall npx bunx uvx crontab at systemctl gdb strace parallel watch",
 );
 /// Options with which a program only describes itself.
-const ASKS: Words = Words("--help --version -V");
-const PRIVILEGE: Words = Words(
+const ASKS: NameTable = NameTable("--help --version -V");
+const PRIVILEGE: NameTable = NameTable(
     "sudo su doas pkexec mkfs mkswap fdisk parted mount umount losetup insmod rmmod modprobe shutdown reboot poweroff \
      halt chroot nsenter setcap visudo useradd userdel usermod passwd chpasswd",
 );

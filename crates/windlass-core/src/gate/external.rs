@@ -1,62 +1,63 @@
 //! Commands with effects outside the workspace: they publish something, install something on the machine that runs
 //! later, or have an option that runs another program. The tables are by program; other commands are judged elsewhere.
 
-use super::Words;
+use super::NameTable;
 use crate::shell::{Simple, Word};
 
 /// Subcommands that publish, by program. An empty table means that every use of the program does.
-const PUBLISHING: &[(&str, Words)] = &[
-    ("git", Words("push send-email")),
+const PUBLISHING: &[(&str, NameTable)] = &[
+    ("git", NameTable("push send-email")),
     (
         "npm pnpm yarn bun",
-        Words("publish unpublish deprecate dist-tag owner access"),
+        NameTable("publish unpublish deprecate dist-tag owner access"),
     ),
-    ("cargo", Words("publish yank owner")),
+    ("cargo", NameTable("publish yank owner")),
     (
         "gh glab",
-        Words("release pr mr issue repo api gist workflow secret variable label"),
+        NameTable("release pr mr issue repo api gist workflow secret variable label"),
     ),
-    ("docker podman buildah nerdctl", Words("push login")),
-    ("skopeo crane", Words("copy push")),
-    ("twine", Words("upload")),
-    ("uv poetry hatch flit pdm", Words("publish")),
-    ("gem", Words("push yank owner")),
+    ("docker podman buildah nerdctl", NameTable("push login")),
+    ("skopeo crane", NameTable("copy push")),
+    ("twine", NameTable("upload")),
+    ("uv poetry hatch flit pdm", NameTable("publish")),
+    ("gem", NameTable("push yank owner")),
     (
         "mvn gradle gradlew mvnw",
-        Words("deploy publish release:perform release:prepare uploadArchives"),
+        NameTable("deploy publish release:perform release:prepare uploadArchives"),
     ),
-    ("dotnet nuget", Words("push delete")),
-    ("helm", Words("push install upgrade uninstall rollback")),
+    ("dotnet nuget", NameTable("push delete")),
+    ("helm", NameTable("push install upgrade uninstall rollback")),
     (
         "kubectl oc",
-        Words(
+        NameTable(
             "apply delete create patch replace scale rollout edit set annotate label drain cordon exec cp",
         ),
     ),
     (
         "terraform tofu pulumi cdk",
-        Words("apply destroy import up deploy refresh"),
+        NameTable("apply destroy import up deploy refresh"),
     ),
     (
         "vercel netlify fly flyctl heroku firebase wrangler serverless sls amplify eb",
-        Words("deploy publish up push rollback delete destroy remove"),
+        NameTable("deploy publish up push rollback delete destroy remove"),
     ),
-    ("aws gcloud az doctl", Words("")),
-    ("ssh scp sftp", Words("")),
+    ("aws gcloud az doctl", NameTable("")),
+    ("ssh scp sftp", NameTable("")),
 ];
 /// Subcommands and options of these programs that only read.
-const LOOKS: Words = Words(
+const LOOKS: NameTable = NameTable(
     "list ls describe get show view status diff help version info whoami --version --help -h -V --list -l",
 );
 
-const DATABASES: Words =
-    Words("psql mysql mariadb mongosh mongo redis-cli sqlcmd cqlsh clickhouse-client pg_restore");
+const DATABASES: NameTable = NameTable(
+    "psql mysql mariadb mongosh mongo redis-cli sqlcmd cqlsh clickhouse-client pg_restore",
+);
 /// First words of statements that only read from a database. `WRITES` has the words that make a statement write all the
 /// same.
-const QUERIES: Words = Words(
+const QUERIES: NameTable = NameTable(
     "select show explain describe desc ping get mget info keys scan ttl type exists dbsize hgetall lrange llen \\d \\dt \\l",
 );
-const WRITES: Words = Words(
+const WRITES: NameTable = NameTable(
     "insert update delete drop alter create truncate grant revoke copy merge replace call do into set del flushall",
 );
 
@@ -81,7 +82,7 @@ fn writes_to_database(simple: &Simple) -> bool {
 /// Whether a command publishes something: a push, a release, a deployment, a statement to a database.
 pub(super) fn publishes(simple: &Simple) -> bool {
     if DATABASES.contains(simple.name()) {
-        let tells = |word: &Word| Words("--version --help --list -l -V").contains(&word.text);
+        let tells = |word: &Word| NameTable("--version --help --list -l -V").contains(&word.text);
         return !simple.args().iter().any(tells) && writes_to_database(simple);
     }
     let Some((_, words)) = PUBLISHING
@@ -121,7 +122,7 @@ fn tasks(simple: &Simple) -> impl Iterator<Item = &str> {
 pub(super) fn persists(simple: &Simple) -> bool {
     let has = |words: &'static str| {
         let mut args = simple.args().iter();
-        args.any(|word| Words(words).contains(&word.text))
+        args.any(|word| NameTable(words).contains(&word.text))
     };
     match simple.name() {
         "crontab" => !has("-l --help -V"),
@@ -140,25 +141,28 @@ pub(super) fn persists(simple: &Simple) -> bool {
 }
 
 /// Options with which a program runs another one, or reads settings that do.
-const RUNS_BY_OPTION: &[(&str, Words)] = &[
-    ("cargo", Words("--config -Z")),
+const RUNS_BY_OPTION: &[(&str, NameTable)] = &[
+    ("cargo", NameTable("--config -Z")),
     (
         "npm pnpm yarn",
-        Words("--script-shell --node-options --prefix --userconfig --globalconfig"),
+        NameTable("--script-shell --node-options --prefix --userconfig --globalconfig"),
     ),
-    ("make gmake", Words("--eval -f --file --makefile")),
-    ("go", Words("-exec -toolexec -overlay")),
-    ("gradle gradlew", Words("-I --init-script -b --build-file")),
-    ("mvn mvnw", Words("-f --file -s --settings")),
-    ("pytest", Words("-p -c --rootdir --confcutdir")),
-    ("just", Words("-f --justfile --shell")),
+    ("make gmake", NameTable("--eval -f --file --makefile")),
+    ("go", NameTable("-exec -toolexec -overlay")),
+    (
+        "gradle gradlew",
+        NameTable("-I --init-script -b --build-file"),
+    ),
+    ("mvn mvnw", NameTable("-f --file -s --settings")),
+    ("pytest", NameTable("-p -c --rootdir --confcutdir")),
+    ("just", NameTable("-f --justfile --shell")),
     (
         "git",
-        Words(
+        NameTable(
             "-c --exec-path --upload-pack --receive-pack --ext-diff --textconv -O --open-files-in-pager",
         ),
     ),
-    ("dotnet", Words("--settings --configfile")),
+    ("dotnet", NameTable("--settings --configfile")),
 ];
 
 /// Whether a command has an option that makes its program run another one. A rule with a wildcard does not cover such a

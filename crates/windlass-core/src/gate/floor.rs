@@ -3,7 +3,7 @@
 
 use super::command::{self, is_temporary};
 use super::secrets::{is_credential, trimmed};
-use super::{Decision, Place, Proposal, Steers, Verdict, Words, steers};
+use super::{CallProtection, Decision, NameTable, Proposal, Steers, Verdict, steers};
 use crate::tool::Touch;
 
 const AGENT_FILES: &str = "floor: agent configuration";
@@ -33,7 +33,7 @@ pub(super) fn floor(proposal: &Proposal<'_>, exposed: &[String]) -> Option<Decis
 fn read(
     path: &str,
     inside: bool,
-    place: Place,
+    place: CallProtection,
     by_command: bool,
     exposed: &[String],
 ) -> Option<Decision> {
@@ -60,7 +60,7 @@ fn read(
     Some(outside(rule, path))
 }
 
-fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
+fn write(path: &str, inside: bool, place: CallProtection, exposed: &[String]) -> Option<Decision> {
     if is_credential(path) {
         return Some(credential(path, exposed));
     }
@@ -74,7 +74,12 @@ fn write(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<D
 /// Judges a write by a command. Outside the workspace, credentials, git internals and shell start-up files are judged
 /// as usual. If there is a sandbox, it confines all other writes. Without one, temporary files need a person's approval
 /// and the rest is denied.
-fn command_writes(path: &str, inside: bool, place: Place, exposed: &[String]) -> Option<Decision> {
+fn command_writes(
+    path: &str,
+    inside: bool,
+    place: CallProtection,
+    exposed: &[String],
+) -> Option<Decision> {
     if inside {
         return write(path, inside, place, exposed).or_else(|| instructions(path));
     }
@@ -95,7 +100,7 @@ fn outside(rule: &str, path: &str) -> Decision {
 }
 
 /// The decision about a path inside the workspace that is protected from ordinary writes.
-pub(super) fn protected(path: &str, place: Place) -> Option<Decision> {
+pub(super) fn protected(path: &str, place: CallProtection) -> Option<Decision> {
     let lower = path.to_lowercase();
     let name = trimmed(lower.rsplit('/').next().unwrap_or(&lower));
     let (verdict, rule, why) = if lower.split('/').any(is_git_folder) {
@@ -179,20 +184,20 @@ pub fn is_system_path(path: &str) -> bool {
     FREE_TO_READ.iter().any(|prefix| under(path, prefix))
 }
 
-const FREE_TO_READ: Words =
-    Words("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
+const FREE_TO_READ: NameTable =
+    NameTable("/usr /lib /lib64 /bin /sbin /opt /etc /nix/store /System /Library");
 /// Files with facts about the machine, rather than about a process.
-const FACTS: Words = Words(
+const FACTS: NameTable = NameTable(
     "/proc/cpuinfo /proc/meminfo /proc/version /proc/loadavg /proc/uptime /proc/filesystems /proc/stat /dev/null \
      /dev/zero /dev/random /dev/urandom",
 );
-const SHELL_FILES: Words = Words(
+const SHELL_FILES: NameTable = NameTable(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin config.fish .kshrc \
      .cshrc .tcshrc .login",
 );
 /// Directories for temporary files.
-pub(super) const TEMPORARY: Words = Words("/tmp /var/tmp /dev/shm");
+pub(super) const TEMPORARY: NameTable = NameTable("/tmp /var/tmp /dev/shm");
 /// Devices without stored data.
-pub(super) const PLAIN_DEVICES: Words = Words(
+pub(super) const PLAIN_DEVICES: NameTable = NameTable(
     "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/stdout /dev/stderr /dev/fd /dev/shm /dev/tcp /dev/udp",
 );

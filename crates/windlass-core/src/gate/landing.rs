@@ -1,7 +1,7 @@
 //! Decides what may land in the user's tree (spec 5.1). It applies the safety floor once more, to all changed paths,
 //! however they were changed: a call is judged by what it names, a landing by what it changes.
 
-use super::Words;
+use super::NameTable;
 use super::floor::{is_git_folder, is_shell_file};
 use super::pattern::glob_match;
 use super::secrets::{is_credential, trimmed};
@@ -117,7 +117,7 @@ pub fn may_write(patterns: &[String], path: &str) -> bool {
     allowed
 }
 
-const BUILD_FILES: Words = Words(
+const BUILD_FILES: NameTable = NameTable(
     "build.rs makefile gnumakefile justfile rakefile gemfile package.json binding.gyp setup.py setup.cfg \
      pyproject.toml conftest.py noxfile.py tox.ini fabfile.py tasks.py sitecustomize.py usercustomize.py \
      cmakelists.txt meson.build configure pom.xml gradlew mvnw build.sbt build.xml mix.exs composer.json cargo.toml \
@@ -125,12 +125,12 @@ const BUILD_FILES: Words = Words(
      build build.bazel workspace taskfile.yml directory.build.props directory.build.targets .yarnrc .yarnrc.yml \
      .pnpmfile.cjs .tool-versions",
 );
-const BUILD_STEMS: Words = Words(
+const BUILD_STEMS: NameTable = NameTable(
     "gulpfile gruntfile webpack.config vite.config vitest.config jest.config rollup.config babel.config eslint.config \
      .eslintrc next.config postcss.config tailwind.config metro.config karma.conf playwright.config dockerfile",
 );
-const BUILD_ENDINGS: Words =
-    Words(".mk .gradle .gradle.kts .cmake .csproj .fsproj .vbproj .gemspec .podspec .pth");
+const BUILD_ENDINGS: NameTable =
+    NameTable(".mk .gradle .gradle.kts .cmake .csproj .fsproj .vbproj .gemspec .podspec .pth");
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Names that indicate secrets (spec 5.2): paths of credentials, and environment variables that child processes do not
 //! get.
 
-use super::Words;
+use super::NameTable;
 
 /// Whether a path names a file with credentials (spec 5.2).
 #[must_use]
@@ -100,8 +100,8 @@ pub(super) fn trimmed(part: &str) -> &str {
 }
 
 const SAMPLES: &[&str] = &[".example", ".sample", ".template"];
-const KEY_FILES: Words =
-    Words(".credentials id_rsa id_dsa id_ecdsa id_ed25519 .netrc .git-credentials .pgpass");
+const KEY_FILES: NameTable =
+    NameTable(".credentials id_rsa id_dsa id_ecdsa id_ed25519 .netrc .git-credentials .pgpass");
 const KEY_FOLDERS: &[&[&str]] = &[
     &[".config", "gcloud"],
     &[".local", "share", "keyrings"],

@@ -1,7 +1,7 @@
 //! Files that control tools (spec 5.1): settings and instructions of agents, and files that programs on the user's
 //! machine execute later. The floor, the landing and the sandbox share this table.
 
-use super::Words;
+use super::NameTable;
 use super::secrets::trimmed;
 
 /// The kind of tool that a file controls.
@@ -37,21 +37,21 @@ pub fn steering_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|(table, _)| table.iter())
 }
 
-const TABLES: [(Words, Steers); 3] = [
+const TABLES: [(NameTable, Steers); 3] = [
     (AGENTS, Steers::Agents),
     (INSTRUCTIONS, Steers::Instructions),
     (MACHINE, Steers::Machine),
 ];
 
-const AGENTS: Words = Words(
+const AGENTS: NameTable = NameTable(
     ".windlass .agent .agents .claude .codex .cursor .gemini .qwen .opencode .openhands .windsurf .clinerules \
      opencode.json opencode.jsonc .mcp.json .aider.conf.yml",
 );
-const INSTRUCTIONS: Words = Words(
+const INSTRUCTIONS: NameTable = NameTable(
     "AGENTS.md AGENTS.override.md CLAUDE.md CLAUDE.local.md GEMINI.md QWEN.md .goosehints .cursorrules .windsurfrules \
      .github/copilot-instructions.md .github/instructions copilot-instructions.md",
 );
-const MACHINE: Words = Words(
+const MACHINE: NameTable = NameTable(
     ".vscode .idea .zed .devcontainer .exrc .nvimrc .nvim.lua .dir-locals.el .dir-locals-2.el .envrc .mise.toml \
      mise.toml .npmrc .cargo/config .cargo/config.toml .husky .githooks .gitmodules .gitattributes lefthook.yml lefthook.yaml \
      .lefthook.yml .lefthook.yaml lefthook-local.yml lefthook-local.yaml .lefthook-local.yml .lefthook-local.yaml \

@@ -1,6 +1,6 @@
-//! Real disks that fill up: the data directory or the project is on a file system in memory that is too small by another
-//! amount each time, in bytes or in files. A command may fail then; nothing may be lost, and with room again undo gives
-//! the bytes from before.
+//! Real disks that fill up: the data directory or the project is on a tmpfs that is too small by another amount each
+//! time, in bytes or in files. A command may fail then; nothing may be lost, and once there is space again, undo
+//! restores the original bytes.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,11 +8,11 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Tally, oracle, task};
-use crate::Where;
-use crate::place::{Place, Template, Tree};
+use crate::WorkMode;
+use crate::scratch::{ScratchDir, Template, Tree};
 
-/// Mounts a small file system, runs the steps, and gives it room again before the last ones. `$1` is the place to mount,
-/// `$2` its size while it is full, `$3` the command that meets the full disk.
+/// Mounts a small file system, runs the steps, and removes the size limit before the last ones. `$1` is the mount
+/// point, `$2` its free space, `$3` the command that runs on the full disk.
 const STEPS: &str = r#"
 set -u
 windlass=$WINDLASS
@@ -39,94 +39,101 @@ cp -a . ../out/undone/
 cp -a "$DATA" ../out/data
 "#;
 
-/// The room that a case has, one more page or file each time.
+/// The unit of the free space, which grows by one page or file with each case.
 #[derive(Clone, Copy)]
-enum Room {
+enum SpaceUnit {
     Pages,
     Files,
 }
 
 pub(super) fn run(binary: &Path, points: usize, take: &mut dyn FnMut(Tally)) -> Result<()> {
     let mut variants = Vec::new();
-    for place in Where::ALL {
+    for mode in WorkMode::ALL {
         for command in ["run", "undo"] {
             for disk in ["data", "project"] {
-                variants.push((place, command, disk, Room::Pages));
-                variants.push((place, command, disk, Room::Files));
+                variants.push((mode, command, disk, SpaceUnit::Pages));
+                variants.push((mode, command, disk, SpaceUnit::Files));
             }
         }
     }
     let each = points.div_ceil(variants.len());
-    for (place, command, disk, room) in variants {
-        take(variant(binary, (place, command, disk, room), each)?);
+    for (mode, command, disk, room) in variants {
+        take(variant(binary, (mode, command, disk, room), each)?);
     }
     Ok(())
 }
 
 fn variant(
     binary: &Path,
-    (place, command, disk, room): (Where, &str, &str, Room),
+    (mode, command, disk, room): (WorkMode, &str, &str, SpaceUnit),
     points: usize,
 ) -> Result<Tally> {
     let template = Template::with(task::files(), false)?;
     let what = match room {
-        Room::Pages => "bytes",
-        Room::Files => "files",
+        SpaceUnit::Pages => "bytes",
+        SpaceUnit::Files => "files",
     };
     let mut tally = Tally {
         part: format!(
             "a full disk ({what}) of the {disk} directory, {} {command}",
-            place.word()
+            mode.word()
         ),
         ..Tally::default()
     };
-    let after = after(binary, &template, place)?;
+    let after = after(binary, &template, mode)?;
     let (mut failed, mut passed) = (0, 0);
     for nth in 0..points {
-        let here = Place::new(binary, &template)?;
-        let before = oracle::files(&here.project())?;
-        // The steps become larger: the first pages and files are the interesting ones, and the last have enough room.
+        let scratch = ScratchDir::new(binary, &template)?;
+        let before = oracle::files(&scratch.project())?;
+        // The amounts grow faster and faster: the first pages and files are the interesting ones, and the last cases
+        // have enough space.
         let pages = nth * (1 + nth * nth / 8);
         let size = match room {
-            Room::Pages => pages.to_string(),
-            Room::Files => format!("files:{pages}"),
+            SpaceUnit::Pages => pages.to_string(),
+            SpaceUnit::Files => format!("files:{pages}"),
         };
-        let code = case(&here, (place, command, disk), &size)?;
+        let code = case(&scratch, (mode, command, disk), &size)?;
         tally.cases += 1;
         if code == Some(0) {
             passed += 1
         } else {
             failed += 1
         }
-        let wrong = judge(&here, (&before, &after), code, (place, command))?;
-        tally
-            .wrong
-            .extend(wrong.into_iter().map(|why| format!("room {size}: {why}")));
+        let wrong = judge(&scratch, (&before, &after), code, (mode, command))?;
+        tally.wrong.extend(
+            wrong
+                .into_iter()
+                .map(|why| format!("free space {size}: {why}")),
+        );
     }
-    tally.seen = format!("{failed} failed and lost nothing, {passed} had enough room");
+    tally.seen = format!("{failed} failed without loss, {passed} had enough space");
     Ok(tally)
 }
 
-/// The tree after the task on a disk with enough room.
-fn after(binary: &Path, template: &Template, place: Where) -> Result<Tree> {
-    let here = Place::new(binary, template)?;
-    std::fs::write(here.base().join("script.toml"), task::script())?;
-    let ran = task::run(&here, place, None)?;
-    ensure!(ran.code == Some(0), "the run alone failed: {}", ran.err);
-    oracle::files(&here.project())
+/// Returns the tree after the task on a disk with enough space.
+fn after(binary: &Path, template: &Template, mode: WorkMode) -> Result<Tree> {
+    let scratch = ScratchDir::new(binary, template)?;
+    std::fs::write(scratch.base().join("script.toml"), task::script())?;
+    let ran = task::run(&scratch, mode, None)?;
+    ensure!(
+        ran.code == Some(0),
+        "the run without faults failed: {}",
+        ran.err
+    );
+    oracle::files(&scratch.project())
 }
 
-/// Runs one case; gives the exit code of the command that met the full disk.
+/// Runs one case. Returns the exit code of the command that ran on the full disk.
 fn case(
-    here: &Place,
-    (place, command, disk): (Where, &str, &str),
+    scratch: &ScratchDir,
+    (mode, command, disk): (WorkMode, &str, &str),
     size: &str,
 ) -> Result<Option<i32>> {
-    std::fs::write(here.base().join("script.toml"), task::script())?;
-    std::fs::create_dir_all(here.data())?;
+    std::fs::write(scratch.base().join("script.toml"), task::script())?;
+    std::fs::create_dir_all(scratch.data())?;
     let mount = match disk {
-        "data" => here.data(),
-        _ => here.project(),
+        "data" => scratch.data(),
+        _ => scratch.project(),
     };
     let args = [
         "--mount",
@@ -137,24 +144,24 @@ fn case(
         STEPS,
         "steps",
     ];
-    let mut unshare = here.command(Path::new("unshare"), args);
+    let mut unshare = scratch.command(Path::new("unshare"), args);
     unshare.arg(mount).arg(size).arg(command);
     unshare
-        .env("WINDLASS", here.binary())
-        .env("PROJECT", here.project())
-        .env("DATA", here.data())
-        .env("PLACE", format!("--{}", place.word()))
-        .current_dir(here.base())
+        .env("WINDLASS", scratch.binary())
+        .env("PROJECT", scratch.project())
+        .env("DATA", scratch.data())
+        .env("PLACE", format!("--{}", mode.word()))
+        .current_dir(scratch.base())
         .stdout(Stdio::null());
-    let ended = unshare.output().context("unshare cannot be started")?;
+    let ended = unshare.output().context("cannot start unshare")?;
     ensure!(
         ended.status.code() != Some(99),
-        "no small file system can be mounted: {}",
+        "cannot mount a small file system: {}",
         String::from_utf8_lossy(&ended.stderr)
     );
-    let codes = std::fs::read_to_string(here.base().join("said/codes")).unwrap_or_default();
+    let codes = std::fs::read_to_string(scratch.base().join("said/codes")).unwrap_or_default();
     let codes: Vec<i32> = codes.lines().filter_map(|line| line.parse().ok()).collect();
-    // The last is that of the status.
+    // The last code is that of `status`.
     Ok(codes
         .len()
         .checked_sub(2)
@@ -163,17 +170,17 @@ fn case(
 }
 
 fn judge(
-    here: &Place,
+    scratch: &ScratchDir,
     (before, after): (&Tree, &Tree),
     code: Option<i32>,
-    (place, command): (Where, &str),
+    (mode, command): (WorkMode, &str),
 ) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
-    let out = here.base().join("out");
-    let said = std::fs::read_to_string(here.base().join("said/err")).unwrap_or_default();
-    let undo = std::fs::read_to_string(here.base().join("said/undo")).unwrap_or_default();
+    let out = scratch.base().join("out");
+    let said = std::fs::read_to_string(scratch.base().join("said/err")).unwrap_or_default();
+    let undo = std::fs::read_to_string(scratch.base().join("said/undo")).unwrap_or_default();
     if said.contains("panicked at") || code.is_none_or(|code| !(0..=8).contains(&code)) {
-        wrong.push(format!("it ended with {code:?}: {said}"));
+        wrong.push(format!("the exit code is {code:?}: {said}"));
     }
     let (now, undone) = (
         oracle::files(&out.join("now"))?,
@@ -183,16 +190,16 @@ fn judge(
         wrong.push(format!("after undo: {why} ({undo})"));
     }
     if code == Some(0) && command == "undo" && now != *before {
-        wrong.push("the undo says that it worked, and it did not".to_owned());
+        wrong.push("the undo reported success, but it is not complete".to_owned());
     }
     let changed = oracle::difference(before, &now).is_some();
-    let logs = Place::logs_in(&out.join("data"))?;
+    let logs = ScratchDir::logs_in(&out.join("data"))?;
     if code == Some(0) && command == "run" {
         let why = oracle::difference(after, &now);
-        wrong.extend(why.map(|why| format!("the run says that it worked: {why}")));
+        wrong.extend(why.map(|why| format!("the run reported success: {why}")));
     }
-    if place == Where::Isolated && command == "run" && code != Some(0) && changed {
-        wrong.push("the run failed and something of it is in the tree".to_owned());
+    if mode == WorkMode::Isolated && command == "run" && code != Some(0) && changed {
+        wrong.push("the run failed, but a part of its changes is in the tree".to_owned());
     }
     for (session, log) in logs {
         let ends = oracle::wrong_in_log(&log).into_iter();

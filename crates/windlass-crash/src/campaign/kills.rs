@@ -1,37 +1,37 @@
-//! A kill at a random operation of a run in place, an isolated run, an undo or a redo. Afterwards the next command brings
-//! tree and log to one state, undo gives the bytes from before, and redo those from after.
+//! Kills at a random operation of an in-place run, an isolated run, an undo or a redo. Afterwards the next command
+//! repairs tree and log to a consistent state, undo restores the original bytes, and redo restores the changes.
 
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 
 use super::{Random, Tally, oracle, task};
-use crate::Where;
-use crate::place::{Place, Ran, Template, Tree};
-use crate::supervise::{Blow, How};
+use crate::WorkMode;
+use crate::scratch::{FinishedRun, ScratchDir, Template, Tree};
+use crate::supervise::{FaultKind, FaultPoint};
 
 const UNDO: [&str; 2] = ["undo", "--yes"];
 const REDO: [&str; 1] = ["redo"];
 
 /// The command that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Run(Where),
-    Undo(Where),
-    Redo(Where),
+enum KilledCommand {
+    Run(WorkMode),
+    Undo(WorkMode),
+    Redo(WorkMode),
 }
 
-const PHASES: [Phase; 6] = [
-    Phase::Run(Where::InPlace),
-    Phase::Run(Where::Isolated),
-    Phase::Undo(Where::InPlace),
-    Phase::Undo(Where::Isolated),
-    Phase::Redo(Where::InPlace),
-    Phase::Redo(Where::Isolated),
+const KILLED_COMMANDS: [KilledCommand; 6] = [
+    KilledCommand::Run(WorkMode::InPlace),
+    KilledCommand::Run(WorkMode::Isolated),
+    KilledCommand::Undo(WorkMode::InPlace),
+    KilledCommand::Undo(WorkMode::Isolated),
+    KilledCommand::Redo(WorkMode::InPlace),
+    KilledCommand::Redo(WorkMode::Isolated),
 ];
 
 /// The trees before and after the task, and the number of operations of the command.
-struct Expected {
+struct KillBaseline {
     before: Tree,
     after: Tree,
     ops: usize,
@@ -43,136 +43,152 @@ pub(super) fn run(binary: &Path, kills: usize, random: &mut Random) -> Result<Ta
         part: "kills".to_owned(),
         ..Tally::default()
     };
-    let mut met = [0_usize; PHASES.len()];
-    let expected = PHASES.map(|phase| expected(binary, &template, phase));
-    let expected: Vec<Expected> = expected.into_iter().collect::<Result<_>>()?;
+    let mut met = [0_usize; KILLED_COMMANDS.len()];
+    let expected = KILLED_COMMANDS.map(|killed| expected(binary, &template, killed));
+    let expected: Vec<KillBaseline> = expected.into_iter().collect::<Result<_>>()?;
     for nth in 0..kills {
-        let at = nth % PHASES.len();
-        let (phase, expected) = (PHASES[at], &expected[at]);
-        let blow = Blow {
+        let at = nth % KILLED_COMMANDS.len();
+        let (killed, expected) = (KILLED_COMMANDS[at], &expected[at]);
+        let fault = FaultPoint {
             at: 1 + random.below(expected.ops),
-            how: How::Kill,
+            kind: FaultKind::Kill,
         };
-        let here = Place::new(binary, &template)?;
-        prepare(&here, phase)?;
-        let ran = strike(&here, phase, Some(blow))?;
+        let scratch = ScratchDir::new(binary, &template)?;
+        prepare(&scratch, killed)?;
+        let ran = run_killed(&scratch, killed, Some(fault))?;
         tally.cases += 1;
         met[at] += usize::from(ran.hit.is_some());
         let hit = ran
             .hit
             .map_or_else(|| "nothing".to_owned(), |op| op.to_string());
-        let wrong = after(&here, phase, expected)?.into_iter();
+        let wrong = after(&scratch, killed, expected)?.into_iter();
         tally
             .wrong
-            .extend(wrong.map(|why| format!("{phase:?}, operation {} ({hit}): {why}", blow.at)));
+            .extend(wrong.map(|why| format!("{killed:?}, operation {} ({hit}): {why}", fault.at)));
     }
-    let met: Vec<String> = PHASES
+    let met: Vec<String> = KILLED_COMMANDS
         .iter()
         .zip(met)
-        .map(|(phase, met)| format!("{phase:?} {met}"))
+        .map(|(killed, met)| format!("{killed:?} {met}"))
         .collect();
-    tally.seen = format!("struck: {}", met.join(", "));
+    tally.seen = format!("hit: {}", met.join(", "));
     Ok(tally)
 }
 
-fn expected(binary: &Path, template: &Template, phase: Phase) -> Result<Expected> {
-    let here = Place::new(binary, template)?;
-    let before = oracle::files(&here.project())?;
-    std::fs::write(here.base().join("script.toml"), task::script())?;
-    let place = match phase {
-        Phase::Run(place) | Phase::Undo(place) | Phase::Redo(place) => place,
+fn expected(binary: &Path, template: &Template, killed: KilledCommand) -> Result<KillBaseline> {
+    let scratch = ScratchDir::new(binary, template)?;
+    let before = oracle::files(&scratch.project())?;
+    std::fs::write(scratch.base().join("script.toml"), task::script())?;
+    let mode = match killed {
+        KilledCommand::Run(mode) | KilledCommand::Undo(mode) | KilledCommand::Redo(mode) => mode,
     };
-    let mut ran = task::run(&here, place, None)?;
+    let mut ran = task::run(&scratch, mode, None)?;
     ensure!(
         ran.code == Some(0),
-        "the run alone failed: {}{}",
+        "the run without faults failed: {}{}",
         ran.out,
         ran.err
     );
-    let after = oracle::files(&here.project())?;
-    if !matches!(phase, Phase::Run(_)) {
-        ran = here.run(UNDO, None)?;
-        ensure!(ran.code == Some(0), "the undo alone failed: {}", ran.err);
+    let after = oracle::files(&scratch.project())?;
+    if !matches!(killed, KilledCommand::Run(_)) {
+        ran = scratch.run(UNDO, None)?;
         ensure!(
-            oracle::files(&here.project())? == before,
-            "the undo alone is not complete"
+            ran.code == Some(0),
+            "the undo without faults failed: {}",
+            ran.err
+        );
+        ensure!(
+            oracle::files(&scratch.project())? == before,
+            "the undo without faults is not complete"
         );
     }
-    if matches!(phase, Phase::Redo(_)) {
-        ran = here.run(REDO, None)?;
-        ensure!(ran.code == Some(0), "the redo alone failed: {}", ran.err);
+    if matches!(killed, KilledCommand::Redo(_)) {
+        ran = scratch.run(REDO, None)?;
+        ensure!(
+            ran.code == Some(0),
+            "the redo without faults failed: {}",
+            ran.err
+        );
     }
-    Ok(Expected {
+    Ok(KillBaseline {
         before,
         after,
         ops: ran.ops.len(),
     })
 }
 
-/// Everything before the command that is killed.
-fn prepare(here: &Place, phase: Phase) -> Result<()> {
-    std::fs::write(here.base().join("script.toml"), task::script())?;
-    if let Phase::Undo(place) | Phase::Redo(place) = phase {
-        task::run(here, place, None)?;
+/// Runs the commands before the one that is killed.
+fn prepare(scratch: &ScratchDir, killed: KilledCommand) -> Result<()> {
+    std::fs::write(scratch.base().join("script.toml"), task::script())?;
+    if let KilledCommand::Undo(mode) | KilledCommand::Redo(mode) = killed {
+        task::run(scratch, mode, None)?;
     }
-    if matches!(phase, Phase::Redo(_)) {
-        here.run(UNDO, None)?;
+    if matches!(killed, KilledCommand::Redo(_)) {
+        scratch.run(UNDO, None)?;
     }
     Ok(())
 }
 
-fn strike(here: &Place, phase: Phase, blow: Option<Blow>) -> Result<Ran> {
-    match phase {
-        Phase::Run(place) => task::run(here, place, blow),
-        Phase::Undo(_) => here.run(UNDO, blow),
-        Phase::Redo(_) => here.run(REDO, blow),
+fn run_killed(
+    scratch: &ScratchDir,
+    killed: KilledCommand,
+    fault: Option<FaultPoint>,
+) -> Result<FinishedRun> {
+    match killed {
+        KilledCommand::Run(mode) => task::run(scratch, mode, fault),
+        KilledCommand::Undo(_) => scratch.run(UNDO, fault),
+        KilledCommand::Redo(_) => scratch.run(REDO, fault),
     }
 }
 
-fn after(here: &Place, phase: Phase, expected: &Expected) -> Result<Vec<String>> {
+fn after(
+    scratch: &ScratchDir,
+    killed: KilledCommand,
+    expected: &KillBaseline,
+) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
-    let status = here.run(["status"], None)?;
+    let status = scratch.run(["status"], None)?;
     wrong.extend(oracle::wrong_end(&status));
     if status.code != Some(0) {
         wrong.push(format!("status failed: {}", status.err));
     }
-    let now = oracle::files(&here.project())?;
-    let partial = matches!(phase, Phase::Run(Where::InPlace));
+    let now = oracle::files(&scratch.project())?;
+    let partial = matches!(killed, KilledCommand::Run(WorkMode::InPlace));
     if !partial && now != expected.before && now != expected.after {
         let why = oracle::difference(&expected.after, &now).unwrap_or_default();
-        wrong.push(format!("half of it is in the tree: {why}"));
+        wrong.push(format!("a part of the changes is in the tree: {why}"));
     }
-    wrong.extend(oracle::repeat(here, &UNDO)?);
-    let undone = oracle::files(&here.project())?;
+    wrong.extend(oracle::repeat(scratch, &UNDO)?);
+    let undone = oracle::files(&scratch.project())?;
     wrong.extend(
         oracle::difference(&expected.before, &undone).map(|why| format!("after undo: {why}")),
     );
     if !partial {
-        let had = now == expected.after || !matches!(phase, Phase::Run(_));
+        let had = now == expected.after || !matches!(killed, KilledCommand::Run(_));
         let wanted = if had {
             &expected.after
         } else {
             &expected.before
         };
-        wrong.extend(oracle::repeat(here, &REDO)?);
-        let redone = oracle::files(&here.project())?;
+        wrong.extend(oracle::repeat(scratch, &REDO)?);
+        let redone = oracle::files(&scratch.project())?;
         wrong.extend(oracle::difference(wanted, &redone).map(|why| format!("after redo: {why}")));
     }
     // The next run of the session closes the one that was killed.
-    if let Phase::Run(place) = phase {
-        for session in here.logs()?.into_keys() {
-            let flag = format!("--{}", place.word());
+    if let KilledCommand::Run(mode) = killed {
+        for session in scratch.logs()?.into_keys() {
+            let flag = format!("--{}", mode.word());
             let mut args = vec!["resume", &session, "Go on.", &flag];
             args.extend(["--script", "../next.toml"]);
             args.extend(task::OPTIONS);
-            let resumed = here.run(args, None)?;
+            let resumed = scratch.run(args, None)?;
             if resumed.code != Some(0) {
                 let why = format!("code {:?}: {}", resumed.code, resumed.err);
                 wrong.push(format!("{session} cannot be resumed: {why}"));
             }
         }
     }
-    for (session, log) in here.logs()? {
+    for (session, log) in scratch.logs()? {
         let ends = oracle::wrong_in_log(&log).into_iter();
         wrong.extend(ends.map(|why| format!("{session}: {why}")));
     }

@@ -1,4 +1,4 @@
-//! Checks of the log, the tree and undo after a kill or a failure, read from the files alone.
+//! Checks of the log, the tree and undo after a kill or a failure, from the files alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,24 +6,24 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::folded::whole_lines;
-use crate::place::{Place, Ran, Tree};
+use crate::conversation::complete_lines;
+use crate::scratch::{FinishedRun, ScratchDir, Tree};
 
-/// Every exit code that is documented.
+/// The documented exit codes.
 const CODES: [i32; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130];
-/// So many undos or redos in a row find nothing more to do.
-const MOST_UNDOS: usize = 8;
+/// The maximum number of undos or redos until there must be nothing left to do.
+const MAX_UNDOS: usize = 8;
 
-/// The events of one log, without a torn last line.
+/// Returns the events of one log, without an incomplete last line.
 pub(super) fn events(log: &[u8]) -> Vec<Value> {
-    let text = String::from_utf8_lossy(whole_lines(log)).into_owned();
+    let text = String::from_utf8_lossy(complete_lines(log)).into_owned();
     let lines = text.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap_or_default())
         .collect()
 }
 
-/// Whether a call of a log failed.
+/// Returns whether a call in a log failed.
 pub(super) fn has_failed_call(log: &[u8]) -> bool {
     let mut events = events(log).into_iter();
     events.any(|event| {
@@ -31,7 +31,7 @@ pub(super) fn has_failed_call(log: &[u8]) -> bool {
     })
 }
 
-/// Faults of a log after recovery: a run without exactly one end, or a call that was started twice.
+/// Returns the violations in a log after recovery: a run without exactly one end, or a call that was started twice.
 pub(super) fn wrong_in_log(log: &[u8]) -> Vec<String> {
     let (mut ends, mut calls) = (
         BTreeMap::<String, i64>::new(),
@@ -49,7 +49,7 @@ pub(super) fn wrong_in_log(log: &[u8]) -> Vec<String> {
                 *calls.entry(format!("{run} {id}")).or_default() += 1;
             }
             Some(_) => {}
-            None => return vec!["a line of the log is no event".to_owned()],
+            None => return vec!["a line of the log is not an event".to_owned()],
         }
     }
     let ends = ends.into_iter().filter(|(_, ends)| *ends != 1);
@@ -59,8 +59,8 @@ pub(super) fn wrong_in_log(log: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The fault in the end of a command that was not killed.
-pub(super) fn wrong_end(ran: &Ran) -> Option<String> {
+/// Returns the violation in the exit of a command that was not killed.
+pub(super) fn wrong_end(ran: &FinishedRun) -> Option<String> {
     let panicked = ran.err.contains("panicked at");
     match ran.code {
         _ if ran.hung => Some("it hung".to_owned()),
@@ -71,27 +71,27 @@ pub(super) fn wrong_end(ran: &Ran) -> Option<String> {
     }
 }
 
-/// The files of a project: an undo leaves empty folders in place.
+/// Returns the files of a project without directories, because an undo keeps empty directories.
 pub(super) fn files(project: &Path) -> Result<Tree> {
-    let mut tree = Place::tree_in(project)?;
+    let mut tree = ScratchDir::tree_in(project)?;
     tree.retain(|path, _| !path.starts_with(".git/") && project.join(path).is_file());
     Ok(tree)
 }
 
-/// Undoes, or redoes, until there is nothing left.
-pub(super) fn repeat(place: &Place, args: &[&str]) -> Result<Option<String>> {
-    for _ in 0..MOST_UNDOS {
-        let ran = place.run(args, None)?;
+/// Runs undo or redo until there is nothing left.
+pub(super) fn repeat(scratch: &ScratchDir, args: &[&str]) -> Result<Option<String>> {
+    for _ in 0..MAX_UNDOS {
+        let ran = scratch.run(args, None)?;
         if ran.code == Some(0) {
             continue;
         }
         let nothing = ran.err.contains("nothing to take back");
         return Ok((!nothing).then(|| format!("{} failed: {}", args.join(" "), ran.err)));
     }
-    Ok(Some(format!("{} never comes to an end", args.join(" "))))
+    Ok(Some(format!("{} never ends", args.join(" "))))
 }
 
-/// The differences between two trees.
+/// Returns the differences between two trees.
 pub(super) fn difference(expected: &Tree, got: &Tree) -> Option<String> {
     let paths = expected.keys().chain(got.keys());
     let differs = paths.filter(|path| expected.get(*path) != got.get(*path));
@@ -112,7 +112,7 @@ pub(super) fn difference(expected: &Tree, got: &Tree) -> Option<String> {
     (!shown.is_empty()).then(|| format!("{} files differ: {}", differs.len(), shown.join("; ")))
 }
 
-/// Whether these bytes are in any file below a directory.
+/// Returns whether these bytes are in any file below a directory.
 pub(super) fn holds(dir: &Path, bytes: &[u8]) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return false;

@@ -1,17 +1,18 @@
-//! The project and the scripted task of a campaign: commands that change many files at once, edits, moves and deletions.
+//! The project and the scripted task of a campaign: commands that change many files at once, edits, moves and
+//! deletions.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::Where;
-use crate::place::{Place, Ran};
-use crate::supervise::Blow;
-use crate::work::inline;
+use crate::WorkMode;
+use crate::scratch::{FinishedRun, ScratchDir};
+use crate::script::inline;
+use crate::supervise::FaultPoint;
 
-/// Files in the folder that commands rewrite.
+/// The number of files in the directory that commands rewrite.
 pub(super) const DOCS: usize = 40;
 
-/// The options of a scripted run whose script is beside the project.
+/// The options of a scripted run; the script is next to the project.
 pub(super) const OPTIONS: [&str; 6] = [
     "--approval",
     "auto",
@@ -34,7 +35,7 @@ pub(super) fn doc(at: usize) -> String {
     format!("docs/{at}.txt")
 }
 
-/// A task that changes, creates, moves and deletes, by commands and by tools.
+/// Returns a task that changes, creates, moves and deletes files, by commands and by tools.
 pub(super) fn script() -> String {
     let mut steps = Vec::new();
     for round in 0..3 {
@@ -57,15 +58,19 @@ pub(super) fn script() -> String {
     text(&steps)
 }
 
-/// Runs the task, whose script is beside the project.
-pub(super) fn run(here: &Place, place: Where, blow: Option<Blow>) -> Result<Ran> {
-    let flag = format!("--{}", place.word());
+/// Runs the task, whose script is next to the project.
+pub(super) fn run(
+    scratch: &ScratchDir,
+    mode: WorkMode,
+    fault: Option<FaultPoint>,
+) -> Result<FinishedRun> {
+    let flag = format!("--{}", mode.word());
     let mut args = vec!["run", "Do it.", &flag, "--script", "../script.toml"];
     args.extend(OPTIONS);
-    here.run(args, blow)
+    scratch.run(args, fault)
 }
 
-/// One run of many: a file of its own, and a line in a file that all share.
+/// Returns the script of one of many runs, which writes its own files.
 pub(super) fn script_of_one(nth: usize) -> String {
     text(&[
         bash(&format!("mkdir -p own && echo run {nth} > own/{nth}.txt")),
@@ -73,7 +78,7 @@ pub(super) fn script_of_one(nth: usize) -> String {
     ])
 }
 
-/// The same with a line at the end of a file that all runs change.
+/// Returns the script of one of many runs, which appends to a file that all runs change.
 pub(super) fn script_of_one_shared(nth: usize) -> String {
     text(&[bash(&format!("echo line {nth}. >> shared.log"))])
 }

@@ -1,5 +1,5 @@
 //! Patches: unified diffs (plain and git), the `*** Begin Patch` format, search/replace blocks, the JSON arguments of
-//! edit tools, and whole files. Each format is parsed into a [`Patch`], which is then turned into a [`Plan`] with the
+//! edit tools, and whole files. Each format is parsed into a [`Patch`], which is then turned into a [`PatchPlan`] with the
 //! whole new content of every file.
 //!
 //! The plan is complete before anything is written, so a patch applies to all its files or to none.
@@ -20,7 +20,7 @@ use super::block::EditBlock;
 use super::matching::{EditError, list_lines};
 use super::nearest::Nearest;
 
-pub use plan::{Change, Found, Plan};
+pub use plan::{PatchChange, PatchPlan, PathContent};
 
 /// A parsed patch: the requested change of each file, in the order of the patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Patch {
     }
 
     /// Computes the new content of every file. `read` is called once for each path in the patch.
-    pub fn plan(&self, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
+    pub fn plan(&self, read: impl FnMut(&str) -> PathContent) -> Result<PatchPlan, PatchError> {
         plan::plan(self, read)
     }
 }

@@ -9,13 +9,13 @@ use super::{FileOp, HunkLine, HunkProblem, Patch, PatchBody, PatchError, PatchHu
 use crate::block;
 use crate::reindent::reindent;
 use crate::text::{
-    Encoding, LineEnding, Text, TextError, TextLine, ending_for, lines, push_lines, texts,
+    DecodedText, Encoding, LineEnding, TextError, TextLine, ending_for, lines, push_lines, texts,
     with_endings,
 };
 
 /// The current state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum PathContent {
     /// A file with these bytes.
     File(Vec<u8>),
     /// The path does not exist.
@@ -26,16 +26,16 @@ pub enum Found {
 
 /// The result of a patch over all its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct PatchPlan {
     /// One entry per file that changes, in the order of the patch.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PatchChange>,
     /// Mistakes in the patch that the parser tolerated, to be shown to the author of the patch.
     pub notes: Vec<String>,
 }
 
 /// The change of one file, with its bytes before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum PatchChange {
     /// A new file is created.
     Create {
         /// The path of the new file.
@@ -72,7 +72,10 @@ pub enum Change {
     },
 }
 
-pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Plan, PatchError> {
+pub(super) fn plan(
+    patch: &Patch,
+    read: impl FnMut(&str) -> PathContent,
+) -> Result<PatchPlan, PatchError> {
     let mut tree = PatchedTree {
         read,
         order: Vec::new(),
@@ -92,7 +95,7 @@ pub(super) fn plan(patch: &Patch, read: impl FnMut(&str) -> Found) -> Result<Pla
     if changes.is_empty() {
         return Err(PatchError::Nothing);
     }
-    Ok(Plan {
+    Ok(PatchPlan {
         changes,
         notes: patch.notes.clone(),
     })
@@ -112,13 +115,13 @@ struct FileState {
     from: Option<String>,
 }
 
-impl<R: FnMut(&str) -> Found> PatchedTree<R> {
+impl<R: FnMut(&str) -> PathContent> PatchedTree<R> {
     fn state(&mut self, path: &str) -> Result<&mut FileState, PatchError> {
         if !self.files.contains_key(path) {
             let before = match (self.read)(path) {
-                Found::File(bytes) => Some(bytes),
-                Found::Absent => None,
-                Found::Unusable(message) => {
+                PathContent::File(bytes) => Some(bytes),
+                PathContent::Absent => None,
+                PathContent::Unusable(message) => {
                     return Err(PatchError::Unusable {
                         path: path.to_owned(),
                         message,
@@ -181,7 +184,7 @@ impl<R: FnMut(&str) -> Found> PatchedTree<R> {
         {
             // The hunks of a deletion contain the whole file. Applying them checks that it is the file the author saw.
             let left = patched(path, &before, hunks)?;
-            if !Text::decode(&left).is_ok_and(|text| text.content.is_empty()) {
+            if !DecodedText::decode(&left).is_ok_and(|text| text.content.is_empty()) {
                 return Err(PatchError::hunk(
                     path,
                     hunks.len(),
@@ -232,7 +235,7 @@ impl<R: FnMut(&str) -> Found> PatchedTree<R> {
     }
 
     /// The change of each file. A move is reported as one change only if its source does not exist afterwards.
-    fn changes(self) -> Vec<Change> {
+    fn changes(self) -> Vec<PatchChange> {
         let moved_from: Vec<(String, String)> = self
             .order
             .iter()
@@ -267,19 +270,21 @@ impl<R: FnMut(&str) -> Found> PatchedTree<R> {
             };
             let path = path.clone();
             match (state.before, state.after, moved) {
-                (None, Some(after), Some((from, before))) => changes.push(Change::Move {
+                (None, Some(after), Some((from, before))) => changes.push(PatchChange::Move {
                     from,
                     to: path,
                     before,
                     after,
                 }),
-                (None, Some(after), None) => changes.push(Change::Create { path, after }),
-                (Some(before), Some(after), _) if before != after => changes.push(Change::Modify {
-                    path,
-                    before,
-                    after,
-                }),
-                (Some(before), None, _) => changes.push(Change::Delete { path, before }),
+                (None, Some(after), None) => changes.push(PatchChange::Create { path, after }),
+                (Some(before), Some(after), _) if before != after => {
+                    changes.push(PatchChange::Modify {
+                        path,
+                        before,
+                        after,
+                    })
+                }
+                (Some(before), None, _) => changes.push(PatchChange::Delete { path, before }),
                 _ => {}
             }
         }
@@ -342,7 +347,7 @@ fn new_text(path: &str, body: &PatchBody) -> Result<String, PatchError> {
 /// The content of a file after its whole text is replaced. It keeps its encoding, and its line endings unless the new
 /// text contains `\r`.
 fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchError> {
-    let Ok(old) = Text::decode(before) else {
+    let Ok(old) = DecodedText::decode(before) else {
         return Ok(text.as_bytes().to_vec());
     };
     let ending = ending_for(&[], &lines(&old.content));
@@ -358,11 +363,11 @@ fn rewritten(path: &str, before: &[u8], text: &str) -> Result<Vec<u8>, PatchErro
     }
 }
 
-fn decoded(path: &str, bytes: &[u8]) -> Result<Text, PatchError> {
-    Text::decode(bytes).map_err(|err| unusable(path, &err))
+fn decoded(path: &str, bytes: &[u8]) -> Result<DecodedText, PatchError> {
+    DecodedText::decode(bytes).map_err(|err| unusable(path, &err))
 }
 
-fn encoded(path: &str, text: &Text, content: &str) -> Result<Vec<u8>, PatchError> {
+fn encoded(path: &str, text: &DecodedText, content: &str) -> Result<Vec<u8>, PatchError> {
     text.encode(content).map_err(|err| unusable(path, &err))
 }
 

@@ -2,25 +2,25 @@
 //! stored as one patch. Nothing is shortened.
 
 use super::paths::{self, NULL};
-use super::{Change, Plan};
-use crate::text::Text;
+use super::{PatchChange, PatchPlan};
+use crate::text::DecodedText;
 
 /// The number of unchanged lines written before and after a change.
 const CONTEXT: usize = 3;
 
-impl Plan {
+impl PatchPlan {
     /// The plan as a unified diff with git headers.
     #[must_use]
     pub fn to_diff(&self) -> String {
         let mut out = String::new();
         for change in &self.changes {
             match change {
-                Change::Create { path, after } => {
+                PatchChange::Create { path, after } => {
                     header(&mut out, path, path);
                     out.push_str("new file mode 100644\n");
                     texts(&mut out, NULL, path, &[], after);
                 }
-                Change::Modify {
+                PatchChange::Modify {
                     path,
                     before,
                     after,
@@ -28,11 +28,11 @@ impl Plan {
                     header(&mut out, path, path);
                     texts(&mut out, path, path, before, after);
                 }
-                Change::Delete { path, .. } => {
+                PatchChange::Delete { path, .. } => {
                     header(&mut out, path, path);
                     out.push_str("deleted file mode 100644\n");
                 }
-                Change::Move {
+                PatchChange::Move {
                     from,
                     to,
                     before,
@@ -81,7 +81,7 @@ fn quoted(prefix: &str, path: &str) -> String {
 /// Writes one hunk from the first line that differs to the last.
 fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
     let content = |bytes: &[u8]| {
-        Text::decode(bytes)
+        DecodedText::decode(bytes)
             .map(|text| text.content)
             .unwrap_or_default()
     };
@@ -135,21 +135,21 @@ fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::patch::{Change, Found, Patch, Plan};
+    use crate::patch::{Patch, PatchChange, PatchPlan, PathContent};
 
     #[test]
     fn a_path_with_a_date_and_time_parses_back() {
-        let changes = vec![Change::Modify {
+        let changes = vec![PatchChange::Modify {
             path: "logs 2024-01-31 12:00.txt".into(),
             before: b"a\n".to_vec(),
             after: b"b\n".to_vec(),
         }];
-        let plan = Plan {
+        let plan = PatchPlan {
             changes,
             notes: Vec::new(),
         };
         let again = Patch::parse(&plan.to_diff())
-            .and_then(|patch| patch.plan(|_| Found::File(b"a\n".to_vec())));
+            .and_then(|patch| patch.plan(|_| PathContent::File(b"a\n".to_vec())));
         assert_eq!(again, Ok(plan));
     }
 }

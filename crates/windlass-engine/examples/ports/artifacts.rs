@@ -1,6 +1,6 @@
-//! Artifacts: where results go that are too large to be said in full. The model gets a preview and a way to the rest.
-//! This store is capped: what is over the cap is counted and dropped, so that no tool can fill a disk.
-//! An engine asks for the artifacts of a session when it starts a run, so each session can have its own place.
+//! Artifacts: the storage of results that are too large for the conversation. The model gets a preview and an id.
+//! This store is capped: bytes above the cap are counted and dropped, so that no tool can fill a disk.
+//! An engine asks for the artifacts of a session when it starts a run, so each session can have its own directory.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use windlass_core::workspace::{ArtifactError, ArtifactWriter, Artifacts};
 use windlass_engine::Request;
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-/// The most of one artifact.
+/// Maximum size of one artifact, in bytes.
 const CAP: usize = 200_000;
 
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<BTreeMap<ArtifactId, Vec<u8>>>>);
+struct MemoryArtifactStore(Arc<Mutex<BTreeMap<ArtifactId, Vec<u8>>>>);
 
-/// One that is being written.
-struct Open {
-    to: Shelf,
+/// An artifact while it is written.
+struct CappedWriter {
+    to: MemoryArtifactStore,
     bytes: Vec<u8>,
 }
 
-impl Artifacts for Shelf {
+impl Artifacts for MemoryArtifactStore {
     fn put(&self, bytes: &[u8]) -> Result<ArtifactRef, ArtifactError> {
         let mut open = self.create()?;
         open.write(bytes)?;
@@ -38,7 +38,7 @@ impl Artifacts for Shelf {
     }
 
     fn create(&self) -> Result<Box<dyn ArtifactWriter>, ArtifactError> {
-        Ok(Box::new(Open {
+        Ok(Box::new(CappedWriter {
             to: self.clone(),
             bytes: Vec::new(),
         }))
@@ -49,12 +49,12 @@ impl Artifacts for Shelf {
         let bytes = all
             .get(id)
             .ok_or_else(|| ArtifactError(format!("there is no artifact `{id}`")))?;
-        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-        Ok(bytes[place(offset)..place(offset.saturating_add(len))].to_vec())
+        let clamp = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes[clamp(offset)..clamp(offset.saturating_add(len))].to_vec())
     }
 }
 
-impl ArtifactWriter for Open {
+impl ArtifactWriter for CappedWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         let room = CAP.saturating_sub(self.bytes.len()).min(bytes.len());
         self.bytes.extend_from_slice(&bytes[..room]);
@@ -72,11 +72,11 @@ impl ArtifactWriter for Open {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let flood = FnTool::new("flood", Effect::Read, |_, _| {
         Box::pin(async { Ok(ToolOutput::text("a".repeat(90_000))) })
     });
-    // A tool that has more than fits into memory writes it piece by piece, and gives a preview itself.
+    // A tool whose output does not fit into memory writes it piece by piece and returns a preview itself.
     let pieces = FnTool::new("pieces", Effect::Read, |_, ctx| {
         Box::pin(async move {
             let failed = |err: ArtifactError| {
@@ -98,7 +98,7 @@ pub(crate) async fn show() -> Shown {
         call("2", "pieces", &json!({})),
         says("that was a lot"),
     ]);
-    let shelf = Shelf::default();
+    let shelf = MemoryArtifactStore::default();
     let of_session = shelf.clone();
     let engine = fakes
         .builder()

@@ -1,6 +1,6 @@
-//! Asks: a call that a person has to approve. Nobody is there, so the run stops and stays open; the ask is in the log.
-//! Hours later another process answers it by its id, and the run goes on where it stopped: the call runs once.
-//! An id that is not open, an answer of the wrong form, and a second answer are errors that change nothing.
+//! Asks: a call that a person has to approve. No user is connected, so the run pauses; the ask is in the log.
+//! Hours later another process answers the ask by its id, and the run resumes: the call is executed once.
+//! An id that is not open, an answer of the wrong kind and a second answer are errors that change nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,10 +14,10 @@ use windlass_core::tool::{Effect, Tool, ToolOutput};
 use windlass_engine::{AnswerRequest, Engine, EngineError, Request};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-/// A tool that changes something, and how often it did.
+/// A tool with an effect, which counts its executions.
 fn deploy(done: &Arc<AtomicU32>) -> Arc<dyn Tool> {
     let done = done.clone();
     let deploy = FnTool::new("deploy", Effect::External, move |_, _| {
@@ -27,7 +27,7 @@ fn deploy(done: &Arc<AtomicU32>) -> Arc<dyn Tool> {
     deploy.boxed()
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let fakes = Fakes::new([
         call("1", "deploy", &json!({ "to": "production" })),
         says("It is live."),
@@ -36,7 +36,7 @@ pub(crate) async fn show() -> Shown {
     let process =
         || -> Result<Engine, EngineError> { fakes.builder().tools([deploy(&done)]).build() };
 
-    // In the first process.
+    // The first process.
     let paused = process()?.execute(Request::new("ship it")).await?;
     let ask = paused.asks.first().ok_or("it did not ask")?;
     let About::Approval(approval) = &ask.about else {
@@ -48,7 +48,7 @@ pub(crate) async fn show() -> Shown {
     );
     assert_eq!(done.load(Ordering::SeqCst), 0);
 
-    // In another one, hours later: all it needs is the session's id and the ask's.
+    // Another process, hours later: it needs only the id of the session and the id of the ask.
     fakes.clock.advance(Duration::from_secs(6 * 3_600));
     let engine = process()?;
     let text = Answer::Text {

@@ -1,6 +1,6 @@
-//! A clock: wall time, time that passes, waiting, and chance. The engine has none of its own, so a host can replay.
-//! This one is a simulation's: waiting takes no time and moves the simulated one, and chance is a sequence.
-//! The engine's waits (after a busy upstream, for a person, for the time limit) all go through it.
+//! A clock: wall time, elapsed time, waiting and randomness. The engine has no other source, so a host can replay runs.
+//! This clock is a simulation: waiting takes no real time and advances the simulated time; randomness is a sequence.
+//! All waits of the engine (retries, answers, the time limit) use it.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use windlass_core::provider::{ProviderError, ProviderErrorKind};
 use windlass_engine::{NativeOptions, NativeRuntime, Request, RunOptions};
 use windlass_testing::says;
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
 #[derive(Default)]
-struct Simulated {
+struct SimulatedClock {
     passed: Mutex<Duration>,
     drawn: AtomicU64,
 }
 
-impl Clock for Simulated {
+impl Clock for SimulatedClock {
     fn now(&self) -> Timestamp {
         let passed = i64::try_from(self.monotonic().as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_millis(passed)
@@ -33,13 +33,13 @@ impl Clock for Simulated {
         *self.passed.lock()
     }
 
-    fn sleep(&self, how_long: Duration) -> BoxFuture<'_, ()> {
+    fn sleep(&self, duration: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Others go first: what is waited for beside this sleep may be there already.
+            // Let other tasks run first: the event that the caller also waits for may have happened already.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            *self.passed.lock() += how_long;
+            *self.passed.lock() += duration;
         })
     }
 
@@ -48,7 +48,7 @@ impl Clock for Simulated {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let kind = ProviderErrorKind::RateLimited {
         retry_after: Some(Duration::from_secs(40)),
     };
@@ -60,7 +60,7 @@ pub(crate) async fn show() -> Shown {
         })]
     };
     let fakes = Fakes::new([busy(), busy(), says("at last")]);
-    let clock = Arc::new(Simulated::default());
+    let clock = Arc::new(SimulatedClock::default());
     let provider = Arc::new(fakes.provider.clone());
     let options = NativeOptions {
         model: "any".into(),
@@ -72,7 +72,7 @@ pub(crate) async fn show() -> Shown {
         .runtime(Arc::new(native))
         .clock(clock.clone())
         .build()?;
-    // The time limit is a wait as well, and this clock would be through with it at once.
+    // The time limit is also a wait, which would end at once with this clock.
     let mut options = RunOptions::default();
     options.budget.seconds = None;
     let result = engine

@@ -1,21 +1,21 @@
-//! Compact: makes room in a session's messages between two runs. The log keeps everything; the model gets a summary.
-//! The person's own words stay as they were written, and every call keeps its result.
-//! What a summary costs is booked to the session, under a budget of its own.
+//! Compact: summarises the messages of a session between two runs. The log keeps everything; the model gets the summary.
+//! The messages of the user stay unchanged, and every call keeps its result.
+//! The session pays for the summary, under a separate budget.
 
 use serde_json::json;
 use windlass_core::budget::Budget;
-use windlass_core::context::How;
+use windlass_core::context::CompactionMode;
 use windlass_core::history::unpaired;
 use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_engine::{Open, RunOptions};
+use windlass_engine::{OpenSession, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let look = FnTool::new("look", Effect::Read, |_, _| {
         Box::pin(async { Ok(ToolOutput::text("x".repeat(5_000))) })
     });
@@ -31,18 +31,20 @@ pub(crate) async fn show() -> Shown {
         .provider
         .with_summary(says("## Goal\nto know the code\n## Next\nto change it"));
     let engine = fakes.builder().tools([look.boxed()]).build()?;
-    let session = engine.open(Open::New, RunMode::Full).await?;
+    let session = engine.open(OpenSession::New, RunMode::Full).await?;
     session
         .run(Message::user("read the code"), RunOptions::default())?
         .finish()
         .await;
 
-    let before = session.look(|history| (history.held(), history.last_seq()));
+    let before = session.with_history(|history| (history.held(), history.last_seq()));
     assert!(
-        session.compact(How::Last(1), Budget::default()).await?,
+        session
+            .compact(CompactionMode::Last(1), Budget::default())
+            .await?,
         "there was something to gain"
     );
-    let after = session.look(|history| (history.held(), history.last_seq()));
+    let after = session.with_history(|history| (history.held(), history.last_seq()));
     assert!(after.0 < before.0 / 2, "{before:?} {after:?}");
     assert_eq!(
         fakes.store.lines(session.id()).len() as u64,
@@ -64,6 +66,9 @@ pub(crate) async fn show() -> Shown {
         texts.iter().any(|text| text.contains("to know the code")),
         "{texts:?}"
     );
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
     Ok(())
 }

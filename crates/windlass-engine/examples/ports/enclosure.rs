@@ -1,6 +1,6 @@
-//! An enclosure: the place where an agent that is not ours runs, with its life. A runtime asks the run's processes for it
-//! and starts its program there. This one holds an echo in memory; a real one is a sandbox around a process tree, with a
-//! home of its own and one port to reach its model at.
+//! An enclosure: the environment of a foreign agent, and its process tree. A runtime gets it from the processes of the run
+//! and starts its program in it. This one runs an echo in memory; a real one is a sandbox around a process tree, with
+//! its own home directory and one port to reach the model.
 
 use std::io;
 use std::path::Path;
@@ -8,27 +8,27 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use windlass_core::BoxFuture;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::workspace::*;
 use windlass_engine::Request;
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::Tree;
-use super::processes::{Nothing, no, no_jobs};
+use super::files::MapTree;
+use super::processes::{NoProcesses, no_jobs, unavailable};
 use super::workspaces::Copies;
 
-/// A place with one inmate, who repeats what it hears.
-struct Cell;
-/// Its life: it is over when nobody speaks to it any more.
-struct Echo;
-/// Processes that have such a place.
-struct Guarded;
+/// An enclosure whose only program repeats its input.
+struct EchoEnclosure;
+/// The process of that program.
+struct EchoProcess;
+/// Processes that provide this enclosure.
+struct EchoProcesses;
 
-impl Enclosure for Cell {
+impl Enclosure for EchoEnclosure {
     fn home(&self) -> &Path {
         Path::new("/home/guest")
     }
@@ -47,15 +47,15 @@ impl Enclosure for Cell {
     fn endpoint(&self) -> Option<u16> {
         None
     }
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
     fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
         let (ours, theirs): (DuplexStream, DuplexStream) = duplex(1_024);
-        let (heard, said) = tokio::io::split(theirs);
+        let (input, output) = tokio::io::split(theirs);
         tokio::spawn(async move {
-            let (mut heard, mut said) = (heard, said);
-            tokio::io::copy(&mut heard, &mut said).await
+            let (mut input, mut output) = (input, output);
+            tokio::io::copy(&mut input, &mut output).await
         });
         let (stdout, stdin) = tokio::io::split(ours);
         let (stdin, stdout, stderr) = (
@@ -68,7 +68,7 @@ impl Enclosure for Cell {
                 stdin,
                 stdout,
                 stderr,
-                life: Box::new(Echo),
+                life: Box::new(EchoProcess),
             })
         })
     }
@@ -77,7 +77,7 @@ impl Enclosure for Cell {
     }
 }
 
-impl Life for Echo {
+impl Life for EchoProcess {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async { Ok(ProcessEnd::Exited { code: 0 }) })
     }
@@ -85,27 +85,27 @@ impl Life for Echo {
     fn kill(&self) {}
 }
 
-impl Processes for Guarded {
+impl Processes for EchoProcesses {
     fn run<'a>(
         &'a self,
         command: Command,
         watch: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        Nothing.run(command, watch)
+        NoProcesses.run(command, watch)
     }
     fn enclose(&self) -> BoxFuture<'_, Result<Arc<dyn Enclosure>, ProcessError>> {
-        let cell: Arc<dyn Enclosure> = Arc::new(Cell);
-        Box::pin(std::future::ready(Ok(cell)))
+        let enclosure: Arc<dyn Enclosure> = Arc::new(EchoEnclosure);
+        Box::pin(std::future::ready(Ok(enclosure)))
     }
     no_jobs!();
 }
 
-/// Passes the prompt to the program, and what it says to the log.
-struct Visitor;
+/// A runtime that passes the prompt to the program, and logs the answer.
+struct EchoRuntime;
 
-impl Runtime for Visitor {
+impl Runtime for EchoRuntime {
     fn name(&self) -> &str {
-        "visitor"
+        "echo"
     }
     fn capabilities(&self) -> Capabilities {
         Capabilities::of([Capability::TextCompletion])
@@ -113,40 +113,40 @@ impl Runtime for Visitor {
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>> {
         Box::pin(async move {
             let other = |err: &dyn std::fmt::Display| RuntimeError::Other(err.to_string());
-            let place = job.processes.enclose().await.map_err(|err| other(&err))?;
+            let enclosure = job.processes.enclose().await.map_err(|err| other(&err))?;
             let launch = Launch {
                 argv: vec!["echo".into()],
                 ..Launch::default()
             };
-            let mut inmate = place.start(launch).await.map_err(|err| other(&err))?;
+            let mut agent = enclosure.start(launch).await.map_err(|err| other(&err))?;
             let words = format!("{}\n", job.prompt.text());
-            inmate
+            agent
                 .stdin
                 .write_all(words.as_bytes())
                 .await
                 .map_err(|err| other(&err))?;
             let mut answer = String::new();
-            BufReader::new(inmate.stdout)
+            BufReader::new(agent.stdout)
                 .read_line(&mut answer)
                 .await
                 .map_err(|err| other(&err))?;
             job.outlet
                 .emit(EventKind::said(Message::assistant(answer.trim())))
                 .await?;
-            inmate.life.wait().await.map_err(|err| other(&err))?;
+            agent.life.wait().await.map_err(|err| other(&err))?;
             Ok(Stop::Done)
         })
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let copies = Copies {
-        processes: Arc::new(Guarded),
-        ..Copies::of(&Tree::of(&[]))
+        processes: Arc::new(EchoProcesses),
+        ..Copies::of(&MapTree::of(&[]))
     };
     let engine = Fakes::new([])
         .builder()
-        .runtime(Arc::new(Visitor))
+        .runtime(Arc::new(EchoRuntime))
         .workspaces(Arc::new(copies))
         .build()?;
     let result = engine
@@ -155,13 +155,13 @@ pub(crate) async fn show() -> Shown {
             ..Request::new("hello")
         })
         .await?;
-    assert_eq!(result.text, "hello", "what the inmate said came through");
+    assert_eq!(result.text, "hello", "the answer of the agent arrived");
 
-    // Where there is no such place, nothing weaker takes its stead.
-    let bare = Copies::of(&Tree::of(&[]));
+    // Without an enclosure the run fails; there is no weaker fallback.
+    let bare = Copies::of(&MapTree::of(&[]));
     let engine = Fakes::new([])
         .builder()
-        .runtime(Arc::new(Visitor))
+        .runtime(Arc::new(EchoRuntime))
         .workspaces(Arc::new(bare))
         .build()?;
     let result = engine

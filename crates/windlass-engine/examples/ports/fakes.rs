@@ -1,5 +1,5 @@
-//! Everything of an engine that an example is not about: the fakes that come with the library.
-//! A program has the real ones in their place, and gives them to the same builder.
+//! The parts of an engine that an example is not about: the fakes of `windlass-testing`.
+//! A program passes real parts to the same builder.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use windlass_testing::{
     ManualClock, MemoryArtifacts, MemoryStore, MemoryWorkspaces, ScriptedProvider,
 };
 
-/// What a scripted model says, piece by piece.
+/// The chunks of one scripted answer.
 pub(crate) type Reply = Vec<Result<Chunk, ProviderError>>;
 
-/// A world without a machine. Its parts can be looked at, and engines can share them.
+/// Fakes for all parts of an engine. Tests can inspect them, and several engines can share them.
 pub(crate) struct Fakes {
     pub(crate) provider: ScriptedProvider,
     pub(crate) store: MemoryStore,
@@ -22,7 +22,7 @@ pub(crate) struct Fakes {
 }
 
 impl Fakes {
-    /// With a model that says these things, one for each request.
+    /// Creates fakes with a model that gives these answers, one for each request.
     pub(crate) fn new(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self {
             provider: ScriptedProvider::new(replies),
@@ -32,7 +32,7 @@ impl Fakes {
         }
     }
 
-    /// The built-in agent on a provider.
+    /// The built-in agent with a provider.
     pub(crate) fn native(&self, provider: Arc<dyn Provider>) -> Arc<dyn Runtime> {
         let options = NativeOptions {
             model: "any".into(),
@@ -46,7 +46,7 @@ impl Fakes {
         ))
     }
 
-    /// All five parts that an engine needs. What is given again takes the place of what is here.
+    /// A builder with all five required parts. A part that is set again replaces the first one.
     pub(crate) fn builder(&self) -> EngineBuilder {
         let artifacts = MemoryArtifacts::default();
         Engine::builder()

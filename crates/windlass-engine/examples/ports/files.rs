@@ -1,6 +1,6 @@
-//! Files: the workspace's tree as tools and validators see it, and the tree as it was before the run.
-//! This one is in memory. Paths are relative to the root; what would lead out of it is an error, never a fallback.
-//! A tool reaches files through its context alone, so it works on whatever is behind it.
+//! Files: the tree of the workspace as tools and validators see it, and the tree from before the run.
+//! This one is in memory. Paths are relative to the root; a path that leaves it is an error, never a fallback.
+//! A tool accesses files only through its context, so it works with any implementation.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -11,20 +11,20 @@ use serde_json::json;
 use windlass_core::CancellationToken;
 use windlass_core::outcome::Outcome;
 use windlass_core::tool::{Effect, Tool, ToolOutput};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 use super::workspaces::Copies;
 
-/// Files by their path.
+/// File contents by path.
 #[derive(Default)]
-pub(crate) struct Tree(Mutex<BTreeMap<String, Vec<u8>>>);
+pub(crate) struct MapTree(Mutex<BTreeMap<String, Vec<u8>>>);
 
-impl Tree {
+impl MapTree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Arc<Self> {
         let files = files
             .iter()
@@ -55,7 +55,7 @@ pub(crate) fn error(kind: FileErrorKind, path: &str, why: &str) -> FileError {
     }
 }
 
-impl Files for Tree {
+impl Files for MapTree {
     fn root(&self) -> &Path {
         Path::new("/workspace")
     }
@@ -121,7 +121,7 @@ impl Files for Tree {
             kept_back: false,
         })
     }
-    fn find(&self, query: &FindQuery, _: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, _: &CancellationToken) -> Result<FoundPaths, FileError> {
         let all = self.all();
         let fits = |path: &&String| windlass_core::gate::glob_match(&query.glob, path);
         let mut paths: Vec<String> = all
@@ -132,7 +132,7 @@ impl Files for Tree {
             .collect();
         let more = paths.len() > query.max;
         paths.truncate(query.max);
-        Ok(Found { paths, more })
+        Ok(FoundPaths { paths, more })
     }
     fn grep(&self, query: &GrepQuery, _: &CancellationToken) -> Result<Grepped, FileError> {
         Err(error(
@@ -143,13 +143,13 @@ impl Files for Tree {
     }
 }
 
-impl Before for Tree {
+impl BaseTree for MapTree {
     fn read(&self, path: &str, _max: u64) -> Result<Option<Vec<u8>>, FileError> {
         Ok(self.all().get(path).cloned())
     }
 }
 
-/// A tool that writes `text` to `path`, through whatever files the run has.
+/// A tool that writes `text` to `path`, through the files of the run.
 pub(crate) fn write_file() -> Arc<dyn Tool> {
     let write = FnTool::new("write_file", Effect::Write, |args, ctx| {
         Box::pin(async move {
@@ -164,7 +164,7 @@ pub(crate) fn write_file() -> Arc<dyn Tool> {
     write.boxed()
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let (good, bad) = (
         json!({"path": "a.txt", "text": "new"}),
         json!({"path": "b/../../c", "text": "out"}),
@@ -174,7 +174,7 @@ pub(crate) async fn show() -> Shown {
         call("2", "write_file", &bad),
         says("done"),
     ]);
-    let tree = Tree::of(&[("a.txt", "old")]);
+    let tree = MapTree::of(&[("a.txt", "old")]);
     let engine = fakes
         .builder()
         .workspaces(Arc::new(Copies::of(&tree)))

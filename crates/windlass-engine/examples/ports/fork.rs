@@ -1,16 +1,16 @@
-//! Fork: a new session that begins as a copy of another, up to any event. The other stays as it is.
-//! Both go on by themselves from there, with histories of their own.
-//! An event that is not there is an error, and leaves nothing behind.
+//! Fork: a new session that starts as a copy of another, up to any event. The other session does not change.
+//! Both continue independently from there.
+//! An event that does not exist is an error, and no session is created.
 
 use windlass_core::message::Message;
 use windlass_core::runtime::RunMode;
 use windlass_engine::{EngineError, Request, RunOptions};
 use windlass_testing::says;
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let fakes = Fakes::new([says("tea"), says("then with milk"), says("then black")]);
     let engine = fakes.builder().build()?;
     let first = engine.execute(Request::new("tea or coffee?")).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn show() -> Shown {
         "it knows what was said before it began"
     );
 
-    // From before the first prompt: the same session, as if nothing had been asked.
+    // Fork before the first prompt: the new session has no messages.
     let early = engine.fork(&first.session, Some(1), RunMode::Full).await?;
     early
         .run(Message::user("just water"), RunOptions::default())?

@@ -1,17 +1,17 @@
-//! The gate: rules and a mode are data that anyone may supply; the order of judgement is not, so it is no port.
-//! A denied tool is taken away before the model sees it; a denied path is refused, and the model is told by which rule.
+//! The gate: rules and a mode are data that anyone may supply. The order of judgement is fixed, so the gate is not a port.
+//! A denied tool is removed before the model sees it. A denied path is refused, and the model gets the rule.
 //! Nothing loosens the floor: no rule and no `yes` lets a call write into `.git`.
 
 use serde_json::json;
-use windlass_core::gate::{Level, Mode, PermissionGate, Place, Proposal, Rule, Verdict};
+use windlass_core::gate::{CallProtection, Level, Mode, PermissionGate, Proposal, Rule, Verdict};
 use windlass_core::tool::{Effect, ToolOutput, Touch};
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let rules = [
         ("write_file(docs/**)", Verdict::Allow),
         ("write_file(docs/legal/**)", Verdict::Deny),
@@ -26,14 +26,14 @@ pub(crate) async fn show() -> Shown {
         ..PermissionGate::default()
     };
 
-    // Asked directly, without an engine.
+    // The gate alone, without an engine.
     let explained = |path: &str| {
         let touches = [Touch::Write {
             path: path.into(),
             inside: true,
             new: false,
         }];
-        let place = Place::default();
+        let place = CallProtection::default();
         gate.explain(&Proposal {
             tool: "write_file",
             effect: Effect::Write,
@@ -46,7 +46,7 @@ pub(crate) async fn show() -> Shown {
     assert_eq!(explained("docs/legal/terms.md").verdict, Verdict::Deny);
     assert_eq!(explained("src/lib.rs").verdict, Verdict::Ask);
 
-    // In a run.
+    // The same rules in a run.
     let paths = ["docs/guide.md", "docs/legal/terms.md", ".git/config"];
     let replies = paths
         .iter()
@@ -96,7 +96,7 @@ pub(crate) async fn show() -> Shown {
     Ok(())
 }
 
-/// What the results of a message say.
+/// The texts of the tool results in a message.
 fn results(message: &windlass_core::message::Message) -> String {
     let text = |part: &windlass_core::message::Part| match part {
         windlass_core::message::Part::Result(result) => Some(result.text.clone()),

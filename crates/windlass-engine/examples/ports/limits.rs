@@ -1,6 +1,6 @@
-//! Limits: what one run may spend. A call to the model that would cross a limit is not made.
-//! A limit that is reached is an outcome, or an error for whoever asked for one; the result is in both.
-//! Limits are per run; what a session spent in all stays in its log.
+//! Limits: the maximum amounts of one run. A model call that would exceed a limit is not made.
+//! A reached limit is an outcome, or an error if the request asks for one; both contain the result.
+//! Limits are per run; the log contains the total of the session.
 
 use serde_json::json;
 use windlass_core::budget::{Budget, Limit};
@@ -9,10 +9,10 @@ use windlass_core::tool::{Effect, ToolOutput};
 use windlass_engine::{EngineError, Request, RunOptions};
 use windlass_testing::{FnTool, call};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let look = || {
         FnTool::new("look", Effect::Read, |_, _| {
             Box::pin(async { Ok(ToolOutput::text("a wall")) })

@@ -1,7 +1,7 @@
-//! One example for each port of the engine and for each call of its facade: a file each, and nothing of a machine.
-//! `cargo run -p windlass-engine --example ports` shows them all, `... -- provider tool` those.
-//! Each asserts what it claims, so an example that is wrong fails. One program, because
-//! twenty would cost twenty seconds and 660 MB with every build.
+//! One example for each port of the engine and for each method of its facade: one file each, without access to the machine.
+//! `cargo run -p windlass-engine --example ports` runs them all, `... -- provider tool` only those.
+//! Each example asserts its claims, so a wrong example fails. They are one program, because
+//! twenty programs would cost twenty seconds and 660 MB with every build.
 #![allow(clippy::print_stdout, reason = "a program, not the library")]
 
 mod artifacts;
@@ -30,38 +30,38 @@ mod workspaces;
 use std::error::Error;
 use std::pin::Pin;
 
-/// What an example comes to.
-pub(crate) type Shown = Result<(), Box<dyn Error>>;
-/// One example, not begun yet.
-type Show = fn() -> Pin<Box<dyn Future<Output = Shown>>>;
+/// The result of an example.
+pub(crate) type ExampleResult = Result<(), Box<dyn Error>>;
+/// The function of an example.
+type Example = fn() -> Pin<Box<dyn Future<Output = ExampleResult>>>;
 
-/// Every example by its name.
-pub(crate) const ALL: &[(&str, Show)] = &[
-    ("artifacts", || Box::pin(artifacts::show())),
-    ("asks", || Box::pin(asks::show())),
-    ("clock", || Box::pin(clock::show())),
-    ("compact", || Box::pin(compact::show())),
-    ("enclosure", || Box::pin(enclosure::show())),
-    ("files", || Box::pin(files::show())),
-    ("fork", || Box::pin(fork::show())),
-    ("gate", || Box::pin(gate::show())),
-    ("limits", || Box::pin(limits::show())),
-    ("outside", || Box::pin(outside::show())),
-    ("processes", || Box::pin(processes::show())),
-    ("provider", || Box::pin(provider::show())),
-    ("queue", || Box::pin(queue::show())),
-    ("redactor", || Box::pin(redactor::show())),
-    ("runtime", || Box::pin(runtime::show())),
-    ("session_store", || Box::pin(session_store::show())),
-    ("snapshots", || Box::pin(snapshots::show())),
-    ("stream", || Box::pin(stream::show())),
-    ("tool", || Box::pin(tool::show())),
-    ("validator", || Box::pin(validator::show())),
-    ("workspaces", || Box::pin(workspaces::show())),
+/// All examples by name.
+pub(crate) const ALL: &[(&str, Example)] = &[
+    ("artifacts", || Box::pin(artifacts::run_example())),
+    ("asks", || Box::pin(asks::run_example())),
+    ("clock", || Box::pin(clock::run_example())),
+    ("compact", || Box::pin(compact::run_example())),
+    ("enclosure", || Box::pin(enclosure::run_example())),
+    ("files", || Box::pin(files::run_example())),
+    ("fork", || Box::pin(fork::run_example())),
+    ("gate", || Box::pin(gate::run_example())),
+    ("limits", || Box::pin(limits::run_example())),
+    ("outside", || Box::pin(outside::run_example())),
+    ("processes", || Box::pin(processes::run_example())),
+    ("provider", || Box::pin(provider::run_example())),
+    ("queue", || Box::pin(queue::run_example())),
+    ("redactor", || Box::pin(redactor::run_example())),
+    ("runtime", || Box::pin(runtime::run_example())),
+    ("session_store", || Box::pin(session_store::run_example())),
+    ("snapshots", || Box::pin(snapshots::run_example())),
+    ("stream", || Box::pin(stream::run_example())),
+    ("tool", || Box::pin(tool::run_example())),
+    ("validator", || Box::pin(validator::run_example())),
+    ("workspaces", || Box::pin(workspaces::run_example())),
 ];
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Shown {
+async fn main() -> ExampleResult {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     if let Some(unknown) = wanted
         .iter()
@@ -69,17 +69,17 @@ async fn main() -> Shown {
     {
         let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "there is no example `{unknown}`; there are: {}",
+            "there is no example `{unknown}`; the examples are: {}",
             known.join(", ")
         )
         .into());
     }
-    for (name, show) in ALL
+    for (name, example) in ALL
         .iter()
         .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name))
     {
-        show().await?;
-        println!("{name}: as it says");
+        example().await?;
+        println!("{name}: passed");
     }
     Ok(())
 }

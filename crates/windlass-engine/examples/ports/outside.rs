@@ -1,6 +1,6 @@
-//! Outside: lets a call read what lies outside the workspace, after that was judged, and nothing else.
-//! It gets the run's files and the exact paths that were allowed, and gives files that can read those as well.
-//! Without one, no call can read outside, whatever a person says.
+//! Outside: lets a call read outside the workspace, after these reads were judged, and nothing else.
+//! It gets the files of the run and the exact approved paths, and returns files that can also read those paths.
+//! Without this port, no call can read outside, even with approval.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,42 +14,42 @@ use windlass_core::workspace::*;
 use windlass_engine::Request;
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, error};
+use super::files::{MapTree, error};
 use super::workspaces::Copies;
 
-/// What there is outside.
-struct Shelf(Arc<Tree>);
+/// The files outside the workspace.
+struct OutsideTree(Arc<MapTree>);
 
-/// The files of a run, and the granted paths of the shelf.
-struct Granted {
+/// The files of a run, and the granted paths outside.
+struct FilesWithGrants {
     files: Arc<dyn Files>,
-    shelf: Arc<Tree>,
+    outside: Arc<MapTree>,
     reads: Vec<String>,
 }
 
-impl Outside for Shelf {
+impl Outside for OutsideTree {
     fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files> {
-        Arc::new(Granted {
+        Arc::new(FilesWithGrants {
             files: files.clone(),
-            shelf: self.0.clone(),
+            outside: self.0.clone(),
             reads,
         })
     }
 }
 
-impl Granted {
+impl FilesWithGrants {
     fn of(&self, path: &str) -> &dyn Files {
         if self.reads.iter().any(|granted| granted == path) {
-            self.shelf.as_ref()
+            self.outside.as_ref()
         } else {
             self.files.as_ref()
         }
     }
 }
 
-impl Files for Granted {
+impl Files for FilesWithGrants {
     fn root(&self) -> &Path {
         self.files.root()
     }
@@ -77,7 +77,7 @@ impl Files for Granted {
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.files.list(path, max)
     }
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         self.files.find(query, cancel)
     }
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
@@ -85,7 +85,7 @@ impl Files for Granted {
     }
 }
 
-/// A tool that says what it reads, and then reads something else as well.
+/// A tool that announces one read, and then also reads another file.
 fn read_file() -> Arc<dyn Tool> {
     let read = FnTool::new("read_file", Effect::Read, |args, ctx| {
         Box::pin(async move {
@@ -100,8 +100,8 @@ fn read_file() -> Arc<dyn Tool> {
     read.boxed()
 }
 
-pub(crate) async fn show() -> Shown {
-    let books = Tree::of(&[
+pub(crate) async fn run_example() -> ExampleResult {
+    let books = MapTree::of(&[
         ("/books/atlas", "here be dragons"),
         ("/books/diary", "dear diary"),
     ]);
@@ -113,10 +113,10 @@ pub(crate) async fn show() -> Shown {
         let fakes = Fakes::new([read(), says("I see")]);
         let mut builder = fakes
             .builder()
-            .workspaces(Arc::new(Copies::of(&Tree::of(&[]))))
+            .workspaces(Arc::new(Copies::of(&MapTree::of(&[]))))
             .tools([read_file()]);
         if outside {
-            builder = builder.outside(Arc::new(Shelf(books.clone())));
+            builder = builder.outside(Arc::new(OutsideTree(books.clone())));
         }
         let request = Request::new("what is on the map?");
         let mut run = builder.build()?.stream(request).await?;

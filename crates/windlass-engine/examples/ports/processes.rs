@@ -1,6 +1,6 @@
-//! Processes: how commands of a run are started, watched and ended. Tools reach programs through their context alone.
-//! This one starts nothing: it knows a single command. A real one runs them in a sandbox, and ends what they started.
-//! A command that fails is an answer, not an error; an error is a command that could not be run at all.
+//! Processes: starts, watches and ends the commands of a run. Tools start programs only through their context.
+//! This one starts no program: it knows a single command. A real one runs commands in a sandbox and ends their children.
+//! A command that fails is a result; an error means that a command could not be executed at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::Tree;
+use super::files::MapTree;
 use super::workspaces::Copies;
 
-/// Runs nothing.
-pub(crate) struct Nothing;
-/// Knows `make`, which fails.
-struct Make;
+/// An implementation that runs no command.
+pub(crate) struct NoProcesses;
+/// An implementation that knows only `make`, which fails.
+struct OnlyMake;
 
-pub(crate) fn no<T>() -> Result<T, ProcessError> {
+pub(crate) fn unavailable<T>() -> Result<T, ProcessError> {
     Err(ProcessError(
         "this workspace does not run that; it knows `make`".into(),
     ))
 }
 
-/// What both do not do.
+/// The methods for background jobs, which both implementations refuse.
 macro_rules! no_jobs {
     () => {
         fn start(&self, _: Command) -> Result<JobId, ProcessError> {
-            no()
+            unavailable()
         }
         fn poll(&self, _: &JobId, _: u64, _: usize) -> Result<JobOutput, ProcessError> {
-            no()
+            unavailable()
         }
         fn stop<'a>(&'a self, _: &'a JobId) -> BoxFuture<'a, Result<(), ProcessError>> {
-            Box::pin(async { no() })
+            Box::pin(async { unavailable() })
         }
         fn stop_all(&self) -> BoxFuture<'_, ()> {
             Box::pin(async {})
@@ -49,18 +49,18 @@ macro_rules! no_jobs {
 
 pub(crate) use no_jobs;
 
-impl Processes for Nothing {
+impl Processes for NoProcesses {
     fn run<'a>(
         &'a self,
         _: Command,
         _: Watch<'a>,
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
-        Box::pin(async { no() })
+        Box::pin(async { unavailable() })
     }
     no_jobs!();
 }
 
-impl Processes for Make {
+impl Processes for OnlyMake {
     fn run<'a>(
         &'a self,
         command: Command,
@@ -68,7 +68,7 @@ impl Processes for Make {
     ) -> BoxFuture<'a, Result<Finished, ProcessError>> {
         Box::pin(async move {
             if command.line != "make" {
-                return no();
+                return unavailable();
             }
             (watch.progress)("make: working");
             let output = "make: *** No rule to make target 'all'.".to_owned();
@@ -122,12 +122,12 @@ fn bash() -> Arc<dyn Tool> {
     bash.boxed()
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let run = |id: &str, line: &str| call(id, "bash", &json!({ "command": line }));
     let fakes = Fakes::new([run("1", "make"), run("2", "ninja"), says("neither works")]);
     let copies = Copies {
-        processes: Arc::new(Make),
-        ..Copies::of(&Tree::of(&[]))
+        processes: Arc::new(OnlyMake),
+        ..Copies::of(&MapTree::of(&[]))
     };
     let engine = fakes
         .builder()

@@ -1,6 +1,6 @@
-//! A provider: the way to a model. It says what is known about the model, and streams its answer in pieces of any size.
-//! The model here is a parrot; a real provider sends the request over a wire and decodes what comes back.
-//! It never retries and reads no settings: how often a failed call is tried again is the engine's decision.
+//! A provider: access to a model. It returns facts about the model, and streams answers in pieces of any size.
+//! The model here repeats the prompt; a real provider sends the request to a server and decodes the answer.
+//! It never retries and reads no settings: the engine decides about retries.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use windlass_core::budget::{Price, Usage};
 use windlass_core::outcome::Outcome;
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, Provider, ProviderError, Request};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-struct Parrot;
+struct RepeatingProvider;
 
-impl Provider for Parrot {
+impl Provider for RepeatingProvider {
     fn name(&self) -> &str {
         "parrot"
     }
@@ -48,11 +48,11 @@ impl Provider for Parrot {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let fakes = Fakes::new([]);
     let engine = fakes
         .builder()
-        .runtime(fakes.native(Arc::new(Parrot)))
+        .runtime(fakes.native(Arc::new(RepeatingProvider)))
         .build()?;
     let result = engine
         .execute(windlass_engine::Request::new("pieces of eight"))

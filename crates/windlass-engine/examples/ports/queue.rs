@@ -1,6 +1,6 @@
-//! Steering and the queue: what a person says while a run is going. It is durable when `queue` returns.
-//! Steering is taken up by the run itself, between two steps; a follow-up waits for a run of its own.
-//! Follow-ups survive the process. Cancelling ends the run and drops what waits.
+//! Steering and the queue: messages that a user sends during a run. They are durable when `queue` returns.
+//! The run itself receives a steering message between two steps; a follow-up waits for a separate run.
+//! Follow-ups survive the process. Cancelling ends the run and drops the queue.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use windlass_core::message::{ErrorCategory, Message};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolFailure, ToolOutput};
-use windlass_engine::{Delivery, Open, RunOptions};
+use windlass_engine::{Delivery, OpenSession, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let go_on = Arc::new(Notify::new());
     let told = go_on.clone();
     let wait = FnTool::new("wait", Effect::Read, move |_, ctx| {
@@ -32,7 +32,7 @@ pub(crate) async fn show() -> Shown {
     let waits = || call("1", "wait", &json!({}));
     let fakes = Fakes::new([waits(), says("left, then"), says("and tested"), waits()]);
     let engine = fakes.builder().tools([wait.boxed()]).build()?;
-    let session = engine.open(Open::New, RunMode::Full).await?;
+    let session = engine.open(OpenSession::New, RunMode::Full).await?;
 
     let mut run = session.run(Message::user("go right"), RunOptions::default())?;
     while let Some(event) = run.next().await {
@@ -58,10 +58,10 @@ pub(crate) async fn show() -> Shown {
         "taken up between two steps"
     );
 
-    // The process ends here. Another one finds what waits.
+    // The process ends here. Another one finds the queued prompts.
     let id = session.id().clone();
     drop(session);
-    let session = engine.open(Open::Resume(id), RunMode::Full).await?;
+    let session = engine.open(OpenSession::Resume(id), RunMode::Full).await?;
     let run = session
         .run_queued(RunOptions::default())?
         .ok_or("nothing waits")?;

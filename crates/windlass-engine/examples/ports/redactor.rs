@@ -1,6 +1,6 @@
-//! A redactor: takes secrets out of text once, when it enters the history, so they are in no log, request or event.
-//! This one knows one word. Real ones know values they were given and the shapes of keys.
-//! Text that streams is held back while it may still become a secret, so that no half of one is shown.
+//! A redactor: removes secrets from a text when it enters the history, so that no log, request or event has them.
+//! This one knows one word. Real ones know given values and the formats of keys.
+//! Streamed text is held back while it may be the start of a secret, so that no part of a secret is displayed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use windlass_core::workspace::Redactor;
 use windlass_engine::Request;
 use windlass_testing::{FnTool, call};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
 const SECRET: &str = "swordfish";
@@ -30,7 +30,7 @@ impl Redactor for OneWord {
     }
 
     fn settled(&self, text: &str) -> usize {
-        // The longest end of the text that is a beginning of the secret has to wait for what follows.
+        // Hold back the longest suffix of the text that is a prefix of the secret.
         let ends = (1..SECRET.len())
             .rev()
             .filter(|len| text.ends_with(&SECRET[..*len]));
@@ -38,7 +38,7 @@ impl Redactor for OneWord {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let answer = vec![
         Ok(Chunk::Text("it is sword".into())),
         Ok(Chunk::Text("fish, I think".into())),

@@ -1,6 +1,6 @@
-//! A runtime: an agent loop of your own, or the way to a foreign one. It gets a job and says why it stopped.
-//! Facts go out through the outlet, calls go through the toolbox (judged and logged), and the account is asked first.
-//! What it claims to be able to do decides which work it is given: what it cannot do fails before it begins.
+//! A runtime: your own agent loop, or the connection to a foreign one. It gets a job and returns why it stopped.
+//! It emits events through the outlet, makes calls through the toolbox (judged and logged), and asks the account first.
+//! Its claimed capabilities decide which work it gets: work that it cannot do fails before it starts.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use windlass_core::turn::Planned;
 use windlass_engine::{EngineError, Request};
 use windlass_testing::FnTool;
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-/// Looks once and tells what it saw. It has no model, and counts itself as one.
-struct Lookout;
+/// Makes one tool call and reports its result. It has no model, and records its own usage instead.
+struct OneCallRuntime;
 
-impl Runtime for Lookout {
+impl Runtime for OneCallRuntime {
     fn name(&self) -> &str {
         "lookout"
     }
@@ -43,7 +43,7 @@ impl Runtime for Lookout {
                 args,
                 malformed: None,
             };
-            // A call is said before it is made, so that every result has its call.
+            // Log the message with the call first, so that every result has its call.
             let mut message = Message::assistant("I look.");
             message.parts.push(Part::Call(call.clone()));
             job.outlet.emit(EventKind::said(message)).await?;
@@ -68,7 +68,7 @@ impl Runtime for Lookout {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let look = FnTool::new("look", Effect::Read, |args, _| {
         Box::pin(async move {
             Ok(ToolOutput::text(format!(
@@ -79,7 +79,7 @@ pub(crate) async fn show() -> Shown {
     });
     let engine = Fakes::new([])
         .builder()
-        .runtime(Arc::new(Lookout))
+        .runtime(Arc::new(OneCallRuntime))
         .tools([look.boxed()])
         .build()?;
     let refused = engine.execute(Request::new("change it")).await.err();
@@ -103,12 +103,12 @@ pub(crate) async fn show() -> Shown {
 
     let session = engine
         .open(
-            windlass_engine::Open::Resume(result.session),
+            windlass_engine::OpenSession::Resume(result.session),
             RunMode::Analysis,
         )
         .await?;
     let roles: Vec<Role> =
-        session.look(|history| history.entries().iter().map(|entry| entry.role).collect());
+        session.with_history(|history| history.entries().iter().map(|entry| entry.role).collect());
     assert_eq!(
         roles,
         [Role::User, Role::Assistant, Role::Tool, Role::Assistant],

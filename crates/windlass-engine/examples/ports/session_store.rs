@@ -1,6 +1,6 @@
-//! A session store: where logs are kept. One line for each event, one writer for each session, read in order.
-//! This one is a map; a real one is a database or files. What `append` took and `sync` confirmed must survive.
-//! Everything else about a session is a fold of its events, so another engine goes on from the lines alone.
+//! A session store: the storage of logs. It has one line per event and one writer per session, and is read in order.
+//! This one is a map; a real one is a database or files. Lines that `append` took and `sync` confirmed must survive.
+//! All other state of a session is a fold of its events, so another engine can resume from the lines alone.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashSet};
@@ -17,24 +17,24 @@ use windlass_core::store::{
     LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError, StoreErrorKind,
 };
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{EngineError, Open, Request, RunOptions};
+use windlass_engine::{EngineError, OpenSession, Request, RunOptions};
 use windlass_testing::says;
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
 #[derive(Clone, Default)]
-struct Map(Arc<Mutex<Rows>>);
+struct MapStore(Arc<Mutex<StoredLines>>);
 
 #[derive(Default)]
-struct Rows {
+struct StoredLines {
     lines: BTreeMap<SessionId, Vec<String>>,
-    /// Sessions that somebody writes to.
+    /// Sessions that have a writer.
     held: HashSet<SessionId>,
 }
 
-impl Map {
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+impl MapStore {
+    fn rows(&self) -> MutexGuard<'_, StoredLines> {
         self.0.lock()
     }
 
@@ -59,7 +59,7 @@ fn missing(session: &SessionId) -> StoreError {
     )
 }
 
-impl SessionStore for Map {
+impl SessionStore for MapStore {
     fn open_writer<'a>(
         &'a self,
         session: &'a SessionId,
@@ -81,7 +81,7 @@ impl SessionStore for Map {
                 ));
             }
             rows.lines.entry(session.clone()).or_default();
-            let writer = Box::new(Row {
+            let writer = Box::new(MapWriter {
                 of: self.clone(),
                 session: session.clone(),
             });
@@ -144,13 +144,13 @@ impl SessionStore for Map {
     }
 }
 
-/// The one writer of a session. Dropped, the session is free again.
-struct Row {
-    of: Map,
+/// The only writer of a session. Dropping it frees the session.
+struct MapWriter {
+    of: MapStore,
     session: SessionId,
 }
 
-impl LogWriter for Row {
+impl LogWriter for MapWriter {
     fn append<'a>(
         &'a mut self,
         _event: &'a Event,
@@ -167,26 +167,26 @@ impl LogWriter for Row {
     }
 
     fn sync(&mut self) -> BoxFuture<'static, Result<(), StoreError>> {
-        // A database commits here. What was appended before this is polled must be durable when it returns.
+        // A database commits here. Lines that were appended before the first poll must be durable when this returns.
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-impl Drop for Row {
+impl Drop for MapWriter {
     fn drop(&mut self) {
         self.of.rows().held.remove(&self.session);
     }
 }
 
-pub(crate) async fn show() -> Shown {
-    let (fakes, store) = (Fakes::new([says("one"), says("two")]), Map::default());
+pub(crate) async fn run_example() -> ExampleResult {
+    let (fakes, store) = (Fakes::new([says("one"), says("two")]), MapStore::default());
     let engine = || fakes.builder().store(Arc::new(store.clone())).build();
     let first = engine()?.execute(Request::new("count")).await?;
     let session = engine()?
-        .open(Open::Resume(first.session.clone()), RunMode::Full)
+        .open(OpenSession::Resume(first.session.clone()), RunMode::Full)
         .await?;
     let second = engine()?
-        .open(Open::Resume(first.session.clone()), RunMode::Full)
+        .open(OpenSession::Resume(first.session.clone()), RunMode::Full)
         .await
         .err();
     let Some(EngineError::Store(err)) = second else {

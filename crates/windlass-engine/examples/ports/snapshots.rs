@@ -1,6 +1,6 @@
-//! Snapshots: in place there is no copy to throw away, so what each call changed is kept, by content, to be taken back.
-//! The executor says when a call begins and ends; what lies between is the call's doing, whatever the call says.
-//! The bytes stay here under their hash; the log has the hashes, and is enough to put everything back.
+//! Snapshots: in place there is no copy to discard, so the contents before each change are stored for undo.
+//! The executor reports the start and the end of a call; all changes in between belong to it, reported or not.
+//! The contents are stored under their hashes. The log has the hashes, which is enough to restore everything.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ use windlass_core::workspace::{CallChanges, Change, FileChange, Snapshots, Works
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, write_file};
+use super::files::{MapTree, write_file};
 use super::workspaces::Copies;
 
-/// The tree, and what was in it when the running call began.
-pub(crate) struct Undo {
-    tree: Arc<Tree>,
+/// The tree, and its contents at the start of the current call.
+pub(crate) struct SnapshotStore {
+    tree: Arc<MapTree>,
     before: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
-impl Undo {
-    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+impl SnapshotStore {
+    pub(crate) fn of(tree: &Arc<MapTree>) -> Self {
         Self {
             tree: tree.clone(),
             before: Mutex::default(),
@@ -45,7 +45,7 @@ fn image(bytes: Option<&Vec<u8>>) -> Image {
     })
 }
 
-impl Snapshots for Undo {
+impl Snapshots for SnapshotStore {
     fn begin(&self, _call: &CallId) {
         self.before.lock().clone_from(&self.tree.all());
     }
@@ -86,8 +86,8 @@ impl Snapshots for Undo {
     }
 }
 
-pub(crate) async fn show() -> Shown {
-    let tree = Tree::of(&[("a.txt", "old")]);
+pub(crate) async fn run_example() -> ExampleResult {
+    let tree = MapTree::of(&[("a.txt", "old")]);
     let fakes = Fakes::new([
         call("1", "write_file", &json!({"path": "a.txt", "text": "new"})),
         says("done"),

@@ -1,6 +1,6 @@
-//! The stream: every event of a run as it happens, numbered without gaps where it is durable.
-//! A fold of the same events is the result that `execute` gives, so a view and a result cannot differ.
-//! A run can be cancelled from elsewhere at any point; it still ends with exactly one terminal event.
+//! The stream: every event of a run as it happens. Durable events are numbered without gaps.
+//! A fold of the same events is the result that `execute` returns, so a view and a result cannot differ.
+//! A run can be cancelled at any point; it still ends with exactly one terminal event.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use windlass_core::tool::{Effect, ToolFailure};
 use windlass_engine::{Request, ResultFold};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let engine = Fakes::new([says("Hello there.")]).builder().build()?;
     let mut run = engine.stream(Request::new("greet me")).await?;
     let (mut shown, mut last_seq, mut fold) = (String::new(), None, None);
@@ -57,7 +57,7 @@ pub(crate) async fn show() -> Shown {
     let mut ends = Vec::new();
     while let Some(event) = run.next().await {
         match event.kind {
-            // A signal handler or a timer of the host would do this.
+            // In a program, a signal handler or a timer does this.
             EventKind::CallStarted { .. } => canceller.cancel(),
             EventKind::RunFinished(RunSummary { outcome, .. }) => ends.push(outcome),
             _ => {}

@@ -1,6 +1,6 @@
-//! A tool: its arguments, what a call would touch, and the call itself. Here it looks a ticket up.
-//! What it touches is judged before it runs; arguments that do not fit the schema never reach it.
-//! The context's voice shows progress, keeps notes that outlive the run, and could ask the person.
+//! A tool: its arguments, the touches of a call, and the call itself. This one reads a ticket.
+//! The touches are judged before it runs; arguments that do not match the schema never reach it.
+//! The voice of its context displays progress, keeps notes that outlive the run, and can ask the user.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,22 +11,22 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::RunMode;
 use windlass_core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass_core::typed_tool::{TypedTool, typed};
-use windlass_engine::{Open, RunOptions};
+use windlass_engine::{OpenSession, RunOptions};
 use windlass_testing::{call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Args {
-    /// The ticket's number.
+    /// The number of the ticket in the tracker.
     number: u64,
 }
 
-struct Ticket;
+struct TicketTool;
 
-impl TypedTool for Ticket {
+impl TypedTool for TicketTool {
     type Args = Args;
     const NAME: &str = "ticket";
     const DESCRIPTION: &str = "Reads a ticket of the tracker.";
@@ -51,19 +51,23 @@ impl TypedTool for Ticket {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let wrong = call("1", "ticket", &json!({ "number": "seven" }));
     let missing = call("2", "ticket", &json!({ "number": 8 }));
     let right = call("3", "ticket", &json!({ "number": 7 }));
     let fakes = Fakes::new([wrong, missing, right, says("It is about a button.")]);
-    // Connecting is asked about in the usual mode; this rule answers for one host.
+    // The default mode asks before a connection; this rule allows one host.
     let rule = Rule::parse("ticket(tracker.example)", Verdict::Allow, Level::User)?;
     let gate = PermissionGate {
         rules: vec![rule],
         ..PermissionGate::default()
     };
-    let engine = fakes.builder().tools([typed(Ticket)]).gate(gate).build()?;
-    let session = engine.open(Open::New, RunMode::Full).await?;
+    let engine = fakes
+        .builder()
+        .tools([typed(TicketTool)])
+        .gate(gate)
+        .build()?;
+    let session = engine.open(OpenSession::New, RunMode::Full).await?;
     let outcome = session
         .run(
             Message::user("what is ticket 7 about?"),
@@ -81,7 +85,7 @@ pub(crate) async fn show() -> Shown {
         assert!(told.contains(said), "the model was not told {said}: {told}");
     }
     assert_eq!(
-        session.look(|history| history.notes().to_owned()),
+        session.with_history(|history| history.notes().to_owned()),
         "ticket 7 was read"
     );
     Ok(())

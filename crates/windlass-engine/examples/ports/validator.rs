@@ -1,6 +1,6 @@
-//! A validator: who says whether it is done, which is never the model. Here every change needs a line in the changelog.
-//! Its findings become the next prompt of the same conversation; what passes lands, bound to the hash it saw.
-//! Three verdicts: pass, fail, and unverifiable, which is reported and never counted as a pass.
+//! A validator: decides whether the work is done, which the model never does. This one requires a line in the changelog.
+//! Its findings are the next prompt of the same conversation. Passed changes land, bound to the hash that it judged.
+//! There are three verdicts: pass, fail and unverifiable, which is reported and never counted as a pass.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, 
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, write_file};
+use super::files::{MapTree, write_file};
 use super::workspaces::Copies;
 
-struct Changelog;
+struct ChangelogValidator;
 
-impl Validator for Changelog {
+impl Validator for ChangelogValidator {
     fn name(&self) -> &str {
         "changelog"
     }
@@ -43,7 +43,7 @@ impl Validator for Changelog {
     }
 }
 
-pub(crate) async fn show() -> Shown {
+pub(crate) async fn run_example() -> ExampleResult {
     let write = |path: &str| call("1", "write_file", &json!({ "path": path, "text": "new" }));
     let fakes = Fakes::new([
         write("lib.rs"),
@@ -51,12 +51,12 @@ pub(crate) async fn show() -> Shown {
         write("CHANGELOG.md"),
         says("now it is"),
     ]);
-    let tree = Tree::of(&[("lib.rs", "old")]);
+    let tree = MapTree::of(&[("lib.rs", "old")]);
     let engine = fakes
         .builder()
         .workspaces(Arc::new(Copies::of(&tree)))
         .tools([write_file()])
-        .validator(Arc::new(Changelog))
+        .validator(Arc::new(ChangelogValidator))
         .build()?;
     let options = RunOptions {
         yes: true,
@@ -85,7 +85,10 @@ pub(crate) async fn show() -> Shown {
         (evidence.validator.as_str(), evidence.judgement),
         ("changelog", Judgement::Pass)
     );
-    assert!(evidence.tree_hash.is_some(), "it is bound to what it saw");
+    assert!(
+        evidence.tree_hash.is_some(),
+        "it is bound to the judged tree"
+    );
     assert_eq!(tree.all().len(), 2, "both landed");
     Ok(())
 }

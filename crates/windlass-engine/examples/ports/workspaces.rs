@@ -1,6 +1,6 @@
-//! Workspaces: how a run gets its view of the tree. In place it works on the tree itself; isolated, on a copy.
-//! A transaction says what is in force, what changed, and lands exactly what was judged: all of it or nothing.
-//! What does not land is kept by name, so that nothing is lost; a later run can go on with it.
+//! Workspaces: give a run its view of the tree. In place it works on the tree itself; isolated, on a copy.
+//! A transaction reports its terms and its changes, and lands exactly the judged changes, atomically.
+//! Changes that do not land are kept under a name, so that nothing is lost; a later run can resume them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,34 +11,34 @@ use windlass_core::BoxFuture;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_engine::{Request, RunOptions};
 use windlass_testing::{FnTool, call, says};
 
-use super::Shown;
+use super::ExampleResult;
 use super::fakes::Fakes;
-use super::files::{Tree, write_file};
-use super::processes::Nothing;
-use super::snapshots::Undo;
+use super::files::{MapTree, write_file};
+use super::processes::NoProcesses;
+use super::snapshots::SnapshotStore;
 
-/// The kept copies by name, shared by all runs: each with the tree it is relative to.
-type Shelf = Arc<Mutex<BTreeMap<String, (Arc<Tree>, Arc<Tree>)>>>;
+/// The kept copies by name, which all runs share, each with its base tree.
+type KeptCopies = Arc<Mutex<BTreeMap<String, (Arc<MapTree>, Arc<MapTree>)>>>;
 
-/// Opens the one tree it has.
+/// Opens transactions on one tree.
 #[derive(Clone)]
 pub(crate) struct Copies {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) shelf: Shelf,
+    pub(crate) tree: Arc<MapTree>,
+    pub(crate) shelf: KeptCopies,
     pub(crate) processes: Arc<dyn Processes>,
 }
 
 impl Copies {
-    pub(crate) fn of(tree: &Arc<Tree>) -> Self {
+    pub(crate) fn of(tree: &Arc<MapTree>) -> Self {
         Self {
             tree: tree.clone(),
-            shelf: Shelf::default(),
-            processes: Arc::new(Nothing),
+            shelf: KeptCopies::default(),
+            processes: Arc::new(NoProcesses),
         }
     }
 }
@@ -61,8 +61,8 @@ impl Workspaces for Copies {
                     (own, before, Some(kept.to_owned()))
                 }
             };
-            let undo = name.is_none().then(|| Arc::new(Undo::of(&own)));
-            Ok(Box::new(View {
+            let undo = name.is_none().then(|| Arc::new(SnapshotStore::of(&own)));
+            Ok(Box::new(CopyTransaction {
                 of: self.clone(),
                 own,
                 before,
@@ -73,16 +73,16 @@ impl Workspaces for Copies {
     }
 }
 
-/// One run's view.
-struct View {
+/// The transaction of one run.
+struct CopyTransaction {
     of: Copies,
-    own: Arc<Tree>,
-    before: Arc<Tree>,
+    own: Arc<MapTree>,
+    before: Arc<MapTree>,
     name: Option<String>,
-    undo: Option<Arc<Undo>>,
+    undo: Option<Arc<SnapshotStore>>,
 }
 
-impl View {
+impl CopyTransaction {
     fn differing(&self) -> Vec<FileChange> {
         let (before, now) = (self.before.all().clone(), self.own.all().clone());
         let changed = now
@@ -115,7 +115,7 @@ impl View {
             .collect()
     }
 
-    /// The hash of what would land; none in place, where everything is there already.
+    /// The hash of the changes that would land; `None` in place, where nothing has to land.
     fn hash(&self) -> Option<String> {
         self.name.as_ref()?;
         let changed = self.differing();
@@ -124,7 +124,7 @@ impl View {
     }
 }
 
-impl Transaction for View {
+impl Transaction for CopyTransaction {
     fn terms(&self) -> Terms {
         Terms::unconfined(if self.name.is_some() {
             Strategy::Copy
@@ -138,7 +138,7 @@ impl Transaction for View {
     fn files(&self) -> Arc<dyn Files> {
         self.own.clone()
     }
-    fn before(&self) -> Arc<dyn Before> {
+    fn before(&self) -> Arc<dyn BaseTree> {
         self.before.clone()
     }
     fn processes(&self) -> Arc<dyn Processes> {
@@ -232,11 +232,11 @@ impl Transaction for View {
     }
 }
 
-/// A copy for checks: whatever they do to it, the run's own tree stays as it is.
+/// A copy for checks, so that they cannot change the tree of the run.
 struct CheckCopy {
-    tree: Arc<Tree>,
-    expected: Arc<Tree>,
-    own: Arc<Tree>,
+    tree: Arc<MapTree>,
+    expected: Arc<MapTree>,
+    own: Arc<MapTree>,
     processes: Arc<dyn Processes>,
 }
 
@@ -282,8 +282,8 @@ impl CheckTree for CheckCopy {
     }
 }
 
-pub(crate) async fn show() -> Shown {
-    let tree = Tree::of(&[("lib.rs", "old")]);
+pub(crate) async fn run_example() -> ExampleResult {
+    let tree = MapTree::of(&[("lib.rs", "old")]);
     let write = |text: &str| call("1", "write_file", &json!({"path": "lib.rs", "text": text}));
     let wait = call("2", "wait", &json!({}));
     let fakes = Fakes::new([
@@ -294,7 +294,7 @@ pub(crate) async fn show() -> Shown {
         says("done"),
         says("as it was"),
     ]);
-    // While the agent waits, the person writes in their own tree.
+    // While the agent works, the user writes in their own tree.
     let theirs = tree.clone();
     let wait = FnTool::new("wait", Effect::Read, move |_, _| {
         theirs.all().insert("mine.txt".into(), b"by hand".to_vec());
@@ -320,7 +320,7 @@ pub(crate) async fn show() -> Shown {
     );
     assert_eq!(tree.all()["lib.rs"], b"new");
 
-    // Nothing of theirs is overwritten, and nothing of the run is lost.
+    // The file of the user is not overwritten, and the changes of the run are not lost.
     let result = engine.execute(request.clone()).await?;
     let outcome = result.outcome().cloned();
     assert!(
@@ -336,7 +336,7 @@ pub(crate) async fn show() -> Shown {
     assert_eq!(tree.all()["lib.rs"], b"new");
     assert_eq!(tree.all()["mine.txt"], b"by hand");
 
-    // They take their file away again, and a later run goes on with the kept copy.
+    // The user removes the file again, and a later run resumes the kept copy.
     tree.all().remove("mine.txt");
     request.options.contract.kept = result.summary.and_then(|summary| summary.transaction);
     let result = engine.execute(request).await?;

@@ -1,5 +1,5 @@
-//! Calls that a foreign agent runs itself: judged as the calls of ours that do the same, by the same rules, modes and
-//! floor, and logged like ours. What it says came of them is written down as its word.
+//! Calls that a foreign agent executes itself. They are judged like the built-in calls with the same effect, by the same
+//! rules, mode and floor, and logged like them. The logged results are those that the agent reports.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,36 +12,36 @@ use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Seen, Touch};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Touch};
 use windlass_core::workspace::{Change, FileChange};
 
-use super::one::{guarded, worst};
+use super::call::{guarded, strongest_effect};
 use super::{Executor, millis};
-use crate::redact::holds_mark;
+use crate::redact::has_placeholder;
 
-/// Characters of a result that are kept beside the log.
+/// Maximum number of characters of a result in the log. A longer result is stored as an artifact.
 const MAX_OUTPUT: usize = 50_000;
-/// Calls that are open at a time; an agent that opens more without an end has them logged without what they changed.
+/// Maximum number of remembered open calls. Further calls are logged without their duration and their changes.
 const MAX_OPEN: usize = 4_096;
-/// Why a call was not judged before it ran.
-const NOT_ASKED: &str = "the agent did not ask; the sandbox holds it";
+/// The logged rule of a call that the agent executed without asking.
+const NOT_ASKED: &str = "the agent did not ask; only the sandbox restricts the call";
 
-/// Foreign calls that were begun and have no result.
-pub(crate) type ForeignCalls = Mutex<HashMap<CallId, Begun>>;
+/// Foreign calls that started and have no result yet.
+pub(crate) type ForeignCalls = Mutex<HashMap<CallId, OpenForeignCall>>;
 
-pub(crate) struct Begun {
-    at: Duration,
-    /// It was judged before it ran.
+pub(crate) struct OpenForeignCall {
+    started_at: Duration,
+    /// The call was judged before it was executed.
     judged: bool,
-    /// It is known to break a rule.
+    /// The call breaks a rule, and this was logged.
     broken: bool,
-    /// Paths it was to write, and whether something was there.
+    /// Paths that the call writes, and whether each existed before.
     writes: Vec<(String, bool)>,
 }
 
-/// What a foreign call amounts to.
-struct Meaning {
-    /// The tool of ours whose verdict counts.
+/// The built-in call with the same effect as a foreign call, and the gate's decision about it.
+struct EquivalentCall {
+    /// The built-in tool with the strictest verdict.
     tool: String,
     effect: Effect,
     touches: Vec<Touch>,
@@ -55,33 +55,33 @@ impl Executor {
         if self.cancel.is_cancelled() {
             return refuse(ErrorCategory::Interrupted, "the run was cancelled".into()).await;
         }
-        let meaning = match self.meaning(&foreign) {
-            Ok(meaning) => meaning,
+        let equivalent = match self.equivalent(&foreign) {
+            Ok(equivalent) => equivalent,
             Err((category, text)) => return refuse(category, text).await,
         };
-        let proposal = self.proposal(&meaning.tool, meaning.effect, &meaning.touches);
-        let worst = worst(&proposal);
-        if worst >= Effect::Write && holds_mark(&call.args) {
-            let text = "the arguments hold words that stand for a hidden secret; leave the line with it as it is";
+        let proposal = self.proposal(&equivalent.tool, equivalent.effect, &equivalent.touches);
+        let effect = strongest_effect(&proposal);
+        if effect >= Effect::Write && has_placeholder(&call.args) {
+            let text = "the arguments contain the placeholder of a redacted secret; leave the line with the secret unchanged";
             return refuse(ErrorCategory::InvalidArguments, text.into()).await;
         }
         let still = |approval: &Approval| {
-            let now = self.meaning(&foreign);
-            now.is_ok_and(|now| self.is_still(&now.touches, approval))
+            let now = self.equivalent(&foreign);
+            now.is_ok_and(|now| self.is_unchanged(&now.touches, approval))
         };
-        let earlier = self.earlier.approval_like(call);
-        let decision = &meaning.decision;
+        let earlier = self.prior_answers.approval_like(call);
+        let decision = &equivalent.decision;
         let approved = self.approve(call, &proposal, decision, earlier, None, &still);
         let rule = match approved.await? {
             Ok(rule) => rule,
             Err((category, text)) => return refuse(category, text).await,
         };
-        let writes = self.writes(&meaning.touches);
+        let writes = self.writes(&equivalent.touches);
         let paths = writes.iter().map(|(path, _)| path.clone()).collect();
         self.begin_foreign(call.clone(), Some(decision.verdict), rule.clone(), writes)
             .await?;
-        // What may have happened must be on disk before it happens.
-        if worst > Effect::Read {
+        // Write-ahead: the log must be on disk before the effect.
+        if effect > Effect::Read {
             self.outlet.sync().await?;
         }
         Ok(Admitted::Yes {
@@ -90,8 +90,8 @@ impl Executor {
         })
     }
 
-    /// Logs a call that the agent runs without asking. It is too late to refuse it, so a rule against it keeps the run
-    /// from landing.
+    /// Logs a call that the agent executes without asking. It is too late to refuse the call, so a rule against it prevents
+    /// the landing of the run.
     pub(super) async fn observe_foreign(&self, foreign: ForeignCall) -> Result<(), StoreError> {
         let id = foreign.call.id.clone();
         let known = self
@@ -101,7 +101,7 @@ impl Executor {
             .map(|begun| (begun.judged, begun.broken));
         match known {
             Some((true, _) | (_, true)) => return Ok(()),
-            // More is known of it now.
+            // The agent reports the call again with more details, so it is compared with the rules again.
             Some((false, false)) => {}
             None => {
                 let call = foreign.call.clone();
@@ -119,7 +119,7 @@ impl Executor {
         self.outlet.emit(broken).await.map(drop)
     }
 
-    /// The deny or ask rule that is about a foreign call, or about a call of ours that does the same.
+    /// The deny or ask rule that matches a foreign call, or the built-in call with the same effect.
     fn restricting_rule(&self, foreign: &ForeignCall) -> Option<String> {
         let rule_about = |tool: &str, effect: Effect, touches: &[Touch]| {
             let proposal = self.proposal(tool, effect, touches);
@@ -127,7 +127,7 @@ impl Executor {
             Some(decision.rule)
         };
         let about_like = foreign.like.iter().find_map(|like| {
-            // A tool that a rule removed is not in the set. Its rule needs no touches.
+            // A rule may have removed the whole tool from the set. Such a rule needs no touches.
             let Some(tool) = self.tools.get(&like.tool) else {
                 return rule_about(&like.tool, foreign.effect, &[]);
             };
@@ -141,17 +141,18 @@ impl Executor {
     pub(super) async fn report_foreign(
         &self,
         mut result: ToolResult,
-        seen: Vec<Seen>,
+        seen: Vec<ObservedChange>,
     ) -> Result<(), StoreError> {
         let begun = self.foreign.lock().remove(&result.id);
         let redacted = self.redactor.redact(&result.text).into_owned();
-        (result.text, result.artifact) = self.fit(&redacted, MAX_OUTPUT, result.artifact.take());
+        (result.text, result.artifact) =
+            self.cut_to_limit(&redacted, MAX_OUTPUT, result.artifact.take());
         let mut ms = 0;
         if let Some(begun) = begun {
-            ms = millis(self.clock.monotonic().saturating_sub(begun.at));
+            ms = millis(self.clock.monotonic().saturating_sub(begun.started_at));
             for (path, was_there) in begun.writes {
-                let change = match seen.iter().find(|looked| looked.path == path) {
-                    Some(looked) => looked.change.clone(),
+                let change = match seen.iter().find(|observed| observed.path == path) {
+                    Some(observed) => observed.change.clone(),
                     None => self.change_at(path, was_there, result.error.is_some()),
                 };
                 if let Some(change) = change {
@@ -167,7 +168,7 @@ impl Executor {
         self.log_finished(result, ms).await
     }
 
-    /// What became of a path that a call was to write and that nobody looked at before.
+    /// The change of a path that the call was to write and that the runtime did not observe.
     fn change_at(&self, path: String, was_there: bool, failed: bool) -> Option<FileChange> {
         let change = match (was_there, self.files.stat(&path).is_ok()) {
             (false, true) => Change::Created,
@@ -191,12 +192,12 @@ impl Executor {
         rule: String,
         writes: Vec<(String, bool)>,
     ) -> Result<(), StoreError> {
-        let at = self.clock.monotonic();
+        let started_at = self.clock.monotonic();
         {
             let mut open = self.foreign.lock();
             if open.len() < MAX_OPEN {
-                let begun = Begun {
-                    at,
+                let begun = OpenForeignCall {
+                    started_at,
                     judged: verdict.is_some(),
                     broken: false,
                     writes,
@@ -218,9 +219,9 @@ impl Executor {
         Ok(Admitted::No { category, text })
     }
 
-    /// The strictest verdict on the calls of ours that do the same, with everything they would touch.
-    fn meaning(&self, foreign: &ForeignCall) -> Result<Meaning, (ErrorCategory, String)> {
-        let meaning = |tool: &str, effect: Effect, touches: &[Touch]| Meaning {
+    /// The strictest verdict on the built-in calls with the same effect, with all their touches.
+    fn equivalent(&self, foreign: &ForeignCall) -> Result<EquivalentCall, (ErrorCategory, String)> {
+        let equivalent = |tool: &str, effect: Effect, touches: &[Touch]| EquivalentCall {
             tool: tool.to_owned(),
             effect,
             touches: Vec::new(),
@@ -229,12 +230,12 @@ impl Executor {
                 .lock()
                 .judge(&self.proposal(tool, effect, touches)),
         };
-        let mut strictest: Option<Meaning> = None;
+        let mut strictest: Option<EquivalentCall> = None;
         let mut touches = Vec::new();
         for like in &foreign.like {
             let Some(tool) = self.tools.get(&like.tool) else {
                 let text = format!(
-                    "`{}` is off in this run, and this call does the same",
+                    "`{}` is disabled in this run, and this call does the same",
                     like.tool
                 );
                 return Err((ErrorCategory::Blocked, text));
@@ -242,7 +243,7 @@ impl Executor {
             let voice = self.voice(&foreign.call);
             let own = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
             let own = own.map_err(|failure| (failure.category, failure.text))?;
-            let found = meaning(&like.tool, tool.spec().effect, &own);
+            let found = equivalent(&like.tool, tool.spec().effect, &own);
             touches.extend(own);
             let known = strictest.as_ref().map(|known| known.decision.verdict);
             if known.is_none_or(|known| found.decision.verdict > known) {
@@ -250,9 +251,12 @@ impl Executor {
             }
         }
         Ok(match strictest {
-            Some(meaning) => Meaning { touches, ..meaning },
-            // No call of ours does the same.
-            None => meaning(&foreign.call.name, foreign.effect, &[]),
+            Some(equivalent) => EquivalentCall {
+                touches,
+                ..equivalent
+            },
+            // No built-in call has the same effect.
+            None => equivalent(&foreign.call.name, foreign.effect, &[]),
         })
     }
 

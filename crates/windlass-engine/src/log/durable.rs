@@ -1,5 +1,5 @@
-//! How far a log is safe from a power cut, and the one sync at a time that makes it so.
-//! A failed sync is never tried again: the kernel may have dropped the pages, and a second one would lie.
+//! Tracks which events of a log survive a power cut, and runs one sync at a time.
+//! A failed sync is never retried: the kernel may have dropped the pages, and a second sync would report success.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,27 @@ use tokio::sync::Mutex;
 use windlass_core::BoxFuture;
 use windlass_core::store::StoreError;
 
-/// What is written and what is safe, by the numbers of events.
+/// The numbers of the last written event and of the last synced event.
 pub(super) struct Durable {
     written: AtomicU64,
     synced: AtomicU64,
-    /// Held by the one who syncs; the others wait here for what he covers.
-    one: Mutex<()>,
+    /// Held during a sync. Other callers wait here, because that sync may cover their events.
+    sync_lock: Mutex<()>,
     failed: OnceLock<StoreError>,
 }
 
 impl Durable {
-    /// A log up to that event. Whether an earlier writer synced it is not known.
+    /// Starts with a log whose last event is `written`. It is unknown whether an earlier process synced that event.
     pub(super) fn new(written: u64) -> Self {
         Self {
             written: AtomicU64::new(written),
             synced: AtomicU64::new(0),
-            one: Mutex::default(),
+            sync_lock: Mutex::default(),
             failed: OnceLock::new(),
         }
     }
 
-    /// The last event that was written.
+    /// The number of the last written event.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -37,29 +37,28 @@ impl Durable {
         self.written.store(seq, Ordering::Release);
     }
 
-    /// Whether everything up to that event is safe.
+    /// True if the event and all events before it are synced.
     pub(super) fn covers(&self, seq: u64) -> bool {
         self.synced.load(Ordering::Acquire) >= seq
     }
 
-    /// The error of a sync that failed.
+    /// Fails if an earlier sync failed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         self.failed.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Waits until everything up to an event is safe: by the sync that runs, by that of another who waited before, or by
-    /// the one that was brought along.
+    /// Waits until the event `upto` is synced: by the sync in progress, by that of an earlier waiter, or by `sync`.
     pub(super) async fn settle(
         &self,
         upto: u64,
         sync: BoxFuture<'static, Result<(), StoreError>>,
     ) -> Result<(), StoreError> {
-        let _one = self.one.lock().await;
+        let _syncing = self.sync_lock.lock().await;
         self.check()?;
         if self.covers(upto) {
             return Ok(());
         }
-        // Everything that is written before the sync begins is covered, whoever wrote it.
+        // The sync covers every event that was written before it starts.
         let covered = self.written();
         if let Err(err) = sync.await {
             return Err(self.failed.get_or_init(|| err).clone());

@@ -1,30 +1,30 @@
-//! Answering an ask of a run that waits, in whichever process that is.
+//! Answers an ask of a paused run, in any process.
 
 use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::id::AskId;
 
 use super::driver::Start;
 use super::{EngineError, Session};
-use crate::asking::NoSuchAsk;
+use crate::pending_asks::NoSuchAsk;
 use crate::run::{RunHandle, RunOptions};
 
 impl Session {
-    /// Asks that wait for an answer.
+    /// Returns the asks that wait for an answer.
     #[must_use]
     pub fn pending(&self) -> Vec<Ask> {
-        self.look(|history| history.open_asks().to_vec())
+        self.with_history(|history| history.open_asks().to_vec())
     }
 
-    /// Answers an ask of a run that was left open on it, and goes on with that run. An ask is answered once; one that
-    /// is over counts as not answered, and the run goes on without. While a run is going here its own handle answers.
-    /// It works where it worked, whatever the options say of that.
+    /// Answers an ask of a paused run and resumes the run. An ask is answered once. If it has expired, the answer is ignored
+    /// and the run resumes without one. While a run is in progress, use its handle instead. The run keeps its isolation;
+    /// `options.isolation` is ignored.
     pub fn answer(
         &self,
         ask: &AskId,
         answer: Answer,
         mut options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
-        let (asked, open) = self.look(|history| {
+        let (asked, open) = self.with_history(|history| {
             let asked = history.open_asks().iter().find(|open| open.id == *ask);
             let run = history
                 .open_run()
@@ -37,7 +37,7 @@ impl Session {
         if !asked.fits(&answer) {
             return Err(EngineError::Unfitting {
                 ask: ask.clone(),
-                why: expected(&asked).to_owned(),
+                why: fitting_answers(&asked).to_owned(),
             });
         }
         let (answer, by) = match asked.is_over(self.parts.clock.now()) {
@@ -54,12 +54,12 @@ impl Session {
     }
 }
 
-/// How an ask can be answered.
-fn expected(ask: &Ask) -> &'static str {
+/// The answers that fit an ask, for the error.
+fn fitting_answers(ask: &Ask) -> &'static str {
     match &ask.about {
-        About::Approval(approval) if approval.always.is_some() => "say yes, always or no",
-        About::Approval(_) => "say yes or no; it cannot be answered for good",
-        About::Landing(_) => "say yes or no",
-        About::Question(_) => "say something in words",
+        About::Approval(approval) if approval.always.is_some() => "answer yes, always or no",
+        About::Approval(_) => "answer yes or no; `always` is not possible here",
+        About::Landing(_) => "answer yes or no",
+        About::Question(_) => "answer with a text",
     }
 }

@@ -1,5 +1,5 @@
-//! Calls and runs that a process which is gone left open. A call that was begun is never begun again: it is proven done,
-//! or closed with what is known of it.
+//! Closes calls and runs that a dead process left open. A call that started is never repeated: either the files prove that
+//! it is done, or it is closed with a result that says what is unknown.
 
 use windlass_core::ask::{About, Answer, AnsweredBy};
 use windlass_core::event::EventKind;
@@ -15,16 +15,17 @@ use windlass_core::workspace::FileChange;
 
 use super::driver::RunParts;
 use crate::executor::Executor;
-use crate::log::{Log, Scope};
+use crate::log::{EventLog, Scope};
 
-/// Why a call has no result.
-const BROKEN_OFF: &str = "the process ended while it ran";
+/// The reason of a call without a result, if its process died.
+const PROCESS_ENDED: &str = "the process ended while it ran";
+/// The reason of a call without a result, if its ask was abandoned.
 const ABANDONED: &str = "a new prompt came before it was answered";
 
-/// Closes a run that nobody resumes: asks first, then calls, then the run itself. Whoever works at the same place looks
-/// at what is there.
+/// Closes a run that will not be resumed: first its asks, then its calls, then the run itself. If the new run works on the
+/// same files, `executor` is present and looks there for the effects of the calls.
 pub(super) async fn close(
-    log: &Log,
+    log: &EventLog,
     trace: &TraceId,
     run: Run,
     in_copy: Vec<FileChange>,
@@ -34,7 +35,7 @@ pub(super) async fn close(
         let asks = history.open_asks().iter();
         let asks: Vec<_> = asks.map(|ask| ask.id.clone()).collect();
         let calls: Vec<OpenCall> = history.open_calls().cloned().collect();
-        // The copy holds the result of its edits.
+        // The files of the copy are more accurate than the logged changes.
         let files = match in_copy.is_empty() {
             true => history.run_files(),
             false => in_copy,
@@ -42,7 +43,7 @@ pub(super) async fn close(
         (asks, calls, history.run_spent(), files)
     });
     let why = match asks.is_empty() {
-        true => BROKEN_OFF,
+        true => PROCESS_ENDED,
         false => ABANDONED,
     };
     let summary = RunSummary {
@@ -75,7 +76,7 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// Gives the calls that were begun and cannot be taken up again their results; the others are what is left to do.
+/// Logs results for the started calls that cannot continue. Returns the other open calls, which are still to be executed.
 pub(super) async fn settle_open_calls(
     run: &RunParts,
     executor: &Executor,
@@ -85,26 +86,27 @@ pub(super) async fn settle_open_calls(
     let alone = is_alone(&calls);
     let mut pending = Vec::new();
     for open in calls {
-        if !open.started || can_be_taken_up(executor, &open) {
+        if !open.started || can_continue(executor, &open) {
             pending.push(open.call);
             continue;
         }
-        let result = proven(executor, &open, alone).unwrap_or_else(|| told(open));
+        let result =
+            proven(executor, &open, alone).unwrap_or_else(|| interrupted_with_answer(open));
         run.outlet
             .emit(EventKind::CallFinished { result, ms: 0 })
             .await?;
     }
-    executor.earlier.only(&pending);
+    executor.prior_answers.retain_calls(&pending);
     Ok(pending)
 }
 
-/// Whether no second call was begun that may have put back what the first did.
+/// True if only one call started, so that no other call can have undone its effect.
 fn is_alone(calls: &[OpenCall]) -> bool {
     calls.iter().filter(|open| open.started).count() == 1
 }
 
-/// The result of a call that was begun, where what is there leaves no doubt about it. Where another may have been begun
-/// after it, that one may have put back what it looks for: then it is never proven not done.
+/// The result of a started call, if the files prove it. If other calls started too, they may have undone its effect; in that
+/// case the call is never reported as not done.
 fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Option<ToolResult> {
     if !open.started {
         return None;
@@ -113,9 +115,7 @@ fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Option<ToolResul
     Some(match executor.happened(call)? {
         Happened::Yes(how) => ToolResult::done(
             call,
-            format!(
-                "done: {how} (the process ended before it could say so; this was found by looking)"
-            ),
+            format!("done: {how} (the process ended before it reported this; the files show it)"),
         ),
         Happened::No(_) if !alone => return None,
         Happened::No(how) => {
@@ -125,14 +125,14 @@ fn proven(executor: &Executor, open: &OpenCall, alone: bool) -> Option<ToolResul
     })
 }
 
-/// A call that only looks, and was asking: begun once more with its answers it does nothing twice.
-fn can_be_taken_up(executor: &Executor, open: &OpenCall) -> bool {
+/// True if the call only reads and paused on a question: executing it again with the answer has no double effect.
+fn can_continue(executor: &Executor, open: &OpenCall) -> bool {
     let tool = executor.tools.get(&open.call.name);
     tool.is_some_and(|tool| tool.spec().effect == Effect::Read) && !open.answered.is_empty()
 }
 
-/// The result of a call that asked in the middle of what it did: the model hears the answer, and that it was stopped.
-fn told(open: OpenCall) -> ToolResult {
+/// The result of a call that asked a question in the middle of its work: the answer, and that the call was interrupted.
+fn interrupted_with_answer(open: OpenCall) -> ToolResult {
     let answer = open
         .answered
         .iter()
@@ -144,10 +144,10 @@ fn told(open: OpenCall) -> ToolResult {
     let why = "the process ended while it waited for an answer";
     match answer {
         Some(text) => {
-            let said = format!(
+            let text = format!(
                 "{why}; the answer is: {text}; it may have happened in part, so check before you repeat it"
             );
-            ToolResult::failed(&open.call, ErrorCategory::Interrupted, &said)
+            ToolResult::failed(&open.call, ErrorCategory::Interrupted, &text)
         }
         None => open.settle(why),
     }

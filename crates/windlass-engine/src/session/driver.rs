@@ -1,6 +1,6 @@
-//! The driver of a run: it asks the fold of the log for the next step, does it and logs what came of it.
+//! The driver of a run: it asks the folded log for the next step, performs the step and logs the result.
 //!
-//! Every decision is in [`windlass_core::run`]. This file has the IO between two decisions; the larger steps have files
+//! All decisions are in [`windlass_core::run`]. This file performs the IO between two decisions; the larger steps have files
 //! of their own: `iterate`, `judge`, `land`.
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use windlass_core::gate::{Mode, PermissionGate};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
-use windlass_core::run::{Here, Place, Run, Step};
+use windlass_core::run::{Here, Run, Step, TransactionState};
 use windlass_core::runtime::Outlet;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::terms::Isolation;
@@ -26,16 +26,16 @@ use windlass_core::workspace::{
     Artifacts, FileChange, Opening, Transaction, WorkspaceError, WorkspaceErrorKind,
 };
 
-use super::{Parts, close, iterate, judge, land};
+use super::{EngineParts, close, iterate, judge, land};
 use crate::executor::{
-    Earlier, Executor, ForeignCalls, OF_A_RUN, Unhidden, describe_panic, millis,
+    Executor, FilteredFiles, ForeignCalls, PriorAnswers, SCAN_AFTER_RUN, describe_panic, millis,
 };
 use crate::redact::RedactedArtifacts;
 use crate::run::{Contract, RunOutlet};
 
 /// The parts that every step of one run uses.
 pub(super) struct RunParts {
-    pub(super) parts: Arc<Parts>,
+    pub(super) parts: Arc<EngineParts>,
     pub(super) outlet: Arc<RunOutlet>,
     pub(super) gate: Arc<Mutex<PermissionGate>>,
     pub(super) artifacts: Arc<dyn Artifacts>,
@@ -44,21 +44,21 @@ pub(super) struct RunParts {
     pub(super) isolation: Isolation,
     pub(super) contract: Contract,
     pub(super) yes: bool,
-    /// Somebody is here who can answer.
+    /// A user is connected who can answer asks.
     pub(super) attended: bool,
-    /// The findings of failing checks in the tree of before, by validator.
+    /// The findings of failing checks on the tree from before the run, by validator.
     pub(super) base_findings: Mutex<BTreeMap<String, Vec<Finding>>>,
 }
 
 /// The first event of a run in this process.
 pub(super) enum Start {
-    /// A prompt; with the number of its event if it was queued.
+    /// A prompt. `queued` is the number of its event, if it was queued.
     Prompt {
         prompt: Message,
         flags: SavedFlags,
         queued: Option<u64>,
     },
-    /// The answer that the run waited for.
+    /// The answer to the ask that the run waited for.
     Answer {
         ask: Box<Ask>,
         answer: Answer,
@@ -66,17 +66,17 @@ pub(super) enum Start {
     },
 }
 
-/// The transaction while it is open, and what does calls in it.
-pub(super) struct OpenPlace {
+/// The open transaction, and the executor of the calls in it.
+pub(super) struct OpenTransaction {
     pub(super) transaction: Box<dyn Transaction>,
     pub(super) executor: Executor,
 }
 
-/// Why a step did not come to its own end.
+/// The reason why a step did not complete.
 pub(super) enum StepError {
-    /// It decided how the run ends.
+    /// The run has to end with this outcome.
     Ends(Outcome),
-    /// A person has to answer who is not here.
+    /// The run waits for an answer, and no user is connected.
     Paused,
     /// The log could not be written.
     Store(StoreError),
@@ -101,13 +101,13 @@ impl From<WorkspaceError> for StepError {
 
 /// One run, from its first event in this process to its last.
 pub(super) struct Driver {
-    /// The session's place for one run. First, because fields are dropped in order: whoever sees the last event may
-    /// start the next run at once.
+    /// The lock of the session, held during a run. It is the first field, because fields are dropped in order: a reader that
+    /// sees the end of the event stream can start the next run at once.
     _busy: OwnedMutexGuard<()>,
     run: RunParts,
     here: Here,
-    place: Option<OpenPlace>,
-    /// The changed files of the run, once they were looked up.
+    open: Option<OpenTransaction>,
+    /// The changed files of the run, once they are known.
     files: Option<Vec<FileChange>>,
 }
 
@@ -118,21 +118,24 @@ impl Driver {
             attended: run.attended,
             read_only: run.gate.lock().mode == Mode::Plan,
             only_lands: run.contract.ordered,
-            max_iterations: run.outlet.books.budget().iterations,
+            max_iterations: run.outlet.ledger.budget().iterations,
             ..Here::default()
         };
         Self {
             _busy: busy,
             run,
             here,
-            place: None,
+            open: None,
             files: None,
         }
     }
 
     pub(super) async fn drive(mut self, start: Start) {
-        // The engine's own code must not leave a run without an end either.
-        let ended = match AssertUnwindSafe(self.steps(start)).catch_unwind().await {
+        // Even a panic in the engine itself must not leave a run without a terminal event.
+        let ended = match AssertUnwindSafe(self.perform_steps(start))
+            .catch_unwind()
+            .await
+        {
             Ok(Ok(Some(outcome))) => outcome,
             Ok(Ok(None)) => {
                 let _ = self.run.outlet.sync().await;
@@ -144,8 +147,8 @@ impl Driver {
         self.finish(ended).await;
     }
 
-    /// Does step after step; the outcome, or none when the run waits for a person.
-    async fn steps(&mut self, start: Start) -> Result<Option<Outcome>, StoreError> {
+    /// Performs steps until the run ends. Returns the outcome, or `None` if the run waits for a person.
+    async fn perform_steps(&mut self, start: Start) -> Result<Option<Outcome>, StoreError> {
         self.start(start).await?;
         let mut before = None;
         loop {
@@ -157,7 +160,7 @@ impl Driver {
             let stuck = || {
                 Outcome::failed(
                     FailReason::Runtime,
-                    "a step of the run had no effect, which is a defect of windlass; resume the session to go on",
+                    "a step of the run had no effect, which is a bug of windlass; resume the session to continue",
                 )
             };
             let done = match step {
@@ -179,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// Logs the event that the run begins with here. A prompt closes a run that was left open before.
+    /// Logs the first event of the run in this process. A prompt first closes a run that was left open.
     async fn start(&mut self, start: Start) -> Result<(), StoreError> {
         match start {
             Start::Prompt {
@@ -195,7 +198,7 @@ impl Driver {
                 };
                 self.emit(started).await?;
             }
-            // Once this is durable the answer is used up, whatever is done with it.
+            // Sync before the answer takes effect, so that it cannot be used twice.
             Start::Answer { ask, answer, by } => {
                 let ask = ask.id.clone();
                 self.emit(EventKind::Answered { ask, answer, by }).await?;
@@ -205,22 +208,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Closes a run that was left open. Where this run works at the same place, it looks there for what became of calls.
+    /// Closes a run that was left open. If this run works on the same files, it looks there for the effects of its calls.
     async fn close_left_open(&mut self) -> Result<(), StoreError> {
         let log = self.run.outlet.log.clone();
         let Some(left) = log.with_history(|history| history.open_run().cloned()) else {
             return Ok(());
         };
         let kept = &self.run.contract.kept;
-        let same_place = match left.isolation {
+        let same_files = match left.isolation {
             Isolation::InPlace => kept.is_none() && !self.run.isolation.is_isolated(),
             Isolation::Isolated => left.copy.is_some() && left.copy == *kept,
         };
-        if same_place {
-            // An error is reported by the step that opens the place.
-            self.place = self.run.open(None).await.ok();
+        if same_files {
+            // Ignore an error here: the step that opens the transaction reports it.
+            self.open = self.run.open(None).await.ok();
         }
-        let executor = self.place.as_ref().map(|place| &place.executor);
+        let executor = self.open.as_ref().map(|open| &open.executor);
         let in_copy = match &left.copy {
             Some(copy) => self.run.parts.workspaces.left_changes(copy).await,
             None => Vec::new(),
@@ -232,26 +235,26 @@ impl Driver {
         match step {
             Step::Open { copy } => self.open(copy).await,
             Step::Iterate { iteration, started } => {
-                iterate::iterate(&self.run, self.place()?, iteration, started).await
+                iterate::iterate(&self.run, self.opened()?, iteration, started).await
             }
             Step::Judge => {
                 self.files = None;
-                let place = self.place()?;
-                place.transaction.freeze().await?;
-                place.executor.log_job_changes().await?;
-                judge::judge(&self.run, self.place()?.transaction.as_ref()).await
+                let open = self.opened()?;
+                open.transaction.freeze().await?;
+                open.executor.log_job_changes().await?;
+                judge::judge(&self.run, self.opened()?.transaction.as_ref()).await
             }
             Step::Retry(prompt) => {
                 self.emit(EventKind::said(*prompt)).await?;
                 Ok(())
             }
             Step::AskToLand(ask) => {
-                self.look_up_files().await?;
+                self.collect_changed_files().await?;
                 land::ask(&self.run, ask).await
             }
             Step::Land { tree_hash, asked } => {
-                self.look_up_files().await?;
-                let transaction = self.place()?.transaction.as_ref();
+                self.collect_changed_files().await?;
+                let transaction = self.opened()?.transaction.as_ref();
                 if land::land(&self.run, transaction, tree_hash, asked).await? {
                     self.discard().await?;
                 }
@@ -264,43 +267,43 @@ impl Driver {
     }
 
     async fn open(&mut self, copy: Option<String>) -> Result<(), StepError> {
-        let place = match self.place.take() {
-            Some(place) => place,
+        let open = match self.open.take() {
+            Some(open) => open,
             None => self.run.open(copy).await?,
         };
-        let mut terms = place.transaction.terms();
+        let mut terms = open.transaction.terms();
         self.run.parts.runtime.terms(&mut terms);
-        let name = place.transaction.name().map(str::to_owned);
-        // In place there is nothing to judge when nobody looks and every path may be changed.
+        let name = open.transaction.name().map(str::to_owned);
+        // In place there is nothing to judge if there are no validators and every path may be changed.
         let contract = &self.run.contract;
         self.here.judges = name.is_some()
             || !self.run.parts.validators.is_empty()
             || contract.write_paths.is_some()
             || contract.strict_judge;
-        self.here.place = Place::Open;
-        self.place = Some(place);
+        self.here.place = TransactionState::Open;
+        self.open = Some(open);
         self.emit(EventKind::TransactionOpened { terms, name })
             .await?;
         self.run
-            .tell_notes(self.place()?.transaction.as_ref())
+            .warn_about_workspace(self.opened()?.transaction.as_ref())
             .await?;
         Ok(())
     }
 
-    /// Stops what runs and looks up what was changed, also for keys that commands wrote into files.
-    async fn look_up_files(&mut self) -> Result<(), StepError> {
+    /// Stops all processes and collects the changed files. Warns about keys that commands wrote into them.
+    async fn collect_changed_files(&mut self) -> Result<(), StepError> {
         if self.files.is_some() {
             return Ok(());
         }
-        let OpenPlace {
+        let OpenTransaction {
             transaction,
             executor,
-        } = self.place()?;
+        } = self.opened()?;
         transaction.processes().stop_all().await;
         executor.log_job_changes().await?;
-        self.run.tell_notes(transaction.as_ref()).await?;
+        self.run.warn_about_workspace(transaction.as_ref()).await?;
         let files = match transaction.changes().await {
-            Ok(changes) => tell_keys(executor, changes.files).await?,
+            Ok(changes) => warn_about_keys(executor, changes.files).await?,
             Err(err) => {
                 self.run.warn("changes_unknown", err.message).await?;
                 Vec::new()
@@ -314,22 +317,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Drops a copy that has landed.
+    /// Removes a copy that has landed.
     async fn discard(&mut self) -> Result<(), StepError> {
-        self.here.place = Place::Closed;
-        if let Some(place) = self.place.take()
-            && let Err(err) = place.transaction.discard().await
+        self.here.place = TransactionState::Closed;
+        if let Some(open) = self.open.take()
+            && let Err(err) = open.transaction.discard().await
         {
             self.run.warn("copy_left", err.message).await?;
         }
         Ok(())
     }
 
-    /// Keeps the copy, also when the run only waits for an answer: what it did must be there when it goes on.
+    /// Keeps the copy, also if the run waits for an answer, because the resumed run needs its changes.
     async fn keep(&mut self) -> Result<(), StepError> {
-        self.look_up_files().await?;
-        self.here.place = Place::Closed;
-        let Some(OpenPlace { transaction, .. }) = self.place.take() else {
+        self.collect_changed_files().await?;
+        self.here.place = TransactionState::Closed;
+        let Some(OpenTransaction { transaction, .. }) = self.open.take() else {
             return Ok(());
         };
         if !transaction.terms().isolation.is_isolated() {
@@ -340,7 +343,7 @@ impl Driver {
             (Ok(Some(name)), _) => {
                 self.emit(EventKind::Kept { name }).await?;
             }
-            // Nothing was in it: whoever resumes the run begins with a new one.
+            // The copy had no changes, so the resumed run starts with a new one.
             (Ok(None), Some(name)) if self.here.paused => {
                 self.emit(EventKind::Discarded { name }).await?;
             }
@@ -350,10 +353,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Work that passed, and whether it cost more than it was allowed to.
+    /// Changes the outcome of a completed run that exceeded a limit.
     fn within_limits(&self, outcome: Outcome) -> Outcome {
-        let books = &self.run.outlet.books;
-        match books.budget().overrun(&books.spent(), books.elapsed()) {
+        let ledger = &self.run.outlet.ledger;
+        match ledger.budget().overrun(&ledger.spent(), ledger.elapsed()) {
             Some(limit) if outcome == Outcome::Completed => {
                 Outcome::CompletedWithLimitExceeded { limit }
             }
@@ -361,14 +364,14 @@ impl Driver {
         }
     }
 
-    /// Closes what is open and logs the summary: the one terminal event.
+    /// Closes open calls and logs the summary, which is the only terminal event of the run.
     async fn finish(&mut self, outcome: Outcome) {
         let (run, outlet) = (&self.run, &self.run.outlet);
         let results = outlet
             .log
             .with_history(|history| history.closing_results("the run ended while it was open"));
         for result in results {
-            // A store that fails here fails below, too, where it is said.
+            // If the store fails here, it also fails below, where the error is reported.
             let _ = outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
         }
         let (evidence, judge_changed, output, transaction) = run
@@ -380,11 +383,11 @@ impl Driver {
         let mut summary = RunSummary {
             outcome,
             files: self.files.take().unwrap_or_default(),
-            totals: outlet.books.spent(),
-            ms: millis(outlet.books.elapsed()),
+            totals: outlet.ledger.spent(),
+            ms: millis(outlet.ledger.elapsed()),
             evidence,
             judge_changed,
-            limits: Some(*outlet.books.budget()),
+            limits: Some(*outlet.ledger.budget()),
             transaction,
             output,
         };
@@ -413,9 +416,9 @@ impl Driver {
         outlet.log.show_unwritten(&outlet.scope, unwritten).await;
     }
 
-    fn place(&self) -> Result<&OpenPlace, StepError> {
-        self.place.as_ref().ok_or_else(|| {
-            let detail = "a step needs a transaction that is not open, which is a defect of windlass; resume the session to go on";
+    fn opened(&self) -> Result<&OpenTransaction, StepError> {
+        self.open.as_ref().ok_or_else(|| {
+            let detail = "a step needs a transaction that is not open, which is a bug of windlass; resume the session to continue";
             StepError::Ends(Outcome::failed(FailReason::Runtime, detail))
         })
     }
@@ -426,10 +429,10 @@ impl Driver {
 }
 
 impl RunParts {
-    /// Looks at the state of the run.
-    pub(super) fn folded<T>(&self, look: impl FnOnce(&Run) -> T) -> Option<T> {
+    /// Gives access to the folded state of the run.
+    pub(super) fn folded<T>(&self, read: impl FnOnce(&Run) -> T) -> Option<T> {
         let log = &self.outlet.log;
-        log.with_history(|history| history.open_run().map(look))
+        log.with_history(|history| history.open_run().map(read))
     }
 
     pub(super) async fn warn(&self, code: &str, text: String) -> Result<(), StoreError> {
@@ -438,20 +441,23 @@ impl RunParts {
         Ok(())
     }
 
-    /// Passes on what the workspace has to say about itself.
-    pub(super) async fn tell_notes(&self, transaction: &dyn Transaction) -> Result<(), StoreError> {
+    /// Logs the warnings of the workspace.
+    pub(super) async fn warn_about_workspace(
+        &self,
+        transaction: &dyn Transaction,
+    ) -> Result<(), StoreError> {
         for text in transaction.notes() {
             self.warn("workspace", text).await?;
         }
         Ok(())
     }
 
-    /// Credentials that the configuration names as fit to be shown.
+    /// Credential files that the configuration allows to be read.
     pub(super) fn exposed(&self) -> Vec<String> {
         self.gate.lock().exposed.clone()
     }
 
-    async fn open(&self, copy: Option<String>) -> Result<OpenPlace, WorkspaceError> {
+    async fn open(&self, copy: Option<String>) -> Result<OpenTransaction, WorkspaceError> {
         let kept = copy.or_else(|| self.contract.kept.clone());
         let opening = Opening {
             session: &self.session,
@@ -461,7 +467,7 @@ impl RunParts {
         };
         let transaction = self.parts.workspaces.open(opening).await?;
         let executor = self.executor(transaction.as_ref());
-        Ok(OpenPlace {
+        Ok(OpenTransaction {
             transaction,
             executor,
         })
@@ -477,12 +483,12 @@ impl RunParts {
             tools: parts.tools.clone(),
             schemas: parts.schemas.clone(),
             gate: self.gate.clone(),
-            place: windlass_core::gate::Place {
+            place: windlass_core::gate::CallProtection {
                 isolation: terms.isolation,
                 sandboxed: terms.tier.confines(),
                 has_jobs: false,
             },
-            files: Unhidden::over(transaction.files(), hidden),
+            files: FilteredFiles::wrap(transaction.files(), hidden),
             processes: transaction.processes(),
             snapshots: transaction.snapshots(),
             artifacts: Arc::new(RedactedArtifacts::new(
@@ -494,16 +500,17 @@ impl RunParts {
             clock: parts.clock.clone(),
             cancel: self.outlet.control.stop.clone(),
             yes: self.yes,
-            told_lost: Mutex::default(),
-            told_keys: Mutex::default(),
-            earlier: log.with_history(|history| Earlier::of(history.open_calls())),
+            warned_not_undoable: Mutex::default(),
+            warned_keys: Mutex::default(),
+            prior_answers: log.with_history(|history| PriorAnswers::of(history.open_calls())),
             foreign: ForeignCalls::default(),
         }
     }
 }
 
-/// Looks for keys in what was changed, for commands write, too; what a tool's own look told is not told again.
-async fn tell_keys(
+/// Searches the changed files for keys, because commands also write files. Keys that a call already warned about are
+/// skipped.
+async fn warn_about_keys(
     executor: &Executor,
     changes: Vec<FileChange>,
 ) -> Result<Vec<FileChange>, StoreError> {
@@ -511,12 +518,12 @@ async fn tell_keys(
         return Ok(changes);
     }
     let (files, redactor) = (executor.files.clone(), executor.redactor.clone());
-    let told = executor.told_keys.lock().clone();
+    let known = executor.warned_keys.lock().clone();
     let kept = changes.clone();
-    let look = move || OF_A_RUN.keys_in(files.as_ref(), redactor.as_ref(), &changes, &told);
-    // A look that broke off finds nothing; the run's outcome does not hang on it.
-    let keys = tokio::task::spawn_blocking(look).await.unwrap_or_default();
-    executor.tell_keys(keys).await?;
+    let scan = move || SCAN_AFTER_RUN.keys_in(files.as_ref(), redactor.as_ref(), &changes, &known);
+    // A panic of the scan finds nothing; the outcome of the run does not depend on it.
+    let keys = tokio::task::spawn_blocking(scan).await.unwrap_or_default();
+    executor.warn_about_keys(keys).await?;
     Ok(kept)
 }
 

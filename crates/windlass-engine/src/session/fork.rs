@@ -1,5 +1,5 @@
-//! A session that begins as a copy of another, up to an event. The other stays as it is; what was asked there is
-//! answered there, and what was done to the tree is taken back there.
+//! Forks a session: the new session starts as a copy of another, up to an event. The other session does not change; its asks
+//! are answered there, and its changes to the tree are undone there.
 
 use futures_util::StreamExt;
 use windlass_core::event::EventKind;
@@ -11,8 +11,8 @@ use windlass_core::store::{LogWriter, Skimmed, StoreError, StoreErrorKind, creat
 use super::{Engine, EngineError, Session};
 
 impl Engine {
-    /// Makes a new session of the events of another up to this one, or of all of them, and opens it. What cannot be
-    /// copied to its end leaves nothing behind: half of it would look whole.
+    /// Creates and opens a session from the events of another, up to event `at` or all of them. If copying fails, the new
+    /// session is removed, because a partial copy would look complete.
     pub async fn fork(
         &self,
         from: &SessionId,
@@ -21,16 +21,16 @@ impl Engine {
     ) -> Result<Session, EngineError> {
         self.require(mode)?;
         let parts = &self.0;
-        // Looked at first, so that a session that is not there leaves nothing behind.
+        // Read first, so that a missing session does not create an empty one.
         if let Some(Err(err)) = parts.store.read(from, 1).next().await {
             return Err(err.into());
         }
-        let (id, mut writer) = self.free().await?;
+        let (id, mut writer) = self.create_log().await?;
         let copied = self.copy(from, at, &id, writer.as_mut()).await;
         let (history, last) = match copied {
             Ok(copied) => copied,
             Err(err) => {
-                // Nobody may hold what is taken away. What failed is told; that this failed as well would only hide it.
+                // Release the lease before the deletion. An error of the deletion would only hide the first error.
                 drop(writer);
                 let _ = parts.store.delete(&id).await;
                 return Err(err);
@@ -47,13 +47,13 @@ impl Engine {
         Ok(session)
     }
 
-    /// A new log under an id that is free.
-    pub(super) async fn free(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
+    /// Creates a log under an unused id.
+    pub(super) async fn create_log(&self) -> Result<(SessionId, Box<dyn LogWriter>), EngineError> {
         let parts = &self.0;
         Ok(create_session(parts.store.as_ref(), parts.clock.as_ref(), None).await?)
     }
 
-    /// Copies the events up to one of them; gives their fold and the last.
+    /// Copies the events up to `at`. Returns their fold and the number of the last one.
     async fn copy(
         &self,
         from: &SessionId,
@@ -76,7 +76,7 @@ impl Engine {
         }
         drop(events);
         if last == 0 || at.is_some_and(|at| at != last) {
-            // Where nothing was copied, the last is not known yet.
+            // If nothing was copied, the last number is not known yet.
             let last = if last == 0 {
                 self.last_of(from).await?
             } else {
@@ -92,7 +92,7 @@ impl Engine {
         Ok((history, last))
     }
 
-    /// The number of a session's last event.
+    /// The number of the last event of a session.
     async fn last_of(&self, session: &SessionId) -> Result<u64, EngineError> {
         let mut last = 0;
         let mut events = self.0.store.skim(session, 1, |_| false);

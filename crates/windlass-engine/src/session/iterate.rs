@@ -1,4 +1,4 @@
-//! One try of the runtime, under the time limit, whatever it does.
+//! One iteration of the runtime, under the time limit of the run. A panic or a hang of the runtime ends the iteration.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
@@ -13,39 +13,39 @@ use windlass_core::run::Run;
 use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
 
 use super::close::settle_open_calls;
-use super::driver::{OpenPlace, RunParts, StepError};
+use super::driver::{OpenTransaction, RunParts, StepError};
 use crate::executor::describe_panic;
-use crate::run::Halt;
+use crate::run::HaltReason;
 
-/// How long a runtime may take to notice that it was told to end.
+/// Time that a runtime has to stop after a cancellation.
 const GRACE: Duration = Duration::from_millis(900);
-/// How many times that for calls that must not be torn.
+/// Maximum number of these periods that running calls get if they must not be interrupted.
 const MAX_GRACES: u32 = 60;
 
-/// Lets the runtime try, from the first event of the try or from where it waited for a person.
+/// Runs one iteration, from its start or from the point where it waited for a person.
 pub(super) async fn iterate(
     run: &RunParts,
-    place: &OpenPlace,
+    open: &OpenTransaction,
     iteration: u32,
     started: bool,
 ) -> Result<(), StepError> {
     let outlet = &run.outlet;
-    let pending = settle_open_calls(run, &place.executor).await?;
+    let pending = settle_open_calls(run, &open.executor).await?;
     let started_event = || EventKind::IterationStarted {
         iteration,
         foreign_session: None,
     };
     if !started {
-        outlet.books.iteration_began();
+        outlet.ledger.iteration_began();
         if !run.parts.runtime.begins_itself() {
             outlet.emit(started_event()).await?;
         }
     }
-    let stop = run_runtime(run, place, iteration, pending).await?;
+    let stop = run_runtime(run, open, iteration, pending).await?;
     if matches!(stop, Stop::Paused { .. }) {
         return Err(StepError::Paused);
     }
-    // One that never came to say that it began has begun all the same.
+    // A runtime that logs the start itself may have failed before it did.
     if run.folded(Run::is_iterating) != Some(true) {
         outlet.emit(started_event()).await?;
     }
@@ -62,10 +62,10 @@ pub(super) async fn iterate(
     outcome_of(stop).map_or(Ok(()), |outcome| Err(StepError::Ends(outcome)))
 }
 
-/// How the runtime stopped.
+/// Calls the runtime and returns the reason why it stopped.
 async fn run_runtime(
     run: &RunParts,
-    OpenPlace { executor, .. }: &OpenPlace,
+    OpenTransaction { executor, .. }: &OpenTransaction,
     iteration: u32,
     pending: Vec<ToolCall>,
 ) -> Result<Stop, StepError> {
@@ -92,9 +92,9 @@ async fn run_runtime(
     let ended = tokio::select! {
         biased;
         ended = &mut running => Some(ended),
-        () = until_told_to_end(run) => match outlet.control.halted() {
-            // Nothing is to be cleaned up: the run stays open around the ask.
-            Some(Halt::Paused(_)) => None,
+        () = until_stopped(run) => match outlet.control.halted() {
+            // The run stays open with its ask, so there is nothing to clean up.
+            Some(HaltReason::Paused(_)) => None,
             _ => tokio::select! {
                 biased;
                 ended = &mut running => Some(ended),
@@ -114,52 +114,54 @@ async fn run_runtime(
         None => Stop::Cancelled,
     };
     match (outlet.control.halted(), stop) {
-        (Some(Halt::Paused(ask)), _) => Ok(Stop::Paused { ask }),
-        (Some(Halt::TimedOut), Stop::Cancelled) => Ok(Stop::OverBudget { limit: Limit::Time }),
+        (Some(HaltReason::Paused(ask)), _) => Ok(Stop::Paused { ask }),
+        (Some(HaltReason::TimedOut), Stop::Cancelled) => {
+            Ok(Stop::OverBudget { limit: Limit::Time })
+        }
         (_, stop) => Ok(stop),
     }
 }
 
-/// How long a runtime may still take: a moment, and as long as a call runs that must not be torn.
+/// Waits for the grace period of a cancelled runtime, and for running calls that must not be interrupted.
 async fn grace(run: &RunParts) {
     for _ in 0..MAX_GRACES {
         run.parts.clock.sleep(GRACE).await;
-        if run.outlet.untorn.load(Ordering::Acquire) == 0 {
+        if run.outlet.uncancellable.load(Ordering::Acquire) == 0 {
             return;
         }
     }
 }
 
-/// Returns when the run was told to end, or its time is up.
-pub(super) async fn until_told_to_end(run: &RunParts) {
+/// Returns when the run is stopped or its time limit is reached. Also logs the warning about the time limit.
+pub(super) async fn until_stopped(run: &RunParts) {
     let outlet = &run.outlet;
-    let told = outlet.control.stop.cancelled();
-    let mut told = std::pin::pin!(told);
+    let stopped = outlet.control.stop.cancelled();
+    let mut stopped = std::pin::pin!(stopped);
     loop {
-        let Some(left) = outlet.books.time_left() else {
-            return told.await;
+        let Some(left) = outlet.ledger.time_left() else {
+            return stopped.await;
         };
         if left.is_zero() {
-            return outlet.control.halt(Halt::TimedOut);
+            return outlet.control.halt(HaltReason::TimedOut);
         }
-        // Waiting for a person stops the clock, so what is left is looked at again.
-        let (nap, warn) = outlet
-            .books
+        // The timer stops while the run waits for a person, so compute the rest again after each sleep.
+        let (sleep, warn) = outlet
+            .ledger
             .time_to_warning()
             .map_or((left, false), |until| (until.min(left), true));
         tokio::select! {
-            () = &mut told => return,
-            () = run.parts.clock.sleep(nap) => {}
+            () = &mut stopped => return,
+            () = run.parts.clock.sleep(sleep) => {}
         }
-        if warn && outlet.books.warn_about_time() {
-            // A store that fails here fails at the next event, where it ends the run.
+        if warn && outlet.ledger.take_time_warning() {
+            // If the store fails here, it also fails at the next event, which ends the run.
             let warned = EventKind::BudgetWarned { limit: Limit::Time };
             let _ = outlet.emit(warned).await;
         }
     }
 }
 
-/// The outcome of a run whose try stopped like this; none when its changes are judged next.
+/// The outcome of a run whose runtime stopped for this reason; `None` if its changes are judged next.
 fn outcome_of(stop: Stop) -> Option<Outcome> {
     Some(match stop {
         Stop::Done | Stop::Answered { .. } | Stop::Paused { .. } => return None,

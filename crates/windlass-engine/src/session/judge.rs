@@ -1,31 +1,33 @@
-//! Whether it is done: the paths that may not be changed, the judges that were, then the chain of validators over
-//! exactly what would land. What the person changed meanwhile is taken in first, and looked for again afterwards.
+//! Judges the changes of an iteration: first the paths that may not be changed and the changed judges, then the chain of
+//! validators over exactly the changes that would land. The user's own changes since the copy was made are merged first, and
+//! looked for again afterwards.
 
 use std::collections::HashSet;
 
 use windlass_core::event::EventKind;
-use windlass_core::gate::{Bar, Place, bar_at_landing, glob_match, may_write};
+use windlass_core::gate::{Bar, CallProtection, bar_at_landing, glob_match, may_write};
 use windlass_core::run::{Judged, paths_in_words, rules_broken};
 use windlass_core::runtime::Outlet;
 use windlass_core::terms::GateKind;
 use windlass_core::validator::{Finding, Report};
 use windlass_core::workspace::{Change, Changes, FileChange, Transaction};
 
-use super::checks::{Chain, Checks};
 use super::driver::{RunParts, StepError};
 use super::land;
+use super::validators::{ChainResult, ValidatorRound};
 
-/// How often the chain runs again because a validator mended something.
+/// Maximum number of times that the chain runs again because a fixer changed something.
 const MAX_FIXES: usize = 3;
-/// Broken rules that a person is told of who lands a kept run.
+/// Maximum number of warnings about broken rules when a person lands a kept run.
 const MAX_BROKEN: usize = 20;
 
-/// Judges what would land as the person's tree is now, and logs the result.
+/// Judges the changes that would land on the current tree of the user, and logs the result.
 pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Result<(), StepError> {
-    let judge = Judge { run, transaction };
+    let judge = ChangeJudge { run, transaction };
     let (result, changes) = judge.judge().await?;
     let is_stale = matches!(result, Judged::Stale { .. });
-    // The next round is not disturbed by other runs. Other runs do not wait while this one works on or asks a person.
+    // After a stale result, wait for the turn to land now, so that no other run disturbs the next round. If the run works on
+    // or asks a person, give up the turn, so that other runs do not wait.
     let lands = matches!(result, Judged::Passed { ask: None });
     let judged = EventKind::Judged {
         judge_changed: judge.judges_among(&changes),
@@ -41,28 +43,28 @@ pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Resu
     Ok(())
 }
 
-struct Judge<'a> {
+struct ChangeJudge<'a> {
     run: &'a RunParts,
     transaction: &'a dyn Transaction,
 }
 
-/// A result, and the changes it is about.
+/// A result, and the changes that it applies to.
 type Checked = (Judged, Changes);
 
-impl Judge<'_> {
+impl ChangeJudge<'_> {
     async fn judge(&self) -> Result<Checked, StepError> {
         let (contract, transaction) = (&self.run.contract, self.transaction);
         transaction.freeze().await?;
-        self.run.tell_notes(transaction).await?;
-        // What changes nothing lands nothing, whatever the person did meanwhile: no check runs.
+        self.run.warn_about_workspace(transaction).await?;
+        // Without changes there is nothing to land, so no check runs.
         let nothing = |changes: &Changes| changes.files.is_empty() && changes.cannot.is_empty();
         let first = transaction.changes().await?;
         if nothing(&first) {
             return Ok((Judged::NothingChanged, first));
         }
-        self.log_untold(&first).await?;
+        self.log_unlogged(&first).await?;
         self.match_rules(&first).await?;
-        self.catch_up().await?;
+        self.merge_user_changes().await?;
         let changes = transaction.changes().await?;
         if nothing(&changes) {
             return Ok((Judged::NothingChanged, changes));
@@ -78,7 +80,7 @@ impl Judge<'_> {
         if !contract.land_anyway {
             return Ok((Judged::Stale { paths: moved }, changes));
         }
-        // Whoever reads the evidence has to see what it does not cover.
+        // The evidence has to name the changes that it does not cover.
         let uncovered = EventKind::Validated {
             validator: "land_anyway".to_owned(),
             blocking: false,
@@ -92,19 +94,19 @@ impl Judge<'_> {
         Ok((result, changes))
     }
 
-    /// Logs changes that no event told of: commands of a foreign agent change files that their words do not name. The
-    /// engine does not know which call made them, so the events name none.
-    async fn log_untold(&self, changes: &Changes) -> Result<(), StepError> {
+    /// Logs changes that are in no event yet: the commands of a foreign agent change files that their arguments do not name.
+    /// The engine does not know which call made them, so the events name none.
+    async fn log_unlogged(&self, changes: &Changes) -> Result<(), StepError> {
         if !self.run.parts.runtime.begins_itself() {
             return Ok(());
         }
         let outlet = &self.run.outlet;
-        let told = outlet.log.with_history(|history| history.run_files());
-        let told: HashSet<String> = told.into_iter().map(|file| file.path).collect();
+        let logged = outlet.log.with_history(|history| history.run_files());
+        let logged: HashSet<String> = logged.into_iter().map(|file| file.path).collect();
         for change in changes
             .files
             .iter()
-            .filter(|change| !told.contains(&change.path))
+            .filter(|change| !logged.contains(&change.path))
         {
             let changed = EventKind::FileChanged {
                 call: None,
@@ -119,8 +121,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Compares changes with the rules that were not in force while an agent worked: one that breaks a rule ends the run.
-    /// A person who lands a kept run has decided about it, and is told which rules its changes break.
+    /// Compares the changes with the rules, if the gate did not judge each call of the agent. A change that breaks a rule ends
+    /// the run. A person who lands a kept run has decided to land it, and only gets a warning.
     async fn match_rules(&self, changes: &Changes) -> Result<(), StepError> {
         let ordered = self.run.contract.ordered;
         let mut terms = self.transaction.terms();
@@ -128,7 +130,7 @@ impl Judge<'_> {
         if terms.gate == GateKind::PerCall && !ordered {
             return Ok(());
         }
-        let place = Place {
+        let place = CallProtection {
             isolation: terms.isolation,
             sandboxed: terms.tier.confines(),
             has_jobs: false,
@@ -144,19 +146,23 @@ impl Judge<'_> {
                 let what = format!("the change of {path}");
                 return Err(StepError::Ends(rules_broken(&what, [rule.as_str()])));
             }
-            let text = format!("{rule} is about {path}, which lands because you order it");
+            let text =
+                format!("{path} lands because you ordered it, although {rule} applies to it");
             self.run.warn("rule_overridden", text).await?;
         }
         Ok(())
     }
 
-    /// Takes in what the person changed since the copy was made. A conflict ends the run.
-    async fn catch_up(&self) -> Result<(), StepError> {
+    /// Merges the user's changes since the copy was made. A conflict ends the run.
+    async fn merge_user_changes(&self) -> Result<(), StepError> {
         let moved = self.transaction.moved().await?;
         if moved.is_empty() {
             return Ok(());
         }
-        let text = format!("changed in your tree meanwhile: {}", paths_in_words(&moved));
+        let text = format!(
+            "changed in your tree during the run: {}",
+            paths_in_words(&moved)
+        );
         self.run.warn("tree_moved", text).await?;
         if !self.run.contract.land_anyway {
             self.transaction.catch_up().await?;
@@ -165,7 +171,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Rounds over the chain of validators, until no fixer changes anything any more.
+    /// Runs the chain of validators until no fixer changes anything.
     async fn check(&self, mut changes: Changes) -> Result<Checked, StepError> {
         for _ in 0..=MAX_FIXES {
             let judges = self.judges_among(&changes);
@@ -173,19 +179,19 @@ impl Judge<'_> {
                 return Ok((blocked, changes));
             }
             match self.round(&changes, judges).await? {
-                Chain::Passed { failing } => {
+                ChainResult::Passed { failing } => {
                     let ask = match self.transaction.name() {
                         Some(_) => land::question(self.run, &changes, failing),
                         None => None,
                     };
                     return Ok((Judged::Passed { ask }, changes));
                 }
-                Chain::Blocked(blocked) => return Ok((blocked, changes)),
-                Chain::Fixed => changes = self.transaction.changes().await?,
+                ChainResult::Blocked(blocked) => return Ok((blocked, changes)),
+                ChainResult::Fixed => changes = self.transaction.changes().await?,
             }
         }
         let why = format!(
-            "the fixers still changed something after {MAX_FIXES} rounds; they undo each other's work"
+            "the fixers still changed files after {MAX_FIXES} rounds; they undo each other's changes"
         );
         let blocked = Judged::Blocked {
             validator: "fixers".into(),
@@ -194,33 +200,37 @@ impl Judge<'_> {
         Ok((blocked, changes))
     }
 
-    /// One round over the chain, with judges that are protected as they were before.
-    async fn round(&self, changes: &Changes, judges: Vec<String>) -> Result<Chain, StepError> {
+    /// Runs the chain once. The validators see protected judges in their version from before the run.
+    async fn round(
+        &self,
+        changes: &Changes,
+        judges: Vec<String>,
+    ) -> Result<ChainResult, StepError> {
         let without: Vec<String> = judges
             .into_iter()
             .filter(|path| self.protects(path))
             .collect();
         if without.len() == changes.files.len() && !without.is_empty() {
-            let why = "every changed file is protected (`validate.protect`), so the checks would judge the tree of before";
-            return Ok(Chain::Blocked(Judged::Blocked {
+            let why = "every changed file is protected (`validate.protect`), so the checks would judge the unchanged tree";
+            return Ok(ChainResult::Blocked(Judged::Blocked {
                 validator: "protect".to_owned(),
                 findings: vec![Finding::whole(why)],
             }));
         }
         if !changes.newly_ignored.is_empty() {
             let text = format!(
-                "the run wrote the rules that ignore these, so they do not land, and the checks run without them: {}",
+                "the run added the ignore rules for these files, so they do not land, and the checks run without them: {}",
                 paths_in_words(&changes.newly_ignored)
             );
             self.run.warn("newly_ignored", text).await?;
         }
-        let checks = Checks {
+        let checks = ValidatorRound {
             run: self.run,
             transaction: self.transaction,
             changes,
             without,
         };
-        checks.chain().await
+        checks.run_chain().await
     }
 
     fn judges_among(&self, changes: &Changes) -> Vec<String> {
@@ -241,7 +251,7 @@ impl Judge<'_> {
         protected.iter().any(|pattern| glob_match(pattern, path))
     }
 
-    /// Changed paths that may not be changed.
+    /// The findings about changed paths that may not be changed.
     fn forbidden(&self, changes: &Changes, judges: &[String]) -> Option<Judged> {
         let mut findings = Vec::new();
         let mut object = |path: &str, message: String| {
@@ -256,13 +266,13 @@ impl Judge<'_> {
             let path = change.path.as_str();
             let allowed = contract.write_paths.as_ref();
             if allowed.is_some_and(|paths| !may_write(paths, path)) {
-                let why = "only the allowed paths may be changed; put it back as it was";
+                let why = "only the allowed paths may be changed; revert this change";
                 object(path, why.to_owned());
             } else if isolated
                 && let Some(Bar::Never(why)) =
                     bar_at_landing(path, change.change == Change::Created, "", &exposed)
             {
-                let why = format!("it may not be changed ({why}); put it back as it was");
+                let why = format!("this path may not be changed ({why}); revert the change");
                 object(path, why);
             }
         }
@@ -274,13 +284,13 @@ impl Judge<'_> {
             if contract.forbid.iter().any(forbidden) {
                 object(
                     &change.path,
-                    "the project protects it, and its settings are not trusted: put it back as it was, or trust them"
+                    "the project's settings protect this path, but they are not trusted; revert the change, or trust the settings"
                         .to_owned(),
                 );
             }
         }
         if contract.strict_judge {
-            let why = "the checks hang on it, so it may not be changed; put it back as it was";
+            let why = "the checks depend on this file, so it may not be changed; revert the change";
             for path in judges {
                 object(path, why.to_owned());
             }

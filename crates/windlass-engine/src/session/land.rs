@@ -1,4 +1,4 @@
-//! The landing of an isolated run. Nothing is thrown away but a copy that has landed or holds nothing.
+//! The landing of an isolated run. Only a copy that has landed or has no changes is removed.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use windlass_core::runtime::Outlet;
 use windlass_core::workspace::{Change, Changes, LandTo, Landed, Landing, Transaction};
 
 use super::driver::{RunParts, StepError};
-use crate::run::Halt;
+use crate::run::HaltReason;
 
-/// So many removed files are worth a question when they are most of the tree.
-const MANY: usize = 5;
+/// Minimum number of removed files for a question, if they are more than half of the tree.
+const MANY_REMOVED: usize = 5;
 
-/// The question to a person before these changes land: files that other programs or agents act on, unless the prompt
-/// named them, the removal of most of the tree, and checks that failed before the run, too.
+/// The question to a person before these changes land. The reasons are files that other programs or agents act on, unless
+/// the prompt named them, the removal of most of the tree, and checks that also failed before the run.
 pub(super) fn question(
     run: &RunParts,
     changes: &Changes,
@@ -36,7 +36,7 @@ pub(super) fn question(
     });
     let mut paths: Vec<(String, String)> = barred.collect();
     paths.extend(changes.asks.iter().cloned());
-    paths.extend(clears_out(changes));
+    paths.extend(removes_most(changes));
     (!paths.is_empty() || !failing.is_empty()).then(|| LandingAsk {
         paths,
         failing,
@@ -44,8 +44,8 @@ pub(super) fn question(
     })
 }
 
-/// A run that removes all or most of the tree has gone wrong more often than it was asked to.
-fn clears_out(changes: &Changes) -> Option<(String, String)> {
+/// Returns a reason to ask if the run removes all or most of the tree, which is more often an error than intended.
+fn removes_most(changes: &Changes) -> Option<(String, String)> {
     let before = changes.files_before?;
     let moved: HashSet<&str> = changes
         .files
@@ -60,7 +60,7 @@ fn clears_out(changes: &Changes) -> Option<(String, String)> {
         .iter()
         .filter(|change| change.change == Change::Deleted && !moved.contains(change.path.as_str()))
         .count();
-    let most = removed >= MANY && removed.saturating_mul(2) > before;
+    let most = removed >= MANY_REMOVED && removed.saturating_mul(2) > before;
     (removed > 0 && (removed >= before || most)).then(|| {
         (
             ".".to_owned(),
@@ -69,12 +69,12 @@ fn clears_out(changes: &Changes) -> Option<(String, String)> {
     })
 }
 
-/// Asks a person; the answer is in the log.
+/// Asks a person. The next step reads the answer from the log.
 pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError> {
     let asking = run.outlet.ask_about(About::Landing(ask), true, None);
     let paused = async {
         run.outlet.control.stop.cancelled().await;
-        if !matches!(run.outlet.control.halted(), Some(Halt::Paused(_))) {
+        if !matches!(run.outlet.control.halted(), Some(HaltReason::Paused(_))) {
             std::future::pending::<()>().await;
         }
     };
@@ -85,7 +85,7 @@ pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError
     }
 }
 
-/// Waits until no other run is landing here, or the run is stopped. Says whether it had to wait.
+/// Waits until no other run lands in this tree, or the run is stopped. Returns true if it had to wait.
 pub(super) async fn take_turn(
     run: &RunParts,
     transaction: &dyn Transaction,
@@ -97,7 +97,7 @@ pub(super) async fn take_turn(
     }
 }
 
-/// Lands what was judged. Whether everything is where it belongs now; otherwise it is judged again.
+/// Lands the judged changes. Returns true if they landed completely, and false if they have to be judged again.
 pub(super) async fn land(
     run: &RunParts,
     transaction: &dyn Transaction,
@@ -109,7 +109,7 @@ pub(super) async fn land(
         return land_commits(run, transaction, changes.tree_hash).await;
     }
     let waited = take_turn(run, transaction).await?;
-    // An answer or another run may take its time, and what the checks saw must be what is there.
+    // The tree may have changed while a person or another run took its time; only the tree that was judged may land.
     if (asked || waited)
         && let Some(paths) = changed_since(run, transaction, &changes, &judged).await?
     {
@@ -128,8 +128,8 @@ pub(super) async fn land(
     let landed = transaction.land(&landing).await?;
     let unfinished = landed.unfinished.clone();
     log_landed(run, landed, judged).await?;
-    // What cannot be undone, and what could not be brought over, is known only now.
-    run.tell_notes(transaction).await?;
+    // The landing itself may add warnings, for example about changes that cannot be undone.
+    run.warn_about_workspace(transaction).await?;
     match unfinished {
         None => Ok(true),
         Some(why) => Err(StepError::Ends(Outcome::failed(FailReason::Runtime, why))),
@@ -154,7 +154,7 @@ async fn changed_since(
     Ok((!moved.is_empty()).then_some(moved))
 }
 
-/// A run that left every file as it was may still have made commits.
+/// Lands the commits of a run without file changes, if there are any.
 async fn land_commits(
     run: &RunParts,
     transaction: &dyn Transaction,
@@ -169,10 +169,10 @@ async fn land_commits(
         log_landed(run, landed, tree_hash).await?;
     } else if run.contract.ordered {
         let text =
-            "there is nothing to land: the copy has the same files as your tree, and is removed";
+            "there is nothing to land: the copy has the same files as your tree, so it is removed";
         run.warn("nothing_to_land", text.to_owned()).await?;
     }
-    run.tell_notes(transaction).await?;
+    run.warn_about_workspace(transaction).await?;
     Ok(true)
 }
 
@@ -216,10 +216,10 @@ mod tests {
             files_before: Some(2),
             ..Changes::default()
         };
-        assert_eq!(clears_out(&changes), None);
+        assert_eq!(removes_most(&changes), None);
         changes.files[3].change = Change::Created;
         changes.files_before = Some(1);
-        let (_, why) = clears_out(&changes).unwrap_or_default();
+        let (_, why) = removes_most(&changes).unwrap_or_default();
         assert_eq!(why, "it removes 1 of 1 files");
     }
 }

@@ -1,4 +1,4 @@
-//! What somebody tried against asks, queues and runs that were left open: each of these once went through.
+//! Attacks on asks, queues and runs that were left open. Each of them succeeded once.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,73 +17,74 @@ use windlass_core::terms::{Isolation, Strategy, Terms};
 use windlass_core::workspace::{
     KeyFinding, Opening, REDACTED, Redactor, Transaction, WorkspaceError, Workspaces,
 };
-use windlass_engine::{Delivery, Engine, OnAsk, Open, Session};
+use windlass_engine::{Delivery, Engine, OnAsk, OpenSession, Session};
 use windlass_testing::{MemoryWorkspaces, says};
 
-use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
+use crate::fixture::{CallTrace, EngineFixture, RunEvents, calls, standard_tools};
 
 type Answers =
     Vec<Vec<Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>>;
 
-/// A lab where every write asks and nobody is there, with a diary of what really ran.
-fn pausing(answers: Answers) -> (Lab, Diary) {
-    let diary = Diary::default();
-    let mut lab = Lab::new(answers);
-    lab.tools = standard_tools(&diary);
-    lab.gate.mode = Mode::Ask;
-    lab.options.yes = false;
-    lab.options.on_ask = OnAsk::Pause;
-    (lab, diary)
+/// A fixture in which every write pauses the run on an ask, with a trace of the executed calls.
+fn pausing(answers: Answers) -> (EngineFixture, CallTrace) {
+    let trace = CallTrace::default();
+    let mut fixture = EngineFixture::new(answers);
+    fixture.tools = standard_tools(&trace);
+    fixture.gate.mode = Mode::Ask;
+    fixture.options.yes = false;
+    fixture.options.on_ask = OnAsk::Pause;
+    (fixture, trace)
 }
 
 async fn reopen(engine: &Engine, id: &SessionId) -> Session {
     engine
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap()
 }
 
-async fn answer(lab: &Lab, id: &SessionId, answer: Answer) -> Ran {
-    let session = reopen(&lab.engine(), id).await;
+async fn answer(fixture: &EngineFixture, id: &SessionId, answer: Answer) -> RunEvents {
+    let session = reopen(&fixture.engine(), id).await;
     let ask = session.pending().remove(0);
-    lab.watch(
-        session
-            .answer(&ask.id, answer, lab.options.clone())
-            .unwrap(),
-    )
-    .await
+    fixture
+        .watch(
+            session
+                .answer(&ask.id, answer, fixture.options.clone())
+                .unwrap(),
+        )
+        .await
 }
 
-/// A run that waits for the approval of its first write; gives its session.
-async fn waiting(lab: &Lab) -> SessionId {
-    let session = lab.open().await;
-    lab.run_in(&session).await;
+/// Starts a run that pauses on the approval of its first write. Returns its session.
+async fn waiting(fixture: &EngineFixture) -> SessionId {
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
     assert_eq!(session.pending().len(), 1);
     session.id().clone()
 }
 
 #[tokio::test]
-async fn a_no_holds_whatever_would_let_the_call_run_by_now() {
-    let loosen: [fn(&mut Lab); 2] = [
-        |lab| lab.options.yes = true,
-        |lab| lab.gate.mode = Mode::Auto,
+async fn a_denied_call_stays_denied_after_the_rules_are_loosened() {
+    let loosen: [fn(&mut EngineFixture); 2] = [
+        |fixture| fixture.options.yes = true,
+        |fixture| fixture.gate.mode = Mode::Auto,
     ];
     for loosen in loosen {
-        let (mut lab, diary) = pausing(vec![
+        let (mut fixture, trace) = pausing(vec![
             calls(&[("1", "write", json!({"path": "b"}))]),
             says("done"),
         ]);
-        let id = waiting(&lab).await;
-        loosen(&mut lab);
+        let id = waiting(&fixture).await;
+        loosen(&mut fixture);
         let ran = answer(
-            &lab,
+            &fixture,
             &id,
             Answer::No {
                 note: Some("not that file".into()),
             },
         )
         .await;
-        assert!(diary.lock().is_empty(), "{:?}", diary.lock());
+        assert!(trace.lock().is_empty(), "{:?}", trace.lock());
         assert!(
             ran.results()[0].0.contains("not that file"),
             "{:?}",
@@ -92,10 +93,10 @@ async fn a_no_holds_whatever_would_let_the_call_run_by_now() {
     }
 }
 
-/// Notes how each workspace was asked for.
-struct Noting(MemoryWorkspaces, Arc<Mutex<Vec<Isolation>>>);
+/// Records the requested isolation of each workspace.
+struct RecordsIsolation(MemoryWorkspaces, Arc<Mutex<Vec<Isolation>>>);
 
-impl Workspaces for Noting {
+impl Workspaces for RecordsIsolation {
     fn open<'a>(
         &'a self,
         opening: Opening<'a>,
@@ -106,43 +107,44 @@ impl Workspaces for Noting {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_where_it_worked_whatever_the_answer_comes_with() {
+async fn a_resumed_run_keeps_its_isolation() {
     for (strategy, other) in [
         (Strategy::Copy, Isolation::InPlace),
         (Strategy::InPlace, Isolation::Isolated),
     ] {
-        let (mut lab, _) = pausing(vec![
+        let (mut fixture, _) = pausing(vec![
             calls(&[("1", "write", json!({"path": "b"}))]),
             says("done"),
         ]);
-        lab.workspaces.terms = Terms::unconfined(strategy);
+        fixture.workspaces.terms = Terms::unconfined(strategy);
         let began = strategy.isolation();
-        lab.options.isolation = began;
+        fixture.options.isolation = began;
         let opened = Arc::new(Mutex::new(Vec::new()));
-        let workspaces = Arc::new(Noting(lab.workspaces.clone(), opened.clone()));
-        let engine = lab.builder().workspaces(workspaces).build().unwrap();
-        let session = engine.open(Open::New, RunMode::Full).await.unwrap();
-        lab.run_in(&session).await;
-        lab.options.isolation = other;
+        let workspaces = Arc::new(RecordsIsolation(fixture.workspaces.clone(), opened.clone()));
+        let engine = fixture.builder().workspaces(workspaces).build().unwrap();
+        let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
+        fixture.run_in(&session).await;
+        fixture.options.isolation = other;
         let ask = session.pending().remove(0);
-        lab.watch(
-            session
-                .answer(&ask.id, Answer::Once, lab.options.clone())
-                .unwrap(),
-        )
-        .await;
+        fixture
+            .watch(
+                session
+                    .answer(&ask.id, Answer::Once, fixture.options.clone())
+                    .unwrap(),
+            )
+            .await;
         assert_eq!(*opened.lock(), [began, began]);
     }
 }
 
 #[tokio::test]
-async fn a_command_behind_a_failed_one_does_not_run_after_the_answer_either() {
+async fn after_a_resume_commands_after_a_failed_one_do_not_run() {
     let step = calls(&[
         ("1", "bash", json!({"command": "false"})),
         ("2", "write", json!({"path": "b"})),
         ("3", "bash", json!({"command": "deploy"})),
     ]);
-    let (mut lab, diary) = pausing(vec![step, says("done")]);
+    let (mut fixture, trace) = pausing(vec![step, says("done")]);
     let allow = |text: &str| {
         windlass_core::gate::Rule::parse(
             text,
@@ -150,23 +152,23 @@ async fn a_command_behind_a_failed_one_does_not_run_after_the_answer_either() {
             windlass_core::gate::Level::User,
         )
     };
-    lab.gate.rules.extend([
+    fixture.gate.rules.extend([
         allow("bash(false)").unwrap(),
         allow("bash(deploy)").unwrap(),
     ]);
-    let id = waiting(&lab).await;
-    answer(&lab, &id, Answer::Once).await;
-    assert_eq!(*diary.lock(), ["+bash false", "+write b", "-write b"]);
+    let id = waiting(&fixture).await;
+    answer(&fixture, &id, Answer::Once).await;
+    assert_eq!(*trace.lock(), ["+bash false", "+write b", "-write b"]);
 }
 
 #[tokio::test]
-async fn what_was_approved_runs_also_when_the_machine_was_started_anew_meanwhile() {
+async fn an_approved_call_runs_after_a_reboot() {
     let step = calls(&[
         ("1", "bash", json!({"command": "make"})),
         ("2", "write", json!({"path": "b"})),
     ]);
-    let (mut lab, diary) = pausing(vec![step, says("done")]);
-    lab.gate.rules.push(
+    let (mut fixture, trace) = pausing(vec![step, says("done")]);
+    fixture.gate.rules.push(
         windlass_core::gate::Rule::parse(
             "bash(make)",
             windlass_core::gate::Verdict::Allow,
@@ -174,21 +176,21 @@ async fn what_was_approved_runs_also_when_the_machine_was_started_anew_meanwhile
         )
         .unwrap(),
     );
-    let id = waiting(&lab).await;
-    lab.store.cut_power();
-    let ran = answer(&lab, &id, Answer::Once).await;
+    let id = waiting(&fixture).await;
+    fixture.store.cut_power();
+    let ran = answer(&fixture, &id, Answer::Once).await;
     assert_eq!(
-        *diary.lock(),
+        *trace.lock(),
         ["+bash make", "+write b", "-write b"],
         "{:?}",
         ran.results()
     );
 }
 
-/// Takes one word out of text.
-struct Hides(&'static str);
+/// A redactor of one word.
+struct HidesWord(&'static str);
 
-impl Redactor for Hides {
+impl Redactor for HidesWord {
     fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
         match text.contains(self.0) {
             true => text.replace(self.0, &format!("{REDACTED}: secret]")).into(),
@@ -201,49 +203,62 @@ impl Redactor for Hides {
 }
 
 #[tokio::test]
-async fn a_prompt_that_waits_is_done_once_although_it_holds_what_is_a_secret_by_now() {
-    let lab = Lab::new(vec![says("one"), says("two"), says("three"), says("four")]);
-    let session = lab.open().await;
+async fn a_queued_prompt_with_a_secret_that_became_known_runs_once() {
+    let fixture = EngineFixture::new(vec![says("one"), says("two"), says("three"), says("four")]);
+    let session = fixture.open().await;
     let id = session.id().clone();
     session
         .queue(Message::user("use swordfish here"), Delivery::FollowUp)
         .await
         .unwrap();
     drop(session);
-    let engine = lab
+    let engine = fixture
         .builder()
-        .redactor(Arc::new(Hides("swordfish")))
+        .redactor(Arc::new(HidesWord("swordfish")))
         .build()
         .unwrap();
     let session = reopen(&engine, &id).await;
-    let handle = session.run_queued(lab.options.clone()).unwrap().unwrap();
-    lab.watch(handle).await;
-    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
+    let handle = session
+        .run_queued(fixture.options.clone())
+        .unwrap()
+        .unwrap();
+    fixture.watch(handle).await;
+    assert!(
+        session
+            .run_queued(fixture.options.clone())
+            .unwrap()
+            .is_none()
+    );
     drop(session);
-    // Nor does whoever does not know the secret do it again.
-    let session = reopen(&lab.engine(), &id).await;
-    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
+    // An engine that does not know the secret does not run the prompt again either.
+    let session = reopen(&fixture.engine(), &id).await;
+    assert!(
+        session
+            .run_queued(fixture.options.clone())
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
-async fn what_is_said_to_a_run_is_said_once_whoever_made_the_message() {
+async fn a_steering_message_of_any_origin_is_delivered_once() {
     for prompt in [
         Message::internal("left"),
         Message::assistant("left"),
         Message::user("left"),
     ] {
-        let lab = Lab::new(vec![says("ok"), says("done"), says("and the other")]);
-        let session = lab.open().await;
+        let fixture = EngineFixture::new(vec![says("ok"), says("done"), says("and the other")]);
+        let session = fixture.open().await;
         session
             .queue(Message::user("left"), Delivery::FollowUp)
             .await
             .unwrap();
         session.queue(prompt, Delivery::Steer).await.unwrap();
-        let ran = lab.run_in(&session).await;
+        let ran = fixture.run_in(&session).await;
         assert_eq!(*ran.outcome(), Outcome::Completed);
         let said = |event: &Event| matches!(&event.kind, EventKind::Said { message, .. } if message.origin == Origin::Person && message.text() == "left");
         assert_eq!(ran.events.iter().filter(|event| said(event)).count(), 1);
-        let waits = session.look(|history| {
+        let waits = session.with_history(|history| {
             history
                 .queue()
                 .all()
@@ -251,11 +266,11 @@ async fn what_is_said_to_a_run_is_said_once_whoever_made_the_message() {
                 .map(|one| one.steer)
                 .collect::<Vec<_>>()
         });
-        assert_eq!(waits, [false], "what was to be done after the run still is");
+        assert_eq!(waits, [false], "the follow-up is still queued");
     }
 }
 
-/// The step of the specification, with a read that only looks at each side.
+/// A step with reads, a write, a command and a question.
 fn schedule() -> Answers {
     let step = calls(&[
         ("1", "look", json!({"path": "a"})),
@@ -270,7 +285,7 @@ fn schedule() -> Answers {
     answers
 }
 
-/// What must hold of every log, however its processes ended.
+/// Checks that no call starts twice, no ask is repeated, and every run has one start and one end.
 #[track_caller]
 fn check_log(lines: &[String], what: &str) {
     let events: Vec<Event> = lines
@@ -304,13 +319,13 @@ fn check_log(lines: &[String], what: &str) {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twice() {
-    let (lab, _) = pausing(schedule());
-    let id = waiting(&lab).await;
-    answer(&lab, &id, Answer::Once).await;
-    answer(&lab, &id, Answer::Once).await;
+async fn no_call_runs_twice_if_the_process_dies_at_any_event() {
+    let (fixture, _) = pausing(schedule());
+    let id = waiting(&fixture).await;
+    answer(&fixture, &id, Answer::Once).await;
+    answer(&fixture, &id, Answer::Once).await;
     let ran = answer(
-        &lab,
+        &fixture,
         &id,
         Answer::Text {
             text: "blue".into(),
@@ -318,7 +333,7 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
     )
     .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let whole = lab.store.lines(&id);
+    let whole = fixture.store.lines(&id);
     check_log(&whole, "whole");
     for power_cut in [false, true] {
         for at in 1..=whole.len() {
@@ -327,14 +342,15 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
                     "cut after {at} of {}, fork {fork}, power cut {power_cut}",
                     whole.len()
                 );
-                let (lab, diary) = pausing((0..6).map(|n| says(&format!("more {n}"))).collect());
-                lab.store.put(&id, whole[..at].to_vec());
+                let (fixture, trace) =
+                    pausing((0..6).map(|n| says(&format!("more {n}"))).collect());
+                fixture.store.put(&id, whole[..at].to_vec());
                 if power_cut {
-                    lab.store.cut_power();
+                    fixture.store.cut_power();
                 }
                 let mut of = id.clone();
                 if fork {
-                    of = lab
+                    of = fixture
                         .engine()
                         .fork(&id, Some(at as u64), RunMode::Full)
                         .await
@@ -344,31 +360,36 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
                 }
                 let mut answers = 0;
                 loop {
-                    let session = reopen(&lab.engine(), &of).await;
+                    let session = reopen(&fixture.engine(), &of).await;
                     let Some(ask) = session.pending().into_iter().next() else {
                         break;
                     };
-                    let said = match ask.about {
+                    let answer = match ask.about {
                         windlass_core::ask::About::Question(_) => Answer::Text {
                             text: "blue".into(),
                         },
                         _ => Answer::Once,
                     };
-                    lab.watch(session.answer(&ask.id, said, lab.options.clone()).unwrap())
+                    fixture
+                        .watch(
+                            session
+                                .answer(&ask.id, answer, fixture.options.clone())
+                                .unwrap(),
+                        )
                         .await;
                     answers += 1;
-                    assert!(answers < 4, "{what}: asked for ever");
+                    assert!(answers < 4, "{what}: endless asks");
                 }
-                let session = reopen(&lab.engine(), &of).await;
-                let ran = lab.run_in(&session).await;
+                let session = reopen(&fixture.engine(), &of).await;
+                let ran = fixture.run_in(&session).await;
                 assert_eq!(*ran.outcome(), Outcome::Completed, "{what}");
                 assert_eq!(
-                    session.look(|history| unpaired(&history.entries())),
+                    session.with_history(|history| unpaired(&history.entries())),
                     None,
                     "{what}"
                 );
-                check_log(&lab.store.lines(&of), &what);
-                let ran: Vec<String> = diary.lock().clone();
+                check_log(&fixture.store.lines(&of), &what);
+                let ran: Vec<String> = trace.lock().clone();
                 for effect in ["+write c", "+bash make"] {
                     let name = if effect.contains("write") {
                         "write"
@@ -390,7 +411,7 @@ async fn a_process_that_ends_anywhere_between_asks_leaves_nothing_that_runs_twic
     }
 }
 
-/// A write that asks in the middle of what it does.
+/// A write that asks a question in the middle of its effect.
 fn asking_write() -> Arc<dyn windlass_core::tool::Tool> {
     let effect = windlass_core::tool::Effect::Write;
     windlass_testing::FnTool::new("asking_write", effect, |_, ctx| {
@@ -408,10 +429,10 @@ fn asking_write() -> Arc<dyn windlass_core::tool::Tool> {
     .boxed()
 }
 
-/// A runtime that makes one call after another, each under the same id, as a foreign agent may.
-struct SameId;
+/// A runtime that reuses the id of its first call, as a foreign agent may.
+struct ReusesCallId;
 
-impl windlass_core::runtime::Runtime for SameId {
+impl windlass_core::runtime::Runtime for ReusesCallId {
     fn name(&self) -> &str {
         "same id"
     }
@@ -460,40 +481,45 @@ impl windlass_core::runtime::Runtime for SameId {
 }
 
 #[tokio::test]
-async fn a_call_under_an_id_that_was_used_before_is_judged_and_logged_like_any_other() {
-    let (mut lab, diary) = pausing(vec![]);
-    lab.tools.push(asking_write());
+async fn a_call_with_a_reused_id_is_judged_and_logged() {
+    let (mut fixture, trace) = pausing(vec![]);
+    fixture.tools.push(asking_write());
     let allow = windlass_core::gate::Verdict::Allow;
     let rule =
         windlass_core::gate::Rule::parse("asking_write", allow, windlass_core::gate::Level::User)
             .unwrap();
-    lab.gate.rules.push(rule);
-    let engine = lab.builder().runtime(Arc::new(SameId)).build().unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
-    lab.run_in(&session).await;
+    fixture.gate.rules.push(rule);
+    let engine = fixture
+        .builder()
+        .runtime(Arc::new(ReusesCallId))
+        .build()
+        .unwrap();
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
-    lab.watch(
-        session
-            .answer(
-                &ask.id,
-                Answer::Text { text: "yes".into() },
-                lab.options.clone(),
-            )
-            .unwrap(),
-    )
-    .await;
+    fixture
+        .watch(
+            session
+                .answer(
+                    &ask.id,
+                    Answer::Text { text: "yes".into() },
+                    fixture.options.clone(),
+                )
+                .unwrap(),
+        )
+        .await;
     assert!(
-        diary.lock().is_empty(),
-        "nobody approved this: {:?}",
-        diary.lock()
+        trace.lock().is_empty(),
+        "no person approved this: {:?}",
+        trace.lock()
     );
     assert_eq!(session.pending().len(), 1, "it is asked about");
 }
 
-/// A write whose effect, by what is there, did not happen.
-struct Undone(windlass_core::tool::ToolSpec);
+/// A write whose effect is not visible in the files.
+struct WriteWithoutEffect(windlass_core::tool::ToolSpec);
 
-impl windlass_core::tool::Tool for Undone {
+impl windlass_core::tool::Tool for WriteWithoutEffect {
     fn spec(&self) -> &windlass_core::tool::ToolSpec {
         &self.0
     }
@@ -524,14 +550,14 @@ impl windlass_core::tool::Tool for Undone {
 }
 
 #[tokio::test]
-async fn a_call_is_not_said_to_be_undone_where_a_later_one_may_have_undone_it() {
+async fn a_call_is_not_reported_as_not_done_if_a_later_one_may_have_undone_it() {
     for (power_cut, certain) in [(false, true), (true, false)] {
         let step = calls(&[
             ("1", "remove", json!({})),
             ("2", "write", json!({"path": "a"})),
         ]);
-        let mut lab = Lab::new(vec![step, says("done"), says("I will look")]);
-        lab.options.isolation = Isolation::InPlace;
+        let mut fixture = EngineFixture::new(vec![step, says("done"), says("I will look")]);
+        fixture.options.isolation = Isolation::InPlace;
         let effect = windlass_core::tool::Effect::Write;
         let spec = windlass_core::tool::ToolSpec::new(
             "remove",
@@ -539,24 +565,24 @@ async fn a_call_is_not_said_to_be_undone_where_a_later_one_may_have_undone_it() 
             json!({ "type": "object" }),
             effect,
         );
-        lab.tools.push(Arc::new(Undone(spec)));
-        let session = lab.open().await;
+        fixture.tools.push(Arc::new(WriteWithoutEffect(spec)));
+        let session = fixture.open().await;
         let id = session.id().clone();
-        lab.run_in(&session).await;
+        fixture.run_in(&session).await;
         drop(session);
-        let mut lines = lab.store.lines(&id);
+        let mut lines = fixture.store.lines(&id);
         let begun = lines
             .iter()
             .position(|line| line.contains("\"kind\":\"call_started\""))
             .unwrap();
         lines.truncate(begun + 1);
-        lab.store.put(&id, lines);
+        fixture.store.put(&id, lines);
         if power_cut {
-            lab.store.cut_power();
+            fixture.store.cut_power();
         }
-        let session = reopen(&lab.engine(), &id).await;
-        lab.run_in(&session).await;
-        let asked = format!("{:?}", lab.provider.asked().last().unwrap());
+        let session = reopen(&fixture.engine(), &id).await;
+        fixture.run_in(&session).await;
+        let asked = format!("{:?}", fixture.provider.asked().last().unwrap());
         assert_eq!(
             asked.contains("before it was done: it is still there"),
             certain,

@@ -1,4 +1,4 @@
-//! What must hold before a run's changes land: the chain of validators, iterations, evidence, limits, the person.
+//! The conditions for a landing: the chain of validators, iterations, evidence, limits, and the consent of a person.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,61 +18,65 @@ use windlass_core::validator::{
 };
 use windlass_core::workspace::{LandTo, WorkspaceError, WorkspaceErrorKind};
 use windlass_engine::{EngineError, OnAsk, Request, ResultFold};
-use windlass_testing::{FnTool, MemoryWorkspaces, Shown, call, says};
+use windlass_testing::{CheckedTree, FnTool, MemoryWorkspaces, call, says};
 
-use crate::lab::{Lab, Ran};
+use crate::fixture::{EngineFixture, RunEvents};
 
-type Deed = Box<dyn Fn(&MemoryWorkspaces) + Send + Sync>;
+type SideEffect = Box<dyn Fn(&MemoryWorkspaces) + Send + Sync>;
 
-/// A validator that says what it is told to, and may do something to the tree meanwhile.
-struct Judge {
+/// A validator with scripted verdicts, which may change the tree while it runs.
+struct ScriptedValidator {
     name: &'static str,
     blocking: bool,
     fixes: bool,
     verdicts: Mutex<Vec<(Judgement, &'static str)>>,
-    deed: Option<(MemoryWorkspaces, Deed)>,
+    side_effect: Option<(MemoryWorkspaces, SideEffect)>,
     hangs: bool,
     role: CheckRole,
-    /// Says what is wrong by the state of the tree that it sees.
-    looks: Option<(MemoryWorkspaces, Looks)>,
+    /// Computes the findings from the state of the tree that the validator sees.
+    findings_for: Option<(MemoryWorkspaces, FindingsFor)>,
 }
 
-type Looks = fn(&Shown) -> &'static [&'static str];
+type FindingsFor = fn(&CheckedTree) -> &'static [&'static str];
 
-impl Judge {
-    fn says(name: &'static str, verdicts: &[(Judgement, &'static str)]) -> Self {
+impl ScriptedValidator {
+    fn with_verdicts(name: &'static str, verdicts: &[(Judgement, &'static str)]) -> Self {
         let verdicts = Mutex::new(verdicts.to_vec());
         Self {
             name,
             blocking: true,
             fixes: false,
             verdicts,
-            deed: None,
+            side_effect: None,
             hangs: false,
             role: CheckRole::Given,
-            looks: None,
+            findings_for: None,
         }
     }
 
-    fn looks(lab: &Lab, role: CheckRole, looks: Looks) -> Self {
+    fn with_findings(fixture: &EngineFixture, role: CheckRole, findings_for: FindingsFor) -> Self {
         Self {
             role,
-            looks: Some((lab.workspaces.clone(), looks)),
-            ..Self::says("check", &[])
+            findings_for: Some((fixture.workspaces.clone(), findings_for)),
+            ..Self::with_verdicts("check", &[])
         }
     }
 
     fn passes(name: &'static str) -> Self {
-        Self::says(name, &[(Judgement::Pass, ""); 10])
+        Self::with_verdicts(name, &[(Judgement::Pass, ""); 10])
     }
 
-    fn does(mut self, lab: &Lab, deed: impl Fn(&MemoryWorkspaces) + Send + Sync + 'static) -> Self {
-        self.deed = Some((lab.workspaces.clone(), Box::new(deed)));
+    fn with_side_effect(
+        mut self,
+        fixture: &EngineFixture,
+        side_effect: impl Fn(&MemoryWorkspaces) + Send + Sync + 'static,
+    ) -> Self {
+        self.side_effect = Some((fixture.workspaces.clone(), Box::new(side_effect)));
         self
     }
 }
 
-impl Validator for Judge {
+impl Validator for ScriptedValidator {
     fn name(&self) -> &str {
         self.name
     }
@@ -94,11 +98,11 @@ impl Validator for Judge {
                 ctx.cancel.cancelled().await;
                 std::future::pending::<()>().await;
             }
-            if let Some((workspaces, deed)) = &self.deed {
-                deed(workspaces);
+            if let Some((workspaces, side_effect)) = &self.side_effect {
+                side_effect(workspaces);
             }
-            if let Some((workspaces, looks)) = &self.looks {
-                let wrong = looks(&workspaces.tree().shown);
+            if let Some((workspaces, findings_for)) = &self.findings_for {
+                let wrong = findings_for(&workspaces.tree().shown);
                 let judgement = if wrong.is_empty() { PASS } else { FAIL };
                 let findings = wrong.iter().map(|text| Finding::whole(*text)).collect();
                 return Ok(Report::new(judgement, findings));
@@ -128,34 +132,39 @@ impl Validator for Judge {
     }
 }
 
-/// An isolated run whose every answer changes this path first.
-fn isolated(tries: usize, path: &'static str) -> Lab {
+/// A fixture for an isolated run. Each iteration changes `path`.
+fn isolated(iterations: usize, path: &'static str) -> EngineFixture {
     let change = |id: usize| call(&id.to_string(), "change", &json!({ "at": path, "n": id }));
-    let answers = (0..tries).flat_map(|n| [change(n), says("done")]).collect();
-    let mut lab = Lab::new(answers);
-    lab.workspaces.terms = Terms::unconfined(Strategy::Overlay);
-    let workspaces = lab.workspaces.clone();
+    let answers = (0..iterations)
+        .flat_map(|n| [change(n), says("done")])
+        .collect();
+    let mut fixture = EngineFixture::new(answers);
+    fixture.workspaces.terms = Terms::unconfined(Strategy::Overlay);
+    let workspaces = fixture.workspaces.clone();
     let tool = FnTool::new("change", Effect::Write, move |args, _| {
         workspaces
             .tree()
             .change(args["at"].as_str().unwrap_or_default());
         Box::pin(async { Ok(ToolOutput::text("changed")) })
     });
-    lab.tools.push(tool.boxed());
-    lab
+    fixture.tools.push(tool.boxed());
+    fixture
 }
 
-fn reason(ran: &Ran) -> (FailReason, &str) {
+fn reason(ran: &RunEvents) -> (FailReason, &str) {
     match ran.outcome() {
         Outcome::Failed { reason, detail, .. } => (*reason, detail),
         other => panic!("it did not fail: {other:?}"),
     }
 }
 
-fn judges(lab: &mut Lab, judges: impl IntoIterator<Item = Judge>) {
-    lab.validators = judges
+fn set_validators(
+    fixture: &mut EngineFixture,
+    validators: impl IntoIterator<Item = ScriptedValidator>,
+) {
+    fixture.validators = validators
         .into_iter()
-        .map(|judge| Arc::new(judge) as Arc<dyn Validator>)
+        .map(|validator| Arc::new(validator) as Arc<dyn Validator>)
         .collect();
 }
 
@@ -163,21 +172,24 @@ const FAIL: Judgement = Judgement::Fail;
 const PASS: Judgement = Judgement::Pass;
 
 #[tokio::test]
-async fn what_passed_lands_with_the_hash_that_was_judged() {
-    let mut lab = isolated(2, "a.rs");
-    judges(
-        &mut lab,
-        [Judge::says("check", &[(FAIL, "expected `;`"), (PASS, "")])],
+async fn passed_changes_land_with_the_judged_hash() {
+    let mut fixture = isolated(2, "a.rs");
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator::with_verdicts(
+            "check",
+            &[(FAIL, "expected `;`"), (PASS, "")],
+        )],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(ran.count("iteration_started"), 2);
-    let asked = format!("{:?}", lab.provider.asked()[2]);
+    let asked = format!("{:?}", fixture.provider.asked()[2]);
     assert!(
         asked.contains("a.rs:3:7: expected `;`") && asked.contains("The request was:\\ngo"),
         "{asked}"
     );
-    let landed = lab.workspaces.tree().landed.clone();
+    let landed = fixture.workspaces.tree().landed.clone();
     assert_eq!(landed.len(), 1);
     assert_eq!(
         (landed[0].tree_hash.as_deref(), &landed[0].to),
@@ -200,16 +212,16 @@ async fn what_passed_lands_with_the_hash_that_was_judged() {
 }
 
 #[tokio::test]
-async fn the_same_findings_twice_end_it_and_earlier_ones_are_named_once_more() {
-    let mut lab = isolated(5, "a.rs");
-    judges(
-        &mut lab,
-        [Judge::says(
+async fn repeated_findings_end_the_run_and_prompts_repeat_earlier_ones() {
+    let mut fixture = isolated(5, "a.rs");
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator::with_verdicts(
             "check",
             &[(FAIL, "one"), (FAIL, "two"), (FAIL, "two")],
         )],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     let (reason, detail) = reason(&ran);
     assert!(
         reason == FailReason::Validation && detail.contains("nothing improved"),
@@ -223,7 +235,7 @@ async fn the_same_findings_twice_end_it_and_earlier_ones_are_named_once_more() {
         ),
         (3, 1, 0)
     );
-    let asked = format!("{:?}", lab.provider.asked()[4]);
+    let asked = format!("{:?}", fixture.provider.asked()[4]);
     assert!(
         asked.contains("do not bring it back:\\n- check: a.rs:3:7: one"),
         "{asked}"
@@ -232,13 +244,13 @@ async fn the_same_findings_twice_end_it_and_earlier_ones_are_named_once_more() {
 
 #[tokio::test]
 async fn an_advisory_failure_completes_and_is_visible_and_a_blocking_one_cuts_the_chain_short() {
-    let mut lab = isolated(1, "a.rs");
-    let advisory = Judge {
+    let mut fixture = isolated(1, "a.rs");
+    let advisory = ScriptedValidator {
         blocking: false,
-        ..Judge::says("scan", &[(FAIL, "eval")])
+        ..ScriptedValidator::with_verdicts("scan", &[(FAIL, "eval")])
     };
-    judges(&mut lab, [advisory, Judge::passes("check")]);
-    let ran = lab.run().await;
+    set_validators(&mut fixture, [advisory, ScriptedValidator::passes("check")]);
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.outcome(), ran.count("validated"), ran.count("landed")),
         (&Outcome::Completed, 2, 1)
@@ -250,16 +262,16 @@ async fn an_advisory_failure_completes_and_is_visible_and_a_blocking_one_cuts_th
     };
     assert!(evidence[0].advisory && evidence[0].judgement == FAIL);
 
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget.iterations = Some(1);
-    judges(
-        &mut lab,
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget.iterations = Some(1);
+    set_validators(
+        &mut fixture,
         [
-            Judge::says("first", &[(FAIL, "no")]),
-            Judge::passes("second"),
+            ScriptedValidator::with_verdicts("first", &[(FAIL, "no")]),
+            ScriptedValidator::passes("second"),
         ],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran).0, ran.count("validated")),
         (FailReason::Validation, 1)
@@ -267,8 +279,8 @@ async fn an_advisory_failure_completes_and_is_visible_and_a_blocking_one_cuts_th
 }
 
 #[tokio::test]
-async fn a_validator_that_hangs_panics_or_changes_what_would_land_proves_nothing() {
-    let unverifiable = |ran: &Ran| {
+async fn a_validator_that_hangs_panics_or_changes_files_is_unverifiable() {
+    let unverifiable = |ran: &RunEvents| {
         let said = ran.events.iter().find_map(|event| match &event.kind {
             EventKind::Validated { report, .. } => Some(report.clone()),
             _ => None,
@@ -277,83 +289,89 @@ async fn a_validator_that_hangs_panics_or_changes_what_would_land_proves_nothing
         assert_eq!(report.judgement, Judgement::Unverifiable);
         report.findings[0].message.clone()
     };
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget = Budget {
         iterations: Some(1),
         seconds: None,
         ..Budget::default()
     };
-    judges(
-        &mut lab,
-        [Judge {
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator {
             hangs: true,
-            ..Judge::passes("hangs")
+            ..ScriptedValidator::passes("hangs")
         }],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(reason(&ran).0, FailReason::Validation);
     assert!(unverifiable(&ran).contains("600 seconds"));
 
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget.iterations = Some(1);
-    judges(&mut lab, [Judge::says("falls", &[(PASS, "panic")])]);
-    assert!(unverifiable(&lab.run().await).contains("fell over"));
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget.iterations = Some(1);
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator::with_verdicts(
+            "falls",
+            &[(PASS, "panic")],
+        )],
+    );
+    assert!(unverifiable(&fixture.run().await).contains("fell over"));
 
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget.iterations = Some(1);
-    let meddles =
-        Judge::passes("meddles").does(&lab, |workspaces| workspaces.tree().change("b.rs"));
-    judges(
-        &mut lab,
-        [Judge {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget.iterations = Some(1);
+    let meddles = ScriptedValidator::passes("meddles")
+        .with_side_effect(&fixture, |workspaces| workspaces.tree().change("b.rs"));
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator {
             blocking: false,
             ..meddles
         }],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         reason(&ran).0,
         FailReason::Validation,
-        "not even one that only advises"
+        "also if the validator is advisory"
     );
     assert!(unverifiable(&ran).contains("b.rs"));
 }
 
 #[tokio::test]
-async fn after_a_fixer_everything_is_looked_at_again() {
-    let mut lab = isolated(1, "a.rs");
-    let fixer = Judge::passes("format").does(&lab, |workspaces| {
+async fn the_chain_runs_again_after_a_fixer() {
+    let mut fixture = isolated(1, "a.rs");
+    let fixer = ScriptedValidator::passes("format").with_side_effect(&fixture, |workspaces| {
         if workspaces.tree().version < 3 {
             workspaces.tree().change("a.rs");
         }
     });
-    judges(
-        &mut lab,
+    set_validators(
+        &mut fixture,
         [
-            Judge::passes("check"),
-            Judge {
+            ScriptedValidator::passes("check"),
+            ScriptedValidator {
                 fixes: true,
                 ..fixer
             },
         ],
     );
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.outcome(), ran.count("validated")),
         (&Outcome::Completed, 6)
     );
     assert_eq!(
-        lab.workspaces.tree().landed[0].tree_hash.as_deref(),
+        fixture.workspaces.tree().landed[0].tree_hash.as_deref(),
         Some("tree 3")
     );
 }
 
 #[tokio::test]
-async fn changed_judges_are_listed_set_aside_or_refused() {
-    let mut lab = isolated(1, "tests/a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    let ran = lab.run().await;
-    let listed = |ran: &Ran| match ran.events.last().map(|event| &event.kind) {
+async fn changed_judges_are_listed_replaced_or_refused() {
+    let mut fixture = isolated(1, "tests/a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    let ran = fixture.run().await;
+    let listed = |ran: &RunEvents| match ran.events.last().map(|event| &event.kind) {
         Some(EventKind::RunFinished(RunSummary { judge_changed, .. })) => judge_changed.clone(),
         _ => panic!("no end"),
     };
@@ -362,47 +380,50 @@ async fn changed_judges_are_listed_set_aside_or_refused() {
         (&Outcome::Completed, vec!["tests/a.rs".to_owned()])
     );
 
-    let mut lab = isolated(1, "tests/a.rs");
-    lab.options.contract.protect = vec!["tests/**".into()];
-    lab.workspaces.tree().change("src.rs");
-    let looks = Judge::passes("check").does(&lab, |workspaces| {
+    let mut fixture = isolated(1, "tests/a.rs");
+    fixture.options.contract.protect = vec!["tests/**".into()];
+    fixture.workspaces.tree().change("src.rs");
+    let looks = ScriptedValidator::passes("check").with_side_effect(&fixture, |workspaces| {
         assert_eq!(
             workspaces.tree().shown,
-            Shown::Landing(vec!["tests/a.rs".to_owned()])
+            CheckedTree::Landing(vec!["tests/a.rs".to_owned()])
         )
     });
-    judges(&mut lab, [looks]);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
+    set_validators(&mut fixture, [looks]);
+    assert_eq!(*fixture.run().await.outcome(), Outcome::Completed);
 
-    let mut lab = isolated(2, "tests/a.rs");
-    lab.options.contract.strict_judge = true;
-    judges(&mut lab, [Judge::passes("check")]);
-    let ran = lab.run().await;
+    let mut fixture = isolated(2, "tests/a.rs");
+    fixture.options.contract.strict_judge = true;
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran).0, ran.count("validated")),
         (FailReason::Validation, 0)
     );
-    assert!(format!("{:?}", lab.provider.asked()[2]).contains("tests/a.rs: the checks hang on it"));
+    assert!(
+        format!("{:?}", fixture.provider.asked()[2])
+            .contains("tests/a.rs: the checks depend on this file")
+    );
 }
 
-fn failing_before(shown: &Shown) -> &'static [&'static str] {
+fn failing_before(shown: &CheckedTree) -> &'static [&'static str] {
     match shown {
-        Shown::Nothing => panic!("no tree was opened"),
+        CheckedTree::Nothing => panic!("no tree was opened"),
         _ => &["two tests fail"],
     }
 }
 
 #[tokio::test]
-async fn failures_of_before_are_put_to_a_person_and_not_to_the_model() {
-    let lab = |role, on_ask| {
-        let mut lab = isolated(1, "a.rs");
-        let judge = Judge::looks(&lab, role, failing_before);
-        judges(&mut lab, [judge]);
-        lab.options.on_ask = on_ask;
-        lab
+async fn a_person_decides_about_preexisting_failures() {
+    let fixture = |role, on_ask| {
+        let mut fixture = isolated(1, "a.rs");
+        let validator = ScriptedValidator::with_findings(&fixture, role, failing_before);
+        set_validators(&mut fixture, [validator]);
+        fixture.options.on_ask = on_ask;
+        fixture
     };
-    // Nobody is here: it is kept, and the flag is named.
-    let ran = lab(CheckRole::Detected, OnAsk::Pause).run().await;
+    // No user is connected: the copy is kept, and the error names the flag.
+    let ran = fixture(CheckRole::Detected, OnAsk::Pause).run().await;
     let (kind, detail) = reason(&ran);
     assert_eq!(kind, FailReason::Validation);
     assert!(detail.contains("--accept-preexisting"), "{detail}");
@@ -415,7 +436,7 @@ async fn failures_of_before_are_put_to_a_person_and_not_to_the_model() {
         (0, 1, 1)
     );
 
-    let mut accepted = lab(CheckRole::Detected, OnAsk::Pause);
+    let mut accepted = fixture(CheckRole::Detected, OnAsk::Pause);
     accepted.options.contract.accept_preexisting = true;
     let ran = accepted.run().await;
     assert_eq!(
@@ -432,8 +453,8 @@ async fn failures_of_before_are_put_to_a_person_and_not_to_the_model() {
         "{evidence:?}"
     );
 
-    // Somebody is here.
-    let mut attended = lab(CheckRole::Detected, OnAsk::Wait);
+    // A user is connected.
+    let mut attended = fixture(CheckRole::Detected, OnAsk::Wait);
     attended.person = vec![Answer::Once];
     let ran = attended.run().await;
     assert_eq!(
@@ -441,22 +462,23 @@ async fn failures_of_before_are_put_to_a_person_and_not_to_the_model() {
         (&Outcome::Completed, 1)
     );
 
-    // A check that a person gave blocks, whatever was before.
-    let ran = lab(CheckRole::Given, OnAsk::Pause).run().await;
+    // A check that the user configured blocks, even if it failed before.
+    let ran = fixture(CheckRole::Given, OnAsk::Pause).run().await;
     assert!(!reason(&ran).1.contains("--accept-preexisting"));
 }
 
 #[tokio::test]
-async fn a_new_failure_blocks_beside_those_of_before() {
-    let mut lab = isolated(2, "a.rs");
-    let judge = Judge::looks(&lab, CheckRole::Detected, |shown| match shown {
-        Shown::Base => &["one fails"],
-        _ => &["one fails", "two fails"],
-    });
-    judges(&mut lab, [judge]);
-    let ran = lab.run().await;
+async fn a_new_failure_blocks_in_addition_to_preexisting_ones() {
+    let mut fixture = isolated(2, "a.rs");
+    let validator =
+        ScriptedValidator::with_findings(&fixture, CheckRole::Detected, |shown| match shown {
+            CheckedTree::Base => &["one fails"],
+            _ => &["one fails", "two fails"],
+        });
+    set_validators(&mut fixture, [validator]);
+    let ran = fixture.run().await;
     assert_eq!(reason(&ran).0, FailReason::Validation);
-    let told = format!("{:?}", lab.provider.asked()[2]);
+    let told = format!("{:?}", fixture.provider.asked()[2]);
     assert!(
         told.contains("one fails (failed before this run, too)") && told.contains("two fails"),
         "{told}"
@@ -464,25 +486,26 @@ async fn a_new_failure_blocks_beside_those_of_before() {
 }
 
 #[tokio::test]
-async fn a_check_that_passes_only_with_ignored_files_proves_nothing() {
-    let lab = || {
-        let mut lab = isolated(1, "package-lock.json");
-        lab.workspaces.tree().left = vec!["node_modules/left-pad".into()];
-        let judge = Judge::looks(&lab, CheckRole::Given, |shown| match shown {
-            Shown::WithIgnored(_) => &[],
-            _ => &["left-pad is missing"],
-        });
-        judges(&mut lab, [judge]);
-        lab
+async fn a_check_that_passes_only_with_ignored_files_is_unverifiable() {
+    let fixture = || {
+        let mut fixture = isolated(1, "package-lock.json");
+        fixture.workspaces.tree().left = vec!["node_modules/left-pad".into()];
+        let validator =
+            ScriptedValidator::with_findings(&fixture, CheckRole::Given, |shown| match shown {
+                CheckedTree::WithIgnored(_) => &[],
+                _ => &["left-pad is missing"],
+            });
+        set_validators(&mut fixture, [validator]);
+        fixture
     };
-    let mut blocked = lab();
+    let mut blocked = fixture();
     blocked.options.budget.iterations = Some(1);
     let ran = blocked.run().await;
     let detail = reason(&ran).1;
     for word in ["node_modules/left-pad", "npm ci", "--keep-ignored"] {
         assert!(detail.contains(word), "{word}: {detail}");
     }
-    let mut kept = lab();
+    let mut kept = fixture();
     kept.options.contract.keep_ignored = true;
     let ran = kept.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
@@ -493,32 +516,33 @@ async fn a_check_that_passes_only_with_ignored_files_proves_nothing() {
     assert_eq!(
         ignored.unwrap(),
         ["node_modules/left-pad"],
-        "the evidence says so"
+        "the evidence names the files"
     );
 
-    // Caches are nothing that a check could need, so they cost no second look.
-    let mut lab = isolated(1, "a.py");
-    lab.options.budget.iterations = Some(1);
-    lab.workspaces.tree().left = vec!["__pycache__/a.pyc".into()];
-    let judge = Judge::looks(&lab, CheckRole::Given, |shown| match shown {
-        Shown::WithIgnored(_) => panic!("a second look"),
-        _ => &["it fails"],
-    });
-    judges(&mut lab, [judge]);
-    assert!(reason(&lab.run().await).1.contains("it fails"));
+    // No check needs caches, so the check does not run again.
+    let mut fixture = isolated(1, "a.py");
+    fixture.options.budget.iterations = Some(1);
+    fixture.workspaces.tree().left = vec!["__pycache__/a.pyc".into()];
+    let validator =
+        ScriptedValidator::with_findings(&fixture, CheckRole::Given, |shown| match shown {
+            CheckedTree::WithIgnored(_) => panic!("it ran again"),
+            _ => &["it fails"],
+        });
+    set_validators(&mut fixture, [validator]);
+    assert!(reason(&fixture.run().await).1.contains("it fails"));
 }
 
 #[tokio::test]
-async fn set_up_runs_first_and_blocks_when_it_fails() {
+async fn setup_runs_first_and_blocks_if_it_fails() {
     for (verdict, landed) in [(PASS, 1), (FAIL, 0)] {
-        let mut lab = isolated(1, "a.rs");
-        lab.options.budget.iterations = Some(1);
-        let setup = Judge {
+        let mut fixture = isolated(1, "a.rs");
+        fixture.options.budget.iterations = Some(1);
+        let setup = ScriptedValidator {
             role: CheckRole::Setup,
-            ..Judge::says("setup: npm ci", &[(verdict, "no such package")])
+            ..ScriptedValidator::with_verdicts("setup: npm ci", &[(verdict, "no such package")])
         };
-        judges(&mut lab, [Judge::passes("check"), setup]);
-        let ran = lab.run().await;
+        set_validators(&mut fixture, [ScriptedValidator::passes("check"), setup]);
+        let ran = fixture.run().await;
         assert_eq!(ran.count("landed"), landed);
         let first = ran.events.iter().find_map(|event| match &event.kind {
             EventKind::Validated { validator, .. } => Some(validator.clone()),
@@ -529,48 +553,51 @@ async fn set_up_runs_first_and_blocks_when_it_fails() {
 }
 
 #[tokio::test]
-async fn only_checks_that_are_always_there_let_pass_what_they_cannot_judge() {
+async fn only_built_in_checks_do_not_block_if_unverifiable() {
     let roles = [
         (CheckRole::Given, 0),
         (CheckRole::Detected, 0),
         (CheckRole::BuiltIn, 1),
     ];
     for (role, landed) in roles {
-        let mut lab = isolated(1, "a.rs");
-        lab.options.budget.iterations = Some(1);
-        let judge = Judge {
+        let mut fixture = isolated(1, "a.rs");
+        fixture.options.budget.iterations = Some(1);
+        let validator = ScriptedValidator {
             role,
-            ..Judge::says("check", &[(Judgement::Unverifiable, "a template"); 2])
+            ..ScriptedValidator::with_verdicts(
+                "check",
+                &[(Judgement::Unverifiable, "a template"); 2],
+            )
         };
-        judges(&mut lab, [judge]);
-        assert_eq!(lab.run().await.count("landed"), landed, "{role:?}");
+        set_validators(&mut fixture, [validator]);
+        assert_eq!(fixture.run().await.count("landed"), landed, "{role:?}");
     }
 }
 
 #[tokio::test]
-async fn protection_never_makes_the_checks_judge_the_tree_of_before() {
-    let lab = || {
-        let mut lab = isolated(1, "tests/a.rs");
-        lab.options.budget.iterations = Some(1);
-        judges(&mut lab, [Judge::passes("check")]);
-        lab
+async fn protection_never_makes_the_checks_judge_the_unchanged_tree() {
+    let fixture = || {
+        let mut fixture = isolated(1, "tests/a.rs");
+        fixture.options.budget.iterations = Some(1);
+        set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+        fixture
     };
-    let mut all = lab();
+    let mut all = fixture();
     all.options.contract.protect = vec!["**".into()];
     let ran = all.run().await;
     assert!(reason(&ran).1.contains("every changed file is protected"));
-    let mut untrusted = lab();
+    let mut untrusted = fixture();
     untrusted.options.contract.forbid = vec!["**".into()];
     let ran = untrusted.run().await;
-    assert!(reason(&ran).1.contains("its settings are not trusted"));
+    assert!(reason(&ran).1.contains("they are not trusted"));
     assert_eq!(ran.count("landed"), 0);
 }
 
 #[tokio::test]
 async fn paths_that_may_not_be_changed_do_not_land() {
-    let mut lab = isolated(2, "lib/a.rs");
-    lab.options.contract.write_paths = Some(vec!["src/".into()]);
-    let ran = lab.run().await;
+    let mut fixture = isolated(2, "lib/a.rs");
+    fixture.options.contract.write_paths = Some(vec!["src/".into()]);
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran).0, ran.count("landed")),
         (FailReason::Validation, 0)
@@ -580,31 +607,36 @@ async fn paths_that_may_not_be_changed_do_not_land() {
         "{}",
         reason(&ran).1
     );
-    let mut lab = isolated(2, ".env");
-    let ran = lab.run().await;
+    let mut fixture = isolated(2, ".env");
+    let ran = fixture.run().await;
     assert!(
-        reason(&ran).1.contains(".env: it may not be changed"),
+        reason(&ran)
+            .1
+            .contains(".env: this path may not be changed"),
         "{:?}",
         ran.outcome()
     );
-    lab = isolated(1, "src/a.rs");
-    lab.options.contract.write_paths = Some(vec!["src/".into()]);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
+    fixture = isolated(1, "src/a.rs");
+    fixture.options.contract.write_paths = Some(vec!["src/".into()]);
+    assert_eq!(*fixture.run().await.outcome(), Outcome::Completed);
 }
 
 #[tokio::test]
 async fn an_answer_without_changes_is_completed_and_starts_no_check() {
     for strategy in [Strategy::Overlay, Strategy::InPlace] {
-        let mut lab = Lab::new(vec![says("done"), says("done")]);
-        lab.workspaces.terms = Terms::unconfined(strategy);
-        judges(&mut lab, [Judge::says("check", &[])]);
-        let ran = lab.run().await;
+        let mut fixture = EngineFixture::new(vec![says("done"), says("done")]);
+        fixture.workspaces.terms = Terms::unconfined(strategy);
+        set_validators(
+            &mut fixture,
+            [ScriptedValidator::with_verdicts("check", &[])],
+        );
+        let ran = fixture.run().await;
         assert_eq!(*ran.outcome(), Outcome::Completed);
         for kind in ["validation_started", "landed", "kept"] {
             assert_eq!(ran.count(kind), 0, "{kind}");
         }
-        lab.options.contract.require_changes = true;
-        let ran = lab.run().await;
+        fixture.options.contract.require_changes = true;
+        let ran = fixture.run().await;
         assert!(
             reason(&ran).0 == FailReason::NoChanges && reason(&ran).1.contains("--require-changes")
         );
@@ -612,59 +644,60 @@ async fn an_answer_without_changes_is_completed_and_starts_no_check() {
 }
 
 #[tokio::test]
-async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
-    let mut lab = isolated(1, "a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    lab.workspaces.tree().moved = [vec![], vec!["c.rs".to_owned()], vec!["c.rs".to_owned()]].into();
-    let ran = lab.run().await;
+async fn changes_of_the_user_are_merged_and_judged_again() {
+    let mut fixture = isolated(1, "a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    fixture.workspaces.tree().moved =
+        [vec![], vec!["c.rs".to_owned()], vec!["c.rs".to_owned()]].into();
+    let ran = fixture.run().await;
     assert_eq!(
         (
             ran.outcome(),
             ran.count("validated"),
-            lab.workspaces.tree().caught_up
+            fixture.workspaces.tree().caught_up
         ),
         (&Outcome::Completed, 2, 1)
     );
     assert_eq!(
-        lab.workspaces.tree().turns,
+        fixture.workspaces.tree().turns,
         2,
         "before the second round, and to land"
     );
 
-    // Another run landed while this one waited for its turn.
-    let mut lab = isolated(1, "a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    lab.workspaces.tree().turn_waits = true;
+    // Another run landed while this one waited for its turn to land.
+    let mut fixture = isolated(1, "a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    fixture.workspaces.tree().turn_waits = true;
     let other = || vec!["c.rs".to_owned()];
-    lab.workspaces.tree().moved = [vec![], vec![], other(), other()].into();
-    let ran = lab.run().await;
+    fixture.workspaces.tree().moved = [vec![], vec![], other(), other()].into();
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.outcome(), ran.count("validated")),
         (&Outcome::Completed, 2)
     );
-    assert_eq!(lab.workspaces.tree().caught_up, 1);
+    assert_eq!(fixture.workspaces.tree().caught_up, 1);
 
-    let mut lab = isolated(1, "a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    lab.workspaces.tree().moved = vec![vec!["a.rs".to_owned()]].into();
+    let mut fixture = isolated(1, "a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    fixture.workspaces.tree().moved = vec![vec!["a.rs".to_owned()]].into();
     let message = "both changed a.rs".to_owned();
-    lab.workspaces.tree().conflict = Some(WorkspaceError {
+    fixture.workspaces.tree().conflict = Some(WorkspaceError {
         kind: WorkspaceErrorKind::Conflict,
         message,
     });
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran), ran.count("kept")),
         ((FailReason::LandingConflict, "both changed a.rs"), 1)
     );
 
-    let mut lab = isolated(1, "a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    lab.options.contract.land_anyway = true;
-    lab.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 9].into();
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, "a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    fixture.options.contract.land_anyway = true;
+    fixture.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 9].into();
+    let ran = fixture.run().await;
     assert_eq!(
-        (ran.outcome(), lab.workspaces.tree().caught_up),
+        (ran.outcome(), fixture.workspaces.tree().caught_up),
         (&Outcome::Completed, 0)
     );
     assert!(ran.count("warned") >= 1);
@@ -680,40 +713,40 @@ async fn what_the_person_changed_meanwhile_is_taken_in_and_judged_again() {
     );
     assert_eq!(last.tree_hash, evidence[0].tree_hash);
 
-    let mut lab = isolated(1, "a.rs");
-    judges(&mut lab, [Judge::passes("check")]);
-    lab.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 20].into();
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, "a.rs");
+    set_validators(&mut fixture, [ScriptedValidator::passes("check")]);
+    fixture.workspaces.tree().moved = vec![vec!["c.rs".to_owned()]; 20].into();
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran).0, ran.count("landed")),
         (FailReason::LandingConflict, 0),
-        "it never comes to rest"
+        "the tree never stops changing"
     );
 }
 
 #[tokio::test]
-async fn what_landed_is_logged_although_something_after_it_failed() {
-    let lab = isolated(1, "a.rs");
-    lab.workspaces.tree().unfinished = Some("no commit was made".to_owned());
-    lab.workspaces.tree().notes = vec!["`a.rs` cannot be undone".to_owned()];
-    let ran = lab.run().await;
+async fn a_landing_is_logged_although_a_later_step_failed() {
+    let fixture = isolated(1, "a.rs");
+    fixture.workspaces.tree().unfinished = Some("no commit was made".to_owned());
+    fixture.workspaces.tree().notes = vec!["`a.rs` cannot be undone".to_owned()];
+    let ran = fixture.run().await;
     assert_eq!(reason(&ran), (FailReason::Runtime, "no commit was made"));
     assert_eq!(
         (ran.count("landed"), ran.count("warned")),
         (1, 1),
-        "undo needs the one, the person the other"
+        "undo needs the event, and the user the warning"
     );
 }
 
 #[tokio::test]
 async fn a_landing_that_fails_keeps_the_copy() {
-    let lab = isolated(1, "a.rs");
+    let fixture = isolated(1, "a.rs");
     let message = "a.rs was changed".to_owned();
-    lab.workspaces.tree().refuses = Some(WorkspaceError {
+    fixture.workspaces.tree().refuses = Some(WorkspaceError {
         kind: WorkspaceErrorKind::Conflict,
         message,
     });
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         (reason(&ran).0, ran.count("kept"), ran.count("landed")),
         (FailReason::LandingConflict, 1, 0)
@@ -721,52 +754,52 @@ async fn a_landing_that_fails_keeps_the_copy() {
 }
 
 #[tokio::test]
-async fn what_runs_on_this_machine_later_lands_only_when_named_or_allowed() {
+async fn files_that_other_programs_execute_land_only_if_named_or_approved() {
     let path = ".vscode/tasks.json";
-    let mut lab = isolated(1, path);
-    lab.person = vec![Answer::Once];
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, path);
+    fixture.person = vec![Answer::Once];
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.outcome(), ran.count("asked"), ran.count("landed")),
         (&Outcome::Completed, 1, 1)
     );
-    let mut lab = isolated(1, path);
-    lab.person = vec![Answer::Once];
-    lab.workspaces.tree().moved = [vec![], vec![], vec!["c.rs".to_owned()]].into();
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, path);
+    fixture.person = vec![Answer::Once];
+    fixture.workspaces.tree().moved = [vec![], vec![], vec!["c.rs".to_owned()]].into();
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.outcome(), ran.count("judged"), ran.count("landed")),
         (&Outcome::Completed, 3, 1),
         "the tree changed while a person was asked, so it is judged again"
     );
-    let mut lab = isolated(1, path);
-    lab.person = vec![Answer::No { note: None }];
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, path);
+    fixture.person = vec![Answer::No { note: None }];
+    let ran = fixture.run().await;
     assert_eq!((reason(&ran).0, ran.count("kept")), (FailReason::Policy, 1));
-    let mut lab = isolated(1, path);
-    lab.options.on_ask = OnAsk::Deny;
+    let mut fixture = isolated(1, path);
+    fixture.options.on_ask = OnAsk::Deny;
     assert_eq!(
-        reason(&lab.run().await).0,
+        reason(&fixture.run().await).0,
         FailReason::Policy,
         "`--yes` does not answer it either"
     );
-    let mut lab = isolated(1, path);
-    lab.options.on_ask = OnAsk::Pause;
-    let ran = lab.run().await;
+    let mut fixture = isolated(1, path);
+    fixture.options.on_ask = OnAsk::Pause;
+    let ran = fixture.run().await;
     assert_eq!(
         (ran.count("run_finished"), ran.count("kept")),
         (0, 1),
-        "it waits, and nothing is lost"
+        "the run waits with its copy"
     );
-    let lab = isolated(1, path);
-    let session = lab.open().await;
+    let fixture = isolated(1, path);
+    let session = fixture.open().await;
     let handle = session
         .run(
-            Message::user("mend .vscode/tasks.json"),
-            lab.options.clone(),
+            Message::user("repair .vscode/tasks.json"),
+            fixture.options.clone(),
         )
         .unwrap();
-    let ran = lab.watch(handle).await;
+    let ran = fixture.watch(handle).await;
     assert_eq!(
         (ran.outcome(), ran.count("asked")),
         (&Outcome::Completed, 0)
@@ -774,53 +807,60 @@ async fn what_runs_on_this_machine_later_lands_only_when_named_or_allowed() {
 }
 
 #[tokio::test]
-async fn a_limit_ends_the_run_keeps_the_copy_and_a_new_run_goes_on_with_it() {
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget {
+async fn a_limit_ends_the_run_and_a_new_run_resumes_the_kept_copy() {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget = Budget {
         steps: Some(1),
         ..Budget::default()
     };
-    let session = lab.open().await;
-    let ran = lab.run_in(&session).await;
+    let session = fixture.open().await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!((ran.outcome(), ran.count("kept")), (&Outcome::MaxSteps, 1));
     let Some(EventKind::RunFinished(RunSummary { transaction, .. })) =
         ran.events.last().map(|event| &event.kind)
     else {
         panic!()
     };
-    lab.options.contract.kept.clone_from(transaction);
-    lab.options.budget = Budget::default();
-    let ran = lab.run_in(&session).await;
+    fixture.options.contract.kept.clone_from(transaction);
+    fixture.options.budget = Budget::default();
+    let ran = fixture.run_in(&session).await;
     assert_eq!(
         (ran.outcome(), ran.count("landed")),
         (&Outcome::Completed, 1)
     );
-    assert_eq!(lab.workspaces.tree().kept.as_deref(), Some("kept"));
+    assert_eq!(fixture.workspaces.tree().kept.as_deref(), Some("kept"));
 }
 
 #[tokio::test]
-async fn only_a_real_overrun_by_work_that_passed_is_said_to_be_one() {
-    let mut lab = isolated(2, "a.rs");
-    lab.options.budget = Budget {
+async fn only_completed_work_above_a_limit_is_reported_as_an_overrun() {
+    let mut fixture = isolated(2, "a.rs");
+    fixture.options.budget = Budget {
         iterations: Some(2),
         ..Budget::default()
     };
-    judges(&mut lab, [Judge::says("check", &[(FAIL, "x"), (PASS, "")])]);
+    set_validators(
+        &mut fixture,
+        [ScriptedValidator::with_verdicts(
+            "check",
+            &[(FAIL, "x"), (PASS, "")],
+        )],
+    );
     assert_eq!(
-        *lab.run().await.outcome(),
+        *fixture.run().await.outcome(),
         Outcome::Completed,
         "the last allowed iteration is a full success"
     );
 
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget = Budget {
         seconds: Some(10),
         ..Budget::default()
     };
-    let clock = lab.clock.clone();
-    let late = Judge::passes("check").does(&lab, move |_| clock.advance(Duration::from_secs(11)));
-    judges(&mut lab, [late]);
-    let outcome = lab.run().await.outcome().clone();
+    let clock = fixture.clock.clone();
+    let late = ScriptedValidator::passes("check")
+        .with_side_effect(&fixture, move |_| clock.advance(Duration::from_secs(11)));
+    set_validators(&mut fixture, [late]);
+    let outcome = fixture.run().await.outcome().clone();
     assert_eq!(
         outcome,
         Outcome::CompletedWithLimitExceeded { limit: Limit::Time }
@@ -828,10 +868,10 @@ async fn only_a_real_overrun_by_work_that_passed_is_said_to_be_one() {
 }
 
 #[tokio::test]
-async fn a_model_declines_by_a_call_and_nothing_more_is_asked() {
+async fn a_refusal_by_a_tool_call_ends_the_run() {
     let args = json!({ "category": "policy", "reason": "the licence forbids it" });
-    let lab = Lab::new(vec![call("1", "refuse", &args), says("never reached")]);
-    let ran = lab.run().await;
+    let fixture = EngineFixture::new(vec![call("1", "refuse", &args), says("never reached")]);
+    let ran = fixture.run().await;
     let detail = "the licence forbids it".to_owned();
     assert_eq!(
         *ran.outcome(),
@@ -840,27 +880,27 @@ async fn a_model_declines_by_a_call_and_nothing_more_is_asked() {
             detail
         }
     );
-    assert_eq!(lab.provider.asked().len(), 1);
-    let lab = Lab::new(vec![
+    assert_eq!(fixture.provider.asked().len(), 1);
+    let fixture = EngineFixture::new(vec![
         call("1", "refuse", &json!({ "category": "whim" })),
         says("done"),
     ]);
     assert_eq!(
-        *lab.run().await.outcome(),
+        *fixture.run().await.outcome(),
         Outcome::Completed,
-        "one that says nothing is a call like any other"
+        "an incomplete refusal is an ordinary call"
     );
 }
 
 #[tokio::test]
-async fn the_front_door_gives_one_result_and_raises_on_wish() {
-    let mut lab = isolated(1, "a.rs");
-    lab.options.live = false;
+async fn execute_returns_one_result_and_raises_on_request() {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.live = false;
     let request = Request {
-        options: lab.options.clone(),
+        options: fixture.options.clone(),
         ..Request::new("go")
     };
-    let result = lab.engine().execute(request).await.unwrap();
+    let result = fixture.engine().execute(request).await.unwrap();
     assert_eq!(
         (result.outcome(), result.text.as_str()),
         (Some(&Outcome::Completed), "done")
@@ -875,16 +915,16 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
     );
     assert_eq!(result.landed.unwrap().files, ["a.rs"]);
 
-    let mut lab = isolated(1, "a.rs");
-    lab.options.budget = Budget {
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.budget = Budget {
         steps: Some(1),
         ..Budget::default()
     };
     let mut request = Request {
-        options: lab.options.clone(),
+        options: fixture.options.clone(),
         ..Request::new("go")
     };
-    let result = lab.engine().execute(request.clone()).await.unwrap();
+    let result = fixture.engine().execute(request.clone()).await.unwrap();
     assert_eq!(
         (
             result.outcome().and_then(Outcome::exceeded),
@@ -896,8 +936,8 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
         (Some(Limit::Steps), Some("kept"))
     );
     request.raise_on_budget_exceeded = true;
-    lab = isolated(1, "a.rs");
-    match lab.engine().execute(request).await {
+    fixture = isolated(1, "a.rs");
+    match fixture.engine().execute(request).await {
         Err(EngineError::BudgetExceeded {
             limit: Limit::Steps,
             result,
@@ -908,13 +948,13 @@ async fn the_front_door_gives_one_result_and_raises_on_wish() {
 
 #[tokio::test]
 async fn the_stream_of_a_request_folds_to_the_same_result() {
-    let mut lab = isolated(1, "a.rs");
-    lab.options.live = false;
+    let mut fixture = isolated(1, "a.rs");
+    fixture.options.live = false;
     let request = Request {
-        options: lab.options.clone(),
+        options: fixture.options.clone(),
         ..Request::new("go")
     };
-    let mut stream = lab.engine().stream(request).await.unwrap();
+    let mut stream = fixture.engine().stream(request).await.unwrap();
     let (mut fold, mut kinds) = (None, Vec::new());
     while let Some(event) = stream.next().await {
         let fold =

@@ -1,4 +1,4 @@
-//! Nothing is lost: asks that are answered by another process, calls that were begun, prompts that wait, forks.
+//! Durability: asks that another process answers, calls that started, queued prompts, forks.
 
 use std::sync::Arc;
 
@@ -11,80 +11,82 @@ use windlass_core::id::{AskId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::runtime::RunMode;
-use windlass_engine::{Delivery, EngineError, OnAsk, Open, Session};
+use windlass_engine::{Delivery, EngineError, OnAsk, OpenSession, Session};
 use windlass_testing::{call, says};
 
-use crate::lab::{Diary, Lab, Ran, calls, standard_tools};
+use crate::fixture::{CallTrace, EngineFixture, RunEvents, calls, standard_tools};
 
-/// A lab where every write asks and nobody is there, with a diary of what really ran.
+/// A fixture in which every write pauses the run on an ask, with a trace of the executed calls.
 fn pausing(
     answers: Vec<
         Vec<Result<windlass_core::provider::Chunk, windlass_core::provider::ProviderError>>,
     >,
-) -> (Lab, Diary) {
-    let diary = Diary::default();
-    let mut lab = Lab::new(answers);
-    lab.tools = standard_tools(&diary);
-    lab.gate.mode = Mode::Ask;
-    lab.options.yes = false;
-    lab.options.on_ask = OnAsk::Pause;
-    (lab, diary)
+) -> (EngineFixture, CallTrace) {
+    let trace = CallTrace::default();
+    let mut fixture = EngineFixture::new(answers);
+    fixture.tools = standard_tools(&trace);
+    fixture.gate.mode = Mode::Ask;
+    fixture.options.yes = false;
+    fixture.options.on_ask = OnAsk::Pause;
+    (fixture, trace)
 }
 
-async fn reopen(lab: &Lab, id: &SessionId) -> Session {
-    lab.engine()
-        .open(Open::Resume(id.clone()), RunMode::Full)
+async fn reopen(fixture: &EngineFixture, id: &SessionId) -> Session {
+    fixture
+        .engine()
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap()
 }
 
-/// Answers the one open ask in a process of its own.
-async fn answer(lab: &Lab, id: &SessionId, answer: Answer) -> Ran {
-    let session = reopen(lab, id).await;
+/// Answers the only open ask in a new process.
+async fn answer(fixture: &EngineFixture, id: &SessionId, answer: Answer) -> RunEvents {
+    let session = reopen(fixture, id).await;
     let pending = session.pending();
     assert_eq!(pending.len(), 1, "{pending:?}");
     let handle = session
-        .answer(&pending[0].id, answer, lab.options.clone())
+        .answer(&pending[0].id, answer, fixture.options.clone())
         .unwrap();
-    lab.watch(handle).await
+    fixture.watch(handle).await
 }
 
-fn log(lab: &Lab, id: &SessionId) -> Vec<Event> {
-    lab.store
+fn log(fixture: &EngineFixture, id: &SessionId) -> Vec<Event> {
+    fixture
+        .store
         .lines(id)
         .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
-fn count(lab: &Lab, id: &SessionId, kind: &str) -> usize {
-    log(lab, id)
+fn count(fixture: &EngineFixture, id: &SessionId, kind: &str) -> usize {
+    log(fixture, id)
         .iter()
         .filter(|event| serde_json::to_value(event).unwrap()["kind"] == kind)
         .count()
 }
 
 #[tokio::test]
-async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_ask_and_answer() {
+async fn each_call_runs_once_although_a_new_process_gives_each_answer() {
     let step = calls(&[
         ("1", "look", json!({"path": "a"})),
         ("2", "write", json!({"path": "b"})),
         ("3", "ask", json!({"text": "red or blue?"})),
     ]);
-    let (lab, diary) = pausing(vec![step, says("done")]);
-    let session = lab.open().await;
+    let (fixture, trace) = pausing(vec![step, says("done")]);
+    let session = fixture.open().await;
     let id = session.id().clone();
-    let ran = lab.run_in(&session).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(ran.kinds().last().map(String::as_str), Some("asked"));
     drop(session);
-    let ran = answer(&lab, &id, Answer::Once).await;
+    let ran = answer(&fixture, &id, Answer::Once).await;
     assert_eq!(
         ran.kinds().last().map(String::as_str),
         Some("asked"),
         "the model's own question comes next"
     );
     let ran = answer(
-        &lab,
+        &fixture,
         &id,
         Answer::Text {
             text: "blue".into(),
@@ -93,7 +95,7 @@ async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_as
     .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert_eq!(
-        *diary.lock(),
+        *trace.lock(),
         ["+look a", "-look a", "+write b", "-write b"]
     );
     for (kind, times) in [
@@ -103,32 +105,32 @@ async fn each_call_of_a_step_runs_once_however_often_the_process_ends_between_as
         ("run_finished", 1),
         ("asked", 2),
     ] {
-        assert_eq!(count(&lab, &id, kind), times, "{kind}");
+        assert_eq!(count(&fixture, &id, kind), times, "{kind}");
     }
-    let asked = format!("{:?}", lab.provider.asked().last());
+    let asked = format!("{:?}", fixture.provider.asked().last());
     assert!(
         asked.contains("blue") && asked.contains("written"),
         "{asked}"
     );
-    let session = reopen(&lab, &id).await;
+    let session = reopen(&fixture, &id).await;
     assert_eq!(
-        session.look(|history| (unpaired(&history.entries()), history.total().steps)),
+        session.with_history(|history| (unpaired(&history.entries()), history.total().steps)),
         (None, 2)
     );
 }
 
 #[tokio::test]
-async fn an_answer_counts_once_and_only_for_what_is_open() {
-    let (lab, _) = pausing(vec![
+async fn an_answer_is_used_once_and_needs_an_open_ask() {
+    let (fixture, _) = pausing(vec![
         calls(&[("1", "write", json!({"path": "b"}))]),
         says("done"),
     ]);
-    let session = lab.open().await;
-    lab.run_in(&session).await;
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
     let other: AskId = "a9-ffffffff".parse().unwrap();
     let wrong = session
-        .answer(&other, Answer::Once, lab.options.clone())
+        .answer(&other, Answer::Once, fixture.options.clone())
         .err();
     assert!(
         matches!(wrong, Some(EngineError::NoSuchAsk(_))),
@@ -140,28 +142,28 @@ async fn an_answer_counts_once_and_only_for_what_is_open() {
             Answer::Text {
                 text: "sure".into(),
             },
-            lab.options.clone(),
+            fixture.options.clone(),
         )
         .err();
     assert!(
         matches!(wrong, Some(EngineError::Unfitting { .. })),
         "{wrong:?}"
     );
-    let ran = lab
+    let ran = fixture
         .watch(
             session
-                .answer(&ask.id, Answer::No { note: None }, lab.options.clone())
+                .answer(&ask.id, Answer::No { note: None }, fixture.options.clone())
                 .unwrap(),
         )
         .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert!(
-        ran.results()[0].0.contains("a person said no"),
+        ran.results()[0].0.contains("the user said no"),
         "{:?}",
         ran.results()
     );
     let wrong = session
-        .answer(&ask.id, Answer::Once, lab.options.clone())
+        .answer(&ask.id, Answer::Once, fixture.options.clone())
         .err();
     assert!(
         matches!(wrong, Some(EngineError::NoSuchAsk(_))),
@@ -170,122 +172,128 @@ async fn an_answer_counts_once_and_only_for_what_is_open() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_too_late_is_none() {
-    let (mut lab, diary) = pausing(vec![
+async fn a_late_answer_is_ignored() {
+    let (mut fixture, trace) = pausing(vec![
         calls(&[("1", "write", json!({"path": "b"}))]),
         says("done"),
     ]);
-    lab.options.ask_expiry = Some(std::time::Duration::from_secs(60));
-    let session = lab.open().await;
-    lab.run_in(&session).await;
+    fixture.options.ask_expiry = Some(std::time::Duration::from_secs(60));
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
-    lab.clock.advance(std::time::Duration::from_secs(61));
-    let ran = lab
+    fixture.clock.advance(std::time::Duration::from_secs(61));
+    let ran = fixture
         .watch(
             session
-                .answer(&ask.id, Answer::Once, lab.options.clone())
+                .answer(&ask.id, Answer::Once, fixture.options.clone())
                 .unwrap(),
         )
         .await;
     assert!(
-        ran.results()[0].0.contains("nobody answered in time"),
+        ran.results()[0].0.contains("not answered in time"),
         "{:?}",
         ran.results()
     );
-    assert!(diary.lock().is_empty());
+    assert!(trace.lock().is_empty());
 }
 
 #[tokio::test]
-async fn a_new_prompt_abandons_what_is_open_and_every_call_has_a_result() {
+async fn a_new_prompt_abandons_open_asks_and_every_call_has_a_result() {
     let step = calls(&[
         ("1", "write", json!({"path": "b"})),
         ("2", "write", json!({"path": "c"})),
     ]);
-    let (lab, diary) = pausing(vec![step, says("then this")]);
-    let session = lab.open().await;
+    let (fixture, trace) = pausing(vec![step, says("then this")]);
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
     drop(session);
-    let session = reopen(&lab, &id).await;
-    let ran = lab.run_in(&session).await;
+    let session = reopen(&fixture, &id).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
-    assert!(diary.lock().is_empty());
-    let abandoned = log(&lab, &id).into_iter().any(
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
+    assert!(trace.lock().is_empty());
+    let abandoned = log(&fixture, &id).into_iter().any(
         |event| matches!(event.kind, EventKind::Answered { ask: id, answer: Answer::Abandoned, .. } if id == ask.id),
     );
     assert!(abandoned);
     assert!(
         session
-            .answer(&ask.id, Answer::Once, lab.options.clone())
+            .answer(&ask.id, Answer::Once, fixture.options.clone())
             .is_err()
     );
 }
 
 #[tokio::test]
-async fn limits_go_on_from_what_the_run_had_spent() {
-    let (mut lab, _) = pausing(vec![
+async fn limits_of_a_resumed_run_include_earlier_amounts() {
+    let (mut fixture, _) = pausing(vec![
         calls(&[("1", "write", json!({"path": "b"}))]),
         says("never asked for"),
     ]);
-    lab.options.budget.steps = Some(1);
-    let session = lab.open().await;
-    lab.run_in(&session).await;
+    fixture.options.budget.steps = Some(1);
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
-    let ran = lab
+    let ran = fixture
         .watch(
             session
-                .answer(&ask.id, Answer::Once, lab.options.clone())
+                .answer(&ask.id, Answer::Once, fixture.options.clone())
                 .unwrap(),
         )
         .await;
     assert_eq!(*ran.outcome(), Outcome::MaxSteps);
-    // The next run has limits of its own, and the totals stay.
-    let ran = lab.run_in(&session).await;
+    // The next run has its own limits, and the totals of the session remain.
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(session.look(|history| history.total().steps), 2);
+    assert_eq!(session.with_history(|history| history.total().steps), 2);
 }
 
-/// Cuts the log after the first event of a kind, as a process that died there leaves it.
-fn cut_after(lab: &Lab, id: &SessionId, kind: &str) {
-    let mut lines = lab.store.lines(id);
+/// Cuts the log after the first event of a kind, as if the process had died there.
+fn cut_after(fixture: &EngineFixture, id: &SessionId, kind: &str) {
+    let mut lines = fixture.store.lines(id);
     let at = lines
         .iter()
         .position(|line| line.contains(&format!("\"kind\":\"{kind}\"")))
         .unwrap();
     lines.truncate(at + 1);
-    lab.store.put(id, lines);
+    fixture.store.put(id, lines);
 }
 
 #[track_caller]
-fn last_request(lab: &Lab) -> String {
-    format!("{:?}", lab.provider.asked().last().unwrap())
+fn last_request(fixture: &EngineFixture) -> String {
+    format!("{:?}", fixture.provider.asked().last().unwrap())
 }
 
 #[tokio::test]
-async fn a_call_that_was_begun_is_never_begun_again() {
+async fn a_started_call_is_never_repeated() {
     let step = calls(&[
         ("1", "write", json!({"path": "b"})),
         ("2", "write", json!({"path": "c"})),
     ]);
-    let lab = Lab::new(vec![step, says("done"), says("I will look")]);
-    let session = lab.open().await;
+    let fixture = EngineFixture::new(vec![step, says("done"), says("I will look")]);
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     drop(session);
-    cut_after(&lab, &id, "call_started");
-    let session = reopen(&lab, &id).await;
-    let ran = lab.run_in(&session).await;
+    cut_after(&fixture, &id, "call_started");
+    let session = reopen(&fixture, &id).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(count(&lab, &id, "call_started"), 1);
-    let asked = last_request(&lab);
+    assert_eq!(count(&fixture, &id, "call_started"), 1);
+    let asked = last_request(&fixture);
     assert!(
         asked.contains("it may have happened") && asked.contains("not run, because"),
         "{asked}"
     );
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
-    let ends: Vec<Outcome> = log(&lab, &id)
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
+    let ends: Vec<Outcome> = log(&fixture, &id)
         .into_iter()
         .filter_map(|event| match event.kind {
             EventKind::RunFinished(RunSummary { outcome, .. }) => Some(outcome),
@@ -306,18 +314,18 @@ async fn a_call_that_was_begun_is_never_begun_again() {
 }
 
 #[tokio::test]
-async fn what_the_log_knows_of_a_call_is_told() {
-    let lab = Lab::new(vec![
+async fn the_model_gets_the_logged_facts_about_an_interrupted_call() {
+    let fixture = EngineFixture::new(vec![
         call("1", "bash", &json!({"command": "make"})),
         says("done"),
         says("ok"),
     ]);
-    let session = lab.open().await;
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     drop(session);
-    cut_after(&lab, &id, "call_started");
-    let mut lines = lab.store.lines(&id);
+    cut_after(&fixture, &id, "call_started");
+    let mut lines = fixture.store.lines(&id);
     let mut event: Event = serde_json::from_str(lines.last().unwrap()).unwrap();
     event.order = windlass_core::event::Order::Durable {
         seq: lines.len() as u64 + 1,
@@ -330,25 +338,25 @@ async fn what_the_log_knows_of_a_call_is_told() {
         ms: 1,
     };
     lines.push(serde_json::to_string(&event).unwrap());
-    lab.store.put(&id, lines);
-    let session = reopen(&lab, &id).await;
-    lab.run_in(&session).await;
+    fixture.store.put(&id, lines);
+    let session = reopen(&fixture, &id).await;
+    fixture.run_in(&session).await;
     assert!(
-        last_request(&lab).contains("the command ended (exit code 2)"),
+        last_request(&fixture).contains("the command ended (exit code 2)"),
         "{}",
-        last_request(&lab)
+        last_request(&fixture)
     );
 }
 
 #[tokio::test]
-async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order() {
-    let lab = Lab::new(vec![
+async fn steering_is_delivered_between_steps_and_follow_ups_in_order_after_the_run() {
+    let fixture = EngineFixture::new(vec![
         call("1", "look", &json!({"path": "a"})),
         says("turned"),
         says("first"),
         says("second"),
     ]);
-    let session = lab.open().await;
+    let session = fixture.open().await;
     session
         .queue(Message::user("then the first"), Delivery::FollowUp)
         .await
@@ -362,32 +370,43 @@ async fn steering_is_taken_between_steps_and_follow_ups_after_the_run_in_order()
         .await
         .unwrap();
     let id = session.id().clone();
-    let ran = lab.run_in(&session).await;
+    let ran = fixture.run_in(&session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert!(format!("{:?}", lab.provider.asked()[0]).contains("turn left"));
+    assert!(format!("{:?}", fixture.provider.asked()[0]).contains("turn left"));
     drop(session);
-    // The rest survives the end of the process.
-    let session = reopen(&lab, &id).await;
+    // The follow-ups survive the end of the process.
+    let session = reopen(&fixture, &id).await;
     for (prompt, answer) in [("then the first", "first"), ("then the second", "second")] {
-        let handle = session.run_queued(lab.options.clone()).unwrap().unwrap();
-        let ran = lab.watch(handle).await;
+        let handle = session
+            .run_queued(fixture.options.clone())
+            .unwrap()
+            .unwrap();
+        let ran = fixture.watch(handle).await;
         assert_eq!(
             (ran.outcome(), ran.deltas().as_str()),
             (&Outcome::Completed, answer)
         );
-        assert!(last_request(&lab).contains(prompt));
+        assert!(last_request(&fixture).contains(prompt));
     }
-    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    assert!(
+        session
+            .run_queued(fixture.options.clone())
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
 }
 
-/// A model during whose first answer a person says something.
-struct Interrupted(
+/// A provider during whose first answer the user sends a message.
+struct ProviderWithMessage(
     windlass_testing::ScriptedProvider,
     Arc<std::sync::OnceLock<Session>>,
 );
 
-impl windlass_core::provider::Provider for Interrupted {
+impl windlass_core::provider::Provider for ProviderWithMessage {
     fn name(&self) -> &str {
         "interrupted"
     }
@@ -419,70 +438,77 @@ impl windlass_core::provider::Provider for Interrupted {
 }
 
 #[tokio::test]
-async fn what_is_said_just_before_the_end_is_not_lost() {
-    let lab = Lab::new(vec![says("done"), says("and that, too")]);
+async fn a_message_just_before_the_end_is_not_lost() {
+    let fixture = EngineFixture::new(vec![says("done"), says("and that, too")]);
     let place = Arc::new(std::sync::OnceLock::new());
-    let provider = Arc::new(Interrupted(lab.provider.clone(), place.clone()));
+    let provider = Arc::new(ProviderWithMessage(fixture.provider.clone(), place.clone()));
     let options = windlass_engine::NativeOptions {
         model: "m".into(),
         ..Default::default()
     };
     let native =
-        windlass_engine::NativeRuntime::new(provider, Arc::new(lab.clock.clone()), options);
-    let engine = lab.builder().runtime(Arc::new(native)).build().unwrap();
+        windlass_engine::NativeRuntime::new(provider, Arc::new(fixture.clock.clone()), options);
+    let engine = fixture.builder().runtime(Arc::new(native)).build().unwrap();
     assert!(
         place
-            .set(engine.open(Open::New, RunMode::Full).await.unwrap())
+            .set(engine.open(OpenSession::New, RunMode::Full).await.unwrap())
             .is_ok()
     );
     let session = place.get().unwrap();
-    let ran = lab.run_in(session).await;
+    let ran = fixture.run_in(session).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(ran.count("queued"), 1, "whoever watches the run sees it");
-    assert!(last_request(&lab).contains("that, too"));
-    assert!(session.look(|history| history.queue().all().is_empty()));
+    assert_eq!(ran.count("queued"), 1, "the reader of the run sees it");
+    assert!(last_request(&fixture).contains("that, too"));
+    assert!(session.with_history(|history| history.queue().all().is_empty()));
 }
 
 #[tokio::test]
 async fn cancelling_empties_the_queue() {
-    let lab = Lab::new(vec![call("1", "slow", &json!({}))]);
-    let session = lab.open().await;
+    let fixture = EngineFixture::new(vec![call("1", "slow", &json!({}))]);
+    let session = fixture.open().await;
     let handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
     session
         .queue(Message::user("later"), Delivery::FollowUp)
         .await
         .unwrap();
-    while session.look(|history| history.phase()) != windlass_core::outcome::Phase::WaitingForTool {
+    while session.with_history(|history| history.phase())
+        != windlass_core::outcome::Phase::WaitingForTool
+    {
         tokio::task::yield_now().await;
     }
     session.cancel();
-    let ran = lab.watch(handle).await;
+    let ran = fixture.watch(handle).await;
     assert_eq!(*ran.outcome(), Outcome::Cancelled);
-    assert!(session.run_queued(lab.options.clone()).unwrap().is_none());
+    assert!(
+        session
+            .run_queued(fixture.options.clone())
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
-async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
-    let (lab, _) = pausing(vec![
+async fn a_fork_starts_at_any_event_and_does_not_change_the_original() {
+    let (fixture, _) = pausing(vec![
         calls(&[("1", "write", json!({"path": "b"}))]),
         says("in the fork"),
         says("and here"),
     ]);
-    let session = lab.open().await;
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     let ask = session.pending().remove(0);
-    let before = lab.store.lines(&id);
+    let before = fixture.store.lines(&id);
     drop(session);
     for at in 1..=before.len() as u64 {
-        let fork = lab
+        let fork = fixture
             .engine()
             .fork(&id, Some(at), RunMode::Full)
             .await
             .unwrap();
-        let copied = log(&lab, fork.id());
+        let copied = log(&fixture, fork.id());
         assert!(
             copied.iter().all(|event| event.session == *fork.id()),
             "{at}"
@@ -493,19 +519,26 @@ async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
             "{at}: what was asked there is answered there"
         );
         assert!(
-            fork.answer(&ask.id, Answer::Once, lab.options.clone())
+            fork.answer(&ask.id, Answer::Once, fixture.options.clone())
                 .is_err(),
             "{at}"
         );
     }
-    let fork = lab.engine().fork(&id, None, RunMode::Full).await.unwrap();
-    let ran = lab.run_in(&fork).await;
+    let fork = fixture
+        .engine()
+        .fork(&id, None, RunMode::Full)
+        .await
+        .unwrap();
+    let ran = fixture.run_in(&fork).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(fork.look(|history| unpaired(&history.entries())), None);
-    assert_eq!(lab.store.lines(&id), before);
-    let ran = answer(&lab, &id, Answer::Once).await;
+    assert_eq!(
+        fork.with_history(|history| unpaired(&history.entries())),
+        None
+    );
+    assert_eq!(fixture.store.lines(&id), before);
+    let ran = answer(&fixture, &id, Answer::Once).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let none = lab
+    let none = fixture
         .engine()
         .fork(&id, Some(10_000), RunMode::Full)
         .await
@@ -514,23 +547,27 @@ async fn a_fork_goes_on_from_any_event_and_leaves_the_other_as_it_is() {
         matches!(none, Some(EngineError::NoSuchEvent { .. })),
         "{none:?}"
     );
-    let none = lab.engine().fork(&id, Some(0), RunMode::Full).await.err();
+    let none = fixture
+        .engine()
+        .fork(&id, Some(0), RunMode::Full)
+        .await
+        .err();
     assert!(
         matches!(none, Some(EngineError::NoSuchEvent { .. })),
         "{none:?}"
     );
 }
 
-/// A write that asks before it is through: its effect must not be made twice.
-fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
-    let diary = diary.clone();
+/// A write that asks a question after its effect, which must not happen twice.
+fn asking_write(trace: &CallTrace) -> Arc<dyn windlass_core::tool::Tool> {
+    let trace = trace.clone();
     windlass_testing::FnTool::new(
         "asking_write",
         windlass_core::tool::Effect::Write,
         move |_: Value, ctx| {
-            let diary = diary.clone();
+            let trace = trace.clone();
             Box::pin(async move {
-                diary.lock().push("effect".into());
+                trace.lock().push("effect".into());
                 let question = windlass_core::ask::Question {
                     text: "go on?".into(),
                     options: vec![],
@@ -546,17 +583,17 @@ fn asking_write(diary: &Diary) -> Arc<dyn windlass_core::tool::Tool> {
 }
 
 #[tokio::test]
-async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
-    let (mut lab, diary) = pausing(vec![call("1", "asking_write", &json!({})), says("I see")]);
-    lab.tools.push(asking_write(&diary));
-    lab.gate.mode = Mode::Auto;
-    lab.options.yes = true;
-    let session = lab.open().await;
+async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_repeated() {
+    let (mut fixture, trace) = pausing(vec![call("1", "asking_write", &json!({})), says("I see")]);
+    fixture.tools.push(asking_write(&trace));
+    fixture.gate.mode = Mode::Auto;
+    fixture.options.yes = true;
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     drop(session);
     let ran = answer(
-        &lab,
+        &fixture,
         &id,
         Answer::Text {
             text: "certainly".into(),
@@ -564,8 +601,8 @@ async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
     )
     .await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(*diary.lock(), ["effect"]);
-    let asked = last_request(&lab);
+    assert_eq!(*trace.lock(), ["effect"]);
+    let asked = last_request(&fixture);
     assert!(
         asked.contains("certainly") && asked.contains("may have happened"),
         "{asked}"
@@ -573,7 +610,7 @@ async fn a_call_that_asks_in_the_middle_of_its_effect_is_not_taken_up_again() {
 }
 
 #[test]
-fn an_ask_of_an_older_log_still_reads() {
+fn an_ask_of_an_older_log_can_be_read() {
     let old =
         json!({"id": "a1-00000001", "about": {"is": "question", "text": "x?"}, "person": false});
     let ask: Ask = serde_json::from_value(old).unwrap();
@@ -581,18 +618,18 @@ fn an_ask_of_an_older_log_still_reads() {
 }
 
 #[tokio::test]
-async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
-    let (lab, diary) = pausing(vec![
+async fn execute_returns_the_pending_ask_and_its_answer_resumes_the_run() {
+    let (fixture, trace) = pausing(vec![
         calls(&[("1", "write", json!({"path": "b"}))]),
         says("done"),
     ]);
-    let engine = lab.engine();
+    let engine = fixture.engine();
     let mut request = windlass_engine::Request::new("go");
-    request.options = lab.options.clone();
+    request.options = fixture.options.clone();
     let result = engine.execute(request).await.unwrap();
     assert_eq!((result.outcome(), result.asks.len()), (None, 1));
     let again = || windlass_engine::AnswerRequest {
-        options: lab.options.clone(),
+        options: fixture.options.clone(),
         ..Default::default()
     };
     let other: AskId = "a9-ffffffff".parse().unwrap();
@@ -613,64 +650,70 @@ async fn a_request_gives_its_pending_ask_and_the_answer_goes_on_with_it() {
         (Some(&Outcome::Completed), 0, &result.run)
     );
     assert_eq!(done.text, "done");
-    assert_eq!(*diary.lock(), ["+write b", "-write b"]);
+    assert_eq!(*trace.lock(), ["+write b", "-write b"]);
 }
 
 #[tokio::test]
-async fn after_a_power_cut_what_came_after_a_begun_call_may_have_happened_too() {
+async fn after_a_power_cut_later_calls_may_have_happened_too() {
     let step = calls(&[
         ("1", "write", json!({"path": "b"})),
         ("2", "write", json!({"path": "c"})),
     ]);
-    let lab = Lab::new(vec![step, says("done"), says("I will look")]);
-    let session = lab.open().await;
+    let fixture = EngineFixture::new(vec![step, says("done"), says("I will look")]);
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     drop(session);
-    cut_after(&lab, &id, "call_started");
-    lab.store.cut_power();
-    let session = reopen(&lab, &id).await;
-    lab.run_in(&session).await;
-    let asked = last_request(&lab);
+    cut_after(&fixture, &id, "call_started");
+    fixture.store.cut_power();
+    let session = reopen(&fixture, &id).await;
+    fixture.run_in(&session).await;
+    let asked = last_request(&fixture);
     assert_eq!(asked.matches("it may have happened").count(), 2, "{asked}");
 }
 
 #[tokio::test]
-async fn room_is_made_between_runs_when_a_person_wants_it() {
+async fn a_user_can_compact_between_runs() {
     use windlass_core::budget::Budget;
-    use windlass_core::context::How;
+    use windlass_core::context::CompactionMode;
     let answers = (0..6).map(|n| call(&n.to_string(), "look", &json!({"path": "x".repeat(2_000)})));
-    let lab = Lab::new(
+    let fixture = EngineFixture::new(
         answers
             .chain([says("done"), says("## Goal\nto look"), says("and on")])
             .collect(),
     );
-    let session = lab.open().await;
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
-    let before = session.look(|history| (history.held(), history.total().steps));
+    fixture.run_in(&session).await;
+    let before = session.with_history(|history| (history.held(), history.total().steps));
     assert!(
         session
-            .compact(How::Last(1), Budget::default())
+            .compact(CompactionMode::Last(1), Budget::default())
             .await
             .unwrap()
     );
-    assert!(session.look(|history| history.held()) < before.0 / 2);
-    assert_eq!(count(&lab, &id, "compacted"), 1);
+    assert!(session.with_history(|history| history.held()) < before.0 / 2);
+    assert_eq!(count(&fixture, &id, "compacted"), 1);
     drop(session);
-    let session = reopen(&lab, &id).await;
-    lab.run_in(&session).await;
-    assert!(last_request(&lab).contains("go"), "the person's words stay");
-    assert_eq!(session.look(|history| unpaired(&history.entries())), None);
+    let session = reopen(&fixture, &id).await;
+    fixture.run_in(&session).await;
     assert!(
-        session.look(|history| history.total().steps) > before.1,
+        last_request(&fixture).contains("go"),
+        "the message of the user is kept"
+    );
+    assert_eq!(
+        session.with_history(|history| unpaired(&history.entries())),
+        None
+    );
+    assert!(
+        session.with_history(|history| history.total().steps) > before.1,
         "what the summary cost is in the total"
     );
 }
 
-/// Appends events of the run that was left, as its process or recovery would have written them.
-fn append(lab: &Lab, id: &SessionId, kinds: impl IntoIterator<Item = EventKind>) {
-    let mut lines = lab.store.lines(id);
+/// Appends events to the run that was left open, as its process or recovery would have written them.
+fn append(fixture: &EngineFixture, id: &SessionId, kinds: impl IntoIterator<Item = EventKind>) {
+    let mut lines = fixture.store.lines(id);
     let mut event: Event = serde_json::from_str(lines.last().unwrap()).unwrap();
     for kind in kinds {
         let seq = lines.len() as u64 + 1;
@@ -678,25 +721,25 @@ fn append(lab: &Lab, id: &SessionId, kinds: impl IntoIterator<Item = EventKind>)
         event.kind = kind;
         lines.push(serde_json::to_string(&event).unwrap());
     }
-    lab.store.put(id, lines);
+    fixture.store.put(id, lines);
 }
 
-/// The summary of a run that was left with these events, once the next prompt has closed it.
+/// The summary of a run that was left open with these events, after the next prompt has closed it.
 async fn left_with(kinds: impl IntoIterator<Item = EventKind>) -> RunSummary {
-    let lab = Lab::new(vec![
+    let fixture = EngineFixture::new(vec![
         call("1", "write", &json!({"path": "b"})),
         says("done"),
         says("ok"),
     ]);
-    let session = lab.open().await;
+    let session = fixture.open().await;
     let id = session.id().clone();
-    lab.run_in(&session).await;
+    fixture.run_in(&session).await;
     drop(session);
-    cut_after(&lab, &id, "call_started");
-    append(&lab, &id, kinds);
-    let session = reopen(&lab, &id).await;
-    lab.run_in(&session).await;
-    let summary = log(&lab, &id)
+    cut_after(&fixture, &id, "call_started");
+    append(&fixture, &id, kinds);
+    let session = reopen(&fixture, &id).await;
+    fixture.run_in(&session).await;
+    let summary = log(&fixture, &id)
         .into_iter()
         .find_map(|event| match event.kind {
             EventKind::RunFinished(summary) => Some(summary),
@@ -706,7 +749,7 @@ async fn left_with(kinds: impl IntoIterator<Item = EventKind>) -> RunSummary {
 }
 
 #[tokio::test]
-async fn a_run_that_was_left_says_what_it_changed() {
+async fn a_run_that_was_left_open_reports_its_changes() {
     let change = windlass_core::workspace::FileChange {
         path: "b".into(),
         change: windlass_core::workspace::Change::Modified,

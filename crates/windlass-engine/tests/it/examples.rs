@@ -1,10 +1,10 @@
-//! The examples for embedders run and say the truth, every port has one, and `docs/engine.md` shows their code.
+//! Tests of the examples for embedders: they pass, every port has one, and `docs/engine.md` shows their code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The same source as the example program: it is run here, and cannot be older than what it is about.
+/// The source of the example program. It runs here, so that it cannot become outdated.
 #[allow(dead_code)]
 #[path = "../../examples/ports/main.rs"]
 mod ports;
@@ -20,7 +20,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Every source below a directory.
+/// All Rust files below a directory.
 fn sources(below: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(below).unwrap() {
@@ -39,16 +39,16 @@ fn example(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_example_is_right() {
-    for (name, show) in ports::ALL {
-        let shown = tokio::time::timeout(Duration::from_secs(30), show()).await;
-        let shown = shown.unwrap_or_else(|_| panic!("the example {name} hangs"));
-        shown.unwrap_or_else(|err| panic!("the example {name} fails: {err}"));
+async fn every_example_passes() {
+    for (name, example) in ports::ALL {
+        let result = tokio::time::timeout(Duration::from_secs(30), example()).await;
+        let result = result.unwrap_or_else(|_| panic!("the example {name} hangs"));
+        result.unwrap_or_else(|err| panic!("the example {name} fails: {err}"));
     }
 }
 
 #[test]
-fn every_file_is_an_example_that_says_what_it_shows() {
+fn every_file_is_a_listed_example_with_a_description() {
     let listed: BTreeSet<String> = ports::ALL
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -62,15 +62,15 @@ fn every_file_is_an_example_that_says_what_it_shows() {
     assert_eq!(
         more,
         ["fakes", "main"],
-        "an example is a file that is listed in main.rs"
+        "every other file is an example and listed in main.rs"
     );
     for name in &listed {
         let header = example(name)
             .lines()
             .take_while(|line| line.starts_with("//! "))
             .count();
-        assert_eq!(header, 3, "{name}: three lines say what it shows");
-        assert!(example(name).contains("assert"), "{name} claims nothing");
+        assert_eq!(header, 3, "{name}: the header has three lines");
+        assert!(example(name).contains("assert"), "{name} asserts nothing");
         assert!(
             PAGE.contains(&format!("`{name}`")),
             "{name} is not on the page for embedders"
@@ -78,7 +78,7 @@ fn every_file_is_an_example_that_says_what_it_shows() {
     }
 }
 
-/// Rows of the page's table of ports: the port, who implements it, its example.
+/// The rows of the table of ports on the page: the port, its implementer and its example.
 fn rows() -> Vec<(String, String, String)> {
     let cells = |line: &str| -> Option<(String, String, String)> {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -92,7 +92,7 @@ fn rows() -> Vec<(String, String, String)> {
     table.lines().filter_map(cells).collect()
 }
 
-/// Code without what depends on the width of a line: spaces, and commas before a closing bracket.
+/// Code without the parts that depend on line breaks: spaces, and commas before a closing bracket.
 fn bare(code: &str) -> String {
     let mut code: String = code.split_whitespace().collect();
     for bracket in [")", "}", "]"] {
@@ -111,7 +111,7 @@ fn every_port_has_an_example() {
             .next()
             .map(str::to_owned)
     };
-    // What everything of the kind has is a name for it, not a port.
+    // A trait with a blanket implementation is only an alias, not a port.
     let blanket = |port: &String| all.contains(&format!("> {port} for T "));
     let ports: BTreeSet<String> = all
         .lines()
@@ -156,7 +156,7 @@ fn the_page_for_embedders_shows_code_of_the_examples() {
 }
 
 #[test]
-fn links_of_the_page_lead_somewhere() {
+fn links_of_the_page_exist() {
     let docs = here().join("../../docs");
     for link in PAGE
         .split("](")

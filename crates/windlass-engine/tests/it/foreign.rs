@@ -1,5 +1,5 @@
-//! Calls of foreign agents: judged as ours are, asked about, logged, and answered once; and reservations beside each
-//! other.
+//! Calls of foreign agents: they are judged like built-in calls, approved, logged and answered once. Also: concurrent
+//! reservations of budget.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use windlass_core::outcome::Outcome;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
 use windlass_core::terms::SandboxTier;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, Like};
-use windlass_engine::{OnAsk, Open};
+use windlass_engine::{OnAsk, OpenSession};
 
-use crate::lab::{Lab, Ran};
+use crate::fixture::{EngineFixture, RunEvents};
 
-/// An agent that asks about calls and does what it is told. The ids of its calls are new in every process.
-struct Guest {
+/// A foreign agent that asks before its calls and obeys the answers. The ids of its calls are new in every process.
+struct AskingAgent {
     calls: Vec<ForeignCall>,
     told: Arc<Mutex<Vec<Admitted>>>,
 }
 
-impl Runtime for Guest {
+impl Runtime for AskingAgent {
     fn name(&self) -> &str {
         "guest"
     }
@@ -123,15 +123,15 @@ fn edit(path: &str) -> ForeignCall {
     )
 }
 
-async fn run(lab: &Lab, calls: Vec<ForeignCall>) -> (Ran, Vec<Admitted>) {
+async fn run(fixture: &EngineFixture, calls: Vec<ForeignCall>) -> (RunEvents, Vec<Admitted>) {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let guest = Guest {
+    let guest = AskingAgent {
         calls,
         told: told.clone(),
     };
-    let engine = lab.builder().runtime(Arc::new(guest)).build().unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
-    let ran = lab.run_in(&session).await;
+    let engine = fixture.builder().runtime(Arc::new(guest)).build().unwrap();
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
+    let ran = fixture.run_in(&session).await;
     let told = told.lock().clone();
     (ran, told)
 }
@@ -144,17 +144,17 @@ fn refused(told: &Admitted, words: &str) {
     );
 }
 
-fn lab(mode: Mode) -> Lab {
-    let mut lab = Lab::new(vec![]);
-    lab.gate.mode = mode;
-    lab.workspaces.terms.tier = SandboxTier::Namespaces;
-    lab.options.yes = false;
-    lab
+fn fixture(mode: Mode) -> EngineFixture {
+    let mut fixture = EngineFixture::new(vec![]);
+    fixture.gate.mode = mode;
+    fixture.workspaces.terms.tier = SandboxTier::Namespaces;
+    fixture.options.yes = false;
+    fixture
 }
 
 #[tokio::test]
-async fn a_foreign_call_is_judged_as_the_call_of_ours_that_does_the_same() {
-    let (ran, told) = run(&lab(Mode::Edit), vec![edit("a")]).await;
+async fn a_foreign_call_is_judged_like_the_built_in_call_with_the_same_effect() {
+    let (ran, told) = run(&fixture(Mode::Edit), vec![edit("a")]).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     assert!(matches!(told[0], Admitted::Yes { .. }), "{told:?}");
     let kinds = ran.kinds();
@@ -171,8 +171,12 @@ async fn a_foreign_call_is_judged_as_the_call_of_ours_that_does_the_same() {
             "{kind} in {kinds:?}"
         );
     }
-    // The floor holds for it, too.
-    let (ran, told) = run(&lab(Mode::Auto), vec![edit("/etc/passwd"), edit(".env")]).await;
+    // The floor also applies to foreign calls.
+    let (ran, told) = run(
+        &fixture(Mode::Auto),
+        vec![edit("/etc/passwd"), edit(".env")],
+    )
+    .await;
     refused(&told[0], "outside");
     refused(&told[1], "");
     assert_eq!((ran.count("call_started"), ran.count("denied")), (0, 2));
@@ -184,12 +188,13 @@ async fn a_foreign_call_is_judged_as_the_call_of_ours_that_does_the_same() {
 }
 
 #[tokio::test]
-async fn rules_for_our_tools_hold_for_foreign_ones_and_a_tool_that_is_off_is_off() {
-    let mut lab = lab(Mode::Auto);
-    lab.gate
+async fn rules_for_built_in_tools_apply_to_foreign_calls() {
+    let mut fixture = fixture(Mode::Auto);
+    fixture
+        .gate
         .rules
         .push(Rule::parse("bash(rm *)", Verdict::Deny, Level::User).unwrap());
-    let (ran, told) = run(&lab, vec![shell("rm x"), shell("ls")]).await;
+    let (ran, told) = run(&fixture, vec![shell("rm x"), shell("ls")]).await;
     refused(&told[0], "bash(rm *)");
     assert!(matches!(told[1], Admitted::Yes { .. }), "{told:?}");
     assert_eq!(ran.results()[0].1, Some(ErrorCategory::Blocked));
@@ -199,18 +204,18 @@ async fn rules_for_our_tools_hold_for_foreign_ones_and_a_tool_that_is_off_is_off
         &[("git_commit", json!({}))],
         Effect::Execute,
     );
-    let (_, told) = run(&lab, vec![other]).await;
-    refused(&told[0], "`git_commit` is off");
+    let (_, told) = run(&fixture, vec![other]).await;
+    refused(&told[0], "`git_commit` is disabled");
 }
 
 #[tokio::test]
-async fn the_strictest_of_several_counts() {
+async fn the_strictest_of_several_verdicts_applies() {
     let both = [
         ("write", json!({ "path": "a" })),
         ("write", json!({ "path": "/etc/hosts" })),
     ];
     let (_, told) = run(
-        &lab(Mode::Auto),
+        &fixture(Mode::Auto),
         vec![foreign("Patch", json!({}), &both, Effect::Write)],
     )
     .await;
@@ -218,7 +223,7 @@ async fn the_strictest_of_several_counts() {
 }
 
 #[tokio::test]
-async fn a_person_is_asked_about_a_foreign_call_and_their_word_counts() {
+async fn a_foreign_call_obeys_the_answer_of_a_person() {
     for (answer, yes) in [
         (Answer::Once, true),
         (
@@ -228,29 +233,29 @@ async fn a_person_is_asked_about_a_foreign_call_and_their_word_counts() {
             false,
         ),
     ] {
-        let mut lab = lab(Mode::Ask);
-        lab.person = vec![answer];
-        let (ran, told) = run(&lab, vec![shell("make")]).await;
+        let mut fixture = fixture(Mode::Ask);
+        fixture.person = vec![answer];
+        let (ran, told) = run(&fixture, vec![shell("make")]).await;
         assert_eq!(matches!(told[0], Admitted::Yes { .. }), yes, "{told:?}");
         assert_eq!(ran.count("asked"), 1);
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_came_later_counts_for_the_call_that_is_made_again_once() {
-    let mut lab = lab(Mode::Ask);
-    lab.options.on_ask = OnAsk::Pause;
+async fn a_late_answer_applies_once_to_the_repeated_call() {
+    let mut fixture = fixture(Mode::Ask);
+    fixture.options.on_ask = OnAsk::Pause;
     let told = Arc::new(Mutex::new(Vec::new()));
     let guest = || {
-        Arc::new(Guest {
+        Arc::new(AskingAgent {
             calls: vec![shell("make")],
             told: told.clone(),
         })
     };
     let session = {
-        let engine = lab.builder().runtime(guest()).build().unwrap();
-        let session = engine.open(Open::New, RunMode::Full).await.unwrap();
-        let ran = lab.run_in(&session).await;
+        let engine = fixture.builder().runtime(guest()).build().unwrap();
+        let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
+        let ran = fixture.run_in(&session).await;
         assert_eq!(
             ran.count("run_finished"),
             0,
@@ -259,28 +264,28 @@ async fn an_answer_that_came_later_counts_for_the_call_that_is_made_again_once()
         );
         session.id().clone()
     };
-    let engine = lab.builder().runtime(guest()).build().unwrap();
+    let engine = fixture.builder().runtime(guest()).build().unwrap();
     let session = engine
-        .open(Open::Resume(session), RunMode::Full)
+        .open(OpenSession::Resume(session), RunMode::Full)
         .await
         .unwrap();
     let ask = session.pending().remove(0);
     let handle = session
-        .answer(&ask.id, Answer::Once, lab.options.clone())
+        .answer(&ask.id, Answer::Once, fixture.options.clone())
         .unwrap();
-    let ran = lab.watch(handle).await;
+    let ran = fixture.watch(handle).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    assert_eq!(ran.count("asked"), 0, "nobody is asked again");
+    assert_eq!(ran.count("asked"), 0, "the person is not asked again");
     assert!(
         matches!(told.lock().last(), Some(Admitted::Yes { .. })),
         "{told:?}"
     );
 }
 
-/// An agent whose model is asked twice at the same time.
-struct Spender(Arc<Mutex<Vec<Result<u64, Limit>>>>);
+/// An agent with two concurrent model calls.
+struct ConcurrentAgent(Arc<Mutex<Vec<Result<u64, Limit>>>>);
 
-impl Runtime for Spender {
+impl Runtime for ConcurrentAgent {
     fn name(&self) -> &str {
         "spender"
     }
@@ -315,23 +320,23 @@ impl Runtime for Spender {
 }
 
 #[tokio::test]
-async fn calls_that_are_under_way_are_held_beside_each_other() {
-    let mut lab = lab(Mode::Auto);
-    lab.options.budget = Budget {
+async fn concurrent_model_calls_reserve_their_budget() {
+    let mut fixture = fixture(Mode::Auto);
+    fixture.options.budget = Budget {
         tokens: Some(10_000),
         tokens_uncached: Some(10_000),
         ..Budget::default()
     };
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let engine = lab
+    let engine = fixture
         .builder()
-        .runtime(Arc::new(Spender(seen.clone())))
+        .runtime(Arc::new(ConcurrentAgent(seen.clone())))
         .build()
         .unwrap();
-    let session = engine.open(Open::New, RunMode::Full).await.unwrap();
-    lab.run_in(&session).await;
-    // 10,000 in all; the second gets what the first left, the third nothing; settled, the first gives back what it did
-    // not use.
+    let session = engine.open(OpenSession::New, RunMode::Full).await.unwrap();
+    fixture.run_in(&session).await;
+    // The limit is 10,000. The second call gets the rest of the first, and the third gets nothing. When the first call is
+    // settled, it releases the unused part of its reservation.
     assert_eq!(
         *seen.lock(),
         [Ok(5_000), Ok(3_000), Err(Limit::Tokens), Ok(4_800)]

@@ -1,16 +1,16 @@
-//! Behaviour of the engine, through its public door and the fakes it ships.
+//! Tests of the engine through its public interface, with the fakes of `windlass-testing`.
 #![allow(clippy::unwrap_used)]
 
+mod answers;
 mod attacks;
 mod context;
 mod contract;
 mod durable;
-mod endings;
 mod examples;
+mod fixture;
 mod foreign;
-mod guest;
-mod lab;
-mod people;
+mod host_process;
+mod outcomes;
 mod providers;
 mod resume;
 mod scenarios;

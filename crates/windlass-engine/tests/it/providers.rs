@@ -1,4 +1,4 @@
-//! Retries: how long, how often, and that nothing is shown or run twice.
+//! Retries: waiting times, number of attempts, and that nothing is displayed or executed twice.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use windlass_core::event::EventKind;
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts, ProviderError, ProviderErrorKind};
 use windlass_core::runtime::RunMode;
-use windlass_engine::Open;
+use windlass_engine::OpenSession;
 use windlass_testing::says;
 
-use crate::lab::{Lab, SECOND};
+use crate::fixture::{EngineFixture, SECOND};
 
 fn fails(kind: ProviderErrorKind) -> Vec<Result<Chunk, ProviderError>> {
     vec![Err(ProviderError {
@@ -26,10 +26,10 @@ async fn retry_after_is_waited_for() {
     let slow = ProviderErrorKind::RateLimited {
         retry_after: Some(Duration::from_secs(2)),
     };
-    let lab = Lab::new(vec![fails(slow), says("hello")]);
-    let ran = lab.run().await;
+    let fixture = EngineFixture::new(vec![fails(slow), says("hello")]);
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
-    let waited = lab.clock.monotonic();
+    let waited = fixture.clock.monotonic();
     assert!(waited >= 2 * SECOND && waited < 3 * SECOND, "{waited:?}");
     let said = ran.events.iter().any(|event| {
         matches!(
@@ -45,7 +45,7 @@ async fn retry_after_is_waited_for() {
 }
 
 #[tokio::test]
-async fn each_kind_is_tried_as_often_as_it_deserves() {
+async fn each_kind_of_error_has_its_number_of_retries() {
     let none = || None;
     for (kind, tries) in [
         (
@@ -73,8 +73,8 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
         (ProviderErrorKind::ModelNotFound, 1),
         (ProviderErrorKind::ContextLength, 1),
     ] {
-        let lab = Lab::new((0..10).map(|_| fails(kind.clone())).collect());
-        let ran = lab.run().await;
+        let fixture = EngineFixture::new((0..10).map(|_| fails(kind.clone())).collect());
+        let ran = fixture.run().await;
         assert!(
             matches!(
                 ran.outcome(),
@@ -85,12 +85,12 @@ async fn each_kind_is_tried_as_often_as_it_deserves() {
             ),
             "{kind:?}"
         );
-        assert_eq!(lab.provider.asked().len(), tries, "{kind:?}");
+        assert_eq!(fixture.provider.asked().len(), tries, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_used() {
+async fn a_retry_after_a_partial_stream_repeats_no_text_and_records_its_cost() {
     let cut = vec![
         Ok(Chunk::Text("Hello wo".into())),
         fails(ProviderErrorKind::Network {
@@ -99,8 +99,8 @@ async fn a_retry_after_a_partial_stream_duplicates_no_text_and_books_what_was_us
         })
         .remove(0),
     ];
-    let lab = Lab::new(vec![cut, says("Hello world")]);
-    let ran = lab.run().await;
+    let fixture = EngineFixture::new(vec![cut, says("Hello world")]);
+    let ran = fixture.run().await;
     assert_eq!(ran.deltas(), "Hello world");
     let spent: Vec<bool> = ran
         .events
@@ -119,19 +119,20 @@ async fn waiting_does_not_outlive_the_time_limit() {
     let slow = || ProviderErrorKind::RateLimited {
         retry_after: Some(Duration::from_secs(100)),
     };
-    let mut lab = Lab::new(vec![fails(slow()), fails(slow()), says("late")]);
-    lab.options.budget.seconds = Some(150);
-    let ran = lab.run().await;
+    let mut fixture = EngineFixture::new(vec![fails(slow()), fails(slow()), says("late")]);
+    fixture.options.budget.seconds = Some(150);
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::TimedOut);
-    assert!(lab.clock.monotonic() < 152 * SECOND);
+    assert!(fixture.clock.monotonic() < 152 * SECOND);
 }
 
 #[tokio::test]
 async fn an_answer_that_never_fits_its_schema_fails_and_one_that_does_at_last_completes() {
     let schema = serde_json::json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
-    let mut lab = Lab::new(vec![says("not json"), says("{\"n\": \"x\"}"), says("{}")]);
-    lab.schema = Some(schema.clone());
-    let ran = lab.run().await;
+    let mut fixture =
+        EngineFixture::new(vec![says("not json"), says("{\"n\": \"x\"}"), says("{}")]);
+    fixture.schema = Some(schema.clone());
+    let ran = fixture.run().await;
     assert!(
         matches!(
             ran.outcome(),
@@ -143,52 +144,52 @@ async fn an_answer_that_never_fits_its_schema_fails_and_one_that_does_at_last_co
         "{:?}",
         ran.outcome()
     );
-    assert_eq!(lab.provider.asked().len(), 3, "two repairs and no more");
+    assert_eq!(fixture.provider.asked().len(), 3, "two repairs and no more");
 
-    let mut lab = Lab::new(vec![says("```"), says(" {\"n\": 3}\n")]);
-    lab.schema = Some(schema);
-    assert_eq!(*lab.run().await.outcome(), Outcome::Completed);
+    let mut fixture = EngineFixture::new(vec![says("```"), says(" {\"n\": 3}\n")]);
+    fixture.schema = Some(schema);
+    assert_eq!(*fixture.run().await.outcome(), Outcome::Completed);
 }
 
 #[tokio::test]
-async fn another_model_in_the_same_session_is_said_and_what_is_lost_is_warned_about() {
-    let mut lab = Lab::new(vec![says("one"), says("two")]);
-    let session = lab.open().await;
-    lab.run_in(&session).await;
+async fn a_model_switch_is_logged_with_a_warning_about_lost_abilities() {
+    let mut fixture = EngineFixture::new(vec![says("one"), says("two")]);
+    let session = fixture.open().await;
+    fixture.run_in(&session).await;
     let id = session.id().clone();
     drop(session);
-    lab.model = "small";
+    fixture.model = "small";
     let blind = |model: &str| ModelFacts {
         images: model != "small",
         ..ModelFacts::default()
     };
-    lab.provider = lab.provider.with_facts_of(blind);
-    let session = lab
+    fixture.provider = fixture.provider.with_facts_of(blind);
+    let session = fixture
         .engine()
-        .open(Open::Resume(id.clone()), RunMode::Full)
+        .open(OpenSession::Resume(id.clone()), RunMode::Full)
         .await
         .unwrap();
-    lab.run_in(&session).await;
-    let lines = lab.store.lines(&id).join("\n");
+    fixture.run_in(&session).await;
+    let lines = fixture.store.lines(&id).join("\n");
     assert!(
         lines.contains("\"kind\":\"model_switched\",\"data\":{\"from\":\"m\",\"to\":\"small\""),
         "{lines}"
     );
-    assert!(lines.contains("without: pictures"), "{lines}");
+    assert!(lines.contains("lacks: images"), "{lines}");
     assert_eq!(
-        session.look(|history| windlass_core::history::unpaired(&history.entries())),
+        session.with_history(|history| windlass_core::history::unpaired(&history.entries())),
         None
     );
 }
 
-/// The calls that were booked: input, output, and whether they are estimates.
-async fn booked(script: Vec<Vec<Result<Chunk, ProviderError>>>) -> Vec<(u64, u64, bool)> {
-    let mut lab = Lab::new(script);
-    lab.provider = lab.provider.with_facts(ModelFacts {
+/// The recorded model calls: input, output, and whether they are estimates.
+async fn recorded(script: Vec<Vec<Result<Chunk, ProviderError>>>) -> Vec<(u64, u64, bool)> {
+    let mut fixture = EngineFixture::new(script);
+    fixture.provider = fixture.provider.with_facts(ModelFacts {
         max_output: RESERVED,
         ..ModelFacts::default()
     });
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     let spent = ran.events.iter().filter_map(|event| match &event.kind {
         EventKind::Spent {
             call, estimated, ..
@@ -214,7 +215,7 @@ fn ends_with(text: &str, usage: Option<(u64, u64)>) -> Vec<Result<Chunk, Provide
 }
 
 #[tokio::test]
-async fn a_lying_vendor_is_never_booked_below_what_it_served() {
+async fn the_recorded_usage_is_never_below_the_received_answer() {
     let text = "word ".repeat(1_000);
     let dropped = fails(ProviderErrorKind::Network {
         transient: false,
@@ -237,25 +238,25 @@ async fn a_lying_vendor_is_never_booked_below_what_it_served() {
         ),
     ];
     for (name, script, expect) in cases {
-        let booked = booked(vec![script]).await;
-        let (input, output, estimated) = booked[0];
-        assert!(estimated && input > 0, "{name}: {booked:?}");
+        let recorded = recorded(vec![script]).await;
+        let (input, output, estimated) = recorded[0];
+        assert!(estimated && input > 0, "{name}: {recorded:?}");
         assert_eq!(output, expect, "{name}");
     }
-    let honest = booked(vec![ends_with(&text, Some((900, 1_000)))]).await;
+    let honest = recorded(vec![ends_with(&text, Some((900, 1_000)))]).await;
     assert_eq!(honest, [(900, 1_000, false)]);
 }
 
 #[tokio::test]
-async fn a_stream_that_passes_its_maximum_is_cut() {
+async fn a_stream_above_its_maximum_is_cut() {
     let endless = || {
         (0..100_000)
             .map(|_| Ok(Chunk::Text("word ".into())))
             .collect()
     };
-    let booked = booked(vec![endless(), endless()]).await;
-    assert_eq!(booked.len(), 2, "it is tried twice");
-    for (_, output, _) in booked {
+    let recorded = recorded(vec![endless(), endless()]).await;
+    assert_eq!(recorded.len(), 2, "there are two attempts");
+    for (_, output, _) in recorded {
         assert!((RESERVED..3 * RESERVED).contains(&output), "{output}");
     }
 }

@@ -1,5 +1,5 @@
-//! A run is a fold of its log: the live state is the fold at every event, and a run that is resumed by another process at
-//! every ask does what a run does that nobody interrupted.
+//! A run is a fold of its log: at every event, the live state equals the fold. A run that another process resumes at every
+//! ask does the same as an uninterrupted run.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -18,27 +18,27 @@ use windlass_core::terms::{Strategy as Copying, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{Engine, OnAsk, Open, Session};
+use windlass_engine::{Engine, OnAsk, OpenSession, Session};
 use windlass_testing::{FnTool, MemoryStore, call, says};
 
-use crate::lab::Lab;
+use crate::fixture::EngineFixture;
 
-/// A store that folds what is appended and compares it with the state of the session that appends.
+/// A store that folds the appended events and compares the result with the live state of the session.
 #[derive(Clone, Default)]
-struct Watched {
+struct ComparedStore {
     store: MemoryStore,
     session: Arc<Mutex<Weak<Session>>>,
     folded: Arc<Mutex<History>>,
     compared: Arc<Mutex<usize>>,
 }
 
-impl Watched {
+impl ComparedStore {
     fn compare(&self) {
         let Some(session) = self.session.lock().upgrade() else {
             return;
         };
         let folded = self.folded.lock();
-        session.look(|live| {
+        session.with_history(|live| {
             assert_eq!(live.last_seq(), folded.last_seq());
             assert_eq!(live.open_run(), folded.open_run());
         });
@@ -46,7 +46,7 @@ impl Watched {
     }
 }
 
-impl SessionStore for Watched {
+impl SessionStore for ComparedStore {
     fn open_writer<'a>(
         &'a self,
         session: &'a SessionId,
@@ -54,9 +54,9 @@ impl SessionStore for Watched {
     ) -> BoxFuture<'a, Result<OpenedLog, StoreError>> {
         Box::pin(async move {
             let opened = self.store.open_writer(session, how).await?;
-            let writer = WatchedWriter {
+            let writer = ComparedWriter {
                 writer: opened.writer,
-                watched: self.clone(),
+                store: self.clone(),
             };
             Ok(OpenedLog {
                 writer: Box::new(writer),
@@ -82,21 +82,21 @@ impl SessionStore for Watched {
     }
 }
 
-struct WatchedWriter {
+struct ComparedWriter {
     writer: Box<dyn LogWriter>,
-    watched: Watched,
+    store: ComparedStore,
 }
 
-impl LogWriter for WatchedWriter {
+impl LogWriter for ComparedWriter {
     fn append<'a>(
         &'a mut self,
         event: &'a Event,
         line: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.watched.compare();
-        // As another process would read it.
+        self.store.compare();
+        // Parse the line, as another process would.
         let read: Event = serde_json::from_str(line).unwrap();
-        self.watched.folded.lock().apply(&read);
+        self.store.folded.lock().apply(&read);
         self.writer.append(event, line)
     }
 
@@ -105,50 +105,62 @@ impl LogWriter for WatchedWriter {
     }
 }
 
-/// What happens in one run.
+/// The random inputs of one run.
 #[derive(Debug, Clone)]
-struct Scenario {
-    /// What the model calls before it says that it is done, for each try.
-    tries: Vec<Vec<Deed>>,
-    /// Whether the checks pass, for each time they run.
+struct RandomRun {
+    /// The calls of the model in each iteration, before it says that it is done.
+    iterations: Vec<Vec<ModelAction>>,
+    /// The results of the checks, in order.
     checks: Vec<bool>,
-    /// A path that a person is asked about before it lands.
+    /// The changed path needs the consent of a person before it lands.
     executes: bool,
-    /// What the person says, one by one.
+    /// The answers of the person, in order.
     answers: Vec<bool>,
-    /// Whether the tree is found changed, one by one.
+    /// Whether the user has changed the tree, for each query.
     moved: Vec<bool>,
     isolated: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum ModelAction {
     Look,
     Change,
     Question,
 }
 
-fn scenarios() -> impl Strategy<Value = Scenario> {
-    let deed = prop_oneof![Just(Deed::Look), Just(Deed::Change), Just(Deed::Question)];
-    let tries = prop::collection::vec(prop::collection::vec(deed, 0..3), 1..4);
+fn scenarios() -> impl Strategy<Value = RandomRun> {
+    let action = prop_oneof![
+        Just(ModelAction::Look),
+        Just(ModelAction::Change),
+        Just(ModelAction::Question)
+    ];
+    let iterations = prop::collection::vec(prop::collection::vec(action, 0..3), 1..4);
     let flags = || prop::collection::vec(any::<bool>(), 12);
     let few = prop::collection::vec(prop::bool::weighted(0.2), 6);
-    (tries, flags(), any::<bool>(), flags(), few, any::<bool>()).prop_map(
-        |(tries, checks, executes, answers, moved, isolated)| Scenario {
-            tries,
-            checks,
-            executes,
-            answers,
-            moved,
-            isolated,
-        },
+    (
+        iterations,
+        flags(),
+        any::<bool>(),
+        flags(),
+        few,
+        any::<bool>(),
     )
+        .prop_map(
+            |(iterations, checks, executes, answers, moved, isolated)| RandomRun {
+                iterations,
+                checks,
+                executes,
+                answers,
+                moved,
+                isolated,
+            },
+        )
 }
 
-/// Passes or fails as it is told; each failure is another one.
-struct Checks(Mutex<Vec<bool>>);
+/// Passes or fails by its script. Each failure has a different finding.
+struct ScriptedChecks(Mutex<Vec<bool>>);
 
-impl Validator for Checks {
+impl Validator for ScriptedChecks {
     fn name(&self) -> &str {
         "tests"
     }
@@ -165,52 +177,57 @@ impl Validator for Checks {
     }
 }
 
-fn lab_for(scenario: &Scenario) -> Lab {
+fn fixture_for(scenario: &RandomRun) -> EngineFixture {
     let path = match scenario.executes {
         true => ".vscode/tasks.json",
         false => "a.rs",
     };
     let mut answers = Vec::new();
-    for (at, deeds) in scenario.tries.iter().enumerate() {
-        for (n, deed) in deeds.iter().enumerate() {
+    for (at, actions) in scenario.iterations.iter().enumerate() {
+        for (n, action) in actions.iter().enumerate() {
             let id = format!("{at}-{n}");
-            answers.push(match deed {
-                Deed::Look => call(&id, "look", &json!({ "path": "a" })),
-                Deed::Change => call(&id, "change", &json!({ "at": path, "n": n, "try": at })),
-                Deed::Question => call(&id, "ask", &json!({ "text": format!("why {id}?") })),
+            answers.push(match action {
+                ModelAction::Look => call(&id, "look", &json!({ "path": "a" })),
+                ModelAction::Change => {
+                    call(&id, "change", &json!({ "at": path, "n": n, "try": at }))
+                }
+                ModelAction::Question => call(&id, "ask", &json!({ "text": format!("why {id}?") })),
             });
         }
         answers.push(says("done"));
     }
-    let mut lab = Lab::new(answers);
-    lab.gate.mode = Mode::Ask;
-    lab.options.yes = false;
+    let mut fixture = EngineFixture::new(answers);
+    fixture.gate.mode = Mode::Ask;
+    fixture.options.yes = false;
     if scenario.isolated {
-        lab.workspaces.terms = Terms::unconfined(Copying::Overlay);
+        fixture.workspaces.terms = Terms::unconfined(Copying::Overlay);
     }
-    let tree = lab.workspaces.clone();
+    let tree = fixture.workspaces.clone();
     let change = FnTool::new("change", Effect::Write, move |args, _| {
         tree.tree().change(args["at"].as_str().unwrap_or_default());
         Box::pin(async { Ok(ToolOutput::text("changed")) })
     });
-    lab.tools.push(change.boxed());
-    lab.validators = vec![Arc::new(Checks(Mutex::new(scenario.checks.clone())))];
+    fixture.tools.push(change.boxed());
+    fixture.validators = vec![Arc::new(ScriptedChecks(Mutex::new(
+        scenario.checks.clone(),
+    )))];
     let moved = scenario.moved.iter().map(|moved| match moved {
         true => vec!["theirs.rs".to_owned()],
         false => vec![],
     });
-    lab.workspaces.tree().moved = moved.collect();
-    lab
+    fixture.workspaces.tree().moved = moved.collect();
+    fixture
 }
 
-fn engine(lab: &Lab, watched: &Watched) -> Engine {
-    lab.builder()
-        .store(Arc::new(watched.clone()))
+fn engine(fixture: &EngineFixture, store: &ComparedStore) -> Engine {
+    fixture
+        .builder()
+        .store(Arc::new(store.clone()))
         .build()
         .unwrap()
 }
 
-/// The answers of the person, in the order in which they are asked.
+/// A person with scripted answers.
 struct Person(Vec<bool>);
 
 impl Person {
@@ -226,11 +243,11 @@ impl Person {
     }
 }
 
-/// The events, and what the model was asked.
-type Ran = (Vec<(String, Value)>, Vec<Vec<Message>>);
+/// The events, and the requests to the model.
+type ComparedRun = (Vec<(String, Value)>, Vec<Vec<Message>>);
 
-/// What the log says was done, without what belongs to a process: opening and keeping the copy.
-fn deeds(lab: &Lab, watched: &Watched, session: &SessionId) -> Ran {
+/// The logged events of the run, without those of a process: opening and keeping the copy.
+fn actions(fixture: &EngineFixture, store: &ComparedStore, session: &SessionId) -> ComparedRun {
     const OF_THE_RUN: &[&str] = &[
         "iteration_started",
         "said",
@@ -246,14 +263,14 @@ fn deeds(lab: &Lab, watched: &Watched, session: &SessionId) -> Ran {
         "run_finished",
     ];
     let mut all = Vec::new();
-    for line in watched.store.lines(session) {
+    for line in store.store.lines(session) {
         let mut event: Value = serde_json::from_str(&line).unwrap();
         let kind = event["kind"].as_str().unwrap().to_owned();
         if !OF_THE_RUN.contains(&kind.as_str()) {
             continue;
         }
         let data = &mut event["data"];
-        // Times and random parts of ids; whether somebody was there to ask.
+        // Remove times, random parts of ids, and fields that depend on whether a user was connected.
         for field in ["ms", "limits", "transaction"] {
             data.as_object_mut().unwrap().remove(field);
         }
@@ -264,56 +281,64 @@ fn deeds(lab: &Lab, watched: &Watched, session: &SessionId) -> Ran {
         }
         all.push((kind, event["data"].take()));
     }
-    (all, lab.provider.asked())
+    (all, fixture.provider.asked())
 }
 
-/// A run whose person is there all the time.
-async fn uninterrupted(scenario: &Scenario) -> (Ran, usize) {
-    let lab = lab_for(scenario);
-    let watched = Watched::default();
-    let engine = engine(&lab, &watched);
-    let session = Arc::new(engine.open(Open::New, RunMode::Full).await.unwrap());
-    *watched.session.lock() = Arc::downgrade(&session);
+/// A run during which the user is connected all the time.
+async fn uninterrupted(scenario: &RandomRun) -> (ComparedRun, usize) {
+    let fixture = fixture_for(scenario);
+    let store = ComparedStore::default();
+    let engine = engine(&fixture, &store);
+    let session = Arc::new(engine.open(OpenSession::New, RunMode::Full).await.unwrap());
+    *store.session.lock() = Arc::downgrade(&session);
     let mut person = Person(scenario.answers.clone());
     let handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
-    lab.watch_with(handle, |about| Some(person.answer(about)))
+    fixture
+        .watch_with(handle, |about| Some(person.answer(about)))
         .await;
-    let compared = *watched.compared.lock();
-    (deeds(&lab, &watched, session.id()), compared)
+    let compared = *store.compared.lock();
+    (actions(&fixture, &store, session.id()), compared)
 }
 
-/// The same run with nobody there: another process answers every ask.
-async fn resumed(scenario: &Scenario) -> Ran {
-    let mut lab = lab_for(scenario);
-    lab.options.on_ask = OnAsk::Pause;
-    let watched = Watched::default();
-    let engine_here = engine(&lab, &watched);
-    let session = Arc::new(engine_here.open(Open::New, RunMode::Full).await.unwrap());
+/// The same run without a connected user: another process answers every ask.
+async fn resumed(scenario: &RandomRun) -> ComparedRun {
+    let mut fixture = fixture_for(scenario);
+    fixture.options.on_ask = OnAsk::Pause;
+    let store = ComparedStore::default();
+    let engine_here = engine(&fixture, &store);
+    let session = Arc::new(
+        engine_here
+            .open(OpenSession::New, RunMode::Full)
+            .await
+            .unwrap(),
+    );
     let id = session.id().clone();
-    *watched.session.lock() = Arc::downgrade(&session);
+    *store.session.lock() = Arc::downgrade(&session);
     let mut person = Person(scenario.answers.clone());
     let handle = session
-        .run(Message::user("go"), lab.options.clone())
+        .run(Message::user("go"), fixture.options.clone())
         .unwrap();
-    lab.watch(handle).await;
+    fixture.watch(handle).await;
     drop(session);
     for _ in 0..100 {
-        let engine = engine(&lab, &watched);
-        let session = engine.open(Open::Resume(id.clone()), RunMode::Full).await;
+        let engine = engine(&fixture, &store);
+        let session = engine
+            .open(OpenSession::Resume(id.clone()), RunMode::Full)
+            .await;
         let session = Arc::new(session.unwrap());
-        *watched.session.lock() = Arc::downgrade(&session);
+        *store.session.lock() = Arc::downgrade(&session);
         let Some(ask) = session.pending().into_iter().next() else {
-            return deeds(&lab, &watched, &id);
+            return actions(&fixture, &store, &id);
         };
         let answer = person.answer(&ask.about);
         let handle = session
-            .answer(&ask.id, answer, lab.options.clone())
+            .answer(&ask.id, answer, fixture.options.clone())
             .unwrap();
-        lab.watch(handle).await;
+        fixture.watch(handle).await;
     }
-    panic!("it asks for ever");
+    panic!("it asks without end");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Scenario files: what the model answers, what the person answers, which events must follow.
+//! Runs the scenario files: answers of the model, answers of the person, and the expected events.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,11 +7,11 @@ use windlass_core::gate::{Level, PermissionGate, Rule, Verdict};
 use windlass_engine::OnAsk;
 use windlass_testing::says;
 
-use crate::lab::{Lab, calls};
+use crate::fixture::{EngineFixture, calls};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Scenario {
+struct ScenarioFile {
     #[serde(default = "ask")]
     mode: String,
     #[serde(default)]
@@ -20,14 +20,14 @@ struct Scenario {
     deny_asks: bool,
     #[serde(default)]
     allow: Vec<String>,
-    model: Vec<Say>,
+    model: Vec<ScenarioAnswer>,
     #[serde(default)]
-    person: Vec<Reply>,
+    person: Vec<PersonAnswer>,
     #[serde(default)]
     ignore: Vec<String>,
     events: Vec<String>,
     outcome: String,
-    /// Texts that must be in the results the model was given.
+    /// Texts that the tool results for the model must contain.
     #[serde(default)]
     told: Vec<String>,
 }
@@ -38,15 +38,15 @@ fn ask() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Say {
+struct ScenarioAnswer {
     text: Option<String>,
     #[serde(default)]
-    calls: Vec<Call>,
+    calls: Vec<ModelCall>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Call {
+struct ModelCall {
     call: String,
     #[serde(default)]
     args: Value,
@@ -54,7 +54,7 @@ struct Call {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Reply {
+enum PersonAnswer {
     Once,
     Always,
     Refuse(String),
@@ -62,7 +62,8 @@ enum Reply {
 }
 
 async fn check(name: &str, source: &str) {
-    let scenario: Scenario = toml::from_str(source).unwrap_or_else(|err| panic!("{name}: {err}"));
+    let scenario: ScenarioFile =
+        toml::from_str(source).unwrap_or_else(|err| panic!("{name}: {err}"));
     let mut n = 0;
     let answers = scenario.model.iter().map(|say| match &say.text {
         Some(text) => says(text),
@@ -83,32 +84,32 @@ async fn check(name: &str, source: &str) {
             )
         }
     });
-    let mut lab = Lab::new(answers.collect());
+    let mut fixture = EngineFixture::new(answers.collect());
     let allow = scenario
         .allow
         .iter()
         .map(|rule| Rule::parse(rule, Verdict::Allow, Level::User).unwrap())
         .collect();
-    lab.gate = PermissionGate {
+    fixture.gate = PermissionGate {
         mode: scenario.mode.parse().unwrap(),
         rules: allow,
         ..PermissionGate::default()
     };
-    lab.options.yes = scenario.yes;
+    fixture.options.yes = scenario.yes;
     if scenario.deny_asks {
-        lab.options.on_ask = OnAsk::Deny;
+        fixture.options.on_ask = OnAsk::Deny;
     }
-    lab.person = scenario
+    fixture.person = scenario
         .person
         .into_iter()
         .map(|reply| match reply {
-            Reply::Once => Answer::Once,
-            Reply::Always => Answer::Always,
-            Reply::Refuse(note) => Answer::No { note: Some(note) },
-            Reply::Say(text) => Answer::Text { text },
+            PersonAnswer::Once => Answer::Once,
+            PersonAnswer::Always => Answer::Always,
+            PersonAnswer::Refuse(note) => Answer::No { note: Some(note) },
+            PersonAnswer::Say(text) => Answer::Text { text },
         })
         .collect();
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     let kinds: Vec<String> = ran
         .kinds()
         .into_iter()
@@ -138,11 +139,11 @@ macro_rules! scenarios {
 scenarios!(
     a_plain_answer,
     a_read_a_write_and_the_end,
-    refused_write_is_told_to_the_model,
+    a_denied_write_is_reported_to_the_model,
     always_is_asked_once,
-    nobody_to_ask_is_a_denial,
+    without_a_user_asks_are_denied,
     the_floor_holds_under_yes,
-    plan_mode_only_looks,
+    plan_mode_only_reads,
     a_question_of_the_model,
     bad_arguments_never_reach_the_tool,
 );

@@ -1,5 +1,5 @@
-//! The changes of each call in place: they are logged with counts before their record goes, and a run whose undo store
-//! has no space ends with the call.
+//! The changes of each call in place: they are logged with counts before their record is removed, and a run whose undo
+//! store has no space ends with the call.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use windlass_core::id::{CallId, SessionId};
 use windlass_core::image::{Image, Swap};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::terms::Terms;
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 use windlass_testing::{MemoryStore, MemoryWorkspaces, call, says};
 
-use crate::lab::Lab;
+use crate::fixture::EngineFixture;
 
-/// Says of every call that it changed one file.
-struct OneFileEach {
+/// Reports one changed file for every call.
+struct OneFilePerCall {
     store: MemoryStore,
     full: Option<String>,
     not_written: Vec<String>,
@@ -27,7 +27,7 @@ struct OneFileEach {
     logged: Mutex<Vec<usize>>,
 }
 
-impl OneFileEach {
+impl OneFilePerCall {
     fn lines_of_changes(&self) -> usize {
         let session = self.session.lock();
         let lines = session
@@ -40,7 +40,7 @@ impl OneFileEach {
     }
 }
 
-impl Snapshots for OneFileEach {
+impl Snapshots for OneFilePerCall {
     fn begin(&self, _: &CallId) {}
 
     fn end<'a>(&'a self, call: &'a CallId) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
@@ -76,7 +76,7 @@ impl Snapshots for OneFileEach {
 
 struct InPlaceTree {
     inner: MemoryWorkspaces,
-    calls: Arc<OneFileEach>,
+    calls: Arc<OneFilePerCall>,
 }
 
 impl Workspaces for InPlaceTree {
@@ -94,7 +94,7 @@ impl Workspaces for InPlaceTree {
 
 struct InPlaceView {
     inner: Box<dyn Transaction>,
-    calls: Arc<OneFileEach>,
+    calls: Arc<OneFilePerCall>,
 }
 
 impl Transaction for InPlaceView {
@@ -104,7 +104,7 @@ impl Transaction for InPlaceView {
     fn files(&self) -> Arc<dyn Files> {
         self.inner.files()
     }
-    fn before(&self) -> Arc<dyn Before> {
+    fn before(&self) -> Arc<dyn BaseTree> {
         self.inner.before()
     }
     fn processes(&self) -> Arc<dyn Processes> {
@@ -136,40 +136,43 @@ impl Transaction for InPlaceView {
     }
 }
 
-async fn ran(full: Option<&str>, not_written: &[&str]) -> (crate::lab::Ran, Arc<OneFileEach>) {
-    let lab = Lab::new(vec![
+async fn ran(
+    full: Option<&str>,
+    not_written: &[&str],
+) -> (crate::fixture::RunEvents, Arc<OneFilePerCall>) {
+    let fixture = EngineFixture::new(vec![
         call("1", "write", &json!({"path": "a"})),
         call("2", "write", &json!({"path": "b"})),
         says("done"),
     ]);
-    let calls = Arc::new(OneFileEach {
-        store: lab.store.clone(),
+    let calls = Arc::new(OneFilePerCall {
+        store: fixture.store.clone(),
         full: full.map(str::to_owned),
         not_written: not_written.iter().map(ToString::to_string).collect(),
         session: Mutex::default(),
         logged: Mutex::default(),
     });
     let workspaces = InPlaceTree {
-        inner: lab.workspaces.clone(),
+        inner: fixture.workspaces.clone(),
         calls: Arc::clone(&calls),
     };
-    let engine = lab
+    let engine = fixture
         .builder()
         .workspaces(Arc::new(workspaces))
         .build()
         .unwrap();
     let session = engine
         .open(
-            windlass_engine::Open::New,
+            windlass_engine::OpenSession::New,
             windlass_core::runtime::RunMode::Full,
         )
         .await
         .unwrap();
-    (lab.run_in(&session).await, calls)
+    (fixture.run_in(&session).await, calls)
 }
 
 #[tokio::test]
-async fn changes_are_in_the_log_when_their_record_goes() {
+async fn changes_are_logged_before_their_record_is_removed() {
     let (ran, calls) = ran(None, &[]).await;
     assert_eq!(*ran.outcome(), Outcome::Completed);
     let counted = ran.events.iter().filter_map(|event| match &event.kind {
@@ -215,5 +218,5 @@ async fn a_workspace_without_room_fails_the_run_after_its_last_step() {
     };
     assert_eq!(*reason, FailReason::Store);
     assert!(detail.contains("large.bin"), "{detail}");
-    assert_eq!(ran.results().len(), 2, "the model may go on");
+    assert_eq!(ran.results().len(), 2, "the model may continue");
 }

@@ -1,4 +1,4 @@
-//! Steps: order, overlap, large results, the stable prefix, budgets.
+//! Steps: the order and concurrency of calls, large results, the stable prefix of requests, budgets.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::provider::{Chunk, EndReason, ModelFacts};
 use windlass_testing::{call, says};
 
-use crate::lab::{Diary, Lab, calls, standard_tools};
+use crate::fixture::{CallTrace, EngineFixture, calls, standard_tools};
 
 #[tokio::test]
 async fn reads_overlap_and_the_last_starts_after_the_write() {
@@ -22,17 +22,17 @@ async fn reads_overlap_and_the_last_starts_after_the_write() {
         ("3", "write", path("w")),
         ("4", "look", path("c")),
     ]);
-    let mut lab = Lab::new(vec![step, says("done")]);
-    let diary = Diary::default();
-    lab.tools = standard_tools(&diary);
-    let ran = lab.run().await;
-    let diary = diary.lock().clone();
+    let mut fixture = EngineFixture::new(vec![step, says("done")]);
+    let trace = CallTrace::default();
+    fixture.tools = standard_tools(&trace);
+    let ran = fixture.run().await;
+    let trace = trace.lock().clone();
     assert_eq!(
-        diary[..2],
+        trace[..2],
         ["+look a", "+look b"],
-        "both began before either ended: {diary:?}"
+        "both began before either ended: {trace:?}"
     );
-    assert_eq!(diary[4..], ["+write w", "-write w", "+look c", "-look c"]);
+    assert_eq!(trace[4..], ["+write w", "-write w", "+look c", "-look c"]);
     let texts: Vec<String> = ran.results().into_iter().map(|(text, _)| text).collect();
     assert_eq!(texts, ["saw \"a\"", "saw \"b\"", "written", "saw \"c\""]);
 }
@@ -44,12 +44,12 @@ async fn at_most_four_reads_run_at_the_same_time() {
         .iter()
         .map(|n| (n.as_str(), "look", json!({ "path": n })))
         .collect();
-    let mut lab = Lab::new(vec![calls(&step), says("done")]);
-    let diary = Diary::default();
-    lab.tools = standard_tools(&diary);
-    lab.run().await;
+    let mut fixture = EngineFixture::new(vec![calls(&step), says("done")]);
+    let trace = CallTrace::default();
+    fixture.tools = standard_tools(&trace);
+    fixture.run().await;
     let (mut open, mut most) = (0_i32, 0);
-    for line in diary.lock().iter() {
+    for line in trace.lock().iter() {
         open += if line.starts_with('+') { 1 } else { -1 };
         most = most.max(open);
     }
@@ -77,17 +77,17 @@ async fn a_tool_that_declares_nothing_is_serial_and_asks() {
         windlass_core::gate::Mode::Edit,
         windlass_core::gate::Mode::Auto,
     ] {
-        let mut lab = Lab::new(vec![call("1", "t", &json!({})), says("ok")]);
-        lab.tools = vec![
+        let mut fixture = EngineFixture::new(vec![call("1", "t", &json!({})), says("ok")]);
+        fixture.tools = vec![
             windlass_testing::FnTool::new("t", windlass_core::tool::Effect::External, |_, _| {
                 Box::pin(async { Ok(windlass_core::tool::ToolOutput::text("did it")) })
             })
             .boxed(),
         ];
-        lab.gate.mode = mode;
-        lab.options.yes = false;
-        lab.options.on_ask = windlass_engine::OnAsk::Deny;
-        let ran = lab.run().await;
+        fixture.gate.mode = mode;
+        fixture.options.yes = false;
+        fixture.options.on_ask = windlass_engine::OnAsk::Deny;
+        let ran = fixture.run().await;
         assert_eq!(
             (ran.count("asked"), ran.count("call_started")),
             (1, 0),
@@ -103,10 +103,10 @@ async fn a_failed_command_cancels_its_siblings_but_not_the_reads() {
         ("2", "bash", json!({"command": "rm x"})),
         ("3", "look", json!({"path": "a"})),
     ]);
-    let mut lab = Lab::new(vec![step, says("done")]);
-    let diary = Diary::default();
-    lab.tools = standard_tools(&diary);
-    let errors: Vec<_> = lab
+    let mut fixture = EngineFixture::new(vec![step, says("done")]);
+    let trace = CallTrace::default();
+    fixture.tools = standard_tools(&trace);
+    let errors: Vec<_> = fixture
         .run()
         .await
         .results()
@@ -121,13 +121,13 @@ async fn a_failed_command_cancels_its_siblings_but_not_the_reads() {
             None
         ]
     );
-    assert!(!diary.lock().contains(&"+bash rm x".to_owned()));
+    assert!(!trace.lock().contains(&"+bash rm x".to_owned()));
 }
 
 #[tokio::test]
 async fn large_results_become_artifacts_and_empty_ones_a_marker() {
     let step = calls(&[("1", "large", json!({})), ("2", "empty", json!({}))]);
-    let ran = Lab::new(vec![step, says("done")]).run().await;
+    let ran = EngineFixture::new(vec![step, says("done")]).run().await;
     let results = ran.results();
     assert!(
         results[0].0.chars().count() <= 50_000,
@@ -144,24 +144,24 @@ async fn large_results_become_artifacts_and_empty_ones_a_marker() {
 
 #[tokio::test]
 async fn one_sync_serves_a_step_and_reads_need_none() {
-    let lab = Lab::new(vec![call("1", "look", &json!({"path": "a"})), says("done")]);
-    lab.run().await;
-    assert_eq!(lab.store.syncs(), 1, "only the end of the run");
+    let fixture = EngineFixture::new(vec![call("1", "look", &json!({"path": "a"})), says("done")]);
+    fixture.run().await;
+    assert_eq!(fixture.store.syncs(), 1, "only the end of the run");
     let step = calls(&[
         ("1", "write", json!({"path": "a"})),
         ("2", "write", json!({"path": "b"})),
     ]);
-    let lab = Lab::new(vec![step, says("done")]);
-    lab.run().await;
+    let fixture = EngineFixture::new(vec![step, says("done")]);
+    fixture.run().await;
     assert_eq!(
-        lab.store.syncs(),
+        fixture.store.syncs(),
         2,
         "one before the first effect of the step, one at the end"
     );
 }
 
 #[tokio::test]
-async fn the_crossing_call_is_not_sent() {
+async fn a_model_call_that_would_exceed_a_limit_is_not_sent() {
     let usage = |input| {
         Ok(Chunk::Usage(Usage {
             input,
@@ -174,17 +174,17 @@ async fn the_crossing_call_is_not_sent() {
         step[2] = usage(300);
         step
     };
-    let mut lab = Lab::new((0..10).map(|n| step(&n.to_string())).collect());
-    lab.provider = lab.provider.with_facts(ModelFacts {
+    let mut fixture = EngineFixture::new((0..10).map(|n| step(&n.to_string())).collect());
+    fixture.provider = fixture.provider.with_facts(ModelFacts {
         max_output: 100,
         ..ModelFacts::default()
     });
-    lab.options.budget = Budget {
+    fixture.options.budget = Budget {
         tokens: Some(1_000),
         tokens_uncached: Some(1_000),
         ..Budget::default()
     };
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(
         *ran.outcome(),
         Outcome::BudgetExceeded {
@@ -196,7 +196,7 @@ async fn the_crossing_call_is_not_sent() {
         _ => None,
     });
     assert_eq!(
-        lab.provider.asked().len(),
+        fixture.provider.asked().len(),
         2,
         "the third would have crossed 1,000"
     );
@@ -207,30 +207,30 @@ async fn the_crossing_call_is_not_sent() {
 
 #[tokio::test]
 async fn steps_are_counted_and_end_the_run() {
-    let mut lab = Lab::new(
+    let mut fixture = EngineFixture::new(
         (0..10)
             .map(|n| call(&n.to_string(), "look", &json!({"path": n.to_string()})))
             .collect(),
     );
-    lab.options.budget = Budget {
+    fixture.options.budget = Budget {
         steps: Some(3),
         ..Budget::default()
     };
-    let ran = lab.run().await;
+    let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::MaxSteps);
-    assert_eq!(lab.provider.asked().len(), 3);
+    assert_eq!(fixture.provider.asked().len(), 3);
 }
 
 #[tokio::test]
 async fn the_same_call_with_the_same_result_is_not_run_a_fourth_time() {
-    let diary = Diary::default();
-    let mut lab = Lab::new(
+    let trace = CallTrace::default();
+    let mut fixture = EngineFixture::new(
         (0..6)
             .map(|n| call(&n.to_string(), "bash", &json!({"command": "make"})))
             .collect(),
     );
-    lab.tools = standard_tools(&diary);
-    let ran = lab.run().await;
+    fixture.tools = standard_tools(&trace);
+    let ran = fixture.run().await;
     assert!(matches!(
         ran.outcome(),
         Outcome::Failed {
@@ -238,12 +238,12 @@ async fn the_same_call_with_the_same_result_is_not_run_a_fourth_time() {
             ..
         }
     ));
-    assert_eq!(diary.lock().len(), 3);
+    assert_eq!(trace.lock().len(), 3);
     assert!(ran.results()[3].0.starts_with("Error [blocked]"));
 }
 
 #[tokio::test]
-async fn half_a_call_is_never_run_and_the_third_cut_fails() {
+async fn an_incomplete_call_is_never_executed_and_the_third_one_fails() {
     let cut = || {
         vec![
             Ok(Chunk::Text("writing".into())),
@@ -259,8 +259,8 @@ async fn half_a_call_is_never_run_and_the_third_cut_fails() {
             Ok(Chunk::End(EndReason::ToolCalls)),
         ]
     };
-    let lab = Lab::new(vec![cut(), cut(), cut(), says("never asked")]);
-    let ran = lab.run().await;
+    let fixture = EngineFixture::new(vec![cut(), cut(), cut(), says("never asked")]);
+    let ran = fixture.run().await;
     assert!(matches!(
         ran.outcome(),
         Outcome::Failed {
@@ -269,18 +269,18 @@ async fn half_a_call_is_never_run_and_the_third_cut_fails() {
         }
     ));
     assert_eq!(ran.count("call_started"), 0);
-    assert_eq!(lab.provider.asked().len(), 3);
+    assert_eq!(fixture.provider.asked().len(), 3);
 }
 
 #[tokio::test]
-async fn ids_that_come_again_in_a_session_are_made_unique() {
-    let lab = Lab::new(vec![
+async fn repeated_call_ids_are_made_unique() {
+    let fixture = EngineFixture::new(vec![
         call("same", "look", &json!({"path": "a"})),
         call("same", "look", &json!({"path": "b"})),
         says("ok"),
     ]);
-    lab.run().await;
-    let last = lab.provider.asked().pop().unwrap();
+    fixture.run().await;
+    let last = fixture.provider.asked().pop().unwrap();
     let mut ids: Vec<_> = last
         .iter()
         .flat_map(|message| message.calls().map(|call| call.id.clone()))
@@ -307,7 +307,7 @@ async fn streamed_pieces_usage_and_totals_agree_with_the_folded_answer() {
         ..Usage::default()
     })));
     answer.push(Ok(Chunk::End(EndReason::Done)));
-    let ran = Lab::new(vec![answer]).run().await;
+    let ran = EngineFixture::new(vec![answer]).run().await;
     assert_eq!(ran.deltas(), "abcdef");
     let said = ran.events.iter().find_map(|event| match &event.kind {
         EventKind::Said { message, .. } => Some(message.text()),
@@ -334,34 +334,34 @@ async fn streamed_pieces_usage_and_totals_agree_with_the_folded_answer() {
 }
 
 #[tokio::test]
-async fn the_view_and_the_log_carry_the_same_events_and_numbers() {
-    let lab = Lab::new(vec![call("1", "look", &json!({"path": "a"})), says("done")]);
-    let session = lab.open().await;
-    let ran = lab.run_in(&session).await;
+async fn the_reader_and_the_log_get_the_same_events() {
+    let fixture = EngineFixture::new(vec![call("1", "look", &json!({"path": "a"})), says("done")]);
+    let session = fixture.open().await;
+    let ran = fixture.run_in(&session).await;
     let shown: Vec<String> = ran
         .events
         .iter()
         .filter(|event| event.order.seq().is_some())
         .map(|event| serde_json::to_string(event).unwrap())
         .collect();
-    assert_eq!(lab.store.lines(session.id())[1..], shown);
+    assert_eq!(fixture.store.lines(session.id())[1..], shown);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    /// From step to step, what was sent before is sent again unchanged, with more after it.
+    /// Each request repeats the previous one unchanged and adds to it.
     #[test]
-    fn every_request_begins_with_the_one_before(names in proptest::collection::vec("look|write|bash|empty|nope", 1..8)) {
+    fn every_request_starts_with_the_previous_one(names in proptest::collection::vec("look|write|bash|empty|nope", 1..8)) {
         let answers: Vec<_> = names
             .iter()
             .enumerate()
             .map(|(n, name)| call(&n.to_string(), name, &json!({"path": "a", "command": "x", "n": n})))
             .chain([says("done")])
             .collect();
-        let lab = Arc::new(Lab::new(answers));
+        let fixture = Arc::new(EngineFixture::new(answers));
         let asked = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-            lab.run().await;
-            lab.provider.asked()
+            fixture.run().await;
+            fixture.provider.asked()
         });
         for pair in asked.windows(2) {
             prop_assert!(pair[1].starts_with(&pair[0]));

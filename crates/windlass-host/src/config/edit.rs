@@ -1,19 +1,19 @@
-//! Changing one value in a settings file; every other byte of it, comments included, stays as it is.
+//! Changes one value in a settings file. Every other byte of the file, including comments, stays the same.
 
 use std::path::Path;
 
 use toml_edit::{DocumentMut, Item, Table};
 
-use super::{ConfigError, Key, Kind, Value, read_text, source};
+use super::{ConfigError, Key, SettingKind, Value, read_text, source};
 use crate::workspace::write_whole;
 
-/// Sets one key in a settings file to a value given as plain text, making the file when it is not there.
+/// Sets one key in a settings file to a value that is given as plain text. Creates the file if it does not exist.
 pub fn set(path: &Path, known: &[Key], name: &str, raw: &str) -> Result<(), ConfigError> {
     let (name, value) = typed(known, name, raw).map_err(ConfigError)?;
     edit(path, known, &name, |table, last| {
         let fresh = to_toml(&value);
         match table.get_mut(last).and_then(Item::as_value_mut) {
-            // What stands around the old value, such as a comment behind it, stays.
+            // Keeps the whitespace and the comment around the old value.
             Some(old) => {
                 let decor = old.decor().clone();
                 *old = fresh;
@@ -26,7 +26,7 @@ pub fn set(path: &Path, known: &[Key], name: &str, raw: &str) -> Result<(), Conf
     })
 }
 
-/// Removes one key from a settings file.
+/// Removes one key from a settings file; a key that is not set is not an error.
 pub fn unset(path: &Path, known: &[Key], name: &str) -> Result<(), ConfigError> {
     let (name, _) = source::lookup(known, name).map_err(ConfigError)?;
     edit(path, known, &name, |table, last| {
@@ -41,7 +41,7 @@ fn edit(
     change: impl FnOnce(&mut dyn toml_edit::TableLike, &str),
 ) -> Result<(), ConfigError> {
     let text = read_text(path)?.unwrap_or_default();
-    // A file with a mistake in it is not written over: the mistake is said first.
+    // Do not write to a file that has an error; report the error first.
     source::parse(known, path, &text)?;
     let mut document: DocumentMut = text
         .parse()
@@ -61,7 +61,7 @@ fn edit(
             ConfigError(format!(
                 "{}: `{}` is a value and not a table",
                 path.display(),
-                source::shown(part.get())
+                source::printable(part.get())
             ))
         })?;
     }
@@ -73,8 +73,8 @@ fn edit(
         .map_err(|err| ConfigError(err.message))
 }
 
-/// A value as it stands in a file, when it is what the key needs.
-pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
+/// Returns the value of a TOML value if it has the type of the key.
+pub(super) fn from_toml(kind: SettingKind, value: &toml_edit::Value) -> Option<Value> {
     use toml_edit::Value as Toml;
     let value = match value {
         Toml::String(text) => Value::Text(text.value().clone()),
@@ -92,20 +92,20 @@ pub(super) fn from_toml(kind: Kind, value: &toml_edit::Value) -> Option<Value> {
     fits(kind, &value).then_some(value)
 }
 
-/// A key with its value, both as they were typed; the name comes back in its plain form.
+/// Parses a key and its value as the user typed them. Returns the name in its canonical form.
 pub(super) fn typed(known: &[Key], name: &str, raw: &str) -> Result<(String, Value), String> {
     let (name, key) = source::lookup(known, name)?;
     match from_plain(key.kind, raw) {
         Some(value) => Ok((name, value)),
         None => {
-            let shown = source::shown(raw);
+            let shown = source::printable(raw);
             Err(format!("`{name}` must be {}, not `{shown}`", key.kind))
         }
     }
 }
 
-/// A value as it was typed on a command line or set in a variable.
-fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
+/// Parses a value as the user typed it on a command line or set it in a variable.
+fn from_plain(kind: SettingKind, raw: &str) -> Option<Value> {
     let number = || {
         raw.parse()
             .map(Value::Integer)
@@ -113,13 +113,13 @@ fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
             .ok()
     };
     let value = match kind {
-        Kind::Text | Kind::Choice(_) => Value::Text(raw.to_owned()),
-        Kind::Integer | Kind::Number => number()?,
-        Kind::Limit if raw == "unlimited" => Value::Text(raw.to_owned()),
-        Kind::Limit => number()?,
-        Kind::Boolean => Value::Boolean(raw.parse().ok()?),
-        // A list is typed with commas, or as it would stand in a file.
-        Kind::Texts => match raw.parse::<toml_edit::Value>() {
+        SettingKind::Text | SettingKind::Choice(_) => Value::Text(raw.to_owned()),
+        SettingKind::Integer | SettingKind::Number => number()?,
+        SettingKind::Limit if raw == "unlimited" => Value::Text(raw.to_owned()),
+        SettingKind::Limit => number()?,
+        SettingKind::Boolean => Value::Boolean(raw.parse().ok()?),
+        // Accept a list with commas, or in the syntax of a settings file.
+        SettingKind::Texts => match raw.parse::<toml_edit::Value>() {
             Ok(list @ toml_edit::Value::Array(_)) => from_toml(kind, &list)?,
             _ => Value::Texts(
                 raw.split(',')
@@ -132,17 +132,17 @@ fn from_plain(kind: Kind, raw: &str) -> Option<Value> {
     fits(kind, &value).then_some(value)
 }
 
-fn fits(kind: Kind, value: &Value) -> bool {
+fn fits(kind: SettingKind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Text, Value::Text(_))
-        | (Kind::Integer | Kind::Number, Value::Integer(_))
-        | (Kind::Boolean, Value::Boolean(_))
-        | (Kind::Texts, Value::Texts(_)) => true,
-        (Kind::Choice(choices), Value::Text(text)) => choices.contains(&text.as_str()),
-        (Kind::Number, Value::Number(number)) => number.is_finite(),
-        (Kind::Limit, Value::Integer(number)) => *number > 0,
-        (Kind::Limit, Value::Number(number)) => number.is_finite() && *number > 0.0,
-        (Kind::Limit, Value::Text(text)) => text == "unlimited",
+        (SettingKind::Text, Value::Text(_))
+        | (SettingKind::Integer | SettingKind::Number, Value::Integer(_))
+        | (SettingKind::Boolean, Value::Boolean(_))
+        | (SettingKind::Texts, Value::Texts(_)) => true,
+        (SettingKind::Choice(choices), Value::Text(text)) => choices.contains(&text.as_str()),
+        (SettingKind::Number, Value::Number(number)) => number.is_finite(),
+        (SettingKind::Limit, Value::Integer(number)) => *number > 0,
+        (SettingKind::Limit, Value::Number(number)) => number.is_finite() && *number > 0.0,
+        (SettingKind::Limit, Value::Text(text)) => text == "unlimited",
         _ => false,
     }
 }

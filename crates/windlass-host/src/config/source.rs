@@ -1,4 +1,4 @@
-//! Reading one settings file against the table of known keys. Every complaint shows file, line and place.
+//! Parses one settings file and checks it against the table of known keys. Each error shows file, line and column.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,18 +8,18 @@ use toml_edit::{Document, Item, TableLike};
 use super::edit::from_toml;
 use super::{ConfigError, Key, Value, nearest};
 
-/// How much of a line is shown in a complaint.
-const SHOWN_CHARS: usize = 160;
+/// The longest part of a line, in characters, that an error quotes.
+const MAX_PRINTED_CHARS: usize = 160;
 
-/// The values of a file: dotted name, value and line.
+/// Returns the values of a file: dotted name, value and line.
 pub(super) fn parse(
     known: &[Key],
     path: &Path,
     text: &str,
 ) -> Result<Vec<(String, Value, usize)>, ConfigError> {
     let document =
-        Document::parse(text).map_err(|err| complaint(path, text, err.span(), err.message()))?;
-    let mut reader = Reader {
+        Document::parse(text).map_err(|err| error_at(path, text, err.span(), err.message()))?;
+    let mut reader = SettingsReader {
         known,
         path,
         text,
@@ -29,14 +29,14 @@ pub(super) fn parse(
     Ok(reader.found)
 }
 
-struct Reader<'a> {
+struct SettingsReader<'a> {
     known: &'a [Key],
     path: &'a Path,
     text: &'a str,
     found: Vec<(String, Value, usize)>,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn table(&mut self, table: &dyn TableLike, prefix: &str) -> Result<(), ConfigError> {
         for (part, item) in table.iter() {
             let name = joined(prefix, part);
@@ -46,7 +46,7 @@ impl Reader<'_> {
                     self.table(below, &name)?
                 }
                 (None, _) => {
-                    return Err(complaint(
+                    return Err(error_at(
                         self.path,
                         self.text,
                         at,
@@ -70,18 +70,18 @@ impl Reader<'_> {
         let value = item.as_value().and_then(|value| from_toml(key.kind, value));
         let Some(value) = value else {
             let message = format!("`{name}` must be {}", key.kind);
-            return Err(complaint(self.path, self.text, span, &message));
+            return Err(error_at(self.path, self.text, span, &message));
         };
-        let line = span.map_or(1, |span| place(self.text, span.start).0);
+        let line = span.map_or(1, |span| line_and_column(self.text, span.start).0);
         self.found.push((name, value, line));
         Ok(())
     }
 }
 
-/// The key of a dotted name as it was typed, with the name in its plain form.
+/// Returns the key of a dotted name that the user typed, and the name in its canonical form.
 pub(super) fn lookup<'a>(known: &'a [Key], typed: &str) -> Result<(String, &'a Key), String> {
     let parts =
-        toml_edit::Key::parse(typed).map_err(|_| format!("`{}` is not a key", shown(typed)))?;
+        toml_edit::Key::parse(typed).map_err(|_| format!("`{}` is not a key", printable(typed)))?;
     let name = parts
         .iter()
         .fold(String::new(), |prefix, part| joined(&prefix, part.get()));
@@ -91,7 +91,7 @@ pub(super) fn lookup<'a>(known: &'a [Key], typed: &str) -> Result<(String, &'a K
     }
 }
 
-/// A dotted name, with quotes around parts that hold more than letters, digits, `-` and `_`.
+/// Joins a dotted name. Quotes a part that has characters other than letters, digits, `-` and `_`.
 fn joined(prefix: &str, part: &str) -> String {
     let key = toml_edit::Key::new(part);
     let part = key.display_repr();
@@ -110,7 +110,7 @@ fn find<'a>(known: &'a [Key], name: &str) -> Option<&'a Key> {
     })
 }
 
-/// Whether some known key lies below this name.
+/// Returns whether a known key lies below this name.
 fn leads_somewhere(known: &[Key], name: &str) -> bool {
     let parts = split(name);
     known.iter().any(|key| {
@@ -136,13 +136,13 @@ fn unknown(known: &[Key], name: &str) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`windlass config` lists the keys".to_owned(),
     };
-    format!("unknown key `{}`; {hint}", shown(name))
+    format!("unknown key `{}`; {hint}", printable(name))
 }
 
-/// A message with the line it is about and a mark below the place.
-fn complaint(path: &Path, text: &str, span: Option<Range<usize>>, message: &str) -> ConfigError {
+/// Returns an error that quotes the line and marks the span below it.
+fn error_at(path: &Path, text: &str, span: Option<Range<usize>>, message: &str) -> ConfigError {
     let span = span.unwrap_or(0..0);
-    let (line, column) = place(text, span.start);
+    let (line, column) = line_and_column(text, span.start);
     let content = text
         .split('\n')
         .nth(line - 1)
@@ -154,7 +154,7 @@ fn complaint(path: &Path, text: &str, span: Option<Range<usize>>, message: &str)
             it.lines().next().unwrap_or_default().chars().count()
         })
         .max(1);
-    let room = SHOWN_CHARS.saturating_sub(column - 1).max(1);
+    let room = MAX_PRINTED_CHARS.saturating_sub(column - 1).max(1);
     let margin = " ".repeat(line.to_string().len());
     let before: String = content
         .chars()
@@ -165,12 +165,12 @@ fn complaint(path: &Path, text: &str, span: Option<Range<usize>>, message: &str)
     ConfigError(format!(
         "{}:{line}:{column}: {message}\n{margin} |\n{line} | {}\n{margin} | {before}{marks}",
         path.display(),
-        shown(content),
+        printable(content),
     ))
 }
 
-/// The line and column of a byte, both from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
+/// Returns the line and column of a byte offset, both from 1.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at.min(text.len())).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     (
@@ -179,8 +179,8 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     )
 }
 
-/// Text from outside, short and without control characters.
-pub(super) fn shown(text: &str) -> String {
+/// Shortens text from outside and replaces its control characters.
+pub(super) fn printable(text: &str) -> String {
     let safe = |it: char| {
         if it.is_control() && it != '\t' {
             '\u{fffd}'
@@ -188,5 +188,5 @@ pub(super) fn shown(text: &str) -> String {
             it
         }
     };
-    text.chars().take(SHOWN_CHARS).map(safe).collect()
+    text.chars().take(MAX_PRINTED_CHARS).map(safe).collect()
 }

@@ -1,5 +1,5 @@
-//! Holding the output of a command in bounded memory: its head and its tail, and, once it is larger than
-//! that, all of it in an artifact. Output is bytes here; it becomes text at the very end, lossily.
+//! Keeps the output of a command in bounded memory: its head and its tail. Larger output also goes to an artifact
+//! completely. The output is bytes until the end, when it is converted to text lossily.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 use windlass_core::message::ArtifactRef;
 use windlass_core::workspace::{ArtifactWriter, Artifacts};
 
-use super::Sink;
+use super::OutputSink;
 
-/// How many bytes are looked at to show the latest lines.
+/// The number of bytes that are searched for the latest lines.
 const LATEST_BYTES: usize = 2048;
-/// How many of the latest lines are shown.
+/// The number of lines in a progress report.
 const LATEST_LINES: usize = 8;
-/// The longest word that is left out whole where output is cut.
+/// The longest word, in bytes, that is removed as a whole where output is cut.
 const MAX_WORD: usize = 512;
-/// How often progress is told at most.
+/// The minimum time between two progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// What remains of the output of a finished command.
+/// The kept output of a finished command.
 #[derive(Debug)]
 pub(super) struct Captured {
-    /// With a line in the place of what was left out. Bytes that are no UTF-8 are replaced.
+    /// The text, with a line in place of the removed part. Invalid UTF-8 is replaced.
     pub(super) text: String,
-    /// How many bytes the command wrote.
+    /// The number of bytes that the command wrote.
     pub(super) total: u64,
-    /// All of it, when it was larger than what is kept here.
+    /// The complete output, if it was larger than the limit.
     pub(super) artifact: Option<ArtifactRef>,
 }
 
-/// Output while it arrives.
+/// The output of a running command.
 pub(super) struct Capture<'a> {
     head: Vec<u8>,
     head_max: usize,
@@ -40,14 +40,14 @@ pub(super) struct Capture<'a> {
     artifacts: Option<&'a dyn Artifacts>,
     spill: Spill,
     progress: &'a (dyn Fn(&str) + Send + Sync),
-    told: Instant,
-    untold: bool,
+    reported_at: Instant,
+    unreported: bool,
 }
 
 enum Spill {
     NotNeeded,
     Open(Box<dyn ArtifactWriter>),
-    /// It could not be written; the words say why.
+    /// The artifact could not be written; the text is the reason.
     Failed(String),
 }
 
@@ -68,13 +68,13 @@ impl<'a> Capture<'a> {
             artifacts,
             spill: Spill::NotNeeded,
             progress,
-            told: Instant::now(),
-            untold: false,
+            reported_at: Instant::now(),
+            unreported: false,
         }
     }
 
-    /// Writing straight from here blocks only as long as copying into the page cache takes; another thread
-    /// for it would cost every command more than it saves a few.
+    /// Writes to the artifact. The call blocks only for a copy into the page cache; a thread for it would cost each
+    /// command more than it would save.
     fn spill(&mut self, bytes: &[u8]) {
         let Some(artifacts) = self.artifacts else {
             return;
@@ -93,12 +93,12 @@ impl<'a> Capture<'a> {
             Spill::Failed(_) => return,
         };
         if let Err(err) = written {
-            // A full disk must not end the command: what is in memory still reaches the model, and it is told.
+            // A full disk must not fail the command: the model still receives the part in memory, and a note.
             self.spill = Spill::Failed(err.0);
         }
     }
 
-    /// The last lines so far, for showing progress.
+    /// Returns the last lines so far, for a progress report.
     fn latest(&self) -> String {
         let skip = (self.head.len() + self.tail.len()).saturating_sub(LATEST_BYTES);
         let bytes: Vec<u8> = self
@@ -108,8 +108,12 @@ impl<'a> Capture<'a> {
             .skip(skip)
             .copied()
             .collect();
-        let bytes = if skip > 0 { from_word(&bytes) } else { &bytes };
-        let text = String::from_utf8_lossy(whole_from(bytes, skip > 0));
+        let bytes = if skip > 0 {
+            trim_cut_word_start(&bytes)
+        } else {
+            &bytes
+        };
+        let text = String::from_utf8_lossy(trim_cut_char_start(bytes, skip > 0));
         let text = text.trim_end();
         let starts = text.rmatch_indices('\n').nth(LATEST_LINES - 1);
         starts.map_or(text, |(at, _)| &text[at + 1..]).to_owned()
@@ -127,7 +131,7 @@ impl<'a> Capture<'a> {
         let (mut head, tail) = (self.head, Vec::from(self.tail));
         if self.total == (head.len() + tail.len()) as u64 {
             head.extend_from_slice(&tail);
-            // The common case is valid text, which then is not copied again.
+            // Valid text, the common case, is not copied again.
             let text = String::from_utf8(head)
                 .unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
             return Captured {
@@ -136,11 +140,11 @@ impl<'a> Capture<'a> {
                 artifact,
             };
         }
-        // A cut inside a character would show as damage that the command did not make.
-        // And half a key would not be known as one.
+        // A cut inside a character would look like damage by the command, and a partial key would not be recognized as
+        // a secret.
         let (head, tail) = (
-            whole_until(until_word(&head)),
-            whole_from(from_word(&tail), true),
+            trim_cut_char_end(trim_cut_word_end(&head)),
+            trim_cut_char_start(trim_cut_word_start(&tail), true),
         );
         let left_out = self.total - (head.len() + tail.len()) as u64;
         let lost = lost
@@ -156,7 +160,7 @@ impl<'a> Capture<'a> {
     }
 }
 
-impl Sink for Capture<'_> {
+impl OutputSink for Capture<'_> {
     fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         if self.total > (self.head_max + self.tail_max) as u64 {
@@ -169,22 +173,22 @@ impl Sink for Capture<'_> {
         let excess = (self.tail.len() + last.len()).saturating_sub(self.tail_max);
         self.tail.drain(..excess);
         self.tail.extend(last);
-        self.untold = true;
+        self.unreported = true;
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.untold.then(|| self.told + PROGRESS_EVERY)
+    fn report_due(&self) -> Option<Instant> {
+        self.unreported.then(|| self.reported_at + PROGRESS_EVERY)
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         (self.progress)(&self.latest());
-        self.told = Instant::now();
-        self.untold = false;
+        self.reported_at = Instant::now();
+        self.unreported = false;
     }
 }
 
-/// The bytes without a word that is cut off at their end, unless it is very long.
-fn until_word(bytes: &[u8]) -> &[u8] {
+/// Removes a word that is cut off at the end, unless it is very long.
+fn trim_cut_word_end(bytes: &[u8]) -> &[u8] {
     let back = bytes
         .iter()
         .rev()
@@ -193,8 +197,8 @@ fn until_word(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - back.unwrap_or(0)]
 }
 
-/// The bytes without the rest of a word that began before them, unless it is very long.
-fn from_word(bytes: &[u8]) -> &[u8] {
+/// Removes the rest of a word that began before the bytes, unless it is very long.
+fn trim_cut_word_start(bytes: &[u8]) -> &[u8] {
     let skip = bytes
         .iter()
         .take(MAX_WORD)
@@ -202,8 +206,8 @@ fn from_word(bytes: &[u8]) -> &[u8] {
     &bytes[skip.map_or(0, |at| at + 1)..]
 }
 
-/// The bytes without a character that is cut off at their end.
-fn whole_until(bytes: &[u8]) -> &[u8] {
+/// Removes a character that is cut off at the end.
+fn trim_cut_char_end(bytes: &[u8]) -> &[u8] {
     let lead = bytes
         .iter()
         .rev()
@@ -224,8 +228,8 @@ fn whole_until(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The bytes without the rest of a character that began before them.
-pub(super) fn whole_from(bytes: &[u8], cut: bool) -> &[u8] {
+/// Removes the rest of a character that began before the bytes, if they are `cut` there.
+pub(super) fn trim_cut_char_start(bytes: &[u8], cut: bool) -> &[u8] {
     let rest = bytes
         .iter()
         .take(3)
@@ -265,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_character_cut_by_the_bound_is_left_out_whole() {
+    fn a_character_cut_by_the_limit_is_removed_completely() {
         check(&["abcéxxxxéyz"], "abc\n[... 6 bytes left out ...]\néyz");
         check(&["abcdxxxxxé€"], "abcd\n[... 7 bytes left out ...]\n€");
     }
 
     #[test]
-    fn larger_output_becomes_an_artifact_whole() {
+    fn larger_output_is_stored_completely_as_an_artifact() {
         let dir = tempfile::tempdir().unwrap();
         let artifacts = ArtifactDir::new(dir.path().join("artifacts"));
         let mut capture = Capture::new(8, Some(&artifacts), &|_| {});
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_artifact_that_cannot_be_written_is_said_and_the_ends_are_kept() {
+    fn an_artifact_that_cannot_be_written_is_reported_and_the_ends_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let artifacts = ArtifactDir::new(dir.path().join("file/artifacts"));

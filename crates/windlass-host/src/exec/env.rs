@@ -1,11 +1,12 @@
-//! Which environment variables a child process gets: a pure function over the caller's variables. Names that
-//! look like credentials are dropped; nothing that would wait for a person or draw on a terminal is left on.
+//! Selects the environment variables of a child process, as a pure function of the caller's variables. Variables whose
+//! names look like credentials are dropped, and programs that would wait for a person or draw on a terminal are
+//! replaced.
 
 use std::ffi::{OsStr, OsString};
 
 use windlass_core::gate::keeps_secret;
 
-/// Set by git for its hooks; a child that inherited them would work on another repository than its own.
+/// Git sets these for its hooks. A child that inherited them would work on another repository than its own.
 const GIT_PLACES: [&str; 8] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -14,18 +15,18 @@ const GIT_PLACES: [&str; 8] = [
     "GIT_COMMON_DIR",
     "GIT_NAMESPACE",
     "GIT_PREFIX",
-    // Its keys look like secrets and do not come along, and without them it is an error.
+    // The variables that it counts look like secrets and are dropped; without them the count is an error.
     "GIT_CONFIG_COUNT",
 ];
 
-/// Nobody sits at the child's terminal: no pager, no editor, no prompt, no colour.
+/// No person sits at the child's terminal: no pager, no editor, no prompt, no color.
 const NEUTRAL: [(&str, &str); 15] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
     ("GH_PAGER", "cat"),
     ("SYSTEMD_PAGER", "cat"),
-    // `true` accepts what is there: a rebase goes on, a commit without a message stops at once.
+    // `true` accepts the existing text: a rebase continues, a commit without a message fails at once.
     ("EDITOR", "true"),
     ("VISUAL", "true"),
     ("GIT_EDITOR", "true"),
@@ -38,8 +39,8 @@ const NEUTRAL: [(&str, &str); 15] = [
     ("PIP_NO_INPUT", "1"),
 ];
 
-/// Dropped without being credentials: they name programs that pop up a question, scripts that every shell would
-/// run first, or places that are stale.
+/// Dropped although they are not credentials: they name programs that ask a question, scripts that every shell would
+/// execute first, or directories that are out of date.
 const DROPPED: [&str; 11] = [
     "BASH_ENV",
     "CDPATH",
@@ -54,8 +55,8 @@ const DROPPED: [&str; 11] = [
     "OLDPWD",
 ];
 
-/// The environment of a child: the given variables without credentials, plus the neutral settings.
-/// `exceptions` are names that the configuration lets through although they look secret.
+/// Builds the environment of a child: the given variables without credentials, plus the neutral settings. `exceptions`
+/// are names that the configuration permits although they look secret.
 pub fn child_env(
     vars: impl IntoIterator<Item = (OsString, OsString)>,
     exceptions: &[String],
@@ -73,7 +74,7 @@ pub fn child_env(
     kept
 }
 
-/// The neutral settings by themselves.
+/// Returns only the neutral settings.
 pub(crate) fn neutral_env() -> impl Iterator<Item = (OsString, OsString)> {
     NEUTRAL
         .iter()
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_names_pass_even_when_they_contain_such_letters() {
+    fn ordinary_names_pass_even_if_they_contain_such_words() {
         for name in [
             "PATH",
             "HOME",
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_wait_for_a_person_or_point_elsewhere_is_replaced() {
+    fn variables_that_wait_for_a_person_or_point_elsewhere_are_replaced() {
         for name in [
             "PAGER",
             "EDITOR",

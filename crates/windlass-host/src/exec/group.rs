@@ -1,5 +1,5 @@
-//! Starting one process as the leader of its own group or session, or in a kernel sandbox, and ending all of it.
-//! The only unsafe block of the crate is here: what the child does between fork and exec.
+//! Starts a process as the leader of its own process group or session, or in a kernel sandbox, and kills all of it. The
+//! only unsafe block of the crate is here: the code that the child executes between fork and exec.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,37 +18,35 @@ use windlass_core::workspace::{Command, ProcessError};
 use windlass_sandbox::{Access as May, Ended, SandboxError, Standard, Within};
 
 use super::guard::Guard;
-use crate::sandbox::Inside;
+use crate::sandbox::OpenSandbox;
 
-/// What to start.
-pub(super) struct Launch<'a> {
+/// A program to start outside a sandbox.
+pub(super) struct HostLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) args: &'a [&'a str],
     pub(super) env: &'a [(OsString, OsString)],
-    /// Where it starts.
     pub(super) dir: OwnedFd,
-    /// What it reads.
+    /// The bytes for its standard input.
     pub(super) input: Option<Vec<u8>>,
-    /// How it is set apart from us.
-    pub(super) apart: Apart,
-    /// Who ends it when we cannot.
+    pub(super) detachment: Detachment,
+    /// Kills the process if this process dies.
     pub(super) guard: &'a Arc<Guard>,
 }
 
-/// How a child is set apart from its parent.
+/// The separation of a child from the terminal of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Apart {
-    /// In a session of its own, so that it has no terminal. Needless when we have none either; then a group of
-    /// its own does, which can be had without a fork of our whole memory map.
+pub(super) struct Detachment {
+    /// The child gets its own session, so that it has no controlling terminal. This is not needed if this process has
+    /// none either; then its own process group is enough, which does not need a fork of the whole memory map.
     pub(super) own_session: bool,
 }
 
-impl Apart {
-    /// What is needed here and now.
+impl Detachment {
+    /// Returns the separation that this process needs at the moment.
     pub(super) fn needed() -> Self {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok();
-        // Without a fork the directory can only be named by its handle's place in /proc.
+        // Without a fork, the directory can only be named by its handle's path in /proc.
         let proc_fds = rustix::fs::access("/proc/self/fd", Access::EXISTS).is_ok();
         Self {
             own_session: terminal || !proc_fds,
@@ -56,27 +54,27 @@ impl Apart {
     }
 }
 
-/// A started process.
-pub(super) struct Running {
+/// A process that was started, with its output and its group.
+pub(super) struct StartedProcess {
     pub(super) leader: Leader,
-    /// Its standard output and error, in the order they were written: both are one pipe.
+    /// Standard output and standard error share one pipe, which keeps their order.
     pub(super) output: pipe::Receiver,
-    pub(super) group: Group,
-    /// What its sandbox said of its end.
+    pub(super) group: ProcessGroup,
+    /// The end of the process as its sandbox reported it.
     pub(super) ended: Option<Ended>,
 }
 
-/// The process whose end is the end of the command.
+/// The process whose exit ends the command.
 pub(super) enum Leader {
     Plain(Child),
     Boxed(oneshot::Receiver<Result<Ended, SandboxError>>),
 }
 
 impl Leader {
-    /// Waits for the end; a command that could not be started in its sandbox says why.
+    /// Waits for the exit. The error is the reason why a command could not be started in its sandbox.
     pub(super) async fn wait(&mut self) -> Result<(ExitStatus, Option<Ended>), String> {
         match self {
-            // The only failure is that there is nobody to wait for; then it is gone, whatever its code was.
+            // The wait fails only if there is no such child; then it is gone, with an unknown exit code.
             Self::Plain(child) => Ok((child.wait().await.unwrap_or_default(), None)),
             Self::Boxed(ended) => match ended.await {
                 Ok(Ok(ended)) => Ok((ended.status, Some(ended))),
@@ -87,18 +85,18 @@ impl Leader {
     }
 }
 
-/// Starts a command in a sandbox.
+/// Starts a command in an open sandbox.
 pub(super) fn start_inside(
-    inside: &Inside,
+    inside: &OpenSandbox,
     argv: &[OsString],
     dir: &Path,
     command: &Command,
     layer: Option<Within<'_>>,
-) -> Result<Running, ProcessError> {
+) -> Result<StartedProcess, ProcessError> {
     let fail = |err: std::io::Error| ProcessError(format!("cannot start a command: {err}"));
     let (output, write) = std::io::pipe().map_err(fail)?;
     let standard = Standard {
-        input: feed(command.input.clone()).map_err(fail)?,
+        input: stdin_pipe(command.input.clone()).map_err(fail)?,
         output: write.try_clone().map_err(fail)?.into(),
         error: write.into(),
     };
@@ -108,27 +106,27 @@ pub(super) fn start_inside(
         May::Write
     };
     let (done, ended) = oneshot::channel();
-    // A command that nobody waits for any more ends without being heard.
+    // The receiver may be dropped already; then the result is not needed.
     let done = move |result| drop(done.send(result));
     let within = layer.unwrap_or(Within::Workspace(access));
     let child = inside.start(argv, None, dir, within, standard, done);
     let child = child.map_err(|err| ProcessError(err.to_string()))?;
     let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-    Ok(Running {
+    Ok(StartedProcess {
         leader: Leader::Boxed(ended),
         output,
-        group: Group::Boxed(child),
+        group: ProcessGroup::Boxed(child),
         ended: None,
     })
 }
 
-impl Launch<'_> {
-    pub(super) fn start(self) -> Result<Running, ProcessError> {
+impl HostLaunch<'_> {
+    pub(super) fn start(self) -> Result<StartedProcess, ProcessError> {
         let fail = |err: std::io::Error| {
             ProcessError(format!("cannot start {}: {err}", self.program.display()))
         };
         let (output, writing) = std::io::pipe().map_err(fail)?;
-        let input = feed(self.input).map_err(fail)?;
+        let input = stdin_pipe(self.input).map_err(fail)?;
         let mut command = std::process::Command::new(self.program);
         command
             .args(self.args)
@@ -137,10 +135,10 @@ impl Launch<'_> {
             .stdin(Stdio::from(input))
             .stdout(writing.try_clone().map_err(fail)?)
             .stderr(writing);
-        let dir = set_apart(&mut command, self.dir, self.apart);
+        let dir = detach(&mut command, self.dir, self.detachment);
         let mut command = tokio::process::Command::from(command);
         let child = command.kill_on_drop(true).spawn().map_err(fail)?;
-        // The command holds the writing ends too: without this the pipe would never end.
+        // The command also holds the writing ends: without this drop the pipe would never end.
         drop(command);
         drop(dir);
         let id = child
@@ -149,12 +147,12 @@ impl Launch<'_> {
         if let Some(id) = id {
             self.guard.add(id);
         }
-        let group = Group::Plain {
+        let group = ProcessGroup::Plain {
             id,
             guard: Arc::clone(self.guard),
         };
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(fail)?;
-        Ok(Running {
+        Ok(StartedProcess {
             leader: Leader::Plain(child),
             output,
             group,
@@ -163,8 +161,8 @@ impl Launch<'_> {
     }
 }
 
-/// What a command reads: nothing, or the bytes that are written to it as it takes them.
-fn feed(input: Option<Vec<u8>>) -> std::io::Result<OwnedFd> {
+/// Returns the standard input of a command: empty, or a pipe that a task writes the bytes to.
+fn stdin_pipe(input: Option<Vec<u8>>) -> std::io::Result<OwnedFd> {
     let Some(bytes) = input else {
         return Ok(rustix::fs::open(
             "/dev/null",
@@ -174,14 +172,19 @@ fn feed(input: Option<Vec<u8>>) -> std::io::Result<OwnedFd> {
     };
     let (reading, writing) = std::io::pipe()?;
     let mut writing = pipe::Sender::from_owned_fd(writing.into())?;
-    // A command that does not read to the end is free not to; then the rest goes nowhere.
+    // A command may stop reading early; then the rest is discarded.
     tokio::spawn(async move { drop(writing.write_all(&bytes).await) });
     Ok(reading.into())
 }
 
-/// Puts the child into its own session or group and into its directory, whose handle must live until it is started.
-fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) -> Option<OwnedFd> {
-    if apart.own_session {
+/// Puts the child into its own session or group and into its directory. The returned handle must stay open until the
+/// child is started.
+fn detach(
+    command: &mut std::process::Command,
+    dir: OwnedFd,
+    detachment: Detachment,
+) -> Option<OwnedFd> {
+    if detachment.own_session {
         enter(command, dir);
         return None;
     }
@@ -195,7 +198,7 @@ fn set_apart(command: &mut std::process::Command, dir: OwnedFd, apart: Apart) ->
 #[allow(unsafe_code)]
 fn enter(command: &mut std::process::Command, dir: OwnedFd) {
     let in_child = move || {
-        // A session of its own has no controlling terminal, so that nothing can ask a question there.
+        // A new session has no controlling terminal, so that no program can ask a question there.
         rustix::process::setsid()?;
         rustix::process::fchdir(dir.as_fd())?;
         Ok(())
@@ -207,21 +210,21 @@ fn enter(command: &mut std::process::Command, dir: OwnedFd) {
     }
 }
 
-/// Everything a started process started. Dropped, it is killed.
-pub(super) enum Group {
-    /// A process group.
+/// All processes of a command. Dropping it kills them.
+pub(super) enum ProcessGroup {
+    /// A process group on the host.
     Plain {
-        /// Its number, until it is gone.
+        /// The group id, until the group is gone.
         id: Option<Pid>,
-        /// Who ends it when we cannot.
+        /// Kills the group if this process dies.
         guard: Arc<Guard>,
     },
-    /// A sandbox's command, with all that is in it.
-    Boxed(windlass_sandbox::Child),
+    /// A command in a sandbox, with all processes in it.
+    Boxed(windlass_sandbox::SandboxedChild),
 }
 
-impl Group {
-    /// Asks every process of the group to end.
+impl ProcessGroup {
+    /// Sends SIGTERM to all processes of the group.
     pub(super) fn terminate(&self) {
         match self {
             Self::Plain { id, .. } => signal(*id, Signal::TERM),
@@ -229,7 +232,7 @@ impl Group {
         }
     }
 
-    /// Ends every process of the group.
+    /// Kills all processes of the group.
     pub(super) fn kill(&self) {
         match self {
             Self::Plain { id, .. } => signal(*id, Signal::KILL),
@@ -237,12 +240,12 @@ impl Group {
         }
     }
 
-    /// Ends what is left of the group, once the leader is gone.
+    /// Kills the rest of the group after its leader exited.
     ///
-    /// The number is free for others as soon as the group is empty, so this comes right after the leader's end:
-    /// the kernel hands out every other number before it comes to this one again.
+    /// The kernel may reuse the group id as soon as the group is empty, so the caller must do this directly after the
+    /// leader's exit: the kernel assigns all other ids before it assigns this one again.
     pub(super) fn finish(&mut self) {
-        // What was in a sandbox is gone before its end is told.
+        // All processes in a sandbox are gone before it reports the exit.
         if let Self::Plain { id, guard } = self
             && let Some(id) = id.take()
         {
@@ -254,12 +257,12 @@ impl Group {
 
 fn signal(group: Option<Pid>, signal: Signal) {
     if let Some(group) = group {
-        // Nobody is left to be signalled, which is what was wanted.
+        // An error means that no process is left, which is the goal.
         let _ = rustix::process::kill_process_group(group, signal);
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         match self {
             Self::Plain { .. } => self.finish(),

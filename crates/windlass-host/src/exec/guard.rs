@@ -1,6 +1,6 @@
-//! A watcher outside this process that ends the commands when this process ends, however it ends: killed, crashed or
-//! left without cleaning up. It is a small shell that holds one end of a pipe; the kernel closes the other end for us.
-//! It never ends anything while this process lives.
+//! A watcher process that kills the commands when this process dies, for whatever reason: killed, crashed or exited
+//! without cleanup. It is a small shell that reads from a pipe; the kernel closes the other end when this process dies.
+//! It kills nothing while this process lives.
 
 use parking_lot::Mutex;
 use std::fs::File;
@@ -14,9 +14,9 @@ use rustix::fs::OFlags;
 use rustix::process::Pid;
 use windlass_sandbox::reap_within;
 
-/// Keeps a list of groups, told line by line, until the pipe ends; then kills those that are left.
-/// The bond between a parent and its child that the kernel offers instead (`PR_SET_PDEATHSIG`) reaches one process
-/// and not what that one started, and hangs on the thread that did.
+/// The script reads a list of process groups, line by line, until the pipe closes, and then kills those that are left.
+/// The kernel's alternative (`PR_SET_PDEATHSIG`) kills only one process and not its children, and it depends on the
+/// thread that spawned the process.
 const WATCH: &str = "trap '' HUP INT QUIT TERM
 live=' '
 while read -r what id; do
@@ -30,7 +30,7 @@ for id in $live; do kill -s KILL -- \"-$id\"; done";
 /// The longest wait for the watcher to exit. After it, the first process of the machine reaps the watcher.
 const REAP_TIME: Duration = Duration::from_millis(100);
 
-/// The watcher of some runs; started with the first command, gone with the last owner.
+/// The watcher of some runs. It starts with the first command and ends with the last owner.
 #[derive(Debug, Default)]
 pub struct Guard(Mutex<Option<Watcher>>);
 
@@ -50,30 +50,31 @@ impl Drop for Watcher {
 }
 
 impl Guard {
-    /// From now on the group dies with this process. (A process that is killed in the moment between starting a
-    /// command and telling so leaves that one behind.)
+    /// Adds a group, which from now on is killed when this process dies. A command is left behind if this process is
+    /// killed between the spawn and this call.
     pub(super) fn add(&self, group: Pid) {
         let mut watcher = self.0.lock();
         if watcher.is_none() {
-            // Without a shell or a free process there is no watcher; commands then end as this process cleans up.
+            // If the shell cannot be started there is no watcher; then only the cleanup of this process kills the
+            // commands.
             *watcher = start().ok();
         }
-        tell(&mut watcher, '+', group);
+        send(&mut watcher, '+', group);
     }
 
-    /// The group is gone; its number may be another's soon.
+    /// Removes a group that is gone; the kernel may reuse its id soon.
     pub(super) fn remove(&self, group: Pid) {
-        tell(&mut self.0.lock(), '-', group);
+        send(&mut self.0.lock(), '-', group);
     }
 }
 
-fn tell(watcher: &mut Option<Watcher>, what: char, group: Pid) {
+fn send(watcher: &mut Option<Watcher>, what: char, group: Pid) {
     let Some(pipe) = watcher.as_mut().and_then(|watcher| watcher.pipe.as_mut()) else {
         return;
     };
-    let told = pipe.write_all(format!("{what} {}\n", group.as_raw_nonzero()).as_bytes());
-    if told.is_err() {
-        // The shell was killed, or stopped until the pipe was full: the next command gets another one.
+    let written = pipe.write_all(format!("{what} {}\n", group.as_raw_nonzero()).as_bytes());
+    if written.is_err() {
+        // The shell was killed, or was stopped until the pipe was full. The next command starts another watcher.
         *watcher = None;
     }
 }
@@ -82,7 +83,7 @@ fn start() -> std::io::Result<Watcher> {
     let (reads, writes) = std::io::pipe()?;
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", WATCH]).env_clear().current_dir("/");
-    // In a group of its own, so that a signal for ours does not end it.
+    // It has its own process group, so that a signal to ours does not end it.
     command
         .stdin(reads)
         .stdout(Stdio::null())

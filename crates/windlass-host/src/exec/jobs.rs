@@ -1,5 +1,5 @@
-//! Commands that go on beside a run. Each is followed by one task that keeps its newest output; all of them
-//! end with the run, also when the run is simply dropped.
+//! Background jobs of a run. One task per job keeps its newest output. All jobs end with the run, also if the run is
+//! simply dropped.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -10,45 +10,45 @@ use tokio::task::AbortHandle;
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{JobId, JobOutput, ProcessEnd, ProcessError};
 
-use super::capture::whole_from;
-use super::group::Running;
-use super::{Sink, drive};
+use super::capture::trim_cut_char_start;
+use super::group::StartedProcess;
+use super::{OutputSink, drive};
 
-/// How many jobs a run may have at a time.
+/// The maximum number of running jobs in a run.
 const MAX_JOBS: usize = 16;
-/// How many jobs, ended ones included, are remembered; the oldest ended ones are forgotten first.
+/// The maximum number of remembered jobs, including ended ones; the oldest ended jobs are forgotten first.
 const MAX_REMEMBERED: usize = 32;
-/// How much of a job's newest output is kept.
+/// The number of bytes that are kept of a job's newest output.
 const KEPT: usize = 256 * 1024;
 
 /// The jobs of one run.
 #[derive(Default)]
 pub(super) struct Jobs {
-    all: Mutex<Vec<Job>>,
+    all: Mutex<Vec<BackgroundJob>>,
     started: AtomicU32,
 }
 
-struct Job {
+struct BackgroundJob {
     id: JobId,
-    state: Arc<Mutex<State>>,
-    /// Asks it to end.
+    state: Arc<Mutex<JobState>>,
+    /// Cancelling it asks the job to end.
     stop: CancellationToken,
-    /// Cancelled when it has ended.
+    /// Cancelled when the job has ended.
     ended: CancellationToken,
     task: AbortHandle,
 }
 
 #[derive(Default)]
-struct State {
+struct JobState {
     newest: VecDeque<u8>,
     total: u64,
     end: Option<ProcessEnd>,
-    /// Everything that it started is known to be gone.
+    /// Whether all processes that the job started are known to be gone.
     gone: bool,
 }
 
 impl Jobs {
-    /// Whether one of them is running.
+    /// Returns whether any job is running.
     pub(super) fn are_running(&self) -> bool {
         let all = self.all.lock();
         all.iter().any(|job| job.state.lock().end.is_none())
@@ -56,7 +56,7 @@ impl Jobs {
 
     pub(super) fn start(
         &self,
-        launch: impl FnOnce() -> Result<Running, ProcessError>,
+        launch: impl FnOnce() -> Result<StartedProcess, ProcessError>,
     ) -> Result<JobId, ProcessError> {
         let mut all = self.all.lock();
         let alive = all
@@ -75,7 +75,7 @@ impl Jobs {
             "j{}",
             self.started.fetch_add(1, Ordering::Relaxed) + 1
         ));
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(JobState::default()));
         let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
         let (mut sink, stopped, done) = (
             Newest(Arc::clone(&state)),
@@ -95,7 +95,7 @@ impl Jobs {
         {
             all.remove(oldest);
         }
-        all.push(Job {
+        all.push(BackgroundJob {
             id: id.clone(),
             state,
             stop,
@@ -127,7 +127,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Ends and forgets a job that did not start.
+    /// Kills and forgets a job that did not start properly.
     pub(super) fn forget(&self, job: &JobId) {
         let mut all = self.all.lock();
         if let Some(at) = all.iter().position(|known| known.id == *job) {
@@ -135,7 +135,7 @@ impl Jobs {
         }
     }
 
-    /// Resolves when a job has ended, with whether everything that it started is gone.
+    /// Resolves when a job has ended, with whether all processes that it started are known to be gone.
     pub(super) fn end_of(&self, job: &JobId) -> impl Future<Output = bool> + Send + 'static {
         let all = self.all.lock();
         let job = find(&all, job).map(|job| (job.ended.clone(), Arc::clone(&job.state)));
@@ -164,21 +164,21 @@ impl Jobs {
 
 impl Drop for Jobs {
     fn drop(&mut self) {
-        // Ending the task drops its process group, which kills it.
+        // Aborting the task drops its process group, which kills it.
         for job in self.all.lock().iter() {
             job.task.abort();
         }
     }
 }
 
-impl State {
+impl JobState {
     fn from(&self, offset: u64, max: usize) -> JobOutput {
         let kept_from = self.total - self.newest.len() as u64;
         let start = offset.clamp(kept_from, self.total);
         let skip = usize::try_from(start - kept_from).unwrap_or(usize::MAX);
         let mut bytes: Vec<u8> = self.newest.iter().skip(skip).take(max).copied().collect();
         if self.end.is_none() || start + (bytes.len() as u64) < self.total {
-            // A key that is not whole yet would not be known as one: it comes with the next look.
+            // A partial key would not be recognized as a secret, so it is held back until the next poll.
             let open = crate::secret::open_key(&bytes);
             bytes.truncate(if open > 0 { open } else { bytes.len() });
         }
@@ -187,7 +187,10 @@ impl State {
         if start > offset {
             text = format!("[... {} bytes left out ...]\n", start - offset);
         }
-        text.push_str(&String::from_utf8_lossy(whole_from(&bytes, start > offset)));
+        text.push_str(&String::from_utf8_lossy(trim_cut_char_start(
+            &bytes,
+            start > offset,
+        )));
         JobOutput {
             text,
             next_offset,
@@ -196,9 +199,9 @@ impl State {
     }
 }
 
-struct Newest(Arc<Mutex<State>>);
+struct Newest(Arc<Mutex<JobState>>);
 
-impl Sink for Newest {
+impl OutputSink for Newest {
     fn push(&mut self, bytes: &[u8]) {
         let mut state = self.0.lock();
         state.total += bytes.len() as u64;
@@ -209,7 +212,7 @@ impl Sink for Newest {
     }
 }
 
-fn find<'a>(all: &'a [Job], id: &JobId) -> Result<&'a Job, ProcessError> {
+fn find<'a>(all: &'a [BackgroundJob], id: &JobId) -> Result<&'a BackgroundJob, ProcessError> {
     all.iter().find(|job| job.id == *id).ok_or_else(|| {
         let known: Vec<_> = all.iter().map(|job| job.id.0.as_str()).collect();
         ProcessError(format!(

@@ -1,5 +1,5 @@
-//! What an agent that is not ours gets beside what commands get: a home, its own login and hosts, and a clean
-//! environment. Plain data and pure functions, but for making the home.
+//! The additions to the sandbox for a foreign agent: a home, its login and hosts, and a clean environment. Apart from
+//! creating the home, this is plain data and pure functions.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,48 +9,47 @@ use windlass_sandbox::AgentHome;
 use super::tools::{TOOL_VARIABLES, add_usual_places};
 use super::{HostRule, NetPolicy};
 
-/// What a person lets an agent have.
+/// The access that the user grants to an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentPlan {
-    /// Its name, which is the name of its home.
+    /// The agent's name, also the name of its home.
     pub name: String,
-    /// Where its program is, and what that needs: shown, and not writable.
+    /// Paths of the agent's program and of the files that it needs; read-only.
     pub read: Vec<PathBuf>,
-    /// Folders that come first in its `PATH`: where its interpreter is.
+    /// Directories that come first in its `PATH`, such as that of its interpreter.
     pub path: Vec<PathBuf>,
-    /// Where homes are: each is `<session>/agents/<name>` below it, and made when it is needed.
+    /// The parent directory of homes. A home is `<session>/agents/<name>` below it, created on demand.
     pub homes: PathBuf,
-    /// For a login: files of the person's that it sees in its home, and does not write.
+    /// For a login: files of the user that the agent sees in its home, read-only.
     pub home_files: Vec<HomeFile>,
-    /// For a login: hosts that it reaches whatever commands reach.
+    /// For a login: hosts that the agent reaches in addition to those of commands.
     pub hosts: Vec<HostRule>,
 }
 
-/// A file of the person's that an agent sees.
+/// A file of the user that an agent sees in its home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HomeFile {
-    /// Where it is.
     pub from: PathBuf,
-    /// Its name in the agent's home, relative to it.
+    /// The path in the agent's home, relative to it.
     pub to: String,
 }
 
 impl AgentPlan {
-    /// The home of one session, made where it is not there yet. Nobody but the owner gets into it.
+    /// Returns the home of one session, and creates it if it does not exist. Only the owner has access to it.
     pub(super) fn home(&self, session: &str) -> Result<PathBuf, String> {
         let plain = |name: &str| Path::new(name).file_name() == Some(OsStr::new(name));
         if !plain(&self.name) || !plain(session) {
-            return Err(format!("`{}` is no name for an agent", self.name));
+            return Err(format!("`{}` is not a valid agent name", self.name));
         }
         let home = self.homes.join(session).join("agents").join(&self.name);
         crate::private::create_dir(&home).map_err(|err| err.message)?;
         home.canonicalize()
-            .map_err(|err| format!("the agent's home `{}` cannot be had: {err}", home.display()))
+            .map_err(|err| format!("cannot open the agent's home `{}`: {err}", home.display()))
     }
 
-    /// The home as the sandbox shows it.
+    /// Returns the home as the sandbox shows it.
     pub(super) fn shown(&self, home: &Path) -> AgentHome {
-        // A link of the person's leads nowhere in the view, what it leads to does.
+        // A symlink of the user does not resolve in the view, but its target does.
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let files = self
             .home_files
@@ -63,16 +62,19 @@ impl AgentPlan {
         }
     }
 
-    /// Shows the person's files in its home by links, where no view can show them there. Gives the links.
+    /// Creates symlinks to the user's files in the home, for tiers that cannot mount them there. Returns the symlinks.
     pub(super) fn link_files(&self, home: &Path) -> Result<Vec<PathBuf>, String> {
         let mut links = Vec::new();
         for (from, to) in self.shown(home).files {
             let link = home.join(&to);
             let failed = |err: std::io::Error| {
-                format!("`{}` cannot be shown to the agent: {err}", from.display())
+                format!(
+                    "cannot make `{}` visible to the agent: {err}",
+                    from.display()
+                )
             };
             std::fs::create_dir_all(link.parent().unwrap_or(home)).map_err(failed)?;
-            // A link of an earlier run may be left from a crash.
+            // A crash may have left a symlink of an earlier run.
             if link.is_symlink() {
                 std::fs::remove_file(&link).map_err(failed)?;
             }
@@ -82,7 +84,7 @@ impl AgentPlan {
         Ok(links)
     }
 
-    /// Puts its folders before those in which programs are searched anyway.
+    /// Puts the agent's directories at the front of `PATH`.
     pub(super) fn search_first(&self, env: &mut Vec<(OsString, OsString)>) {
         if self.path.is_empty() {
             return;
@@ -97,11 +99,11 @@ impl AgentPlan {
             .iter()
             .cloned()
             .chain(std::env::split_paths(&usual));
-        // A folder with a colon in its name cannot be in it; then the usual ones are left.
+        // A directory with a colon in its name cannot be in `PATH`; then `PATH` stays the same.
         env.push(("PATH".into(), std::env::join_paths(all).unwrap_or(usual)));
     }
 
-    /// Whom it may speak to by way of the proxy.
+    /// Returns the hosts that the agent reaches through the proxy.
     pub(super) fn rules(&self, net: &NetPolicy) -> Vec<HostRule> {
         match net {
             NetPolicy::Off | NetPolicy::Loopback => self.hosts.clone(),
@@ -111,8 +113,8 @@ impl AgentPlan {
     }
 }
 
-/// What is left of a person's environment for an agent: what names them and their language, and where their tools are,
-/// because the agent's home is not the one those would look in.
+/// Returns the part of the user's environment that an agent gets: user name, language, and the directories of tools,
+/// because the tools would otherwise look in the agent's home.
 pub(super) fn environment(
     env: &[(OsString, OsString)],
     home: Option<&Path>,
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn little_of_a_persons_environment_is_left_for_an_agent() {
+    fn an_agent_gets_only_a_small_part_of_the_users_environment() {
         for (name, value) in [
             ("PATH", "/bin"),
             ("LC_ALL", "C"),
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_found_where_they_are_below_a_home() {
+    fn tools_below_the_users_home_are_named_in_the_environment() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".cargo")).unwrap();
         let left = environment(&[], Some(home.path()), Path::new("/h"));
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interpreter_of_an_agent_is_found_first() {
+    fn the_directories_of_an_agent_come_first_in_path() {
         let with = |path: &[&str]| AgentPlan {
             path: path.iter().map(PathBuf::from).collect(),
             ..AgentPlan::default()
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_has_one_name() {
+    fn the_name_of_a_home_has_one_component() {
         let homes = tempfile::tempdir().unwrap();
         let plan = |name: &str| AgentPlan {
             name: name.into(),

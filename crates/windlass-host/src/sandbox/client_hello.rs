@@ -1,46 +1,46 @@
-//! The first message of a TLS client: which server it names. Read to see that a tunnel leads to the host that was
-//! allowed; nothing is decrypted. Every length is checked against what is there, and the whole is bounded.
+//! Parses the first message of a TLS client for the server name. The proxy compares it with the allowed host of a
+//! tunnel; nothing is decrypted. Each length is checked against the available bytes, and the total is limited.
 
-/// The longest hello: larger ones are refused. With keys that quantum computers do not break it has about 2 kB.
+/// The maximum size of a hello in bytes. With post-quantum key shares a hello has about 2 kB.
 pub(super) const MAX_HELLO: usize = 16 << 10;
 
-/// The type of a record with a handshake, and of the first handshake message.
+/// The type of a handshake record, and of the first handshake message.
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// Extensions: the name of the server, and an encrypted hello, which may name another one.
+/// The extensions for the server name, and for an encrypted hello, which may name another server.
 const SERVER_NAME: u16 = 0;
 const ENCRYPTED_HELLO: u16 = 0xfe0d;
-/// The one kind of name there is.
+/// The only name type that the standard defines.
 const HOST_NAME: u8 = 0;
 
-/// The verdict on the bytes so far.
+/// The result of parsing the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
-    /// The beginning of a hello.
+    /// The bytes are the beginning of a hello.
     Partial,
-    /// A hello for this server, as it is written; none where it names no server.
+    /// A hello for this server, as the client wrote the name; `None` if it has no server name.
     Names(Option<String>),
-    /// No hello that can be judged, and why.
+    /// The message cannot be checked; the text is the reason.
     Refused(&'static str),
 }
 
-/// Reads what a client sent first.
+/// Parses the first bytes of a client.
 pub(super) fn read(bytes: &[u8]) -> Hello {
     let mut message = Vec::new();
-    let mut records = Bytes(bytes);
-    // A message may be cut into several records.
+    let mut records = TlsReader(bytes);
+    // A message may be split into several records.
     loop {
         if let Some(hello) = whole_message(&message) {
             return match hello {
                 Some(body) => of_body(body),
-                None => Hello::Refused("it is no TLS handshake"),
+                None => Hello::Refused("it is not a TLS handshake"),
             };
         }
         match records.0 {
             [] => return Hello::Partial,
             [HANDSHAKE] | [HANDSHAKE, 3] => return Hello::Partial,
             [HANDSHAKE, 3, ..] => {}
-            _ => return Hello::Refused("it is no TLS handshake"),
+            _ => return Hello::Refused("it is not a TLS handshake"),
         }
         let Some(piece) = records.skip(3).and_then(|()| records.vector(2)) else {
             return Hello::Partial;
@@ -52,9 +52,9 @@ pub(super) fn read(bytes: &[u8]) -> Hello {
     }
 }
 
-/// The body of the hello once it is there; `Some(None)` for another message.
+/// Returns the body of the hello once it is complete; `Some(None)` for another message.
 fn whole_message(message: &[u8]) -> Option<Option<&[u8]>> {
-    let mut bytes = Bytes(message);
+    let mut bytes = TlsReader(message);
     match bytes.number(1)? {
         kind if kind != u32::from(CLIENT_HELLO) => Some(None),
         _ => bytes.vector(3).map(Some),
@@ -69,10 +69,10 @@ fn of_body(body: &[u8]) -> Hello {
     }
 }
 
-/// The server's name among the extensions; nothing where the message is malformed.
+/// Returns the server name among the extensions; the outer `None` means a malformed message.
 fn extensions(body: &[u8]) -> Option<Result<Option<String>, &'static str>> {
-    let mut bytes = Bytes(body);
-    // The version and the random bytes, then the session, the ciphers and the compressions.
+    let mut bytes = TlsReader(body);
+    // Skip the version and the random bytes, then the session id, the cipher suites and the compression methods.
     bytes.skip(2 + 32)?;
     bytes.vector(1)?;
     bytes.vector(2)?;
@@ -80,7 +80,7 @@ fn extensions(body: &[u8]) -> Option<Result<Option<String>, &'static str>> {
     if bytes.0.is_empty() {
         return Some(Ok(None));
     }
-    let mut all = Bytes(bytes.vector(2)?);
+    let mut all = TlsReader(bytes.vector(2)?);
     let mut name = None;
     while !all.0.is_empty() {
         let kind = u16::try_from(all.number(2)?).ok()?;
@@ -97,10 +97,10 @@ fn extensions(body: &[u8]) -> Option<Result<Option<String>, &'static str>> {
     Some(Ok(name))
 }
 
-/// The only name of the list.
+/// Returns the name, if the list has exactly one.
 fn host_name(value: &[u8]) -> Option<String> {
-    let mut bytes = Bytes(value);
-    let mut list = Bytes(bytes.vector(2)?);
+    let mut bytes = TlsReader(value);
+    let mut list = TlsReader(bytes.vector(2)?);
     let kind = list.number(1)?;
     let name = list.vector(2)?;
     let alone = list.0.is_empty() && bytes.0.is_empty();
@@ -111,16 +111,16 @@ fn host_name(value: &[u8]) -> Option<String> {
         .then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// Bytes that are taken from the front.
-struct Bytes<'a>(&'a [u8]);
+/// A cursor over bytes.
+struct TlsReader<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> TlsReader<'a> {
     fn skip(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.get(count..)?;
         Some(())
     }
 
-    /// A number of so many bytes, at most four.
+    /// Reads a big-endian number of `size` bytes, at most four.
     fn number(&mut self, size: usize) -> Option<u32> {
         let (bytes, rest) = self.0.split_at_checked(size)?;
         self.0 = rest;
@@ -131,7 +131,7 @@ impl<'a> Bytes<'a> {
         )
     }
 
-    /// A vector whose length stands before it, in so many bytes.
+    /// Reads a vector that follows its length of `size` bytes.
     fn vector(&mut self, size: usize) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number(size)?).ok()?;
         let (vector, rest) = self.0.split_at_checked(length)?;
@@ -150,7 +150,7 @@ pub(super) mod tests {
         [&length[4 - size..], bytes].concat()
     }
 
-    /// The extension that names a server.
+    /// Returns the extension that names a server.
     fn server_name(name: &str) -> Vec<u8> {
         let entry = [&[HOST_NAME][..], &with_length(2, name.as_bytes())].concat();
         [vec![0, 0], with_length(2, &with_length(2, &entry))].concat()
@@ -172,13 +172,13 @@ pub(super) mod tests {
         message.chunks(piece.max(1)).flat_map(record).collect()
     }
 
-    /// A hello for this server.
+    /// Returns a hello for this server.
     pub(in crate::sandbox) fn hello(name: &str) -> Vec<u8> {
         records(&server_name(name), 1 << 14)
     }
 
     #[test]
-    fn the_server_of_a_hello_is_read() {
+    fn the_server_name_of_a_hello_is_parsed() {
         assert_eq!(
             read(&hello("a.example")),
             Hello::Names(Some("a.example".to_owned()))
@@ -207,7 +207,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = read(&bytes);
             let mut tls = vec![HANDSHAKE, 3, 1];
             tls.extend(with_length(2, &bytes));
@@ -218,7 +218,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn a_hello_is_partial_until_it_is_whole(name in "[a-z]{1,20}(\\.[a-z]{1,20}){1,3}", piece in 1_usize..80, cut in any::<prop::sample::Index>()) {
+        fn a_hello_is_partial_until_it_is_complete(name in "[a-z]{1,20}(\\.[a-z]{1,20}){1,3}", piece in 1_usize..80, cut in any::<prop::sample::Index>()) {
             let whole = records(&server_name(&name), piece);
             prop_assert_eq!(read(&whole), Hello::Names(Some(name)));
             prop_assert_eq!(read(&whole[..cut.index(whole.len())]), Hello::Partial);

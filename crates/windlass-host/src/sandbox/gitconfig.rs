@@ -1,16 +1,16 @@
-//! The user's own git settings that commands need to commit as the user would. The files themselves may hold tokens, so
-//! they are not shown; what is on a short list goes along as variables.
+//! The user's git settings that commands need to commit as the user. The settings files may contain tokens, so they are
+//! not visible in the sandbox; the settings on a short list are passed as variables.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The longest settings file that is looked at.
+/// The maximum size of a settings file in bytes.
 const MAX_CONFIG: u64 = 256 << 10;
-/// The most settings that go along.
+/// The maximum number of settings that are passed.
 const MAX_SETTINGS: usize = 64;
 
-/// Sections whose plain keys go along, and the keys; none is all.
-const TAKEN: &[(&str, &[&str])] = &[
+/// Sections and their keys that are passed; an empty list passes all keys.
+const PASSED_KEYS: &[(&str, &[&str])] = &[
     ("user", &["name", "email"]),
     ("author", &["name", "email"]),
     ("committer", &["name", "email"]),
@@ -40,15 +40,15 @@ const TAKEN: &[(&str, &[&str])] = &[
     ("safe", &["directory"]),
 ];
 
-/// What git does differently in a sandbox: it has no key to sign with, and a folder that only looks like a repository
-/// is none.
-const OURS: &[(&str, &str)] = &[
+/// Settings that differ in a sandbox: git has no key for signatures, and a directory that only looks like a bare
+/// repository is not one.
+const OVERRIDES: &[(&str, &str)] = &[
     ("commit.gpgSign", "false"),
     ("tag.gpgSign", "false"),
     ("safe.bareRepository", "explicit"),
 ];
 
-/// The variables.
+/// Returns the variables that pass the settings to git.
 pub(super) fn variables(home: Option<&Path>) -> Vec<(OsString, OsString)> {
     let files = home
         .into_iter()
@@ -56,11 +56,12 @@ pub(super) fn variables(home: Option<&Path>) -> Vec<(OsString, OsString)> {
     let texts = files.filter_map(|file| crate::workspace::read_file(&file, MAX_CONFIG).ok());
     let mut settings: Vec<(String, String)> = Vec::new();
     for text in texts {
-        settings.extend(taken(&String::from_utf8_lossy(&text)));
+        settings.extend(passed_settings(&String::from_utf8_lossy(&text)));
     }
     settings.truncate(MAX_SETTINGS);
     settings.extend(
-        OURS.iter()
+        OVERRIDES
+            .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
     );
     let mut env = vec![("GIT_CONFIG_COUNT".into(), settings.len().to_string().into())];
@@ -71,12 +72,12 @@ pub(super) fn variables(home: Option<&Path>) -> Vec<(OsString, OsString)> {
     env
 }
 
-fn taken(text: &str) -> Vec<(String, String)> {
+fn passed_settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix('[') {
-            // A section with a name of its own (`[url "…"]`) is none of those that are taken.
+            // The name of a section with a subsection (`[url "…"]`) matches none of the list.
             section = rest
                 .split(']')
                 .next()
@@ -88,13 +89,14 @@ fn taken(text: &str) -> Vec<(String, String)> {
             continue;
         };
         let key = key.trim().to_ascii_lowercase();
-        // What goes on in the next line, or is quoted in part, is not worth reading wrongly.
+        // Values with an escape, a line continuation or partial quotes are skipped, because this parser would misread
+        // them.
         let value = value.split([';', '#']).next().unwrap_or_default().trim();
         let plain = value
             .strip_prefix('"')
             .and_then(|value| value.strip_suffix('"'))
             .unwrap_or(value);
-        let keys = TAKEN
+        let keys = PASSED_KEYS
             .iter()
             .find(|(name, _)| *name == section)
             .map(|(_, keys)| *keys);
@@ -112,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_goes_along_and_a_token_does_not() {
+    fn names_are_passed_and_tokens_are_not() {
         let text = "[user]\n\tname = \"A B\" \n\temail = a@b.c ; mine\n\tsigningKey = K\n[github]\n\ttoken = T\n\
                     [url \"https://x:T@h/\"]\n\tinsteadOf = h\n[http]\n\textraHeader = T\n[core]\n\tpager = less\n\
                     \tautocrlf = input\n[credential]\n\thelper = !T\n[pull]\n\trebase = true\n[alias]\n\tx = !T\n";
-        let found: Vec<String> = taken(text)
+        let found: Vec<String> = passed_settings(text)
             .into_iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();

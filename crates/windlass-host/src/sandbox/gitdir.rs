@@ -1,9 +1,9 @@
-//! Where the git directory of a workspace is when `.git` is a file that points elsewhere. A pointer is only believed
-//! when the place it names points back: else any file could open any directory.
+//! Finds the git directory of a workspace whose `.git` is a file that points elsewhere. The pointer is trusted only if
+//! its target points back: otherwise any file could give access to any directory.
 
 use std::path::{Path, PathBuf};
 
-/// The git directory outside the workspace that commands need to commit; the common one of all worktrees.
+/// Returns the git directory outside the workspace that commands need to commit: the common directory of all worktrees.
 pub(super) fn outside(root: &Path) -> Option<PathBuf> {
     let pointer = root.join(".git");
     let named = crate::git::pointer(&pointer)?;
@@ -25,11 +25,11 @@ pub(super) fn outside(root: &Path) -> Option<PathBuf> {
     let looks_right = ["HEAD", "objects", "refs"]
         .iter()
         .all(|name| common.join(name).exists());
-    // A worktree lies in its own repository; anything else is somebody's trick.
+    // The git directory of a worktree lies in its own repository; anything else may be an attack.
     (looks_right && git.starts_with(&common) && !common.starts_with(root)).then_some(common)
 }
 
-/// The git directory of a submodule names its work tree.
+/// Returns whether the git directory of a submodule names `root` as its work tree.
 fn points_back(git: &Path, root: &Path) -> bool {
     let text = crate::workspace::read_file(&git.join("config"), 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,13 +1,13 @@
-//! What to tell when a command failed and the sandbox may be why: which rule it was and how to grant more.
+//! Explains a failed command if the sandbox may be the cause: the rule, and the way to grant more.
 
 use windlass_sandbox::Access;
 
 use super::{NetPolicy, Tier};
 
-/// Bytes at the end of the output that are looked at.
-const LOOKED_AT: usize = 4096;
+/// The number of bytes at the end of the output that are searched.
+const SEARCHED_BYTES: usize = 4096;
 
-/// The sandbox's part in a failure, if its traces are in the output.
+/// Returns the explanation, if the output has traces of the sandbox.
 pub(super) fn hint(
     output: &str,
     access: Access,
@@ -15,7 +15,7 @@ pub(super) fn hint(
     refused: &[String],
     tier: Tier,
 ) -> Option<String> {
-    let start = output.len().saturating_sub(LOOKED_AT);
+    let start = output.len().saturating_sub(SEARCHED_BYTES);
     let tail = output
         .get(start..)
         .or_else(|| output.get(start + 1..))
@@ -39,25 +39,25 @@ pub(super) fn hint(
     }
     if *net != NetPolicy::Open && has(NETWORK) {
         return Some(format!(
-            "the network of commands is {net}; a person can open it with `--net loopback`, `--net registries` or \
+            "the network policy for commands is `{net}`; a person can open it with `--net loopback`, `--net registries` or \
              `--net allow:HOST` (setting `sandbox.net`)"
         ));
     }
     if has(&["read-only file system", "os error 30", "erofs"]) {
         let what = match access {
             Access::ReadOnly => {
-                "the sandbox only lets commands look (`--sandbox workspace-write` lets them change files)"
+                "the sandbox is read-only for commands (`--sandbox workspace-write` lets them change files)"
             }
             Access::Write => {
-                "the sandbox lets commands write in the workspace, in /tmp and in tool caches; names that run later \
-                 or steer agents are not writable. Further paths can be granted with the setting `sandbox.write`"
+                "the sandbox lets commands write in the workspace, in /tmp and in tool caches; files that other \
+                 programs execute or obey are not writable. Further paths can be granted with the setting `sandbox.write`"
             }
         };
         return Some(what.to_owned());
     }
     if has(&["device or resource busy", "os error 16", "ebusy"]) {
         return Some(
-            "git's settings and hooks, and files that run later or steer agents, cannot be changed by commands; \
+            "commands cannot change git's settings and hooks, or files that other programs execute or obey; \
              a person can change them outside the sandbox"
                 .to_owned(),
         );
@@ -70,7 +70,7 @@ pub(super) fn hint(
         "can only add regular files",
     ]) {
         return Some(
-            "credentials are hidden from commands, also ones that git knows; a path that is needed can be shown with the \
+            "credentials are hidden from commands, even those that git tracks; a person can show a path with the \
              setting `sandbox.read`"
                 .to_owned(),
         );
@@ -147,7 +147,7 @@ mod tests {
             Tier::Broker,
         );
         assert_eq!(open, None);
-        // A cut inside a character is no reason to fall over.
+        // A cut inside a character must not panic.
         check(&"é".repeat(5000), "");
     }
 }

@@ -1,24 +1,26 @@
-//! The names that commands do not change: what runs on the user's machine later, what tells agents what to do, and the
-//! parts of a git directory that run programs or lead elsewhere. Looks, and changes nothing.
+//! The names that commands cannot change: files that later run on the user's machine or steer agents, and the parts of
+//! a git directory that execute programs or point elsewhere. This module only reads.
 
 use std::path::{Component, Path, PathBuf};
 
 use windlass_core::gate::steering_names;
 use windlass_sandbox::{Protected, Protection};
 
-/// The most repositories below the workspace, and worktrees of one, that are protected by name.
+/// The maximum number of repositories below the workspace, and of worktrees of one repository, that are protected by
+/// name.
 const MAX_REPOSITORIES: usize = 50;
-/// The longest settings file of git that is looked at.
+/// The maximum size of a git settings file in bytes.
 const MAX_CONFIG: u64 = 64 << 10;
 
-/// The names in a workspace (spec 5.1), with those of the repositories that were found below it.
+/// Returns the protected names of a workspace (spec 5.1), and those of the repositories found below it.
 #[must_use]
 pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
     let one = |name: &Path, how| protected(root, name.to_owned(), how);
     let mut names: Vec<Protected> = protected_names()
         .map(|(name, how)| one(name.as_ref(), how))
         .collect();
-    // The workspace's own may still be absent: then it is covered from the command after the one that makes it.
+    // The workspace's own repository may not exist yet: then it is protected from the command after the one that
+    // creates it.
     let own = PathBuf::from(".git");
     for git in repositories.iter().take(MAX_REPOSITORIES).chain([&own]) {
         match std::fs::symlink_metadata(root.join(git)) {
@@ -36,16 +38,17 @@ pub fn of_workspace(root: &Path, repositories: &[PathBuf]) -> Vec<Protected> {
     names
 }
 
-/// Whether what a command did to a path is not kept, at whatever depth it is: `there` says whether something is at the
-/// path without it. What lies below such a path is not kept either.
+/// Returns whether a command's change to a path is discarded, at any depth; `there` says whether the path exists
+/// without the change. Changes below such a path are discarded as well.
 #[must_use]
-pub fn is_kept_out(path: &Path, there: bool) -> bool {
+pub fn is_discarded(path: &Path, there: bool) -> bool {
     let hidden = |name: &str| name.starts_with('.') && !SHELL_FILES.contains(&name);
     protected_names().any(|(name, _)| path.ends_with(name) && (there || hidden(name)))
 }
 
-/// The names at the top of a workspace. Hidden ones are covered also while they are absent, by an empty folder: one called
-/// `x.md` would be in the user's way, and one in the place of a file that programs read is an error to them.
+/// Returns the protected names at the top of a workspace. Hidden names are also covered while they do not exist, by an
+/// empty directory. Other names are not: a directory called `x.md` would disturb the user, and programs that expect a
+/// file there would fail.
 fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
     let steering = steering_names().map(|name| {
         let how = if name.starts_with('.') && !READ_AT_START.contains(&name) {
@@ -63,10 +66,10 @@ fn protected_names() -> impl Iterator<Item = (&'static str, Protection)> {
         .chain([(".cargo", Protection::Frozen)])
 }
 
-/// Whether a name in a git directory runs programs, or leads git elsewhere. A new repository has settings of its own,
-/// and examples of hooks.
+/// Returns whether a name in a git directory executes programs or points git elsewhere. A `new` repository may have its
+/// own settings, and samples of hooks.
 #[must_use]
-pub fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
+pub fn is_discarded_in_git(name: &Path, new: bool) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str());
     let first = parts.next();
     if first.is_some_and(|first| {
@@ -89,7 +92,7 @@ pub fn is_kept_out_of_git(name: &Path, new: bool) -> bool {
     }
 }
 
-/// The parts of a git directory.
+/// Returns the protected names of a git directory.
 pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
     let one = |name: &Path, how| protected(base, git.join(name), how);
     let here = base.join(git);
@@ -98,7 +101,7 @@ pub(super) fn of_git(base: &Path, git: &Path) -> Vec<Protected> {
         one(Path::new("hooks"), Protection::Frozen),
     ];
     names.push(one(Path::new("modules"), Protection::FrozenIfPresent));
-    // Files of these names make git read its settings elsewhere.
+    // These files make git read its settings from elsewhere.
     for name in ["commondir", "config.worktree"] {
         let there = here.join(name).symlink_metadata().is_ok();
         let how = match there {
@@ -129,7 +132,8 @@ fn protected(base: &Path, name: PathBuf, how: Protection) -> Protected {
     }
 }
 
-/// Folders of hooks and further settings that a repository's settings name, where they lie in the workspace.
+/// Returns the directories of hooks and the included settings files that a repository's settings name, if they lie in
+/// the workspace.
 fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
     let bytes =
         crate::workspace::read_file(&base.join(git).join("config"), MAX_CONFIG).unwrap_or_default();
@@ -138,7 +142,8 @@ fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
     let named = settings.filter_map(|(key, value)| {
         let value = value.trim().trim_matches('"');
         match key.trim().to_ascii_lowercase().as_str() {
-            // Hooks are named from the top of the tree, further settings from where the settings are.
+            // Git resolves hook directories from the top of the tree, and included files from the directory of the
+            // settings.
             "hookspath" => Some(git.parent().unwrap_or(git).join(value)),
             "path" => Some(git.join(value)),
             _ => None,
@@ -150,7 +155,7 @@ fn named_in_config(base: &Path, git: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where a name leads that is a link, when that is inside.
+/// Returns the target of a name that is a symlink, if the target lies inside the root.
 fn target_inside(root: &Path, name: &Path) -> Option<PathBuf> {
     let path = root.join(name);
     if !path.symlink_metadata().ok()?.is_symlink() {
@@ -161,7 +166,7 @@ fn target_inside(root: &Path, name: &Path) -> Option<PathBuf> {
     (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
 }
 
-/// A relative path without steps up or on the spot; nothing where it leaves the base or is the base itself.
+/// Normalizes a relative path. Returns `None` if it leaves the base or is the base itself.
 fn tidy(path: &Path) -> Option<PathBuf> {
     let mut tidy = PathBuf::new();
     for part in path.components() {
@@ -175,7 +180,7 @@ fn tidy(path: &Path) -> Option<PathBuf> {
     (!tidy.as_os_str().is_empty()).then_some(tidy)
 }
 
-/// Files that programs read when they start.
+/// Files that programs read when they start; a directory in their place would be an error.
 const READ_AT_START: &[&str] = &[
     ".npmrc",
     ".mise.toml",
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_is_led_to_is_protected_too() {
+    fn paths_that_git_settings_point_to_are_protected() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join(".git/worktrees/w")).unwrap();

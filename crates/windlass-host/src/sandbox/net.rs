@@ -1,26 +1,26 @@
-//! What the network of commands is, as people write it, and which host a command may speak to. Nothing is resolved
-//! or dialled here.
+//! The network policy of commands in the user's notation, and the check whether a command may connect to a host. This
+//! module resolves no names and opens no connections.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use windlass_core::terms::NetworkTerms;
 
-/// The network of commands.
+/// The network that commands reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetPolicy {
-    /// Nothing can be reached.
+    /// No network, not even loopback.
     Off,
-    /// A loopback of the sandbox's own: commands reach each other and nothing else.
+    /// The sandbox's own loopback: commands reach each other and nothing else.
     #[default]
     Loopback,
-    /// Some hosts, through a proxy of ours.
+    /// Some hosts, through a proxy.
     Hosts(Vec<HostRule>),
-    /// Everything this machine reaches.
+    /// Everything that this machine reaches.
     Open,
 }
 
-/// Hosts of one kind: a name, everything below a name, or an address; on any port or on one.
+/// A rule for hosts: a name, all names below a name, or an address; for one port or all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRule {
     host: String,
@@ -28,7 +28,7 @@ pub struct HostRule {
     port: Option<u16>,
 }
 
-/// What the word `registries` stands for: where package managers look things up and fetch them.
+/// The hosts of the word `registries`: package indexes and downloads.
 const REGISTRIES: &[&str] = &[
     "crates.io",
     "*.crates.io",
@@ -59,7 +59,7 @@ const REGISTRIES: &[&str] = &[
 ];
 
 impl NetPolicy {
-    /// How loose it is; a project may only make it stricter.
+    /// Returns the rank of the policy. A project may only make it stricter.
     fn looseness(&self) -> u8 {
         match self {
             Self::Off => 0,
@@ -69,8 +69,7 @@ impl NetPolicy {
         }
     }
 
-    /// What is left of it when somebody else may only take away: the stricter of the two, and of two lists of hosts
-    /// what both list.
+    /// Returns the stricter of two policies. Of two lists of hosts, it keeps those that are in both.
     #[must_use]
     pub fn narrowed(&self, by: &Self) -> Self {
         let (Self::Hosts(own), Self::Hosts(others)) = (self, by) else {
@@ -98,7 +97,7 @@ impl NetPolicy {
         }
     }
 
-    /// The policy as the terms of a run state it.
+    /// Returns the policy in the form of a run's terms.
     #[must_use]
     pub fn terms(&self) -> NetworkTerms {
         let rules = match self {
@@ -121,7 +120,7 @@ impl NetPolicy {
         NetworkTerms::Hosts(hosts)
     }
 
-    /// What would have to be written for one more host.
+    /// Returns the value of `--net` that allows one more host.
     #[must_use]
     pub fn with(&self, host: &str) -> String {
         match self {
@@ -145,7 +144,9 @@ impl FromStr for NetPolicy {
             _ => {}
         }
         let wrong = || {
-            format!("`{text}` is no network: use off, loopback, registries, allow:HOST,… or open")
+            format!(
+                "`{text}` is not a network policy; use off, loopback, registries, allow:HOST,… or open"
+            )
         };
         let list = text
             .strip_prefix("allow:")
@@ -161,7 +162,7 @@ impl FromStr for NetPolicy {
                 rules.extend(REGISTRIES.iter().filter_map(|host| HostRule::parse(host)));
             } else {
                 rules.push(HostRule::parse(word).ok_or_else(|| {
-                    format!("`{word}` is no host: write a name, `*.name`, or an address, each with `:port` if you like")
+                    format!("`{word}` is not a host; use a name, `*.name` or an address, with or without `:port`")
                 })?);
             }
         }
@@ -179,7 +180,7 @@ impl fmt::Display for NetPolicy {
 }
 
 impl HostRule {
-    /// Reads one as people write it: a name, `*.name` or an address, each with `:port` or without.
+    /// Parses a rule in the user's notation: a name, `*.name` or an address, with or without `:port`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (text, below) = text
@@ -187,12 +188,12 @@ impl HostRule {
             .map_or((text, false), |rest| (rest, true));
         let (host, port) = split_port(text)?;
         let host = clean_host(host)?;
-        // Everything below an address, or below a name without a dot, is nothing anybody means.
+        // A wildcard below an address, or below a name without a dot, is a mistake.
         let odd = below && (host.parse::<IpAddr>().is_ok() || !host.contains('.'));
         (!odd).then_some(Self { host, below, port })
     }
 
-    /// Whether it is about this host, by its clean name, and port.
+    /// Returns whether the rule applies to this host, in its canonical form, and port.
     #[must_use]
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let named = if self.below {
@@ -204,14 +205,14 @@ impl HostRule {
         named && self.port.is_none_or(|own| own == port)
     }
 
-    /// Whether what is sent there must be TLS for the host that is named: everywhere but at a port or an address that a
-    /// person gave.
+    /// Returns whether a tunnel to the host must carry TLS with the host's own name: always, except if the rule names a
+    /// port or an address.
     #[must_use]
     pub fn wants_tls(&self) -> bool {
         self.port.is_none() && !self.names_address()
     }
 
-    /// Whether everything that another rule is about is about this one, too.
+    /// Returns whether this rule includes another one completely.
     fn holds(&self, other: &Self) -> bool {
         let below = other
             .host
@@ -225,7 +226,8 @@ impl HostRule {
         hosts && (self.port.is_none() || self.port == other.port)
     }
 
-    /// Whether it names an address or this machine outright: then an address that is not public is what was meant.
+    /// Returns whether the rule names an address or this machine itself; then an address that is not public is
+    /// intended.
     #[must_use]
     pub fn names_address(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok()
@@ -247,7 +249,7 @@ impl fmt::Display for HostRule {
     }
 }
 
-/// A host and the port behind it, brackets around an address taken off.
+/// Splits a host from its port, and removes the brackets of an address.
 pub(super) fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
@@ -263,8 +265,8 @@ pub(super) fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// A host in the one spelling that is compared: lower case, without a dot at its end, addresses as the system writes
-/// them. Nothing where it is not a plain host: an escape, a NUL or a name that only looks like an address.
+/// Returns a host in canonical form: lower case, without a trailing dot, addresses in the system's notation. Returns
+/// `None` for anything else: an escape, a NUL, or a name that some resolvers read as an address.
 pub(super) fn clean_host(text: &str) -> Option<String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical().to_string());
@@ -276,13 +278,13 @@ pub(super) fn clean_host(text: &str) -> Option<String> {
         && name
             .split('.')
             .all(|label| !label.is_empty() && label.len() <= 63);
-    // `127.1`, `0x7f.1` and `2130706433` are addresses to some resolvers.
+    // Some resolvers read `127.1`, `0x7f.1` and `2130706433` as addresses.
     let last = name.rsplit('.').next().unwrap_or_default();
     let numeric = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
     (labels && name.chars().all(fits) && !numeric).then_some(name)
 }
 
-/// Whether an address is one that anybody on the internet could mean.
+/// Returns whether an address belongs to the public internet.
 #[must_use]
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_whole_names() {
+    fn rules_match_complete_host_names() {
         check("allow:example.com", "example.com", 443, true);
         check("allow:example.com", "EXAMPLE.com.", 443, true);
         check("allow:example.com", "sub.example.com", 443, false);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_written_as_they_are_read() {
+    fn policies_are_displayed_as_they_are_parsed() {
         for text in [
             "off",
             "loopback",
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_lists_of_hosts_only_what_both_list_is_left() {
+    fn the_narrowed_policy_has_only_hosts_of_both_lists() {
         check_narrowed("allow:a.b,c.d", "allow:c.d,e.f", "allow:c.d");
         check_narrowed("allow:a.b", "allow:e.f", "off");
         check_narrowed("allow:*.a.b", "allow:x.a.b,a.b", "allow:x.a.b");
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine_and_its_neighbours_are_not_public() {
+    fn local_addresses_are_not_public() {
         for text in [
             "127.0.0.1",
             "127.8.8.8",

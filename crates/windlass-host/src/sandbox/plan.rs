@@ -1,5 +1,5 @@
-//! From what a person wants to what the kernel is told: which paths are shown, layered, hidden and protected for one
-//! workspace. Looks at what is there, and changes nothing.
+//! Translates the user's wishes into the sandbox specification: the paths that are visible, layered, hidden and
+//! protected for one workspace. This module inspects the machine, and changes nothing but its own directories.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -7,60 +7,56 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_core::gate::is_credential;
-use windlass_sandbox::{Access, Layer, Limits, Net, Spec, Tier, Tree};
+use windlass_sandbox::{Access, Limits, Net, OverlayDir, Spec, Tier, Tree};
 
-use super::look::{self, Look};
+use super::scan::{self, TreeScan};
 use super::tools::TOOL_VARIABLES;
 use super::{AgentPlan, HostRule, NetPolicy, TreePlan, gitdir, names};
 
-/// What a person wants of the sandbox.
+/// The user's settings for the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxPlan {
-    /// The workspace. Canonical.
+    /// An absolute path without symlinks.
     pub root: PathBuf,
-    /// The user's home.
     pub home: Option<PathBuf>,
-    /// Where sessions and settings are: never shown.
+    /// Directories of our own sessions and settings, which commands never see.
     pub own: Vec<PathBuf>,
-    /// Where the sandbox may keep its own files.
+    /// The directory in which the sandbox may store its own files.
     pub data_dir: PathBuf,
-    /// What commands may do to the workspace.
     pub access: Access,
-    /// What they reach.
     pub net: NetPolicy,
-    /// Hosts that the set-up of checks may reach besides.
+    /// Additional hosts for the setup of checks.
     pub setup_hosts: Vec<HostRule>,
-    /// Further paths they may read; a credential that is named here is not hidden.
+    /// Additional paths that commands may read; a credential that is listed here is not hidden.
     pub read: Vec<PathBuf>,
-    /// Further paths they may change.
+    /// Additional paths that commands may change.
     pub write: Vec<PathBuf>,
-    /// Paths of the workspace that no command may read, as globs.
+    /// Globs of paths in the workspace that commands must not read.
     pub hidden: Vec<String>,
-    /// How much they may use.
     pub limits: Limits,
-    /// Whether Landlock alone will do where no tier holds everything.
+    /// Whether Landlock alone is acceptable if no stronger tier is available.
     pub accept_landlock: bool,
-    /// The weakest tier that will do; none is any that holds files, processes and network.
+    /// The weakest acceptable tier. `None` accepts each tier that confines files, processes and network.
     pub require: Option<Tier>,
-    /// What an agent that is not ours gets; it only works in isolated runs.
+    /// The access of a foreign agent; used in isolated runs only.
     pub agent: Option<AgentPlan>,
-    /// Somebody asked for a sandbox by name: then it is opened before the first token, or the run is refused.
+    /// The user demanded a sandbox: it opens before the first token, or the run is refused.
     pub demanded: bool,
 }
 
 impl SandboxPlan {
-    /// Where the layers of single commands are made.
+    /// Returns the directory for the layers of single commands.
     pub(super) fn command_layers(&self) -> PathBuf {
         self.data_dir.join("boxes").join("layers")
     }
 
-    /// Where the copies that commands in place work on are made.
+    /// Returns the directory for the copies that commands of in-place runs work on.
     pub(super) fn copies(&self) -> PathBuf {
         self.data_dir.join("boxes").join("copies")
     }
 
-    /// The specification, with the environment commands will have, what stands at the workspace's path, and the home
-    /// of an agent where there is one.
+    /// Builds the specification for the environment of the commands, the tree at the workspace's path, and the home of
+    /// an agent if there is one.
     pub(super) fn spec(
         &self,
         env: &[(OsString, OsString)],
@@ -68,8 +64,8 @@ impl SandboxPlan {
         plan: &TreePlan,
         agent: Option<&Path>,
     ) -> Spec {
-        // For every user but root the kernel refuses these by itself. It is a walk over a thousand files, which runs
-        // while this thread looks at other places.
+        // The kernel denies these files to all users except root. The walk visits about a thousand files, so it runs in
+        // parallel with the rest of this function.
         let walk = || unreadable_by_others(Path::new("/etc"));
         let is_root = rustix::process::geteuid().is_root();
         let walking = is_root.then(|| std::thread::Builder::new().spawn(walk));
@@ -85,19 +81,19 @@ impl SandboxPlan {
             .iter()
             .filter_map(|path| path.canonicalize().ok())
             .collect();
-        let found = Look::WORKSPACE.at(&self.root, &self.hidden);
+        let found = TreeScan::WORKSPACE.run(&self.root, &self.hidden);
         let tree = plan.tree.clone().unwrap_or(Tree::Itself);
         let (mut protect, mut layers) = (Vec::new(), Vec::new());
         if tree == Tree::Itself {
             protect = names::of_workspace(&self.root, &found.repositories);
             protect.extend(git.iter().flat_map(|git| names::of_git(git, Path::new(""))));
             match tier {
-                // Its settings and hooks could not be protected.
+                // This tier cannot protect the settings and hooks in it.
                 Tier::Broker => shown.read.extend(git),
                 Tier::Namespaces | Tier::Landlock => write.extend(git),
             }
         } else if let (Some(at), Some((upper, work))) = (git, plan.git.clone()) {
-            layers.push(Layer { at, upper, work });
+            layers.push(OverlayDir { at, upper, work });
         }
         let mut secrets = found.secrets;
         if let Some(thread) = walking {
@@ -105,7 +101,7 @@ impl SandboxPlan {
             secrets.extend(walked.unwrap_or_else(walk));
         }
         let boxes = self.data_dir.join("boxes");
-        // Two sandboxes in one workspace share the list of placeholders, whoever started them.
+        // All sandboxes in one workspace share the list of placeholders, including those of other processes.
         let journal = boxes.join(format!(
             "{}.list",
             &blake3::hash(self.root.as_os_str().as_encoded_bytes()).to_hex()[..16]
@@ -119,7 +115,7 @@ impl SandboxPlan {
             layers,
             access: self.access,
             tier,
-            signals: windlass_sandbox::Signals::of_this_kernel(),
+            signals: windlass_sandbox::SignalBarrier::of_this_kernel(),
             hide: self.hide(
                 home.as_deref(),
                 shown.read.iter().chain(&shown.caches),
@@ -149,9 +145,9 @@ impl SandboxPlan {
         self.home.as_deref()?.canonicalize().ok()
     }
 
-    /// Places that commands with this environment see beside the workspace and the system.
-    fn shown(&self, home: Option<&Path>, env: &[(OsString, OsString)]) -> Shown<'_> {
-        let mut shown = Shown {
+    /// Returns the paths that commands with this environment see in addition to the workspace and the system.
+    fn shown(&self, home: Option<&Path>, env: &[(OsString, OsString)]) -> VisiblePaths<'_> {
+        let mut shown = VisiblePaths {
             root: &self.root,
             read: BTreeSet::new(),
             caches: BTreeSet::new(),
@@ -162,7 +158,7 @@ impl SandboxPlan {
         shown.add_programs(home, env);
         shown.add_variables(env, home);
         if self.net == NetPolicy::Open {
-            // Where names are resolved is often said by a file that the system makes anew at every start.
+            // This file is often a symlink to one that the system generates at each start.
             shown.add_read(Path::new("/etc/resolv.conf"));
         }
         let granted = self.read.iter().filter_map(|path| path.canonicalize().ok());
@@ -170,7 +166,7 @@ impl SandboxPlan {
         shown
     }
 
-    /// Where a program really is, if commands with this environment do not see that place.
+    /// Returns the real path of a program, if commands with this environment cannot see it.
     #[must_use]
     pub fn hidden_program(&self, env: &[(OsString, OsString)], program: &Path) -> Option<PathBuf> {
         let real = program.canonicalize().ok()?;
@@ -182,7 +178,7 @@ impl SandboxPlan {
         (!is_seen).then_some(real)
     }
 
-    /// Everything that is shown empty.
+    /// Returns all paths that commands see empty.
     fn hide<'a>(
         &self,
         home: Option<&Path>,
@@ -201,7 +197,8 @@ impl SandboxPlan {
             home.into_iter()
                 .flat_map(|home| HOME_SECRETS.iter().map(|name| home.join(name))),
         );
-        // An agent may be installed in a folder of ours. Nothing else of it is in the view, unless something around it is.
+        // An agent may be installed in one of our own directories. The rest of that directory is not in the view,
+        // unless a directory around it is visible.
         let around = |own: &Path| {
             own.starts_with(&self.root)
                 || shown.clone().any(|place| own.starts_with(place))
@@ -215,11 +212,11 @@ impl SandboxPlan {
         };
         let own = self.own.iter().filter_map(|path| path.canonicalize().ok());
         hide.extend(own.filter(|own| around(own) || !holds_program(own)));
-        hide.extend(shown.flat_map(|place| Look::TOOLS.at(place, &[]).secrets));
+        hide.extend(shown.flat_map(|place| TreeScan::TOOLS.run(place, &[]).secrets));
         hide.extend(
             self.hidden
                 .iter()
-                .filter_map(|pattern| look::named(&self.root, pattern)),
+                .filter_map(|pattern| scan::named(&self.root, pattern)),
         );
         hide.extend(found);
         // The target of a symlink at a hidden place is hidden as well.
@@ -237,14 +234,14 @@ impl SandboxPlan {
     }
 }
 
-/// What is collected to be shown.
-struct Shown<'a> {
+/// Collects the visible paths.
+struct VisiblePaths<'a> {
     root: &'a Path,
     read: BTreeSet<PathBuf>,
     caches: BTreeSet<PathBuf>,
 }
 
-impl Shown<'_> {
+impl VisiblePaths<'_> {
     fn add_home(&mut self, home: &Path) {
         for name in HOME_TOOLS {
             self.add_read(&home.join(name));
@@ -254,7 +251,7 @@ impl Shown<'_> {
         }
     }
 
-    /// Programs are looked up in the user's own `PATH`; what is not shown anyway is, with what lies around a `bin`.
+    /// Adds the directories of the user's `PATH` that are not visible anyway, with the parent directory of a `bin`.
     fn add_programs(&mut self, home: Option<&Path>, env: &[(OsString, OsString)]) {
         let path = env
             .iter()
@@ -268,7 +265,7 @@ impl Shown<'_> {
             if ALWAYS_SHOWN.iter().any(|place| folder.starts_with(place)) {
                 continue;
             }
-            // Below a home nothing but the folder itself: what lies around it may hold keys.
+            // Below the home only the directory itself is added, because its parent may contain keys.
             let below_home = home.is_some_and(|home| folder.starts_with(home));
             let around = folder
                 .parent()
@@ -320,7 +317,8 @@ impl Shown<'_> {
         }
     }
 
-    /// Not the workspace, nothing in it and nothing that holds it; not what is secret; not inside a cache.
+    /// Returns whether a path may be made visible: it is not the workspace, nothing in it or around it, not a
+    /// credential, and not inside a cache.
     fn fits(&self, path: &Path) -> bool {
         !path.starts_with(self.root)
             && !self.root.starts_with(path)
@@ -329,7 +327,7 @@ impl Shown<'_> {
     }
 }
 
-/// The private keys of this machine's own services.
+/// Returns the private keys of this machine's SSH server.
 fn host_keys() -> Vec<PathBuf> {
     crate::private::entries(Path::new("/etc/ssh"), 200)
         .map(|entry| entry.path())
@@ -337,16 +335,16 @@ fn host_keys() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Entries looked at below `/etc`.
+/// The maximum number of entries that are visited below `/etc`.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Files and directories that their owner keeps from others: secrets of the machine, which only root reads.
+/// Finds files and directories that other users cannot read: secrets of the machine, for root only.
 fn unreadable_by_others(base: &Path) -> Vec<PathBuf> {
     let (mut found, mut open, mut left) = (Vec::new(), vec![base.to_owned()], MAX_ENTRIES);
     while let Some(dir) = open.pop() {
         for entry in crate::private::entries(&dir, left) {
             left = left.saturating_sub(1);
-            // Most entries of `/etc` are symlinks, which the directory itself says.
+            // Most entries of `/etc` are symlinks, which the directory entry tells without a stat.
             if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
                 continue;
             }
@@ -364,7 +362,7 @@ fn unreadable_by_others(base: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Shown to every command (see the view of the sandbox).
+/// Directories that every command sees (see the view of the sandbox).
 const ALWAYS_SHOWN: &[&str] = &[
     "/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/sbin", "/snap", "/usr",
 ];
@@ -383,7 +381,7 @@ const SYSTEM_SECRETS: &[&str] = &[
     "/etc/wireguard",
 ];
 
-/// Keys that lie among the tools and caches that are shown.
+/// Credentials among the visible tools and caches.
 const HOME_SECRETS: &[&str] = &[
     ".cargo/credentials",
     ".cargo/credentials.toml",
@@ -399,7 +397,7 @@ const HOME_SECRETS: &[&str] = &[
     ".nuget/NuGet/NuGet.Config",
 ];
 
-/// Programs below a home, and what git ignores everywhere.
+/// Tools below a home, and git's global ignore files.
 const HOME_TOOLS: &[&str] = &[
     ".rustup",
     ".pyenv",
@@ -428,7 +426,7 @@ const HOME_TOOLS: &[&str] = &[
     ".config/git/ignore",
 ];
 
-/// Caches below a home; some are made where they are not there yet.
+/// Caches below a home; the flag says whether to create a missing one.
 const HOME_CACHES: &[(&str, bool)] = &[
     (".cargo", true),
     (".npm", true),
@@ -470,7 +468,7 @@ const HOME_CACHES: &[(&str, bool)] = &[
 mod tests {
     use super::*;
 
-    /// Whether our own folder is hidden with these shown.
+    /// Checks whether our own directory is hidden if these paths are visible.
     #[track_caller]
     fn check(root: &str, shown: &[&str], expect: bool) {
         let dir = tempfile::tempdir().unwrap();
@@ -491,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_ours_is_hidden_unless_nothing_but_a_program_of_it_is_shown() {
+    fn our_directory_is_hidden_unless_only_a_program_in_it_is_visible() {
         check("work", &[], true);
         check("work", &["work/bin"], true);
         check("work", &["data/runtimes/one"], false);
@@ -501,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_its_owner_reads_is_found_and_links_are_not_followed() {
+    fn private_files_are_found_and_symlinks_are_not_followed() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);

@@ -1,5 +1,5 @@
-//! The environment of commands without namespaces. A home and caches cannot be mounted at their usual paths there, so
-//! variables lead to private directories of the session, and to the tools below the user's own home.
+//! The environment of commands without namespaces. The home and the caches cannot be mounted at their usual paths
+//! there, so variables point to private directories of the session, and to the tools below the user's home.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,9 +10,9 @@ use super::tools::{TOOL_VARIABLES, ToolVariable, add_usual_places};
 
 type Env = Vec<(OsString, OsString)>;
 
-/// Named at its usual place also here, where it can only be read.
+/// This cache stays at its usual path, where commands can only read it.
 const READ_ONLY_CACHE: &str = "GOMODCACHE";
-/// Places that a command cannot write.
+/// Variables for directories that a command cannot write.
 const XDG: &[&str] = &[
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
@@ -20,14 +20,14 @@ const XDG: &[&str] = &[
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
 ];
-/// Where python has packages of the user's own.
+/// The directory of the user's own Python packages.
 const PYTHON: ToolVariable = ToolVariable {
     name: "PYTHONUSERBASE",
     below: ".local",
     cache: false,
 };
 
-/// For commands, whose home is private.
+/// Returns the environment of commands, whose home is private.
 pub(super) fn of_commands(mut env: Env, home: Option<&Path>) -> Env {
     let tools = TOOL_VARIABLES.iter().filter(|tool| !is_written(tool));
     add_usual_places(&mut env, home, tools.chain([&PYTHON]));
@@ -36,8 +36,8 @@ pub(super) fn of_commands(mut env: Env, home: Option<&Path>) -> Env {
     with_private_caches(env)
 }
 
-/// The same but for the home: an agent has one of its own. Variables that name places which a command cannot write are
-/// dropped, so that programs take the usual places below the home.
+/// Replaces the caches but not the home, because an agent has its own home. Drops variables for directories that a
+/// command cannot write, so that programs use the default paths below the home.
 pub(super) fn with_private_caches(mut env: Env) -> Env {
     let names_cache = |name: &OsString| {
         let mut written = TOOL_VARIABLES.iter().filter(|tool| is_written(tool));

@@ -1,5 +1,6 @@
-//! The one way out of a sandbox whose network is a list of hosts: a proxy on a listener of the sandbox's own loopback.
-//! It resolves a name once, looks at the address, and dials exactly that one. Everything else is refused and told.
+//! The only way out of a sandbox whose network is a list of hosts: a proxy that listens on the sandbox's own loopback.
+//! It resolves a name once, checks the address, and connects to exactly that address. It refuses and records all other
+//! requests.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -16,43 +17,43 @@ use tokio::time::timeout;
 use super::client_hello::{self, Hello};
 use super::net::{HostRule, clean_host, is_public, split_port};
 
-/// The longest head of a request.
+/// The maximum size of a request's head in bytes.
 const MAX_HEAD: usize = 32 << 10;
-/// Connections at a time; more wait.
-const MOST: usize = 128;
-/// How long a client may take to say what it wants, and a host to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Refused hosts that are remembered between two looks.
-const MOST_REFUSED: usize = 64;
+/// The maximum number of connections at a time; further ones wait.
+const MAX_CONNECTIONS: usize = 128;
+/// The timeout for a client's request, and for a host to accept the connection.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The maximum number of refused hosts that are remembered until [`RefusedHosts::take`].
+const MAX_REFUSED: usize = 64;
 
-/// Ports that a host without a port means.
+/// The ports of a rule without a port.
 const TLS_PORT: u16 = 443;
 const PLAIN_PORT: u16 = 80;
 
-/// Hosts that were refused since somebody last looked.
+/// The hosts that were refused since the last [`RefusedHosts::take`].
 #[derive(Debug, Default, Clone)]
-pub(super) struct Refused(Arc<Mutex<BTreeSet<String>>>);
+pub(super) struct RefusedHosts(Arc<Mutex<BTreeSet<String>>>);
 
-impl Refused {
+impl RefusedHosts {
     fn add(&self, host: &str) {
         let mut hosts = self.0.lock();
-        if hosts.len() < MOST_REFUSED {
+        if hosts.len() < MAX_REFUSED {
             hosts.insert(host.chars().take(253).collect());
         }
     }
 
-    /// Takes them.
+    /// Returns the refused hosts and clears the list.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock()).into_iter().collect()
     }
 }
 
-/// The hosts that may be reached now.
+/// The hosts that clients may reach at the moment.
 #[derive(Debug, Default, Clone)]
 pub(super) struct AllowedHosts(Arc<Mutex<Arc<[HostRule]>>>);
 
 impl AllowedHosts {
-    /// From here on these may be reached. A connection that is open stays open.
+    /// Replaces the list. Open connections stay open.
     pub(super) fn set(&self, rules: Vec<HostRule>) {
         *self.0.lock() = rules.into();
     }
@@ -62,75 +63,85 @@ impl AllowedHosts {
     }
 }
 
-/// Serves until it is dropped with its task.
-pub(super) async fn serve(listener: std::net::TcpListener, hosts: AllowedHosts, refused: Refused) {
+/// Accepts connections until its task is aborted.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    hosts: AllowedHosts,
+    refused: RefusedHosts,
+) {
     let listener = match listener
         .set_nonblocking(true)
         .and_then(|()| TcpListener::from_std(listener))
     {
         Ok(listener) => listener,
-        // Without a listener nothing can be reached, which is on the safe side.
+        // Without a listener commands reach nothing, which is safe.
         Err(_) => return,
     };
-    let places = Arc::new(Semaphore::new(MOST));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
             Ok((client, _)) => {
                 let (rules, refused) = (hosts.now(), refused.clone());
                 tokio::spawn(async move {
-                    // What goes wrong on one connection is that client's to see.
-                    let _ = one(client, &rules, &refused).await;
-                    drop(place);
+                    // An error concerns only this client, which sees its connection close.
+                    let _ = handle_client(client, &rules, &refused).await;
+                    drop(permit);
                 });
             }
-            // Out of handles: the next try comes when something was closed.
+            // The process is out of file descriptors: retry after others were closed.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-/// What a client asks for.
-struct Wish {
+/// The request of a client.
+struct ProxyRequest {
     host: String,
     port: u16,
-    /// What goes to the host first: nothing for a tunnel, the request for a plain one.
+    /// The bytes to send to the host first: empty for a tunnel, the rewritten head for a plain request.
     head: Vec<u8>,
     tunnel: bool,
 }
 
-async fn one(mut client: TcpStream, rules: &[HostRule], refused: &Refused) -> io::Result<()> {
-    let (head, rest) = timeout(PATIENCE, read_head(&mut client))
+async fn handle_client(
+    mut client: TcpStream,
+    rules: &[HostRule],
+    refused: &RefusedHosts,
+) -> io::Result<()> {
+    let (head, rest) = timeout(TIMEOUT, read_head(&mut client))
         .await
         .map_err(|_| io::ErrorKind::TimedOut)??;
-    let (wish, rule, mut host) = match dial(&head, rules, refused).await {
+    let (request, rule, mut host) = match dial(&head, rules, refused).await {
         Ok(dialled) => dialled,
         Err((status, text)) => return answer(&mut client, status, &text).await,
     };
     let mut first = rest;
-    if wish.tunnel {
+    if request.tunnel {
         client
             .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
             .await?;
         if rule.wants_tls() {
-            let checked = timeout(PATIENCE, check_hello(&mut client, &mut first, &wish.host)).await;
-            // The tunnel is there already: all that can be done is to close it and to say so.
+            let checked =
+                timeout(TIMEOUT, check_hello(&mut client, &mut first, &request.host)).await;
+            // The tunnel is established already, so the proxy can only close it and record the refusal.
             if let Err(why) = checked.map_err(|_| io::ErrorKind::TimedOut)?? {
                 refused.add(&why);
                 return Ok(());
             }
         }
     }
-    host.write_all(&wish.head).await?;
+    host.write_all(&request.head).await?;
     host.write_all(&first).await?;
     tokio::io::copy_bidirectional(&mut client, &mut host)
         .await
         .map(drop)
 }
 
-/// Reads the first message of a client, which must be for this host; otherwise what is refused.
+/// Reads the first message of a client, which must name this host. The inner error is the text for the list of refused
+/// hosts.
 async fn check_hello(
     client: &mut TcpStream,
     first: &mut Vec<u8>,
@@ -156,48 +167,52 @@ async fn check_hello(
     }
 }
 
-/// The connection to the host that a client asks for, and the rule that allows it, or the status and the text of a refusal.
+/// Connects to the host that a client requests. Returns the rule that allows it, or the status and text of a refusal.
 async fn dial<'a>(
     head: &[u8],
     rules: &'a [HostRule],
-    refused: &Refused,
-) -> Result<(Wish, &'a HostRule, TcpStream), (&'static str, String)> {
-    let wish = read_wish(head).map_err(|named| {
+    refused: &RefusedHosts,
+) -> Result<(ProxyRequest, &'a HostRule, TcpStream), (&'static str, String)> {
+    let request = parse_request(head).map_err(|named| {
         if let Some(named) = named {
             refused.add(&named);
         }
-        let text = "this is no request the sandbox's proxy understands";
+        let text = "the proxy of the sandbox does not understand this request";
         ("400 Bad Request", text.to_owned())
     })?;
-    let name = &wish.host;
+    let name = &request.host;
     let forbidden = |text: String| {
         refused.add(name);
         ("403 Forbidden", text)
     };
-    let rule = rules.iter().find(|rule| rule.covers(name, wish.port));
+    let rule = rules.iter().find(|rule| rule.covers(name, request.port));
     let rule = rule.ok_or_else(|| {
         forbidden(format!(
             "the sandbox does not let commands connect to {name}"
         ))
     })?;
-    // Without a port in the rule, the ports of the web are meant: TLS at one, plain requests at the other.
-    let usual = if wish.tunnel { TLS_PORT } else { PLAIN_PORT };
-    if rule.wants_tls() && wish.port != usual {
-        let port = wish.port;
+    // A rule without a port allows only the web's ports: 443 for tunnels, 80 for plain requests.
+    let usual = if request.tunnel { TLS_PORT } else { PLAIN_PORT };
+    if rule.wants_tls() && request.port != usual {
+        let port = request.port;
         return Err(forbidden(format!(
             "the sandbox lets commands connect to {name} at port {usual} only; `{name}:{port}` allows this one"
         )));
     }
-    let found = resolve(&wish, rule).await;
-    let found =
-        found.map_err(|err| ("502 Bad Gateway", format!("{name} cannot be found: {err}")))?;
+    let found = resolve(&request, rule).await;
+    let found = found.map_err(|err| {
+        (
+            "502 Bad Gateway",
+            format!("{name} cannot be resolved: {err}"),
+        )
+    })?;
     let address = found.ok_or_else(|| {
         forbidden(format!(
-            "{name} leads to an address of this machine or its network"
+            "{name} resolves to an address of this machine or its local network"
         ))
     })?;
-    match timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(Ok(host)) => Ok((wish, rule, host)),
+    match timeout(TIMEOUT, TcpStream::connect(address)).await {
+        Ok(Ok(host)) => Ok((request, rule, host)),
         Ok(Err(err)) => Err((
             "502 Bad Gateway",
             format!("{name} cannot be reached: {err}"),
@@ -206,17 +221,17 @@ async fn dial<'a>(
     }
 }
 
-/// The first address that may be dialled; none when all of them are refused.
-async fn resolve(wish: &Wish, rule: &HostRule) -> io::Result<Option<SocketAddr>> {
+/// Returns the first address that the rule permits; `None` if it permits none.
+async fn resolve(request: &ProxyRequest, rule: &HostRule) -> io::Result<Option<SocketAddr>> {
     let found = timeout(
-        PATIENCE,
-        tokio::net::lookup_host((wish.host.as_str(), wish.port)),
+        TIMEOUT,
+        tokio::net::lookup_host((request.host.as_str(), request.port)),
     );
     let mut found = found.await.map_err(|_| io::ErrorKind::TimedOut)??;
     Ok(found.find(|address| rule.names_address() || is_public(address.ip())))
 }
 
-/// The head of a request, and what came behind it.
+/// Reads the head of a request. Also returns the bytes after it.
 async fn read_head(client: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut head = Vec::with_capacity(1024);
     loop {
@@ -233,8 +248,8 @@ async fn read_head(client: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// What is wanted, or the host that was named where it is no host.
-fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
+/// Parses the head of a request. The error is the requested host, if it is not a valid host name.
+fn parse_request(head: &[u8]) -> Result<ProxyRequest, Option<String>> {
     let text = std::str::from_utf8(head).map_err(|_| None)?;
     let (line, headers) = text.split_once("\r\n").ok_or(None)?;
     let mut words = line.split(' ');
@@ -245,7 +260,7 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
     };
     if method == "CONNECT" {
         let (host, port) = host_of(target, TLS_PORT)?;
-        return Ok(Wish {
+        return Ok(ProxyRequest {
             host,
             port,
             head: Vec::new(),
@@ -260,7 +275,7 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut head =
         format!("{method} {slash}{path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
-    // What is meant for the proxy stays here; the host is the one that was judged.
+    // Headers for the proxy are not forwarded; the host header names the host that was checked.
     let ours = [
         "host:",
         "connection:",
@@ -276,7 +291,7 @@ fn read_wish(head: &[u8]) -> Result<Wish, Option<String>> {
         }
     }
     head.push_str("\r\n");
-    Ok(Wish {
+    Ok(ProxyRequest {
         host,
         port,
         head: head.into_bytes(),
@@ -314,14 +329,14 @@ mod tests {
     use super::*;
     use crate::sandbox::NetPolicy;
 
-    /// Sends bytes through a proxy with that policy; the answer, and what was refused.
+    /// Sends bytes through a proxy with this policy. Returns the answer, and the refused hosts.
     async fn ask(policy: &str, request: &str) -> (String, Vec<String>) {
         let NetPolicy::Hosts(rules) = policy.parse().unwrap() else {
             panic!("{policy}")
         };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let refused = Refused::default();
+        let refused = RefusedHosts::default();
         let hosts = AllowedHosts::default();
         hosts.set(rules);
         let task = tokio::spawn(serve(listener, hosts, refused.clone()));
@@ -333,7 +348,7 @@ mod tests {
         (answer, refused.take())
     }
 
-    /// A host that answers every connection with what it was sent up to the empty line.
+    /// Starts a host that echoes the head of each request.
     async fn echo() -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -347,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_host_passes_and_the_next_is_refused_and_told() {
+    async fn one_host_passes_and_another_is_refused_and_recorded() {
         let port = echo().await;
         let policy = format!("allow:127.0.0.1:{port}");
         let plain = format!(
@@ -373,9 +388,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_to_this_machine_is_refused() {
+    async fn a_name_that_resolves_to_this_machine_is_refused() {
         let port = echo().await;
-        // A rule for the port of any name below a domain; the name is this machine.
+        // The rule allows another name; the requested name is this machine.
         let (answer, refused) = ask(
             "allow:localhost.example",
             &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"),
@@ -383,7 +398,7 @@ mod tests {
         .await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert_eq!(refused, ["localhost"]);
-        let wish = Wish {
+        let request = ProxyRequest {
             host: "localhost".into(),
             port,
             head: Vec::new(),
@@ -392,11 +407,11 @@ mod tests {
         let NetPolicy::Hosts(rules) = "allow:some.example".parse().unwrap() else {
             panic!()
         };
-        assert_eq!(resolve(&wish, &rules[0]).await.unwrap(), None);
+        assert_eq!(resolve(&request, &rules[0]).await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused() {
+    async fn malformed_requests_are_refused() {
         for request in [
             "GET / HTTP/1.1\r\n\r\n",
             "CONNECT a b c d\r\n\r\n",
@@ -409,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Checks the answer to a client that begins a tunnel to `ok.example` with these bytes.
+    /// Returns the result for a client that begins a tunnel to `ok.example` with these bytes.
     async fn tunnelled(first: &[u8]) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -418,14 +433,17 @@ mod tests {
         client.write_all(first).await.unwrap();
         client.shutdown().await.unwrap();
         let mut read = Vec::new();
-        let said = check_hello(&mut proxy, &mut read, "ok.example").await;
-        let said = said.unwrap_or_else(|err| Err(err.to_string()));
-        assert!(said.is_err() || read == first, "what was read is passed on");
-        said
+        let result = check_hello(&mut proxy, &mut read, "ok.example").await;
+        let result = result.unwrap_or_else(|err| Err(err.to_string()));
+        assert!(
+            result.is_err() || read == first,
+            "the bytes that were read are kept"
+        );
+        result
     }
 
     #[tokio::test]
-    async fn a_tunnel_leads_to_the_host_that_was_named() {
+    async fn a_tunnel_must_name_the_allowed_host() {
         use super::client_hello::tests::hello;
         assert_eq!(tunnelled(&hello("ok.example")).await, Ok(()));
         assert_eq!(tunnelled(&hello("OK.example")).await, Ok(()));
@@ -437,14 +455,17 @@ mod tests {
             &b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"[..],
             b"SSH-2.0-x\r\n",
         ] {
-            let said = tunnelled(first).await;
-            assert_eq!(said, Err("ok.example (it is no TLS handshake)".to_owned()));
+            let result = tunnelled(first).await;
+            assert_eq!(
+                result,
+                Err("ok.example (it is not a TLS handshake)".to_owned())
+            );
         }
         assert!(tunnelled(&hello("ok.example")[..20]).await.is_err());
     }
 
     #[tokio::test]
-    async fn a_host_without_a_port_means_the_ports_of_the_web() {
+    async fn a_rule_without_a_port_allows_only_the_ports_of_the_web() {
         for (request, says) in [
             ("CONNECT ok.example:22 HTTP/1.1\r\n\r\n", "port 443 only"),
             ("CONNECT ok.example:80 HTTP/1.1\r\n\r\n", "port 443 only"),

@@ -1,11 +1,12 @@
-//! The terms of a sandbox in words: the tier, and what it does not hold. Stated before a run starts.
+//! The terms of a sandbox in words: its tier, and the things that it does not confine. They are displayed before a run
+//! starts.
 
 use windlass_core::terms::{SandboxLevel, SandboxTier, Strategy, Terms};
-use windlass_sandbox::{Access, Signals, Tier};
+use windlass_sandbox::{Access, SignalBarrier, Tier};
 
-use super::{NetPolicy, Sandbox, State};
+use super::{NetPolicy, Sandbox, SandboxState};
 
-/// The tier as the engine and its events know it.
+/// Returns the tier in the type of the engine and its events.
 #[must_use]
 pub fn tier_of(tier: Tier) -> SandboxTier {
     match tier {
@@ -15,7 +16,7 @@ pub fn tier_of(tier: Tier) -> SandboxTier {
     }
 }
 
-/// What commands can see or do outside the workspace in a tier, one phrase each.
+/// Returns the things outside the workspace that commands can see or do in a tier, one phrase each.
 #[must_use]
 pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
     let mut phrases: Vec<&str> = Vec::new();
@@ -39,8 +40,10 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
             }
         }
         Tier::Landlock => {
-            phrases.push("files in the workspace that run later or steer agents are not protected");
-            if Signals::of_this_kernel() == Signals::Broker {
+            phrases.push(
+                "files in the workspace that other programs execute or obey are not protected",
+            );
+            if SignalBarrier::of_this_kernel() == SignalBarrier::Broker {
                 phrases.push(
                     "signals reach your other processes, so that a command can outlive its session",
                 );
@@ -52,13 +55,13 @@ pub fn not_held(tier: Tier, has_servers: bool) -> Vec<String> {
 }
 
 impl Sandbox {
-    /// What commands may do and reach, and by which means they are held to it.
+    /// Returns the access and the network of commands, and the tier that enforces them.
     #[must_use]
     pub fn terms(&self, strategy: Strategy) -> Terms {
         let tier = match &*self.state.lock() {
-            State::Open(inside) => Some(inside.tier),
-            State::Refused(_) => None,
-            State::Closed => Some(self.known_tier().unwrap_or(Tier::Namespaces)),
+            SandboxState::Open(inside) => Some(inside.tier),
+            SandboxState::Refused(_) => None,
+            SandboxState::Closed => Some(self.known_tier().unwrap_or(Tier::Namespaces)),
         };
         let has_servers = !matches!(self.plan.net, NetPolicy::Off | NetPolicy::Open);
         Terms {
@@ -74,8 +77,8 @@ impl Sandbox {
     }
 }
 
-/// Whether something on this machine is known to refuse namespaces, so that it has to be tried which tier there is. That
-/// nothing is known is no promise.
+/// Returns whether a setting of this machine is known to refuse namespaces, so that the tier must be found by trial. A
+/// negative answer promises nothing.
 pub(super) fn namespaces_may_be_refused() -> bool {
     let text = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let number = |file: &str| text(file).trim().parse::<u64>().ok();
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weaker_tiers_say_more_of_what_they_do_not_hold() {
+    fn weaker_tiers_list_more_that_they_do_not_confine() {
         let count = |tier| not_held(tier, true).len();
         assert!(
             count(Tier::Namespaces) < count(Tier::Broker)

@@ -1,14 +1,14 @@
-//! The variables that name tools and their caches, and where those are below a home when nobody says so.
+//! The variables that name the directories of tools and their caches, and the default paths below a home.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// A variable that names a place of a tool.
+/// A variable that names a directory of a tool.
 pub(super) struct ToolVariable {
     pub(super) name: &'static str,
-    /// The usual place below a home; empty where there is none.
+    /// The default path below a home; empty if there is none.
     pub(super) below: &'static str,
-    /// Commands write there, each session to a layer of its own.
+    /// Commands write there; each session has a private overlay.
     pub(super) cache: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) const TOOL_VARIABLES: &[ToolVariable] = &[
     cache("DENO_DIR", ".cache/deno"),
 ];
 
-/// Names the tools that are at their usual places below a home, where nobody named them yet.
+/// Adds variables for the tools at their default paths below a home, unless the variable is set already.
 pub(super) fn add_usual_places<'a>(
     env: &mut Vec<(OsString, OsString)>,
     home: Option<&Path>,

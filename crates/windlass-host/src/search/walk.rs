@@ -1,5 +1,5 @@
-//! Walking a workspace in order, without what ignore files name. Every directory is opened beneath the root's handle,
-//! so that nothing swapped in between leads out; an ignore file that is no regular file is never opened.
+//! Walks a workspace in order, without ignored files. Each directory is opened beneath the root's handle, so that a
+//! concurrent rename cannot lead out; an ignore file that is not a regular file is never opened.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -13,31 +13,31 @@ use windlass_core::workspace::FileKind;
 
 use crate::workspace::{Root, is_draft, is_staging, kind_of};
 
-/// A tree with more entries is looked at only so far.
+/// The walk stops after this many entries.
 const MAX_VISITED: usize = 2_000_000;
-/// A longer ignore file is not one: it is passed over.
+/// A larger ignore file is ignored, in bytes.
 const MAX_IGNORE_FILE: u64 = 1024 * 1024;
 
-/// The entries below a directory that are no directories themselves, sorted, with their paths relative to the root.
+/// Iterates over the entries below a directory that are not directories, sorted, with their paths relative to the root.
 pub(super) struct Walk<'a> {
     root: &'a Root,
     cancel: &'a CancellationToken,
-    open: Vec<Level>,
+    open: Vec<WalkLevel>,
     visited: usize,
-    /// The tree is too large to be looked at in full.
+    /// The tree is too large for a complete walk.
     pub(super) cut: bool,
 }
 
 /// A directory that is being walked.
-struct Level {
+struct WalkLevel {
     path: PathBuf,
     entries: std::vec::IntoIter<(OsString, FileKind)>,
-    rules: Rc<Rules>,
+    rules: Rc<IgnoreRules>,
 }
 
 impl<'a> Walk<'a> {
-    /// Everything below `start`. The ignore files above it count, up to the root; when they name the start itself, it
-    /// was asked for all the same, and its own alone count.
+    /// Walks everything below `start`. The ignore files from the root down to it apply. If they ignore the start
+    /// itself, it is walked nevertheless, and only its own ignore files apply.
     pub(super) fn new(root: &'a Root, start: &Path, cancel: &'a CancellationToken) -> Self {
         let mut walk = Self {
             root,
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
         let mut dirs: Vec<&Path> = start.ancestors().collect();
         dirs.reverse();
         for (at, dir) in dirs.iter().enumerate().take(dirs.len() - 1) {
-            let rules = Rules::below(above, root, dir, &Rules::names());
+            let rules = IgnoreRules::below(above, root, dir, &IgnoreRules::names());
             if rules.ignores(dirs[at + 1], true) {
                 above = None;
                 break;
@@ -65,8 +65,8 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    fn enter(&mut self, path: PathBuf, above: Option<Rc<Rules>>) {
-        // A directory that may not be read or went away is left out, as every search tool does.
+    fn enter(&mut self, path: PathBuf, above: Option<Rc<IgnoreRules>>) {
+        // A directory that is gone or cannot be read is skipped, as other search tools do.
         let Some(entries) = self.list(&path) else {
             return;
         };
@@ -80,9 +80,9 @@ impl<'a> Walk<'a> {
             .collect();
         let rules = match above {
             Some(above) if special.is_empty() => above,
-            above => Rc::new(Rules::below(above, self.root, &path, &special)),
+            above => Rc::new(IgnoreRules::below(above, self.root, &path, &special)),
         };
-        self.open.push(Level {
+        self.open.push(WalkLevel {
             path,
             entries: entries.into_iter(),
             rules,
@@ -132,35 +132,35 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// What the ignore files of one directory say, and of those above it.
-pub struct Rules {
-    above: Option<Rc<Rules>>,
+/// The rules in the ignore files of one directory, and of those above it.
+pub struct IgnoreRules {
+    above: Option<Rc<IgnoreRules>>,
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
     exclude: Option<Gitignore>,
-    /// A repository begins here: git's ignore files above it are about another one.
+    /// A repository begins here: git's ignore files above it belong to another one.
     repository: bool,
 }
 
-impl Rules {
-    /// Every name that matters.
+impl IgnoreRules {
+    /// Returns the names that contain or affect rules.
     #[must_use]
     pub fn names() -> [OsString; 3] {
         [".ignore", ".gitignore", ".git"].map(OsString::from)
     }
 
-    /// The rules of the root.
+    /// Returns the rules of the root.
     pub fn of(root: &Root) -> Rc<Self> {
         Rc::new(Self::below(None, root, Path::new(""), &Self::names()))
     }
 
-    /// The rules of a directory that lies in this one.
+    /// Returns the rules of a directory inside this one.
     pub fn inside(self: &Rc<Self>, root: &Root, dir: &Path) -> Rc<Self> {
         let above = Some(Rc::clone(self));
         Rc::new(Self::below(above, root, dir, &Self::names()))
     }
 
-    /// The rules of a directory, which has these of the names that matter.
+    /// Returns the rules of a directory that contains these of the relevant names.
     pub fn below(above: Option<Rc<Self>>, root: &Root, dir: &Path, names: &[OsString]) -> Self {
         let has = |name: &str| names.iter().any(|found| found == name);
         let read = |name: &str| {
@@ -169,7 +169,7 @@ impl Rules {
                 .flatten()
         };
         let git = dir.join(".git");
-        // A directory in a clone, a file in a worktree or a submodule.
+        // `.git` is a directory in a clone, and a file in a worktree or a submodule.
         let repository =
             has(".git") && (root.open_dir(&git).is_ok() || root.open_file(&git).is_ok());
         let exclude = repository
@@ -184,11 +184,11 @@ impl Rules {
         }
     }
 
-    /// Whether a path in this directory, or below it, is ignored.
+    /// Returns whether a path in this directory, or below it, is ignored.
     #[must_use]
     pub fn ignores(&self, path: &Path, is_dir: bool) -> bool {
         let levels = || std::iter::successors(Some(self), |level| level.above.as_deref());
-        // The levels of the repository that the path is in.
+        // The directories of the repository that contains the path.
         let count = levels()
             .position(|level| level.repository)
             .map_or(usize::MAX, |at| at + 1);
@@ -201,9 +201,9 @@ impl Rules {
             return false;
         }
         let path = Path::new("/").join(path);
-        let said =
-            all.find_map(|file| Some(file.matched(&path, is_dir)).filter(|said| !said.is_none()));
-        said.is_some_and(|said| said.is_ignore())
+        let rule =
+            all.find_map(|file| Some(file.matched(&path, is_dir)).filter(|rule| !rule.is_none()));
+        rule.is_some_and(|rule| rule.is_ignore())
     }
 }
 
@@ -220,11 +220,11 @@ fn read_rules(root: &Root, dir: &Path, path: &Path) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(Path::new("/").join(dir));
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
     for line in text.split(|byte| *byte == b'\n') {
-        // A line that is no pattern says nothing, as in git.
+        // A line that is not a pattern is skipped, as in git.
         if let Ok(line) = std::str::from_utf8(line) {
             let _ = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
         }
     }
-    // One with nothing but remarks, as git makes it for every repository, says nothing.
+    // Git creates a file with comments only in each repository; it has no rules.
     builder.build().ok().filter(|rules| !rules.is_empty())
 }

@@ -1,5 +1,5 @@
-//! What keys look like: their beginnings, found in one pass over the text, and what must follow each of them.
-//! It knows no value, works in linear time, and would rather leave a short token than hit an ordinary word.
+//! The shapes of keys: their prefixes, found in one pass over the text, and the characters that must follow. It knows
+//! no values and works in linear time. It prefers to miss a short token over matching an ordinary word.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +8,16 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use self::Class::{Alnum, Base64, Upper, Url, Word};
 
-/// The longest private key block, and the most text that waits for the end of a key.
+/// The maximum size of a private key block, and of the text that is held back until a key ends.
 const MAX_BLOCK: usize = 16 << 10;
-/// The longest user and password in an address.
+/// The maximum length of user and password in a URL.
 const MAX_AUTHORITY: usize = 512;
-/// The lines of a private key are at least this long somewhere.
+/// The longest line of a private key has at least this many bytes.
 const KEY_RUN: usize = 16;
-/// A digit must be among the first bytes of a key that needs one.
+/// If a key needs a digit, it must be among this many first bytes.
 const DIGIT_WITHIN: usize = 64;
 
-/// A place in a text that looks like a key.
+/// A range of a text that looks like a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hit {
     pub(crate) start: usize,
@@ -25,35 +25,35 @@ pub(crate) struct Hit {
     pub(crate) kind: &'static str,
 }
 
-/// How a key begins and goes on.
+/// The prefix of a key, and its continuation.
 struct Shape {
     start: &'static str,
     kind: &'static str,
     rest: Rest,
 }
 
-/// What follows the beginning.
+/// The continuation of a key after its prefix.
 enum Rest {
-    /// Bytes of a class: at least `min`, exactly `min` when `exact`; with a digit among them when `digit`.
+    /// Bytes of a class: at least `min`, or exactly `min` if `exact`; one of them a digit if `digit`.
     Run {
         class: Class,
         min: usize,
         exact: bool,
         digit: bool,
     },
-    /// Two more parts, with a dot before each.
+    /// Further parts of at least `min` bytes, separated by dots.
     Dotted { min: usize },
-    /// A header of a block that ends with its own line.
+    /// The header of a block that ends with its own footer line.
     Block,
-    /// The last line of such a block.
+    /// The footer line of such a block.
     BlockEnd,
-    /// `user:password@` in an address.
+    /// `user:password@` in a URL.
     Authority,
-    /// A value after a name: quotes, spaces, `=` or `:` and then this many bytes of a class.
+    /// A value after a name: quotes, spaces, `=` or `:`, and then at least `min` bytes of a class.
     Assigned { class: Class, min: usize },
 }
 
-/// Bytes a key is written with.
+/// The characters of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Alnum,
@@ -82,7 +82,7 @@ const fn shape(start: &'static str, kind: &'static str, rest: Rest) -> Shape {
     Shape { start, kind, rest }
 }
 
-/// At least so many bytes of a class.
+/// At least `min` bytes of a class.
 const fn run(class: Class, min: usize) -> Rest {
     Rest::Run {
         class,
@@ -92,7 +92,7 @@ const fn run(class: Class, min: usize) -> Rest {
     }
 }
 
-/// The same, with a digit among them.
+/// Like [`run`], with at least one digit.
 const fn digits(class: Class, min: usize) -> Rest {
     Rest::Run {
         class,
@@ -117,7 +117,7 @@ const AZURE_KEY: Rest = Rest::Assigned {
     min: 80,
 };
 
-/// A beginning stands before a longer one only when the longer one asks for more.
+/// A prefix may come before a longer one only if the longer one demands more.
 const SHAPES: &[Shape] = &[
     shape("ghp_", "github token", run(Alnum, 30)),
     shape("gho_", "github token", run(Alnum, 30)),
@@ -203,23 +203,23 @@ const SHAPES: &[Shape] = &[
     shape("AccountKey=", "azure storage key", AZURE_KEY),
 ];
 
-/// Passwords of examples and of local servers. Hiding them helps nobody.
+/// Passwords of examples and local servers, which need not be hidden.
 const EXAMPLES: &[&str] = &[
     "password", "passwd", "pass", "pwd", "pw", "secret", "user", "username", "token", "example",
     "changeme", "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
 ];
 
-/// Bytes that are looked through the slow way before the quick one is made ready, which takes longer than most short
-/// runs have to say.
+/// The number of bytes that are searched the slow way before the automaton is built, which takes longer than most short
+/// runs need.
 const SLOW_BYTES: usize = 16 << 10;
 
 static STARTS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
-static LOOKED_THROUGH: AtomicUsize = AtomicUsize::new(0);
+static SEARCHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What finds the beginnings; nothing when the text has none for certain.
+/// Returns the automaton for the prefixes; `None` if the text certainly contains none.
 fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
     if STARTS.get().is_none()
-        && LOOKED_THROUGH.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES
+        && SEARCHED_BYTES.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES
     {
         let has =
             |shape: &Shape| memchr::memmem::find(text.as_bytes(), shape.start.as_bytes()).is_some();
@@ -227,7 +227,7 @@ fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
             return None;
         }
     }
-    // The shapes are constants, so this cannot fail; if it did, the tests of every shape would.
+    // The shapes are constants, so this cannot fail; if it did, the tests of all shapes would fail.
     let build = || {
         let starts = SHAPES.iter().map(|shape| shape.start);
         AhoCorasick::builder()
@@ -238,14 +238,14 @@ fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
     STARTS.get_or_init(build).as_ref()
 }
 
-/// Everything in the text that looks like a key, in order.
+/// Returns all ranges of the text that look like a key, in order.
 pub(crate) fn hits(text: &str) -> Vec<Hit> {
     let mut found = Vec::new();
     walk(text, |hit, _| found.extend(hit));
     found
 }
 
-/// From where on the text may be the beginning of a key that goes on after its end.
+/// Returns the offset from which the text may be the beginning of a key that continues after the end.
 pub(crate) fn open_from(text: &str) -> usize {
     let mut open = text.len();
     walk(text, |_, unfinished| {
@@ -268,7 +268,7 @@ pub(crate) fn open_from(text: &str) -> usize {
     open
 }
 
-/// Goes from beginning to beginning: a whole key, or one that could still go on after the text.
+/// Visits each prefix. Passes the complete key, and the start of a key that may continue after the end of the text.
 fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
     let Some(starts) = starts_for(text) else {
         return;
@@ -292,7 +292,8 @@ fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
     }
 }
 
-/// A key begins where no word goes on: `disk-` holds no `sk-`. An escaped line end counts as one.
+/// Returns whether a key may begin here, which is not inside a word: `disk-` contains no `sk-`. An escaped line end
+/// separates words.
 fn begins(bytes: &[u8], at: usize) -> bool {
     match at.checked_sub(1).map(|before| bytes[before]) {
         Some(byte) if byte.is_ascii_alphanumeric() => {
@@ -302,7 +303,7 @@ fn begins(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// Where the last run of each class ended: text that many beginnings share is walked once.
+/// The end of the last run of each class, so that text after many prefixes is scanned only once.
 #[derive(Default)]
 struct Runs([(usize, usize); 5]);
 
@@ -323,7 +324,7 @@ impl Runs {
 }
 
 impl Shape {
-    /// Whether it may begin anywhere.
+    /// Returns whether the prefix may also occur inside a word.
     fn free(&self) -> bool {
         matches!(
             self.rest,
@@ -331,7 +332,7 @@ impl Shape {
         )
     }
 
-    /// The key that begins here, and how far was looked: to the end of the text when more could belong to it.
+    /// Returns the key that begins here, and the end of the scanned bytes: the end of the text if the key may continue.
     fn judge(
         &self,
         bytes: &[u8],
@@ -358,7 +359,7 @@ impl Shape {
                 let fits = if exact { len == min } else { len >= min };
                 let head = &bytes[from..end.min(from + DIGIT_WITHIN)];
                 let fits = fits && (!digit || head.iter().any(u8::is_ascii_digit));
-                // What is named in words stays: only the value goes.
+                // If the prefix is a word, only the value is redacted.
                 let start = if self.start.ends_with(' ') || self.start.ends_with('/') {
                     from
                 } else {
@@ -382,9 +383,9 @@ impl Shape {
                 (hit(start, end), end)
             }
             Rest::Block => match block(bytes, from) {
-                Block::No => (None, from),
-                Block::Open(end) => (hit(start, end).filter(|_| end > from), bytes.len()),
-                Block::Whole(end) => (hit(start, end), end),
+                KeyBlock::No => (None, from),
+                KeyBlock::Open(end) => (hit(start, end).filter(|_| end > from), bytes.len()),
+                KeyBlock::Whole(end) => (hit(start, end), end),
             },
             Rest::BlockEnd => (
                 block_end(bytes, start, from).and_then(|(start, end)| hit(start, end)),
@@ -411,35 +412,35 @@ impl Shape {
     }
 }
 
-enum Block {
+enum KeyBlock {
     No,
-    /// No end line; what of it is there.
+    /// There is no footer; the offset is the end of the existing part.
     Open(usize),
     Whole(usize),
 }
 
-/// A block that is a private key: a header alone, in prose or in code that looks for one, is none.
-fn block(bytes: &[u8], from: usize) -> Block {
+/// Recognizes a private key block. A header alone, in prose or in code, does not count.
+fn block(bytes: &[u8], from: usize) -> KeyBlock {
     let label = &bytes[from..bytes.len().min(from + 64)];
     let Some(dashes) = memchr::memmem::find(label, b"-----") else {
         return if label.len() < 64 {
-            Block::Open(from)
+            KeyBlock::Open(from)
         } else {
-            Block::No
+            KeyBlock::No
         };
     };
     let words = &label[..dashes];
     if !words.ends_with(b"PRIVATE KEY") && !words.ends_with(b"PRIVATE KEY BLOCK") {
-        return Block::No;
+        return KeyBlock::No;
     }
     let body = from + dashes + 5;
     let within = &bytes[body..bytes.len().min(body + MAX_BLOCK)];
     let Some(next) = memchr::memmem::find(within, b"-----") else {
         let end = key_lines(within);
         return match longest_run(&within[..end]) >= KEY_RUN {
-            true => Block::Open(body + end),
-            false if end == within.len() => Block::Open(from),
-            false => Block::No,
+            true => KeyBlock::Open(body + end),
+            false if end == within.len() => KeyBlock::Open(from),
+            false => KeyBlock::No,
         };
     };
     let after = &within[next..within.len().min(next + 64)];
@@ -448,17 +449,17 @@ fn block(bytes: &[u8], from: usize) -> Block {
         .and_then(|rest| memchr::memmem::find(rest, b"-----"));
     match closing {
         Some(dashes) if longest_run(&within[..next]) >= KEY_RUN => {
-            Block::Whole(body + next + 9 + dashes + 5)
+            KeyBlock::Whole(body + next + 9 + dashes + 5)
         }
-        // The end line itself is cut off.
+        // The footer line is incomplete.
         None if after.len() < 64 && longest_run(&within[..next]) >= KEY_RUN => {
-            Block::Open(bytes.len())
+            KeyBlock::Open(bytes.len())
         }
-        _ => Block::No,
+        _ => KeyBlock::No,
     }
 }
 
-/// How far lines go that a key is made of, line ends written out or escaped.
+/// Returns the end of the lines that may belong to a key. Line ends may be escaped.
 fn key_lines(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -477,7 +478,8 @@ fn key_lines(text: &[u8]) -> usize {
         if len == line.len() {
             return text.len();
         }
-        // An escaped line end is two bytes; a backslash before anything else is not one, and must not cut a character.
+        // An escaped line end has two bytes. A backslash before anything else is not one, and must not split a
+        // character.
         at += len
             + 1
             + usize::from(line[len] == b'\\' && line.get(len + 1).is_some_and(u8::is_ascii));
@@ -495,7 +497,7 @@ fn longest_run(text: &[u8]) -> usize {
         .unwrap_or(0)
 }
 
-/// The end of a block whose beginning was cut off: the lines of the key before its last line.
+/// Recognizes the end of a block whose beginning was cut off: the lines of the key before its footer.
 fn block_end(bytes: &[u8], start: usize, from: usize) -> Option<(usize, usize)> {
     let label = &bytes[from..bytes.len().min(from + 64)];
     let dashes = memchr::memmem::find(label, b"-----")?;
@@ -512,7 +514,7 @@ fn block_end(bytes: &[u8], start: usize, from: usize) -> Option<(usize, usize)> 
     (longest_run(lines) >= KEY_RUN).then_some((start - lines.len(), from + dashes + 5))
 }
 
-/// The password, or the token that stands for user and password, in `://user:password@host`.
+/// Recognizes the password, or a token in its place, in `://user:password@host`.
 fn authority(bytes: &[u8], from: usize, kind: &'static str) -> (Option<Hit>, usize) {
     let most = &bytes[from..bytes.len().min(from + MAX_AUTHORITY)];
     let stops = |byte: &u8| {

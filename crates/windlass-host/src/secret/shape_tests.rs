@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Text with one key between `«` and `»`; what stands between them, and nothing else, must be found.
+/// Checks a text with one key between `«` and `»`: exactly that key must be found.
 #[track_caller]
 fn check(marked: &str, kind: &str) {
     let start = marked.find('«').unwrap();
@@ -18,7 +18,7 @@ fn check(marked: &str, kind: &str) {
 }
 
 #[test]
-fn keys_are_found_whole() {
+fn keys_are_found_completely() {
     let rows: &[(&str, &str)] = &[
         ("«ghp_0123456789abcdefghijABCDEFGHIJ012345»", "github token"),
         (
@@ -181,7 +181,7 @@ fn keys_are_found_whole() {
 }
 
 #[test]
-fn ordinary_text_stays() {
+fn ordinary_text_is_not_redacted() {
     let rows = [
         "sha 3f786850e387550fdab836ed7e6dc881de23001b is a commit; sk-learn is a library; AKIA is a prefix",
         "pip install scikit-learn sk-learn sk-optimize",
@@ -251,7 +251,7 @@ fn ordinary_text_stays() {
 }
 
 #[test]
-fn what_may_become_a_key_is_open_and_the_rest_is_not() {
+fn text_that_may_become_a_key_is_held_back() {
     let rows = [
         ("plain text", 10),
         ("see gh", 4),
@@ -273,9 +273,9 @@ fn what_may_become_a_key_is_open_and_the_rest_is_not() {
     }
 }
 
-/// Text that begins a key again and again, and never ends one, takes no longer than its length.
+/// Text that repeats the beginning of a key without an end takes linear time.
 #[test]
-fn hostile_text_is_walked_once() {
+fn hostile_text_is_scanned_in_linear_time() {
     for piece in [
         "eyJ-",
         "ghp_",
@@ -299,11 +299,11 @@ fn hostile_text_is_walked_once() {
     }
 }
 
-/// For the figures: `cargo nextest run --release -p windlass-host --run-ignored only five_megabytes --no-capture`.
+/// Measures the time: `cargo nextest run --release -p windlass-host --run-ignored only five_megabytes --no-capture`.
 #[test]
 #[ignore = "a measurement"]
 #[allow(clippy::print_stderr)]
-fn five_megabytes_cost_little() {
+fn five_megabytes_are_scanned_fast() {
     let text =
         "2026-01-01T00:00:00Z INFO some::module: request https://host/path took 12 ms, status=200\n".repeat(58_000);
     let mut best = std::time::Duration::MAX;
@@ -318,7 +318,7 @@ fn five_megabytes_cost_little() {
 
 proptest! {
     #[test]
-    fn any_text_is_taken_and_what_is_found_lies_in_it(text in "(?s)([a-z:/@. \\\\n-]|ghp_|eyJ|sk-|AKIA|://|-----BEGIN |PRIVATE KEY-----|-----END |Bearer |é|[A-Z0-9]{20}){0,40}") {
+    fn hits_are_valid_ranges_of_any_text(text in "(?s)([a-z:/@. \\\\n-]|ghp_|eyJ|sk-|AKIA|://|-----BEGIN |PRIVATE KEY-----|-----END |Bearer |é|[A-Z0-9]{20}){0,40}") {
         let mut last = 0;
         for hit in hits(&text) {
             prop_assert!(hit.start < hit.end && text.is_char_boundary(hit.start) && text.is_char_boundary(hit.end));
@@ -327,9 +327,9 @@ proptest! {
         prop_assert!(last <= text.len() && open_from(&text) <= text.len());
     }
 
-    /// Whatever stands around a key and wherever the text is cut: what was let go early never shows a piece of it.
+    /// With any text around a key and any cuts, text that is released early never contains a part of the key.
     #[test]
-    fn a_key_that_comes_in_pieces_is_never_let_go(before in "[ a-z:=\n]{0,12}", cuts in prop::collection::vec(1..9_usize, 1..12)) {
+    fn a_key_that_arrives_in_pieces_is_never_released(before in "[ a-z:=\n]{0,12}", cuts in prop::collection::vec(1..9_usize, 1..12)) {
         let key = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
         let text = format!("{before} {key}\nend");
         let (mut held, mut at) = (String::new(), 0);

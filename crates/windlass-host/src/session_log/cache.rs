@@ -1,6 +1,6 @@
-//! Facts about sessions, saved beside them so that a list or a search need not read every log. An entry counts only while
-//! the log is the file that was read: same inode, size and times. The cache can be deleted at any time; a file of it that
-//! is damaged or of another version is read as empty and written anew.
+//! Caches facts about sessions, so that a list or a search need not read every log. An entry is valid only while the
+//! log has the same inode, size and times as when it was read. The cache can be deleted at any time. A cache file that
+//! is damaged or of another version is treated as empty and rewritten.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,36 +10,36 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::Stat;
 use windlass_core::id::SessionId;
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use crate::workspace::open_regular_itself;
 
-/// The directory of the caches, in that of the sessions. No session id begins with a dot.
+/// The directory of the caches, inside the sessions directory. Session ids do not start with a dot.
 const DIR: &str = ".cache";
-/// A change rewrites the one file that holds its session.
+/// The number of files. A change rewrites only the file that contains the session.
 const SHARDS: usize = 64;
-/// The first bytes of a file. Another format gets other ones; another version of the program may also read other facts
+/// The first bytes of a file. They change with the format, and with the program version, which may extract other facts
 /// from the same log.
 pub(super) const MAGIC: &[u8] = concat!("wl-cache1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 const CHECKSUM: usize = 4;
-/// The longest file that is read.
+/// The maximum size of a cache file in bytes.
 const MAX_BYTES: u64 = 1 << 28;
-/// New values are written when there are more bytes of them than this.
+/// Unsaved values are written once they exceed this many bytes.
 const MAX_CHANGED_BYTES: usize = 8 << 20;
-/// The clock of a file system may stand still for this long: a log that changed later than this before it was read could
-/// change again without a new time. Tests do not wait.
+/// The timestamps of a file system may have a resolution this coarse: a log that changed more recently before it was
+/// read could change again without a new timestamp. Tests do not wait.
 const CLOCK_STEP: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 20 });
 
-/// The identity of one state of a log.
+/// Identifies one state of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct LogStamp {
     inode: u64,
     size: u64,
-    /// In nanoseconds since 1970, as the next one.
+    /// In nanoseconds since 1970, as is `changed`.
     pub(super) modified: i64,
     changed: i64,
 }
 
-impl Stamp {
+impl LogStamp {
     pub(super) fn of(stat: &Stat) -> Self {
         let nanos = |seconds: i64, nanos: u64| {
             seconds
@@ -64,7 +64,7 @@ impl Stamp {
         }
     }
 
-    /// Whether any later change gives another stamp.
+    /// Returns whether every later change results in another stamp.
     fn is_settled(&self) -> bool {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -82,7 +82,7 @@ impl Stamp {
         bytes
     }
 
-    fn take(from: &mut Bytes<'_>) -> Option<Self> {
+    fn take(from: &mut CacheReader<'_>) -> Option<Self> {
         Some(Self {
             inode: from.u64()?,
             size: from.u64()?,
@@ -92,22 +92,22 @@ impl Stamp {
     }
 }
 
-/// A new value of a session, or that it has none any more.
-type Change = Option<(Stamp, Vec<u8>)>;
+/// A new value of a session, or `None` to remove it.
+type Change = Option<(LogStamp, Vec<u8>)>;
 
 /// One cache: a value for each session.
-pub(super) struct Cache {
-    disk: Disk,
+pub(super) struct SessionCache {
+    disk: LogDisk,
     dir: PathBuf,
     name: &'static str,
     shards: Vec<Option<Shard>>,
-    /// Values that are not written yet, for each shard.
+    /// Unsaved values, for each shard.
     changes: Vec<BTreeMap<String, Change>>,
     changed_bytes: usize,
 }
 
-impl Cache {
-    pub(super) fn open(disk: &Disk, sessions: &Path, name: &'static str) -> Self {
+impl SessionCache {
+    pub(super) fn open(disk: &LogDisk, sessions: &Path, name: &'static str) -> Self {
         Self {
             disk: disk.clone(),
             dir: sessions.join(DIR),
@@ -118,8 +118,9 @@ impl Cache {
         }
     }
 
-    /// The value that was saved for this state of the log. The shard stays in memory: for small values.
-    pub(super) fn get(&mut self, id: &SessionId, stamp: &Stamp) -> Option<&[u8]> {
+    /// Returns the value that was saved for this state of the log. The shard stays in memory, so this is for small
+    /// values.
+    pub(super) fn get(&mut self, id: &SessionId, stamp: &LogStamp) -> Option<&[u8]> {
         let index = shard_of(id);
         let path = self.path(index);
         let shard = self.shards[index].get_or_insert_with(|| Shard::load(&path));
@@ -128,11 +129,11 @@ impl Cache {
         shard.value(at, stamp)
     }
 
-    /// Calls `visit` with the values of these sessions and their places in the list, with one shard in memory at a time.
-    /// The values of other sessions are removed: these are all there are.
+    /// Calls `visit` with the values of these sessions and their positions in the list, with one shard in memory at a
+    /// time. Removes the values of all other sessions: the list must be complete.
     pub(super) fn visit(
         &mut self,
-        sessions: &[(&SessionId, &Stamp)],
+        sessions: &[(&SessionId, &LogStamp)],
         mut visit: impl FnMut(usize, &[u8]),
     ) {
         let mut places: Vec<Vec<usize>> = vec![Vec::new(); SHARDS];
@@ -155,7 +156,7 @@ impl Cache {
     }
 
     /// Sets the value for a state of the log, unless the log may change without a new stamp.
-    pub(super) fn set(&mut self, id: &SessionId, stamp: Stamp, value: Vec<u8>) {
+    pub(super) fn set(&mut self, id: &SessionId, stamp: LogStamp, value: Vec<u8>) {
         if !stamp.is_settled() {
             return;
         }
@@ -166,7 +167,7 @@ impl Cache {
         }
     }
 
-    /// Forgets a session.
+    /// Removes the value of a session.
     pub(super) fn remove(&mut self, id: &SessionId) {
         let index = shard_of(id);
         if Shard::load(&self.path(index)).find(id).is_some() {
@@ -174,7 +175,7 @@ impl Cache {
         }
     }
 
-    /// Removes the values of all sessions that `get` was not called for.
+    /// Removes the values of all sessions for which `get` was not called.
     pub(super) fn remove_others(&mut self) {
         for index in 0..SHARDS {
             let shard = self.shards[index].take();
@@ -191,8 +192,7 @@ impl Cache {
         }
     }
 
-    /// Writes what changed into the files as they are now. A failure is not reported: only the time of the next list
-    /// depends on it.
+    /// Merges the changes into the current files. A failure is not reported: it only makes the next list slower.
     pub(super) fn save(&mut self) {
         self.changed_bytes = 0;
         for index in 0..SHARDS {
@@ -210,7 +210,7 @@ impl Cache {
     }
 }
 
-impl Drop for Cache {
+impl Drop for SessionCache {
     fn drop(&mut self) {
         self.save();
     }
@@ -224,16 +224,16 @@ fn shard_of(id: &SessionId) -> usize {
 #[derive(Default)]
 struct Shard {
     bytes: Vec<u8>,
-    /// Sorted by id.
-    entries: Vec<Entry>,
-    /// Which entries were asked for.
+    /// Sorted by id, for a binary search.
+    entries: Vec<CacheEntry>,
+    /// Whether the entry was requested, by position.
     seen: Vec<bool>,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct CacheEntry {
     id: (usize, usize),
-    stamp: Stamp,
+    stamp: LogStamp,
     value: (usize, usize),
 }
 
@@ -257,7 +257,7 @@ impl Shard {
         })
     }
 
-    fn id(&self, entry: &Entry) -> &[u8] {
+    fn id(&self, entry: &CacheEntry) -> &[u8] {
         &self.bytes[entry.id.0..entry.id.1]
     }
 
@@ -267,12 +267,12 @@ impl Shard {
             .ok()
     }
 
-    fn value(&self, at: usize, stamp: &Stamp) -> Option<&[u8]> {
+    fn value(&self, at: usize, stamp: &LogStamp) -> Option<&[u8]> {
         let entry = &self.entries[at];
         (entry.stamp == *stamp).then(|| &self.bytes[entry.value.0..entry.value.1])
     }
 
-    /// The bytes of the file with the changes.
+    /// Returns the bytes of the file with the changes applied.
     fn with(&self, changes: &BTreeMap<String, Change>) -> Vec<u8> {
         let old = self.entries.iter().map(|entry| {
             let value = &self.bytes[entry.value.0..entry.value.1];
@@ -282,7 +282,7 @@ impl Shard {
             let value = value.as_ref().map(|(stamp, value)| (stamp, &value[..]));
             (id.as_bytes(), value)
         });
-        // Of two values for one session the later one stays.
+        // If a session has two values, the later one wins.
         let entries: BTreeMap<_, _> = old.chain(new).collect();
         let mut bytes = MAGIC.to_vec();
         for (id, value) in entries {
@@ -298,24 +298,24 @@ impl Shard {
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
+fn parse(bytes: &[u8]) -> Option<Vec<CacheEntry>> {
     let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM)?)?;
     if !body.starts_with(MAGIC) || crc32fast::hash(body).to_le_bytes() != sum {
         return None;
     }
-    let mut from = Bytes {
+    let mut from = CacheReader {
         bytes: body,
         at: MAGIC.len(),
     };
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<CacheEntry> = Vec::new();
     while from.at < body.len() {
         let id = from.range()?;
-        let entry = Entry {
+        let entry = CacheEntry {
             id,
-            stamp: Stamp::take(&mut from)?,
+            stamp: LogStamp::take(&mut from)?,
             value: from.range()?,
         };
-        let after = |last: &Entry| body[last.id.0..last.id.1] < body[id.0..id.1];
+        let after = |last: &CacheEntry| body[last.id.0..last.id.1] < body[id.0..id.1];
         if !entries.last().is_none_or(after) {
             return None;
         }
@@ -324,12 +324,12 @@ fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// Written under another name and renamed, so that a reader always finds a whole file.
-fn replace(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Replaces a file atomically, by a rename, so that a reader always finds a complete file.
+fn replace(disk: &LogDisk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         crate::private::create_dir(dir).map_err(io::Error::other)?;
     }
-    // Two processes may write at once; each has a name of its own.
+    // Two processes may write at the same time, so each uses its own name.
     let random = crate::clock::random_u64() & 0xffff_ffff;
     let new = path.with_extension(format!("new-{random:08x}"));
     let written = disk.create(&new).and_then(|file| {
@@ -342,21 +342,21 @@ fn replace(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Appends bytes with their length.
+/// Appends bytes with their length in front.
 pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
-    // No entry comes near the limit of four bytes.
+    // No entry comes close to the limit of four bytes.
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     to.extend_from_slice(&len.to_le_bytes());
     to.extend_from_slice(&bytes[..len as usize]);
 }
 
-/// Reads what was put, and never more than there is.
-pub(super) struct Bytes<'a> {
+/// Reads values that were written with [`put_bytes`], and never past the end.
+pub(super) struct CacheReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> CacheReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }

@@ -1,13 +1,13 @@
-//! The caches of lists and searches: with any of them, and with none, a list and a search find what the logs say.
+//! With any cache, and without one, lists and searches return the content of the logs.
 
 use super::*;
 
-/// Texts that events contain and that are searched for.
+/// Texts in events, which are also searched for.
 const TEXTS: [&str; 6] = ["grün", "GRÜNE Wiese", "ab", "needle", "NeedleWork", "語彙"];
 
-/// One thing that happens to the sessions.
+/// An operation on the sessions.
 #[derive(Debug, Clone)]
-enum Op {
+enum SessionOp {
     Append { session: u8, text: usize },
     Resume { session: u8 },
     Release,
@@ -20,32 +20,32 @@ enum Op {
     ListSome { count: usize },
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = SessionOp> {
     let session = 0..4_u8;
     let text = 0..TEXTS.len();
     prop_oneof![
-        6 => (session.clone(), text.clone()).prop_map(|(session, text)| Op::Append { session, text }),
-        2 => session.clone().prop_map(|session| Op::Resume { session }),
-        1 => Just(Op::Release),
-        1 => session.clone().prop_map(|session| Op::Delete { session }),
-        1 => session.clone().prop_map(|session| Op::RemoveByHand { session }),
-        1 => (session.clone(), text).prop_map(|(session, text)| Op::Replace { session, text }),
-        1 => session.prop_map(|session| Op::Tear { session }),
-        2 => (0..200_usize, 0..400_usize).prop_map(|(file, at)| Op::DamageCache { file, at }),
-        1 => Just(Op::RemoveCache),
-        1 => (0..3_usize).prop_map(|count| Op::ListSome { count }),
+        6 => (session.clone(), text.clone()).prop_map(|(session, text)| SessionOp::Append { session, text }),
+        2 => session.clone().prop_map(|session| SessionOp::Resume { session }),
+        1 => Just(SessionOp::Release),
+        1 => session.clone().prop_map(|session| SessionOp::Delete { session }),
+        1 => session.clone().prop_map(|session| SessionOp::RemoveByHand { session }),
+        1 => (session.clone(), text).prop_map(|(session, text)| SessionOp::Replace { session, text }),
+        1 => session.prop_map(|session| SessionOp::Tear { session }),
+        2 => (0..200_usize, 0..400_usize).prop_map(|(file, at)| SessionOp::DamageCache { file, at }),
+        1 => Just(SessionOp::RemoveCache),
+        1 => (0..3_usize).prop_map(|count| SessionOp::ListSome { count }),
     ]
 }
 
-struct World {
+struct CacheFixture {
     log: SessionLog,
     /// A session that is open for writing.
     writer: Option<Box<dyn LogWriter>>,
-    /// Grows, so that no log gets the size that it had before.
+    /// Grows, so that no log has the same size twice.
     count: usize,
 }
 
-impl World {
+impl CacheFixture {
     fn id(session: u8) -> SessionId {
         format!("s{session}").parse().unwrap()
     }
@@ -68,9 +68,9 @@ impl World {
         event
     }
 
-    async fn apply(&mut self, op: Op) {
+    async fn apply(&mut self, op: SessionOp) {
         match op {
-            Op::Append { session, text } => {
+            SessionOp::Append { session, text } => {
                 let id = Self::id(session);
                 let how = match self.log.home(&id).exists() {
                     true => OpenLog::Existing,
@@ -86,14 +86,14 @@ impl World {
                     opened.writer.append(&event, &line).await.unwrap();
                 }
             }
-            Op::Resume { session } => {
+            SessionOp::Resume { session } => {
                 self.writer = None;
                 let id = Self::id(session);
                 let opened = self.log.open_writer(&id, OpenLog::Existing).await;
                 self.writer = opened.ok().map(|opened| opened.writer);
             }
-            Op::Release => self.writer = None,
-            Op::Delete { session } => {
+            SessionOp::Release => self.writer = None,
+            SessionOp::Delete { session } => {
                 let id = Self::id(session);
                 if self.log.delete(&id).await.is_ok() {
                     for entry in std::fs::read_dir(self.log.dir.join(".cache"))
@@ -106,10 +106,10 @@ impl World {
                     }
                 }
             }
-            Op::RemoveByHand { session } => {
+            SessionOp::RemoveByHand { session } => {
                 let _ = std::fs::remove_dir_all(self.log.home(&Self::id(session)));
             }
-            Op::Replace { session, text } => {
+            SessionOp::Replace { session, text } => {
                 let path = self.log.log_path(&Self::id(session));
                 if let Ok(old) = std::fs::read_to_string(&path) {
                     self.count += 1;
@@ -120,13 +120,13 @@ impl World {
                     std::fs::write(&path, new).unwrap();
                 }
             }
-            Op::Tear { session } => {
+            SessionOp::Tear { session } => {
                 let path = self.log.log_path(&Self::id(session));
                 if let Ok(mut file) = File::options().append(true).open(path) {
                     std::io::Write::write_all(&mut file, b"{\"v\":").unwrap();
                 }
             }
-            Op::DamageCache { file, at } => {
+            SessionOp::DamageCache { file, at } => {
                 let files = std::fs::read_dir(self.log.dir.join(".cache"));
                 let files: Vec<_> = files.into_iter().flatten().flatten().collect();
                 if let Some(entry) = files.get(file % files.len().max(1)) {
@@ -136,16 +136,16 @@ impl World {
                     std::fs::write(entry.path(), &bytes[..bytes.len() - at % 2]).unwrap();
                 }
             }
-            Op::RemoveCache => {
+            SessionOp::RemoveCache => {
                 let _ = std::fs::remove_dir_all(self.log.dir.join(".cache"));
             }
-            Op::ListSome { count } => {
+            SessionOp::ListSome { count } => {
                 let _: Vec<_> = self.log.list().take(count).collect().await;
             }
         }
     }
 
-    /// The list by the logs alone.
+    /// Returns the list from the logs alone.
     fn scanned(&self) -> Vec<Result<SessionHead, String>> {
         let found = self.log.find("").unwrap().into_iter();
         let head = |id: &SessionId| {
@@ -158,7 +158,7 @@ impl World {
         found.map(|session| head(&session.id)).collect()
     }
 
-    /// The sessions with a text, by the logs alone, or by the cache.
+    /// Returns the sessions that contain a text, with or without the cache.
     fn with_text(&self, text: &str, cached: bool) -> Vec<(SessionId, bool)> {
         let mut ids = Vec::new();
         if cached {
@@ -201,15 +201,15 @@ proptest! {
     fn the_caches_never_differ_from_the_logs(ops in proptest::collection::vec(op(), 1..14)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let mut world = World { log: SessionLog::new(dir.path().join("sessions")), writer: None, count: 0 };
+        let mut fixture = CacheFixture { log: SessionLog::new(dir.path().join("sessions")), writer: None, count: 0 };
         let texts = TEXTS.iter().chain(&["a", "nowhere", "Wiese x"]).cycle();
         for (op, text) in ops.into_iter().zip(texts.step_by(2)) {
-            runtime.block_on(world.apply(op));
+            runtime.block_on(fixture.apply(op));
             for _ in 0..2 {
-                let listed: Vec<_> = runtime.block_on(world.log.list().collect());
+                let listed: Vec<_> = runtime.block_on(fixture.log.list().collect());
                 let listed: Vec<_> = listed.into_iter().map(|head| head.map_err(|err| err.message)).collect();
-                prop_assert_eq!(listed, world.scanned());
-                prop_assert_eq!(world.with_text(text, true), world.with_text(text, false), "{}", text);
+                prop_assert_eq!(listed, fixture.scanned());
+                prop_assert_eq!(fixture.with_text(text, true), fixture.with_text(text, false), "{}", text);
             }
         }
     }
@@ -217,7 +217,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_second_list_and_a_second_search_read_no_log() {
-    let f = Fixture::written(5).await;
+    let f = LogFixture::written(5).await;
     let all = |log: SessionLog| async move { log.list().collect::<Vec<_>>().await };
     let first = all(f.log.clone()).await;
     let searched = |text: &str| {
@@ -232,17 +232,17 @@ async fn a_second_list_and_a_second_search_read_no_log() {
     assert_eq!(
         searched("cathedral"),
         vec![f.id.clone()],
-        "it has no filter yet"
+        "the session has no filter yet"
     );
     assert_eq!(searched("cathedral"), []);
     assert_eq!(searched("Make it P"), vec![f.id.clone()]);
-    // The cache counts while the log has the same stamp: only a test can make it differ.
+    // The cache is valid while the log has the same stamp; only a test can make its content differ.
     let stamp = f.log.stamp(&f.id).unwrap();
     let head = SessionHead {
         title: "from the cache".into(),
         ..first[0].clone().unwrap()
     };
-    let mut cache = Cache::open(&f.log.disk, &f.log.dir, listing::CACHE);
+    let mut cache = SessionCache::open(&f.log.disk, &f.log.dir, listing::CACHE);
     cache.set(&f.id, stamp, listing::encode(&head, true));
     drop(cache);
     assert_eq!(all(f.log.clone()).await, [Ok(head)]);
@@ -257,7 +257,7 @@ async fn a_second_list_and_a_second_search_read_no_log() {
 }
 
 #[test]
-fn many_sessions_are_looked_at_in_threads_and_none_is_lost() {
+fn many_sessions_are_processed_in_threads_and_none_is_lost() {
     for count in [0, 1, 999, 1_000, 1_001, 5_003] {
         let names: Vec<usize> = (0..count).collect();
         assert_eq!(listing::in_threads(&names, |part| part.to_vec()), names);
@@ -266,9 +266,9 @@ fn many_sessions_are_looked_at_in_threads_and_none_is_lost() {
 
 #[tokio::test]
 async fn two_processes_may_save_at_once() {
-    let f = Fixture::written(3).await;
+    let f = LogFixture::written(3).await;
     let stamp = f.log.stamp(&f.id).unwrap();
-    let open = || Cache::open(&f.log.disk, &f.log.dir, "test");
+    let open = || SessionCache::open(&f.log.disk, &f.log.dir, "test");
     let ids: Vec<SessionId> = (0..300).map(|n| format!("s{n}").parse().unwrap()).collect();
     std::thread::scope(|scope| {
         for half in ids.chunks(150) {
@@ -285,7 +285,7 @@ async fn two_processes_may_save_at_once() {
             .get(id, &stamp)
             .is_some_and(|value| value == id.as_str().as_bytes())
     });
-    // The later of two renames wins; what it did not know is read from the log again.
+    // The later rename wins; values that it lacks are read from the log again.
     assert!(known.count() >= 64);
     let names = std::fs::read_dir(f.log.dir.join(".cache"))
         .unwrap()
@@ -298,7 +298,7 @@ async fn two_processes_may_save_at_once() {
 }
 
 #[test]
-fn a_file_of_any_bytes_is_no_cache_or_a_whole_one() {
+fn a_cache_file_of_arbitrary_bytes_never_panics() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(".cache/test-00");
     std::fs::create_dir(dir.path().join(".cache")).unwrap();
@@ -308,7 +308,7 @@ fn a_file_of_any_bytes_is_no_cache_or_a_whole_one() {
         let sum = crc32fast::hash(&all);
         all.extend_from_slice(&sum.to_le_bytes());
         std::fs::write(&path, &all).unwrap();
-        let mut cache = Cache::open(&Disk::default(), dir.path(), "test");
+        let mut cache = SessionCache::open(&LogDisk::default(), dir.path(), "test");
         cache.visit(&[], |_, _| {});
     });
 }

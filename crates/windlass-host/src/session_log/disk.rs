@@ -1,5 +1,5 @@
-//! The one door between the log and the system: every call that changes something on disk goes through here. In
-//! production it only calls; a test learns of each call and lets one fail, or all from one on, as when a process dies.
+//! All system calls of the log that change the disk. In production they are plain calls; a test can observe each call
+//! and let one fail, or all from one on, as if the process died.
 
 use std::fmt;
 use std::fs::File;
@@ -17,27 +17,27 @@ const NEW: OFlags = OFlags::WRONLY
 const OLD: OFlags = OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::NOFOLLOW);
 const LOCK: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
 
-/// What a test does before a call: it learns the call's name, and may refuse it.
+/// A hook that a test runs before each call: it receives the name of the call, and may let it fail.
 #[cfg(test)]
-pub(super) type Before = std::sync::Arc<dyn Fn(&'static str) -> io::Result<()> + Send + Sync>;
+pub(super) type FaultHook = std::sync::Arc<dyn Fn(&'static str) -> io::Result<()> + Send + Sync>;
 
-/// The system, as the log sees it.
+/// The file system, as the log uses it.
 #[derive(Clone, Default)]
-pub(super) struct Disk {
+pub(super) struct LogDisk {
     #[cfg(test)]
-    before: Option<Before>,
+    before: Option<FaultHook>,
 }
 
-impl fmt::Debug for Disk {
+impl fmt::Debug for LogDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Disk")
+        f.write_str("LogDisk")
     }
 }
 
-impl Disk {
-    /// The system with something in the way.
+impl LogDisk {
+    /// Returns a disk that calls the hook before each operation.
     #[cfg(test)]
-    pub(super) fn watched(before: Before) -> Self {
+    pub(super) fn watched(before: FaultHook) -> Self {
         Self {
             before: Some(before),
         }
@@ -55,13 +55,13 @@ impl Disk {
         Ok(())
     }
 
-    /// A directory of its owner alone that was not there before.
+    /// Creates a directory that only its owner can access; fails if it exists.
     pub(super) fn make_dir(&self, path: &Path) -> io::Result<()> {
         self.step("make_dir")?;
         Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(0o700))?)
     }
 
-    /// A file of its owner alone that was not there before, to be appended to.
+    /// Creates a file for appending that only its owner can access; fails if it exists.
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         self.step("create")?;
         Ok(File::from(rustix::fs::open(
@@ -71,7 +71,7 @@ impl Disk {
         )?))
     }
 
-    /// A file that is there, to be appended to; never what a link points to.
+    /// Opens an existing file for appending. Does not follow a symlink.
     pub(super) fn open(&self, path: &Path) -> io::Result<File> {
         self.step("open")?;
         Ok(File::from(rustix::fs::open(
@@ -81,7 +81,7 @@ impl Disk {
         )?))
     }
 
-    /// The lock file, and whether the lock on it is ours now.
+    /// Opens the lock file. Also returns whether the lock was acquired.
     pub(super) fn lock(&self, path: &Path) -> io::Result<(File, bool)> {
         self.step("lock")?;
         let fd = rustix::fs::open(path, LOCK | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    /// Writes a line and its end, in one call unless the system takes less.
+    /// Writes a line and its line end, in one system call unless the kernel accepts less.
     pub(super) fn write_line(&self, log: &File, line: &[u8]) -> io::Result<()> {
         self.write_all(log, line, b"\n")
     }
@@ -101,7 +101,7 @@ impl Disk {
         self.write_all(file, bytes, b"")
     }
 
-    /// Overwrites the beginning of a file that is there.
+    /// Overwrites the first bytes of an existing file.
     pub(super) fn write_at(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.step("write_at")?;
         let file = rustix::fs::open(
@@ -114,7 +114,7 @@ impl Disk {
 
     fn write_all(&self, mut file: &File, first: &[u8], then: &[u8]) -> io::Result<()> {
         if let Err(err) = self.step("write") {
-            // A disk that fills up takes a part before it refuses.
+            // A disk that fills up accepts a part before it fails.
             file.write_all(&first[..first.len() / 2])?;
             return Err(err);
         }
@@ -141,32 +141,32 @@ impl Disk {
         file.set_len(len)
     }
 
-    /// Gives a file a new time of change, and nothing else.
+    /// Sets a new change time of a file, and nothing else.
     pub(super) fn touch(&self, file: &File) -> io::Result<()> {
         self.step("touch")?;
         let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
         Ok(rustix::fs::fchmod(file, mode)?)
     }
 
-    /// Makes what was written last.
+    /// Syncs the content of a file to disk.
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         self.step("sync")?;
         file.sync_data()
     }
 
-    /// Makes the names in a directory last.
+    /// Syncs the names in a directory to disk.
     pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.step("sync_dir")?;
         File::open(dir)?.sync_all()
     }
 
-    /// Replaces what is at the new name.
+    /// Renames a file, and replaces the target.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step("rename")?;
         Ok(rustix::fs::rename(from, to)?)
     }
 
-    /// Gives a file a second name that was free.
+    /// Creates a hard link; fails if the name exists.
     pub(super) fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step("link")?;
         Ok(rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?)

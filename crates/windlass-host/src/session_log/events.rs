@@ -1,5 +1,5 @@
-//! The events of one log, in order and in bounded memory. Every line is looked at; the first one that is not the next
-//! event ends the reading with an error that says where and what to do.
+//! Reads the events of one log, in order and in bounded memory. Each line is checked; the first line that is not the
+//! next event ends the reading with an error that names the position and the remedy.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,54 +8,54 @@ use windlass_core::event::{Line, Order, read_line};
 use windlass_core::id::SessionId;
 use windlass_core::store::{Skimmed, StoreError, StoreErrorKind};
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use super::index::Marks;
-use super::lines::Lines;
+use super::lines::LogLines;
 use super::{tail, version_error};
 
 pub(super) struct Events {
-    lines: Lines,
+    lines: LogLines,
     session: SessionId,
     from_seq: u64,
     next_seq: u64,
     wanted: fn(&str) -> bool,
-    /// The line that was read last: where it begins and its number.
-    pub(super) place: Place,
-    /// While what comes before the first wanted event is passed over: where its lines begin.
-    marks: Option<(Marks, Disk)>,
+    /// The position of the line that was read last.
+    pub(super) position: LinePosition,
+    /// Line positions for the index, collected until the first requested event.
+    marks: Option<(Marks, LogDisk)>,
     ended: bool,
 }
 
-/// Where a line is.
+/// The position of a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct LinePosition {
     pub(super) offset: u64,
     pub(super) number: u64,
 }
 
 impl Events {
-    /// All events, those of unwanted kinds not built.
+    /// Reads all events; events of unwanted kinds are checked and not deserialized.
     pub(super) fn new(
         file: File,
         path: PathBuf,
         session: SessionId,
         wanted: fn(&str) -> bool,
     ) -> Self {
-        let lines = Lines::new(file, path, None);
+        let lines = LogLines::new(file, path, None);
         Self {
             lines,
             session,
             from_seq: 1,
             next_seq: 1,
             wanted,
-            place: Place::default(),
+            position: LinePosition::default(),
             marks: None,
             ended: false,
         }
     }
 
-    /// Only those from a number on; what comes before is passed over by the index as far as it goes.
-    pub(super) fn starting(mut self, from_seq: u64, disk: &Disk) -> Result<Self, StoreError> {
+    /// Starts at a sequence number. The index is used to skip earlier events as far as it goes.
+    pub(super) fn starting(mut self, from_seq: u64, disk: &LogDisk) -> Result<Self, StoreError> {
         self.from_seq = from_seq;
         if from_seq > 1 {
             let mut marks = Marks::load(&self.lines.path);
@@ -68,7 +68,8 @@ impl Events {
         Ok(self)
     }
 
-    /// Goes to the last known place before what is asked for. False when there is none, or it is not what it should be.
+    /// Seeks to the last indexed line at or before the requested event. Returns false if there is none, or if the index
+    /// is wrong.
     fn jump(&mut self, marks: &Marks) -> Result<bool, StoreError> {
         let Some(mark) = marks.before(self.from_seq, &self.lines.file) else {
             return Ok(false);
@@ -92,14 +93,14 @@ impl Events {
         Ok(true)
     }
 
-    /// The next one that was asked for. Ends after the first error.
+    /// Returns the next requested event; `None` after the first error.
     pub(super) fn next(&mut self) -> Option<Result<Skimmed, StoreError>> {
         while !self.ended {
             match self.step() {
                 Ok(Some(line)) => {
                     let seq = self.next_seq - 1;
                     if let Some((marks, disk)) = &mut self.marks {
-                        marks.see(seq, self.place.offset);
+                        marks.see(seq, self.position.offset);
                         if seq >= self.from_seq {
                             marks.save(disk, &self.lines.path);
                             self.marks = None;
@@ -119,20 +120,21 @@ impl Events {
         None
     }
 
-    /// One line; none at the end.
+    /// Reads one line; `None` at the end.
     fn step(&mut self) -> Result<Option<Skimmed>, StoreError> {
-        self.place = Place {
+        self.position = LinePosition {
             offset: self.lines.offset,
             number: self.lines.number,
         };
-        let (number, due) = (self.place.number, self.next_seq);
+        let (number, due) = (self.position.number, self.next_seq);
         let passing = due < self.from_seq;
-        // Borrowed apart from the line, for what has to be said about it.
+        // Borrowed separately from the line, for error messages.
         let (session, wanted) = (&self.session, self.wanted);
         let (path, line) = self.lines.next_with_path().map_err(|err| match err.kind {
-            StoreErrorKind::Damaged => {
-                StoreError::new(err.kind, format!("{}; {}", err.message, way_out(session)))
-            }
+            StoreErrorKind::Damaged => StoreError::new(
+                err.kind,
+                format!("{}; {}", err.message, repair_advice(session)),
+            ),
             _ => err,
         })?;
         let Some(line) = line else { return Ok(None) };
@@ -164,16 +166,20 @@ impl Events {
     }
 }
 
-/// What is said about a line that is not what it should be.
+/// Returns the error for a line that is not the expected event.
 fn damage(path: &Path, number: u64, what: &str, session: &SessionId) -> StoreError {
-    let message = format!("{}:{number}: {what}; {}", path.display(), way_out(session));
+    let message = format!(
+        "{}:{number}: {what}; {}",
+        path.display(),
+        repair_advice(session)
+    );
     StoreError::new(StoreErrorKind::Damaged, message)
 }
 
-/// What can be done about a damaged log.
-pub(super) fn way_out(session: &SessionId) -> String {
+/// Returns the advice for a damaged log.
+pub(super) fn repair_advice(session: &SessionId) -> String {
     format!(
-        "the file is left as it is. Restore it from a copy, or keep what comes before the damage with \
+        "the file was not changed. Restore it from a backup, or keep the events before the damage with \
          `windlass sessions salvage {session}`"
     )
 }

@@ -1,21 +1,21 @@
-//! A disk that fails: at every call that changes something, once or from then on, nothing earlier is lost.
+//! Faults of the disk: each call that changes something fails, once or permanently, and nothing earlier is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::disk::Disk;
+use super::super::disk::LogDisk;
 use super::*;
 
-/// How the system refuses, and what is said then.
+/// System errors, and the advice in the message for each.
 const REFUSALS: [(Errno, &str); 5] = [
     (Errno::NOSPC, "free some space"),
     (Errno::DQUOT, "free some space"),
-    (Errno::IO, "see that the disk is well"),
+    (Errno::IO, "check the disk"),
     (Errno::ROFS, "make it writable"),
     (Errno::ACCESS, "make it writable"),
 ];
 
-/// One call that fails, and perhaps all after it.
+/// A call that fails, and optionally all calls after it.
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     at: u64,
@@ -23,11 +23,11 @@ struct Fault {
     for_good: bool,
 }
 
-/// The system with one fault; it counts how often it refused.
-fn faulty(fault: Fault) -> (Disk, Arc<AtomicU64>) {
+/// Returns a disk with one fault, and the counter of failed calls.
+fn faulty(fault: Fault) -> (LogDisk, Arc<AtomicU64>) {
     let (calls, refused) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
     let count = Arc::clone(&refused);
-    let disk = Disk::watched(Arc::new(move |_| {
+    let disk = LogDisk::watched(Arc::new(move |_| {
         let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
         if call == fault.at || fault.for_good && call > fault.at {
             count.fetch_add(1, Ordering::Relaxed);
@@ -38,21 +38,21 @@ fn faulty(fault: Fault) -> (Disk, Arc<AtomicU64>) {
     (disk, refused)
 }
 
-/// What somebody who writes a session was told.
+/// The results that the writer of a session received.
 #[derive(Default)]
-struct Told {
-    /// The last event that was taken.
-    taken: u64,
+struct WriteResults {
+    /// The sequence number of the last event that was accepted.
+    accepted: u64,
     errors: Vec<StoreError>,
 }
 
-impl Told {
-    fn hear<T>(&mut self, said: Result<T, StoreError>) -> Option<T> {
-        said.map_err(|err| self.errors.push(err)).ok()
+impl WriteResults {
+    fn record<T>(&mut self, advice: Result<T, StoreError>) -> Option<T> {
+        advice.map_err(|err| self.errors.push(err)).ok()
     }
 }
 
-/// The seventh is long enough for an index.
+/// The seventh event is long enough for an index.
 fn sized(session: &SessionId, seq: u64) -> Event {
     let mut event = event(session, seq);
     if seq == 7 {
@@ -63,98 +63,100 @@ fn sized(session: &SessionId, seq: u64) -> Event {
     event
 }
 
-/// Writes up to the ninth event, with a sync after the sixth. What is refused is tried once more, as when there is space
-/// again.
-async fn life(f: &Fixture, disk: Disk, how: OpenLog, before: u64) -> Told {
+/// Writes up to the ninth event, with a sync after the sixth. A failed append is retried once, as if space became
+/// available.
+async fn write_session(f: &LogFixture, disk: LogDisk, how: OpenLog, before: u64) -> WriteResults {
     let log = SessionLog {
         disk,
         ..f.log.clone()
     };
-    let mut told = Told {
-        taken: before,
+    let mut results = WriteResults {
+        accepted: before,
         errors: Vec::new(),
     };
-    let Some(opened) = told.hear(log.open_writer(&f.id, how).await) else {
-        return told;
+    let Some(opened) = results.record(log.open_writer(&f.id, how).await) else {
+        return results;
     };
     let mut writer = opened.writer;
     for seq in before + 1..=9 {
         let event = sized(&f.id, seq);
         let line = serde_json::to_string(&event).unwrap();
-        let mut taken = told.hear(writer.append(&event, &line).await);
-        if taken.is_none() {
+        let mut accepted = results.record(writer.append(&event, &line).await);
+        if accepted.is_none() {
             assert_eq!(
                 f.seqs().await.len() as u64,
-                told.taken,
-                "reading goes on, and shows what was taken"
+                results.accepted,
+                "a reader sees exactly the accepted events"
             );
-            taken = told.hear(writer.append(&event, &line).await);
+            accepted = results.record(writer.append(&event, &line).await);
         }
-        if taken.is_none() {
+        if accepted.is_none() {
             break;
         }
-        told.taken = seq;
-        if seq == 6 && told.hear(writer.sync().await).is_none() {
-            assert!(
-                writer.sync().await.is_err(),
-                "a failed sync is not tried again"
-            );
+        results.accepted = seq;
+        if seq == 6 && results.record(writer.sync().await).is_none() {
+            assert!(writer.sync().await.is_err(), "a failed sync is not retried");
             assert!(
                 writer.append(&event, &line).await.is_err(),
-                "nothing follows it"
+                "nothing is written after it"
             );
             break;
         }
     }
-    told
+    results
 }
 
-/// A session of three events whose end was not written whole.
-async fn torn() -> Fixture {
-    let f = Fixture::written(3).await;
+/// Returns a session of three events with an incomplete fourth line.
+async fn torn() -> LogFixture {
+    let f = LogFixture::written(3).await;
     f.add(b"{\"v\":2,\"seq\":4");
     f
 }
 
-/// Lives with one fault; what was taken is there afterwards, and the session goes on. True when the fault was met.
-async fn check_fault(how: OpenLog, fault: Fault, said: &str) -> bool {
+/// Writes a session with one fault. Accepted events are still in the log afterwards, and the session can continue.
+/// Returns true if the fault occurred.
+async fn check_fault(how: OpenLog, fault: Fault, advice: &str) -> bool {
     let (f, before) = match how {
         OpenLog::New => (fixture(), 0),
         OpenLog::Existing => (torn().await, 3),
     };
     let (disk, refused) = faulty(fault);
-    let told = life(&f, disk, how, before).await;
+    let results = write_session(&f, disk, how, before).await;
     if refused.load(Ordering::Relaxed) == 0 {
-        assert_eq!((told.taken, told.errors), (9, Vec::new()), "{fault:?}");
+        assert_eq!(
+            (results.accepted, results.errors),
+            (9, Vec::new()),
+            "{fault:?}"
+        );
         return false;
     }
-    for err in &told.errors {
+    for err in &results.errors {
         assert!(
             err.message.contains(f.dir.path().to_str().unwrap()),
             "{fault:?}: {err}"
         );
         let synced =
             err.message.contains("cannot sync") && err.message.contains("resume the session");
-        assert!(synced || err.message.contains(said), "{fault:?}: {err}");
+        assert!(synced || err.message.contains(advice), "{fault:?}: {err}");
     }
-    if told.taken == 9 {
-        // One that was only in the way of a convenience, or was over when it was tried again.
-        assert!(told.errors.len() <= 1, "{fault:?}: {:?}", told.errors);
-    } else if told.taken > before {
-        assert!(!told.errors.is_empty(), "{fault:?}");
+    if results.accepted == 9 {
+        // The fault hit an optional step, or was over at the retry.
+        assert!(results.errors.len() <= 1, "{fault:?}: {:?}", results.errors);
+    } else if results.accepted > before {
+        assert!(!results.errors.is_empty(), "{fault:?}");
     }
     let listed: Vec<_> = f.log.list().collect().await;
     assert!(listed.iter().all(Result::is_ok), "{fault:?}: {listed:?}");
     if !f.path().exists() {
-        assert_eq!(told.taken, 0, "{fault:?}");
+        assert_eq!(results.accepted, 0, "{fault:?}");
         return true;
     }
     let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
     let kept = f.seqs().await.len() as u64;
     assert!(
-        kept == told.taken || kept == told.taken + 1,
+        kept == results.accepted || kept == results.accepted + 1,
         "{fault:?}: {kept} of {}",
-        told.taken
+        results.accepted
     );
     f.append(&mut writer, kept + 1..=kept + 1).await;
     writer.sync().await.unwrap();
@@ -167,17 +169,17 @@ async fn check_fault(how: OpenLog, fault: Fault, said: &str) -> bool {
 }
 
 #[test]
-fn whatever_call_fails_nothing_that_was_taken_is_lost() {
+fn no_accepted_event_is_lost_if_any_call_fails() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     for how in [OpenLog::New, OpenLog::Existing] {
-        let once = REFUSALS.map(|(errno, said)| (errno, said, false));
-        // From one call on, as when the process dies there.
-        let died = (Errno::IO, "see that the disk is well", true);
-        for (errno, said, for_good) in once.into_iter().chain([died]) {
-            let met = |at| {
+        let once = REFUSALS.map(|(errno, advice)| (errno, advice, false));
+        // All calls from one on fail, as if the process died there.
+        let died = (Errno::IO, "check the disk", true);
+        for (errno, advice, for_good) in once.into_iter().chain([died]) {
+            let occurred = |at| {
                 runtime.block_on(check_fault(
                     how,
                     Fault {
@@ -185,27 +187,27 @@ fn whatever_call_fails_nothing_that_was_taken_is_lost() {
                         errno,
                         for_good,
                     },
-                    said,
+                    advice,
                 ))
             };
-            let calls = (1..).take_while(|at| met(*at)).count();
-            assert!(calls > 12, "only {calls} calls were met");
+            let calls = (1..).take_while(|at| occurred(*at)).count();
+            assert!(calls > 12, "only {calls} calls were occurred");
         }
     }
 }
 
-/// A log with garbage in its third line is salvaged on a failing disk: it is the damaged one or the good one, and every
-/// byte of the damaged one is still there.
+/// Salvages a log with garbage in its third line on a failing disk. Afterwards the log is either the damaged one or the
+/// good one, and each byte of the damaged one is still there.
 #[test]
-fn a_salvage_that_fails_loses_nothing_either() {
+fn a_failed_salvage_loses_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let mut met = 0;
+    let mut occurred = 0;
     for for_good in [false, true] {
         for at in 1.. {
-            let f = runtime.block_on(Fixture::written(2));
+            let f = runtime.block_on(LogFixture::written(2));
             let good = std::fs::read(f.path()).unwrap();
             f.add(format!("garbage\n{}\n", line(&f.id, 4)).as_bytes());
             let whole = std::fs::read(f.path()).unwrap();
@@ -214,7 +216,7 @@ fn a_salvage_that_fails_loses_nothing_either() {
                 errno: Errno::NOSPC,
                 for_good,
             });
-            let said = SessionLog {
+            let advice = SessionLog {
                 disk,
                 ..f.log.clone()
             }
@@ -224,9 +226,9 @@ fn a_salvage_that_fails_loses_nothing_either() {
                 std::fs::read(f.path().with_extension("jsonl.damaged-1")).unwrap_or_default();
             assert!(
                 log == whole || log == good && damaged == whole,
-                "{at}: {said:?}"
+                "{at}: {advice:?}"
             );
-            assert!(said.is_err() || log == good, "{at}");
+            assert!(advice.is_err() || log == good, "{at}");
             let again = f.log.salvage(&f.id).unwrap();
             assert_eq!(
                 (again.kept, std::fs::read(f.path()).unwrap() == good),
@@ -236,8 +238,8 @@ fn a_salvage_that_fails_loses_nothing_either() {
             if refused.load(Ordering::Relaxed) == 0 {
                 break;
             }
-            met += 1;
+            occurred += 1;
         }
     }
-    assert!(met > 12, "{met}");
+    assert!(occurred > 12, "{occurred}");
 }

@@ -1,31 +1,31 @@
-//! A small file beside a long log that says where some of its lines begin, so that reading from the middle need not
-//! scan what comes before. It is never trusted: a place counts only if the line there has the number it should have.
-//! Without it, or with a wrong one, everything works and takes longer; who had to scan writes it anew.
+//! The index of a long log: the offsets of some lines, so that a reader can start in the middle without scanning the
+//! lines before. The index is never trusted: an offset is used only if the line there has the expected sequence number.
+//! Without an index, or with a wrong one, reading works and takes longer; a reader that had to scan writes a new index.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use crate::workspace::open_regular_itself;
 
-/// One place is kept for each part of this size; the logs of tests are shorter.
+/// One mark is kept for each part of this size in bytes; the logs of tests are shorter.
 const PART: u64 = if cfg!(test) { 1 << 14 } else { 1 << 20 };
-/// The places of a log of a tebibyte.
+/// Enough for a log of one tebibyte.
 const MAX_MARKS: usize = 1 << 20;
-/// What the file begins with. Another format gets another name.
+/// The first bytes of the file. Another format gets another value.
 const MAGIC: &[u8; 8] = b"wl-idx1\n";
 const MARK: usize = 16;
 
-/// Where a line begins.
+/// The start of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) seq: u64,
     pub(super) offset: u64,
 }
 
-/// The places that are known, in order.
+/// The known marks, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     marks: Vec<Mark>,
@@ -33,17 +33,17 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// What stands beside a log; nothing when there is nothing usable.
+    /// Loads the index of a log; empty if there is none or it is not usable.
     pub(super) fn load(log: &Path) -> Self {
         let marks = read(log).unwrap_or_default();
         Self { marks, more: false }
     }
 
-    /// The last place at or before that event which is really there.
+    /// Returns the last mark at or before that event, if a line starts at its offset.
     pub(super) fn before(&self, seq: u64, log: &File) -> Option<Mark> {
         let count = self.marks.partition_point(|mark| mark.seq <= seq);
         let mark = *self.marks[..count].last()?;
-        // The line itself is looked at by whoever reads it.
+        // The caller checks the line itself.
         let mut end = [0];
         log.read_exact_at(&mut end, mark.offset - 1).ok()?;
         (end == *b"\n").then_some(mark)
@@ -53,7 +53,7 @@ impl Marks {
         (self.marks, self.more) = (Vec::new(), false);
     }
 
-    /// Learns where a line begins.
+    /// Adds a mark for a line that starts in a new part.
     pub(super) fn see(&mut self, seq: u64, offset: u64) {
         let last = self
             .marks
@@ -66,15 +66,15 @@ impl Marks {
         }
     }
 
-    /// Writes down what is new. It is a convenience: that it could not be written matters to nobody.
-    pub(super) fn save(&self, disk: &Disk, log: &Path) {
+    /// Saves new marks. A failure is ignored, because the index only saves time.
+    pub(super) fn save(&self, disk: &LogDisk, log: &Path) {
         if self.more {
             let _ = write(disk, log, &self.marks);
         }
     }
 }
 
-/// The places of the lines that a writer appends. They are written when it ends, beside those that were known before.
+/// Marks for the lines that a writer appends. They are saved when the writer is dropped, merged with the existing ones.
 pub(super) struct NewMarks {
     from: u64,
     part: u64,
@@ -82,7 +82,7 @@ pub(super) struct NewMarks {
 }
 
 impl NewMarks {
-    /// For a log of that length.
+    /// Starts at the current length of the log.
     pub(super) fn new(len: u64) -> Self {
         Self {
             from: len,
@@ -100,7 +100,7 @@ impl NewMarks {
         }
     }
 
-    pub(super) fn save(&mut self, disk: &Disk, log: &Path) {
+    pub(super) fn save(&mut self, disk: &LogDisk, log: &Path) {
         if self.marks.is_empty() {
             return;
         }
@@ -138,24 +138,24 @@ fn read(log: &Path) -> Option<Vec<Mark>> {
     Some(marks)
 }
 
-/// Written beside and renamed, so that there is always a whole one.
-fn write(disk: &Disk, log: &Path, marks: &[Mark]) -> std::io::Result<()> {
+/// Replaces the index atomically, by a rename, so that there is always a complete one.
+fn write(disk: &LogDisk, log: &Path, marks: &[Mark]) -> std::io::Result<()> {
     let mut bytes = MAGIC.to_vec();
     for mark in marks {
         bytes.extend_from_slice(&mark.seq.to_le_bytes());
         bytes.extend_from_slice(&mark.offset.to_le_bytes());
     }
-    // Two may write at once; each has a name of its own.
-    let beside = log.with_extension(format!(
+    // Two processes may write at the same time, so each uses its own name.
+    let temporary = log.with_extension(format!(
         "idx-{:08x}",
         crate::clock::random_u64() & 0xffff_ffff
     ));
-    let written = disk.create(&beside).and_then(|file| {
+    let written = disk.create(&temporary).and_then(|file| {
         disk.write(&file, &bytes)?;
-        disk.rename(&beside, &log.with_extension("idx"))
+        disk.rename(&temporary, &log.with_extension("idx"))
     });
     if written.is_err() {
-        let _ = disk.remove(&beside);
+        let _ = disk.remove(&temporary);
     }
     written
 }

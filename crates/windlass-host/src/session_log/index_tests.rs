@@ -1,9 +1,9 @@
-//! The index: reading from the middle gives the same with any index, and with none.
+//! Reading from the middle gives the same events with any index, and without one.
 
 use super::*;
 
-/// Lines of about a third of a part, so that every third one gets a mark.
-async fn long() -> Fixture {
+/// Writes lines of about a third of a part, so that every third line gets a mark.
+async fn long() -> LogFixture {
     let f = fixture();
     let (mut writer, _) = f.open(OpenLog::New).await.unwrap();
     for seq in 1..=16 {
@@ -21,12 +21,12 @@ async fn long() -> Fixture {
     f
 }
 
-impl Fixture {
+impl LogFixture {
     fn index(&self) -> PathBuf {
         self.path().with_extension("idx")
     }
 
-    /// The numbers from one on.
+    /// Returns the sequence numbers from `seq` on.
     async fn from(&self, seq: u64) -> Vec<u64> {
         let read = self.read_from(seq).await.into_iter();
         read.map(|event| event.unwrap().order.seq().unwrap())
@@ -35,13 +35,13 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn reading_from_the_middle_goes_there_at_once() {
+async fn reading_from_the_middle_skips_earlier_lines() {
     let f = long().await;
     assert!(f.index().exists());
     for seq in [0, 1, 2, 5, 9, 16, 17, 99] {
         assert_eq!(f.from(seq).await, (seq.max(1)..=16).collect::<Vec<_>>());
     }
-    // What comes before is not looked at: damage there is found by reading all of it.
+    // Earlier lines are not checked: damage there is found by reading the whole log.
     let mut log = std::fs::read(f.path()).unwrap();
     log[0] = b'x';
     std::fs::write(f.path(), &log).unwrap();
@@ -56,7 +56,7 @@ async fn reading_from_the_middle_goes_there_at_once() {
 
 #[tokio::test]
 async fn a_short_log_has_no_index() {
-    let f = Fixture::written(20).await;
+    let f = LogFixture::written(20).await;
     assert_eq!(f.from(12).await, (12..=20).collect::<Vec<_>>());
     let names = std::fs::read_dir(f.log.home(&f.id))
         .unwrap()
@@ -67,7 +67,7 @@ async fn a_short_log_has_no_index() {
 }
 
 #[tokio::test]
-async fn an_index_that_does_not_fit_is_made_anew() {
+async fn a_wrong_index_is_rebuilt() {
     let f = long().await;
     let right = std::fs::read(f.index()).unwrap();
     assert!(right.len() > 8 + 2 * 16, "{}", right.len());
@@ -95,7 +95,7 @@ async fn an_index_that_does_not_fit_is_made_anew() {
     std::fs::remove_file(f.index()).unwrap();
     assert_eq!(f.from(16).await, [16]);
     assert_eq!(std::fs::read(f.index()).unwrap(), right);
-    // A log that was cut and written again has other lines at the same places.
+    // A log that was truncated and written again has other lines at the same offsets.
     let log = std::fs::read(f.path()).unwrap();
     let first_end = log.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let shifted = format!("{}\n", line(&f.id, 1).replace("\"/w\"", "\"/another\""));
@@ -105,7 +105,7 @@ async fn an_index_that_does_not_fit_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_writer_goes_on_with_the_index_that_is_there() {
+async fn a_writer_extends_the_existing_index() {
     let f = long().await;
     let before = std::fs::read(f.index()).unwrap();
     let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
@@ -123,14 +123,14 @@ async fn a_writer_goes_on_with_the_index_that_is_there() {
     let after = std::fs::read(f.index()).unwrap();
     assert!(after.len() > before.len() && after.starts_with(&before));
     assert_eq!(f.from(24).await, [24]);
-    // What cannot be written is not missed.
+    // A missing index that cannot be written is not an error.
     std::fs::remove_file(f.index()).unwrap();
     std::fs::create_dir(f.index()).unwrap();
     assert_eq!(f.from(24).await, [24]);
 }
 
 #[test]
-fn a_long_line_does_not_keep_its_room() {
+fn the_buffer_shrinks_after_a_long_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let long = "y".repeat(9 << 20);
@@ -140,17 +140,17 @@ fn a_long_line_does_not_keep_its_room() {
         short.repeat(500) + &long + "\n" + &short.repeat(5_000),
     )
     .unwrap();
-    let mut lines = Lines::new(File::open(&path).unwrap(), path, None);
+    let mut lines = LogLines::new(File::open(&path).unwrap(), path, None);
     let (mut count, mut most) = (0, 0);
     while let Some(line) = lines.next().unwrap() {
         assert!(line.len() == 999 || line.len() == long.len());
         count += 1;
-        most = most.max(lines.room());
+        most = most.max(lines.capacity());
     }
     assert_eq!(count, 5_501);
     assert!(
-        most < 40 << 20 && lines.room() <= 1 << 20,
+        most < 40 << 20 && lines.capacity() <= 1 << 20,
         "{most} and {}",
-        lines.room()
+        lines.capacity()
     );
 }

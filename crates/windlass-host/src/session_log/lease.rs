@@ -1,5 +1,5 @@
-//! Who may write a session: the holder of a lock that the kernel ends with its process, however that ends.
-//! The words in the lock file only tell others who it is, and the next writer whether the machine ran on since.
+//! The exclusive right to write a session: a lock that the kernel releases when its process ends. The text in the lock
+//! file tells other processes the holder, and tells the next writer whether the machine was restarted since.
 
 use std::fs::File;
 use std::io;
@@ -8,29 +8,33 @@ use std::path::Path;
 use windlass_core::id::SessionId;
 use windlass_core::store::{StoreError, StoreErrorKind};
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use super::failed;
 
 pub(super) const LOCK: &str = "writer.lock";
-/// A process number and a boot id are shorter.
+/// A process id and a boot id are shorter.
 const MAX_WORDS: usize = 128;
 
 /// The right to write a session, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Held for the lock on it.
+    /// The open file holds the lock.
     _lock: File,
-    /// The machine was started anew since the last holder, or nobody knows.
+    /// The machine was restarted since the last writer, or this is unknown.
     pub(super) after_power_cut: bool,
 }
 
-/// Becomes the one writer, or says who is.
-pub(super) fn take(disk: &Disk, home: &Path, session: &SessionId) -> Result<Lease, StoreError> {
+/// Becomes the only writer, or returns an error that names the current one.
+pub(super) fn acquire(
+    disk: &LogDisk,
+    home: &Path,
+    session: &SessionId,
+) -> Result<Lease, StoreError> {
     let path = home.join(LOCK);
     let (lock, ours) = disk
         .lock(&path)
         .map_err(|err| failed("lock", &path, &err))?;
-    let before = words(&lock);
+    let before = holder_text(&lock);
     let mut before = before.split_whitespace();
     let pid = before.next().and_then(|pid| pid.parse::<u32>().ok());
     if !ours {
@@ -39,34 +43,34 @@ pub(super) fn take(disk: &Disk, home: &Path, session: &SessionId) -> Result<Leas
             |pid| format!("process {pid}"),
         );
         let message = format!(
-            "session {session} is being written by {holder}; end that one first, or start a new session"
+            "session {session} is in use by {holder}; end that process first, or start a new session"
         );
         return Err(StoreError::new(StoreErrorKind::Locked, message));
     }
     let boot = boot_id();
     let after_power_cut = boot.is_none() || before.next() != boot.as_deref();
-    // Who holds it is a courtesy; the lock holds without it. Without the words the next writer expects the worst.
-    let words = format!(
+    // The text is optional: the lock works without it, and the next writer then assumes a power cut.
+    let holder_text = format!(
         "{} {}\n",
         std::process::id(),
         boot.as_deref().unwrap_or("-")
     );
     let _ = disk
         .truncate(&lock, 0)
-        .and_then(|()| disk.write(&lock, words.as_bytes()));
+        .and_then(|()| disk.write(&lock, holder_text.as_bytes()));
     Ok(Lease {
         _lock: lock,
         after_power_cut,
     })
 }
 
-fn words(lock: &File) -> String {
-    let mut words = [0; MAX_WORDS];
-    let len = rustix::io::pread(lock, &mut words, 0).unwrap_or(0);
-    String::from_utf8_lossy(&words[..len]).into_owned()
+fn holder_text(lock: &File) -> String {
+    let mut holder_text = [0; MAX_WORDS];
+    let len = rustix::io::pread(lock, &mut holder_text, 0).unwrap_or(0);
+    String::from_utf8_lossy(&holder_text[..len]).into_owned()
 }
 
-/// What tells one start of the machine from the next, where the system says.
+/// Returns the id of the current boot of the machine, if the system has one.
 fn boot_id() -> Option<String> {
     let read =
         || -> io::Result<String> { std::fs::read_to_string("/proc/sys/kernel/random/boot_id") };

@@ -1,5 +1,5 @@
-//! The whole lines of a file one by one, in bounded memory. A last line without its end is not a line yet:
-//! a writer may be in the middle of it.
+//! Reads the complete lines of a file in bounded memory. A last line without a line end is not returned, because a
+//! writer may still be writing it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,28 +9,28 @@ use windlass_core::store::{StoreError, StoreErrorKind};
 
 use super::{MAX_LINE, failed};
 
-/// How much is read at once. A longer line makes the room grow with it.
+/// The size of one read in bytes. The buffer grows for a longer line.
 const PIECE: usize = 256 * 1024;
 
-pub(super) struct Lines {
+pub(super) struct LogLines {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// How many bytes of the file may still be read.
+    /// The number of bytes that may still be read.
     left: u64,
-    /// The line that is given next has this number, from 1.
+    /// The number of the next line, from 1.
     pub(super) number: u64,
-    /// Where in the file that line begins.
+    /// The offset of the next line in the file.
     pub(super) offset: u64,
     buffer: Vec<u8>,
-    /// What of the buffer was read and not given yet.
+    /// The bytes from `start` to `end` were read from the file and not returned yet.
     start: usize,
     end: usize,
-    /// Up to here there is no end of a line.
+    /// The bytes before this position contain no line end.
     seen: usize,
 }
 
-impl Lines {
-    /// The lines of the file, or only of its first bytes.
+impl LogLines {
+    /// Reads the lines of the file, or only those in its first bytes.
     pub(super) fn new(file: File, path: PathBuf, first: Option<u64>) -> Self {
         let left = first.unwrap_or(u64::MAX);
         Self {
@@ -46,7 +46,7 @@ impl Lines {
         }
     }
 
-    /// Goes on from a place where a line begins, which has that number.
+    /// Continues at the start of a line, which has this number.
     pub(super) fn seek(&mut self, offset: u64, number: u64) -> Result<(), StoreError> {
         self.file
             .seek(SeekFrom::Start(offset))
@@ -56,12 +56,12 @@ impl Lines {
         Ok(())
     }
 
-    /// The next whole line without its end.
+    /// Returns the next complete line, without its line end.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, StoreError> {
         self.next_with_path().map(|(_, line)| line)
     }
 
-    /// The same, with the path beside it for what has to be said about the line.
+    /// Like [`LogLines::next`], and also returns the path for error messages.
     pub(super) fn next_with_path(&mut self) -> Result<(&Path, Option<&[u8]>), StoreError> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.seen..self.end]) {
@@ -89,13 +89,13 @@ impl Lines {
         }
     }
 
-    /// How much memory it holds.
+    /// Returns the size of the buffer in bytes.
     #[cfg(test)]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Reads more behind what is there; false when there is no more.
+    /// Reads more bytes into the buffer. Returns false at the end of the file.
     fn fill(&mut self) -> io::Result<bool> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -107,13 +107,13 @@ impl Lines {
             self.buffer
                 .resize((self.buffer.len() * 2).max(PIECE.min(left)), 0);
         } else if self.buffer.len() > 4 * PIECE && self.end < PIECE / 2 {
-            // What one long line needed is not kept for the short ones behind it.
+            // Free the memory that a long line needed, because the lines after it are short.
             self.buffer.truncate(PIECE);
             self.buffer.shrink_to_fit();
         }
-        let room = (self.buffer.len() - self.end).min(left);
+        let space = (self.buffer.len() - self.end).min(left);
         loop {
-            match self.file.read(&mut self.buffer[self.end..self.end + room]) {
+            match self.file.read(&mut self.buffer[self.end..self.end + space]) {
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
                 Err(err) => return Err(err),
                 Ok(read) => {

@@ -1,5 +1,5 @@
-//! The sessions of a directory, last written first, with what a list shows of each. A session whose log did not change
-//! since the last list is taken from the cache.
+//! Lists the sessions of a directory, in descending order of their last write. A session whose log did not change since
+//! the last list is read from the cache.
 
 use std::fs::File;
 use std::io;
@@ -12,33 +12,33 @@ use windlass_core::id::SessionId;
 use windlass_core::session_state::{STATE_TAIL, SessionState, StateFold};
 use windlass_core::store::{SessionHead, Skimmed, StoreError};
 
-use super::cache::{Bytes, Cache, Stamp, put_bytes};
+use super::cache::{CacheReader, LogStamp, SessionCache, put_bytes};
 use super::events::Events;
-use super::lines::Lines;
+use super::lines::LogLines;
 use super::{LOG, SessionLog, failed, lease, open_log, tail};
 
-/// The name of its cache.
+/// The name of the cache for lists.
 pub(super) const CACHE: &str = "list";
-/// Bytes of a log that are read for its title, and bytes that are read if the first are not enough.
+/// The number of bytes that are read of a log for its title, and the number if those are not enough.
 const HEAD_BYTES: u64 = 64 * 1024;
 const LONG_HEAD_BYTES: u64 = 4 << 20;
-/// The longest title, in characters.
+/// The maximum length of a title in characters.
 pub(super) const TITLE_CHARS: usize = 120;
-/// Fewer sessions are looked at in one thread, and more in at most so many.
+/// From this number of sessions on, several threads are used.
 const MANY_SESSIONS: usize = 1_000;
 const MAX_THREADS: usize = 4;
 
-/// A session that is there.
+/// A session on disk.
 pub(super) struct FoundSession {
     pub(super) id: SessionId,
-    pub(super) stamp: Stamp,
-    /// It is a directory of its own, and no symlink to one. The caches hold no others.
+    pub(super) stamp: LogStamp,
+    /// The session is a real directory, and not a symlink to one. The caches contain no others.
     pub(super) is_plain: bool,
 }
 
 impl SessionLog {
-    /// The sessions whose id begins like this, last written first. A directory without a log, or with an empty one, is
-    /// no session.
+    /// Returns the sessions whose id starts with `start`, in descending order of their last write. A directory without
+    /// a log, or with an empty one, is not a session.
     pub(super) fn find(&self, start: &str) -> Result<Vec<FoundSession>, StoreError> {
         let fail = |err: io::Error| failed("list", &self.dir, &err);
         let dir = match File::open(&self.dir) {
@@ -55,7 +55,7 @@ impl SessionLog {
                 names.push((id, entry.file_type().is_ok_and(|kind| kind.is_dir())));
             }
         }
-        let look = |names: &[(SessionId, bool)]| -> Vec<FoundSession> {
+        let process = |names: &[(SessionId, bool)]| -> Vec<FoundSession> {
             let found = names.iter().filter_map(|(id, is_plain)| {
                 let stat =
                     rustix::fs::statat(&dir, format!("{id}/{LOG}"), AtFlags::SYMLINK_NOFOLLOW)
@@ -63,37 +63,37 @@ impl SessionLog {
                 let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
                 (is_file && stat.st_size > 0).then(|| FoundSession {
                     id: id.clone(),
-                    stamp: Stamp::of(&stat),
+                    stamp: LogStamp::of(&stat),
                     is_plain: *is_plain,
                 })
             });
             found.collect()
         };
-        let mut found = in_threads(&names, look);
+        let mut found = in_threads(&names, process);
         found.sort_unstable_by(|a, b| (b.stamp.modified, &b.id).cmp(&(a.stamp.modified, &a.id)));
         Ok(found)
     }
 
-    /// The beginning and the end of each log, or what was read from them before.
+    /// Returns the facts for a list, from the logs or from the cache.
     pub(super) fn heads(&self) -> Result<Heads<'_>, StoreError> {
         Ok(Heads {
             log: self,
             found: self.find("")?.into_iter(),
-            cache: Cache::open(&self.disk, &self.dir, CACHE),
+            cache: SessionCache::open(&self.disk, &self.dir, CACHE),
         })
     }
 
-    /// The facts that a list shows, read from the beginning and the end of the log alone.
+    /// Reads the facts for a list from the beginning and the end of the log.
     pub(super) fn head(&self, session: &SessionId) -> Result<SessionHead, StoreError> {
         let path = self.log_path(session);
         let (file, len) = open_log(&path, session)?;
         let last = tail::inspect(&file, len, &path, session)?.last;
-        let mut begin = Beginning::read(file, &path, HEAD_BYTES)?;
+        let mut begin = LogStart::read(file, &path, HEAD_BYTES)?;
         if begin.title.is_none() && len > HEAD_BYTES {
-            // The first prompt is a long one.
-            begin = Beginning::read(open_log(&path, session)?.0, &path, LONG_HEAD_BYTES)?;
+            // The first prompt is long.
+            begin = LogStart::read(open_log(&path, session)?.0, &path, LONG_HEAD_BYTES)?;
         }
-        let Beginning {
+        let LogStart {
             opened,
             workspace,
             title,
@@ -112,7 +112,7 @@ impl SessionLog {
         })
     }
 
-    /// The state by the last events, whether a process writes the session or not.
+    /// Computes the state from the last events. Ignores whether a process is writing the session.
     fn state(
         &self,
         session: &SessionId,
@@ -134,14 +134,14 @@ impl SessionLog {
         Ok(state.state())
     }
 
-    /// The stamp of a log as it is now.
-    pub(super) fn stamp(&self, session: &SessionId) -> Option<Stamp> {
+    /// Returns the current stamp of a log.
+    pub(super) fn stamp(&self, session: &SessionId) -> Option<LogStamp> {
         rustix::fs::lstat(self.log_path(session))
             .ok()
-            .map(|stat| Stamp::of(&stat))
+            .map(|stat| LogStamp::of(&stat))
     }
 
-    /// Whether a process writes the session now. The lock is looked at, never held.
+    /// Returns whether a process is writing the session. Tests the lock without keeping it.
     pub(super) fn is_written(&self, session: &SessionId) -> bool {
         let lock = self.home(session).join(lease::LOCK);
         let Ok(lock) = rustix::fs::open(
@@ -156,11 +156,11 @@ impl SessionLog {
     }
 }
 
-/// The heads of all sessions, each read when it is asked for.
+/// Iterates over the heads of all sessions; each is read on demand.
 pub(super) struct Heads<'a> {
     log: &'a SessionLog,
     found: std::vec::IntoIter<FoundSession>,
-    cache: Cache,
+    cache: SessionCache,
 }
 
 impl Iterator for Heads<'_> {
@@ -206,7 +206,7 @@ impl Drop for Heads<'_> {
     }
 }
 
-/// The value of the cache. `is_idle`: no process wrote the session.
+/// Encodes a value for the cache. `is_idle` means that no process was writing the session.
 pub(super) fn encode(head: &SessionHead, is_idle: bool) -> Vec<u8> {
     let mut bytes = vec![u8::from(is_idle)];
     bytes.extend_from_slice(&head.opened.as_millis().to_le_bytes());
@@ -219,7 +219,7 @@ pub(super) fn encode(head: &SessionHead, is_idle: bool) -> Vec<u8> {
 }
 
 fn decode(id: &SessionId, bytes: &[u8]) -> Option<(SessionHead, bool)> {
-    let mut from = Bytes::new(bytes);
+    let mut from = CacheReader::new(bytes);
     let is_idle = from.u8()? == 1;
     let head = SessionHead {
         id: id.clone(),
@@ -233,31 +233,32 @@ fn decode(id: &SessionId, bytes: &[u8]) -> Option<(SessionHead, bool)> {
     Some((head, is_idle))
 }
 
-/// Calls `look` with parts of `names`, in threads where there are many.
+/// Calls `process` with parts of `names`, in several threads if there are many.
 pub(super) fn in_threads<N: Sync, F: Send>(
     names: &[N],
-    look: impl Fn(&[N]) -> Vec<F> + Sync,
+    process: impl Fn(&[N]) -> Vec<F> + Sync,
 ) -> Vec<F> {
     if names.len() < MANY_SESSIONS {
-        return look(names);
+        return process(names);
     }
     let threads =
         std::thread::available_parallelism().map_or(1, |most| most.get().min(MAX_THREADS));
     let mut parts = names.chunks(names.len().div_ceil(threads));
     let first = parts.next().unwrap_or_default();
     std::thread::scope(|scope| {
-        let look = &look;
+        let process = &process;
         let others: Vec<_> = parts
             .map(|part| {
-                // Where no thread can be started, this one does its work.
-                let started = std::thread::Builder::new().spawn_scoped(scope, move || look(part));
+                // If no thread can be started, this thread does the work.
+                let started =
+                    std::thread::Builder::new().spawn_scoped(scope, move || process(part));
                 (part, started)
             })
             .collect();
-        let mut found = look(first);
+        let mut found = process(first);
         for (part, thread) in others {
             let theirs = thread.ok().and_then(|thread| thread.join().ok());
-            found.extend(theirs.unwrap_or_else(|| look(part)));
+            found.extend(theirs.unwrap_or_else(|| process(part)));
         }
         found
     })
@@ -265,19 +266,19 @@ pub(super) fn in_threads<N: Sync, F: Send>(
 
 /// The facts in the first lines of a log.
 #[derive(Default)]
-struct Beginning {
+struct LogStart {
     opened: Option<Timestamp>,
     workspace: String,
     title: Option<String>,
 }
 
-impl Beginning {
+impl LogStart {
     fn read(file: File, path: &Path, most: u64) -> Result<Self, StoreError> {
-        let mut lines = Lines::new(file, path.to_owned(), Some(most));
+        let mut lines = LogLines::new(file, path.to_owned(), Some(most));
         let mut begin = Self::default();
         while begin.title.is_none() {
             let Some(line) = lines.next()? else { break };
-            // A damaged line is reported when the log is read in full.
+            // A damaged line is reported when the log is read completely.
             let Ok(event) = serde_json::from_slice::<Event>(line) else {
                 continue;
             };

@@ -1,6 +1,6 @@
-//! Keeping what can be kept of a damaged log: the exact events up to the damage stay the session's log. The damaged file
-//! stays beside it untouched, and what can still be read after the damage is put into a file of its own: it may not
-//! become part of the log again, because nobody knows what is missing between.
+//! Salvages a damaged log: the events before the damage become the session's log. The damaged file is kept unchanged.
+//! Readable events after the damage go to a separate file: they must not become part of the log again, because it is
+//! unknown what is missing in between.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -10,34 +10,33 @@ use windlass_core::event::{Line, Order, read_line};
 use windlass_core::id::SessionId;
 use windlass_core::store::{StoreError, StoreErrorKind};
 
-use super::disk::Disk;
-use super::events::{Events, Place};
-use super::lines::Lines;
-use super::{NAME_TRIES, SessionLog, failed, lease, open_log};
+use super::disk::LogDisk;
+use super::events::{Events, LinePosition};
+use super::lines::LogLines;
+use super::{MAX_NAME_ATTEMPTS, SessionLog, failed, lease, open_log};
 
-/// What became of a damaged log.
+/// The result of salvaging a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Whose log.
     pub id: SessionId,
-    /// Events that are its log now.
+    /// The number of events in the log now.
     pub kept: u64,
-    /// Lines that are not in it any more, from the first bad one on.
+    /// The number of lines that were removed, from the first bad one on.
     pub lost: u64,
-    /// The first bad line; none when the log was not damaged and was left as it is.
+    /// `None` if the log was not damaged; then it is unchanged.
     pub first_bad_line: Option<u64>,
-    /// The file as it was found: the log itself when it was not damaged.
+    /// The file in its original state: the log itself if it was not damaged.
     pub original: PathBuf,
-    /// Where the lines after the damage are that can be read; none when there are none.
+    /// The file with the readable lines after the damage, if there are any.
     pub rest: Option<PathBuf>,
 }
 
 impl SessionLog {
-    /// Keeps the events up to the damage as the session's log. An undamaged log is left as it is.
+    /// Keeps the events before the damage as the session's log. A log without damage stays the same.
     pub fn salvage(&self, session: &SessionId) -> Result<Salvaged, StoreError> {
         let path = self.log_path(session);
         open_log(&path, session)?;
-        let _lease = lease::take(&self.disk, &self.home(session), session)?;
+        let _lease = lease::acquire(&self.disk, &self.home(session), session)?;
         let (file, _) = open_log(&path, session)?;
         let again = || open_log(&path, session).map(|(file, _)| file);
         let (kept, damage) = good_events(file, &path, session)?;
@@ -54,18 +53,18 @@ impl SessionLog {
         };
         if kept == 0 {
             let message = format!(
-                "{}: not even its first line is an event, so there is nothing to go on from; the file is left as it is. \
-                 Restore it from a copy, or delete the session",
+                "{}: its first line is not an event, so there is nothing to salvage; the file was not changed. \
+                 Restore it from a backup, or delete the session",
                 path.display()
             );
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         let fail = |err: io::Error| failed("salvage", &path, &err);
         let new = path.with_extension("jsonl.new");
-        let (rest, lost) = self.put_rest_aside(again()?, &path, bad)?;
+        let (rest, lost) = self.save_rest(again()?, &path, bad)?;
         self.copy_start(again()?, &new, bad.offset).map_err(fail)?;
         let original = self.keep_original(&path).map_err(fail)?;
-        // From here on the log is the good one; before, it was the damaged one.
+        // The rename atomically replaces the damaged log with the good one.
         self.disk.rename(&new, &path).map_err(fail)?;
         let home = self.home(session);
         self.disk.sync_dir(&home).map_err(fail)?;
@@ -81,23 +80,24 @@ impl SessionLog {
         })
     }
 
-    /// The readable lines from the damage on, in a file of their own; with how many lines there are in all.
-    fn put_rest_aside(
+    /// Writes the readable lines after the damage to a separate file. Also returns the number of all lines from the
+    /// damage on.
+    fn save_rest(
         &self,
         file: File,
         path: &Path,
-        bad: Place,
+        bad: LinePosition,
     ) -> Result<(Option<PathBuf>, u64), StoreError> {
         let fail = |err: io::Error| failed("salvage", path, &err);
-        let mut lines = Lines::new(file, path.to_owned(), None);
+        let mut lines = LogLines::new(file, path.to_owned(), None);
         lines.seek(bad.offset, bad.number)?;
-        let mut aside: Option<(BufWriter<Through<'_>>, PathBuf)> = None;
+        let mut rest: Option<(BufWriter<DiskWriter<'_>>, PathBuf)> = None;
         let mut lost = 0;
         loop {
             let line = match lines.next() {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
-                // A line without an end: what is behind it cannot be told from it.
+                // The line has no line end, so it cannot be separated from the bytes after it.
                 Err(err) if err.kind == StoreErrorKind::Damaged => {
                     lost += 1;
                     break;
@@ -108,34 +108,33 @@ impl SessionLog {
             if !readable(line) {
                 continue;
             }
-            if aside.is_none() {
+            if rest.is_none() {
                 let (file, name) =
                     create_numbered(&self.disk, path, "jsonl.after").map_err(fail)?;
-                aside = Some((
-                    BufWriter::new(Through {
+                rest = Some((
+                    BufWriter::new(DiskWriter {
                         disk: &self.disk,
                         file,
                     }),
                     name,
                 ));
             }
-            if let Some((aside, _)) = &mut aside {
-                aside
-                    .write_all(line)
-                    .and_then(|()| aside.write_all(b"\n"))
+            if let Some((rest, _)) = &mut rest {
+                rest.write_all(line)
+                    .and_then(|()| rest.write_all(b"\n"))
                     .map_err(fail)?;
             }
         }
-        let Some((aside, name)) = aside else {
+        let Some((rest, name)) = rest else {
             return Ok((None, lost));
         };
-        let through = aside.into_inner().map_err(|err| fail(err.into_error()))?;
-        self.disk.sync(&through.file).map_err(fail)?;
+        let writer = rest.into_inner().map_err(|err| fail(err.into_error()))?;
+        self.disk.sync(&writer.file).map_err(fail)?;
         Ok((Some(name), lost))
     }
 
     fn copy_start(&self, mut from: File, to: &Path, len: u64) -> io::Result<()> {
-        // One that an earlier try left.
+        // An earlier attempt may have left this file.
         let _ = self.disk.remove(to);
         let file = self.disk.create(to)?;
         from.seek(SeekFrom::Start(0))?;
@@ -146,14 +145,14 @@ impl SessionLog {
         Ok(())
     }
 
-    /// Gives the damaged file a second name, so that it is there under one or the other at any moment.
+    /// Adds a second name to the damaged file, so that it exists under at least one name at any time.
     fn keep_original(&self, path: &Path) -> io::Result<PathBuf> {
-        for n in 1..=NAME_TRIES {
+        for n in 1..=MAX_NAME_ATTEMPTS {
             let name = path.with_extension(format!("jsonl.damaged-{n}"));
             match self.disk.link(path, &name) {
                 Ok(()) => return Ok(name),
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                // Not every file system has second names.
+                // The file system may not support hard links.
                 Err(_) => {
                     let (file, name) = create_numbered(&self.disk, path, "jsonl.damaged")?;
                     copy_synced(&self.disk, &mut File::open(path)?, file)?;
@@ -161,23 +160,25 @@ impl SessionLog {
                 }
             }
         }
-        Err(io::Error::other("too many damaged logs were kept before"))
+        Err(io::Error::other(
+            "too many copies of damaged logs exist already",
+        ))
     }
 }
 
-/// How many events come before the damage, and where that is.
+/// Returns the number of events before the damage, and its position.
 fn good_events(
     file: File,
     path: &Path,
     session: &SessionId,
-) -> Result<(u64, Option<Place>), StoreError> {
+) -> Result<(u64, Option<LinePosition>), StoreError> {
     let mut events = Events::new(file, path.to_owned(), session.clone(), |_| true);
     let mut kept = 0;
     while let Some(event) = events.next() {
         match event {
             Ok(_) => kept += 1,
             Err(err) if err.kind == StoreErrorKind::Damaged => {
-                return Ok((kept, Some(events.place)));
+                return Ok((kept, Some(events.position)));
             }
             Err(err) => return Err(err),
         }
@@ -192,9 +193,13 @@ fn readable(line: &[u8]) -> bool {
     matches!(read, Some(Line::Event(event)) if matches!(event.order, Order::Durable { .. }))
 }
 
-/// A new file beside the log, `events.<what>-<n>` with the first number that is free.
-pub(super) fn create_numbered(disk: &Disk, log: &Path, what: &str) -> io::Result<(File, PathBuf)> {
-    for n in 1..=NAME_TRIES {
+/// Creates a file next to the log, `events.<what>-<n>`, with the first free number.
+pub(super) fn create_numbered(
+    disk: &LogDisk,
+    log: &Path,
+    what: &str,
+) -> io::Result<(File, PathBuf)> {
+    for n in 1..=MAX_NAME_ATTEMPTS {
         let name = log.with_extension(format!("{what}-{n}"));
         match disk.create(&name) {
             Ok(file) => return Ok((file, name)),
@@ -203,25 +208,25 @@ pub(super) fn create_numbered(disk: &Disk, log: &Path, what: &str) -> io::Result
         }
     }
     Err(io::Error::other(
-        "too many such files were set aside before",
+        "too many files of this name exist already",
     ))
 }
 
-/// Copies into a new file and makes it last; gives the number of bytes.
-pub(super) fn copy_synced(disk: &Disk, from: &mut impl Read, file: File) -> io::Result<u64> {
-    let mut through = Through { disk, file };
-    let copied = io::copy(from, &mut through)?;
-    disk.sync(&through.file)?;
+/// Copies into a new file and syncs it. Returns the number of bytes.
+pub(super) fn copy_synced(disk: &LogDisk, from: &mut impl Read, file: File) -> io::Result<u64> {
+    let mut writer = DiskWriter { disk, file };
+    let copied = io::copy(from, &mut writer)?;
+    disk.sync(&writer.file)?;
     Ok(copied)
 }
 
-/// Writing through the one door.
-struct Through<'a> {
-    disk: &'a Disk,
+/// A file writer that uses [`LogDisk`].
+struct DiskWriter<'a> {
+    disk: &'a LogDisk,
     file: File,
 }
 
-impl Write for Through<'_> {
+impl Write for DiskWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.disk.write(&self.file, bytes)?;
         Ok(bytes.len())

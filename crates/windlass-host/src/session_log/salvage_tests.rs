@@ -1,15 +1,16 @@
-//! What is kept of a damaged log.
+//! Tests of salvaging damaged logs.
 
 use super::*;
 
-/// Salvages a log: the kept events, the lost lines, the first bad one, and the numbers of the readable ones behind it.
+/// Salvages a log and compares the number of kept events, of lost lines, the first bad line, and the readable events
+/// after it.
 #[track_caller]
 fn check_salvage(content: &[u8], expect: (u64, u64, Option<u64>), rest: &[u64]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let f = runtime.block_on(Fixture::written(1));
+    let f = runtime.block_on(LogFixture::written(1));
     std::fs::write(f.path(), content).unwrap();
     let salvaged = f.log.salvage(&f.id).unwrap();
     assert_eq!(
@@ -24,17 +25,17 @@ fn check_salvage(content: &[u8], expect: (u64, u64, Option<u64>), rest: &[u64]) 
     let undamaged = salvaged.first_bad_line.is_none();
     assert_eq!(salvaged.original == f.path(), undamaged);
     assert_eq!(undamaged, std::fs::read(f.path()).unwrap() == content);
-    let aside = salvaged
+    let after_damage = salvaged
         .rest
         .map(|rest| std::fs::read_to_string(rest).unwrap())
         .unwrap_or_default();
-    let seqs: Vec<u64> = aside
+    let seqs: Vec<u64> = after_damage
         .lines()
         .map(|line| serde_json::from_str::<Event>(line).unwrap())
         .map(|event| event.order.seq().unwrap())
         .collect();
     assert_eq!(seqs, rest);
-    // It is an ordinary session again, and a second salvage finds nothing to do.
+    // The session works again, and a second salvage finds nothing to do.
     runtime.block_on(async {
         if undamaged {
             return;
@@ -57,7 +58,7 @@ fn log_of(lines: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn the_exact_beginning_is_kept_and_the_rest_is_beside_it() {
+fn events_before_the_damage_are_kept_and_the_rest_is_saved() {
     let id: SessionId = "s1".parse().unwrap();
     let [one, two, three, four] = [1, 2, 3, 4].map(|seq| line(&id, seq));
     let [one, two, three, four] = [&*one, &two, &three, &four];
@@ -75,7 +76,7 @@ fn the_exact_beginning_is_kept_and_the_rest_is_beside_it() {
         (1, 2, Some(2)),
         &[2],
     );
-    // The end of an interrupted write is no damage; opening the log sees to it.
+    // An incomplete last line is not damage; opening the log repairs it.
     check_salvage(
         &[log_of(&[one, two]), b"{\"v\":".to_vec()].concat(),
         (2, 0, None),
@@ -89,8 +90,8 @@ fn the_exact_beginning_is_kept_and_the_rest_is_beside_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_salvaged_is_left_as_it_is() {
-    let f = Fixture::written(2).await;
+async fn a_log_that_cannot_be_salvaged_stays_unchanged() {
+    let f = LogFixture::written(2).await;
     let whole = std::fs::read(f.path()).unwrap();
     let (writer, _) = f.open(OpenLog::Existing).await.unwrap();
     assert_eq!(

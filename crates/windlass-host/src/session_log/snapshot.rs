@@ -1,6 +1,6 @@
-//! A saved fold beside a long log. It counts only if the log still begins with exactly the bytes that were folded, which a
-//! checksum over them shows; otherwise the log is read as if there were none. Reading the bytes is several times faster
-//! than reading the events in them.
+//! A snapshot of a fold, stored next to a long log. It is used only if the log still begins with exactly the bytes that
+//! were folded, verified by a checksum; otherwise the log is read from its start. Computing the checksum is several
+//! times faster than parsing the events.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -10,28 +10,28 @@ use std::path::Path;
 use crc32fast::Hasher;
 use windlass_core::store::Snapshot;
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use crate::workspace::open_regular_itself;
 
-/// A log that grew by less is folded faster than a snapshot is checked; the logs of tests are shorter.
+/// If a log grew by less, folding it is faster than checking a snapshot; the logs of tests are shorter.
 const MIN_GROWTH: u64 = if cfg!(test) { 1 << 12 } else { 4 << 20 };
-/// The first bytes of the file. Another format gets other ones.
+/// The first bytes of the file. Another format gets another value.
 const MAGIC: &[u8; 8] = b"wl-snap1";
 const HEADER: usize = 24;
 const BUFFER: usize = 1 << 18;
 
-/// The header of a snapshot.
+/// The header of a snapshot file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
-    /// Where the line of its last event ends.
+struct SnapshotHeader {
+    /// The offset in the log at which the last folded line ends.
     end: u64,
-    /// The checksum of the log up to there.
+    /// The checksum of the log up to `end`.
     log: u32,
-    /// The checksum of the state.
+    /// The checksum of the folded state.
     state: u32,
 }
 
-impl Header {
+impl SnapshotHeader {
     fn bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
@@ -54,55 +54,55 @@ impl Header {
     }
 }
 
-/// Where the log ended when the last snapshot was saved; zero without one.
+/// Returns the length of the log at the last snapshot; zero without one.
 pub(super) fn saved_at(log: &Path) -> u64 {
     let header = open_regular_itself(&path(log))
         .ok()
-        .and_then(|(file, _)| Header::read(&file));
+        .and_then(|(file, _)| SnapshotHeader::read(&file));
     header.map_or(0, |header| header.end)
 }
 
-/// Whether a log of that length has grown enough since its last snapshot. The cost of saving stays a fraction of the
-/// cost of writing the log.
+/// Returns whether a log has grown enough since its last snapshot. The cost of saving stays a fraction of the cost of
+/// writing the log.
 pub(super) fn is_due(len: u64, saved_at: u64) -> bool {
     len.saturating_sub(saved_at) > MIN_GROWTH.max(len / 8)
 }
 
-/// The snapshot beside a log, if it fits.
+/// Loads the snapshot of a log, if it is valid.
 pub(super) fn load(log: &Path) -> Option<Snapshot> {
     let (file, stat) = open_regular_itself(&path(log)).ok()?;
-    let header = Header::read(&file)?;
+    let header = SnapshotHeader::read(&file)?;
     let (text, log_stat) = open_regular_itself(log).ok()?;
     let fits = header.end <= log_stat.size
         && checksum(&file, HEADER as u64..stat.size).ok()? == header.state
         && checksum(&text, 0..header.end).ok()? == header.log;
     fits.then(|| -> Snapshot {
-        Box::new(From {
+        Box::new(OffsetReader {
             file,
             at: HEADER as u64,
         })
     })
 }
 
-/// Saves a fold of a log up to `end`, beside it under another name first, so that there is always a whole one.
+/// Saves a fold of a log up to `end` atomically, by a rename, so that there is always a complete snapshot.
 pub(super) fn save(
-    disk: &Disk,
+    disk: &LogDisk,
     log: &Path,
     end: u64,
     state: &dyn Fn(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let beside = log.with_extension("snap-new");
-    // One that a killed process left; only the writer of the log comes here.
-    let _ = disk.remove(&beside);
-    let saved = disk.create(&beside).and_then(|file| {
-        // The header is known last.
-        let mut header = Header {
+    let temporary = log.with_extension("snap-new");
+    // A killed process may have left this file; only the writer of the log comes here.
+    let _ = disk.remove(&temporary);
+    let saved = disk.create(&temporary).and_then(|file| {
+        // The header is complete only after the state was written.
+        let mut header = SnapshotHeader {
             end,
             log: 0,
             state: 0,
         };
         disk.write(&file, &header.bytes())?;
-        let mut to = Summed {
+        let mut to = ChecksumWriter {
             to: &file,
             sum: Hasher::new(),
         };
@@ -115,11 +115,11 @@ pub(super) fn save(
             &open_regular_itself(log).map_err(io::Error::other)?.0,
             0..end,
         )?;
-        disk.write_at(&beside, &header.bytes())?;
-        disk.rename(&beside, &path(log))
+        disk.write_at(&temporary, &header.bytes())?;
+        disk.rename(&temporary, &path(log))
     });
     if saved.is_err() {
-        let _ = disk.remove(&beside);
+        let _ = disk.remove(&temporary);
     }
     saved
 }
@@ -144,13 +144,13 @@ fn checksum(file: &File, range: std::ops::Range<u64>) -> io::Result<u32> {
     Ok(sum.finalize())
 }
 
-/// A file from a place on.
-struct From {
+/// Reads a file from an offset on.
+struct OffsetReader {
     file: File,
     at: u64,
 }
 
-impl Read for From {
+impl Read for OffsetReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += read as u64;
@@ -158,13 +158,13 @@ impl Read for From {
     }
 }
 
-/// A writer that sums what it writes.
-struct Summed<'a> {
+/// A writer that computes the checksum of its output.
+struct ChecksumWriter<'a> {
     to: &'a File,
     sum: Hasher,
 }
 
-impl Write for Summed<'_> {
+impl Write for ChecksumWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = (&mut self.to).write(bytes)?;
         self.sum.update(&bytes[..written]);

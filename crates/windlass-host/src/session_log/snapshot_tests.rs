@@ -1,11 +1,11 @@
-//! A snapshot is used only beside the log whose first events it holds.
+//! A snapshot is used only with the log whose first events it contains.
 
 use std::io::Read as _;
 
 use super::*;
 
-impl Fixture {
-    /// A log with a snapshot of its first 40 events, and ten events after it.
+impl LogFixture {
+    /// Returns a log with a snapshot of its first 40 events, and ten events after it.
     async fn with_snapshot() -> Self {
         let f = fixture();
         let (mut writer, _) = f.open(OpenLog::New).await.unwrap();
@@ -38,43 +38,43 @@ impl Fixture {
 
 #[tokio::test]
 async fn a_snapshot_of_the_first_events_is_found() {
-    let f = Fixture::with_snapshot().await;
+    let f = LogFixture::with_snapshot().await;
     assert_eq!(f.state().await, Some("the state".to_owned()));
 }
 
 #[tokio::test]
-async fn without_one_there_is_none() {
-    let f = Fixture::written(20).await;
+async fn a_log_without_a_snapshot_returns_none() {
+    let f = LogFixture::written(20).await;
     assert_eq!(f.state().await, None);
 }
 
 #[tokio::test]
-async fn one_changed_byte_of_the_log_makes_it_useless() {
-    let f = Fixture::with_snapshot().await;
+async fn a_changed_byte_in_the_log_invalidates_the_snapshot() {
+    let f = LogFixture::with_snapshot().await;
     f.check_unused(|log| log[700] ^= 1, f.path()).await;
 }
 
 #[tokio::test]
-async fn a_shorter_log_makes_it_useless() {
-    let f = Fixture::with_snapshot().await;
+async fn a_shorter_log_invalidates_the_snapshot() {
+    let f = LogFixture::with_snapshot().await;
     f.check_unused(|log| log.truncate(700), f.path()).await;
 }
 
 #[tokio::test]
 async fn a_damaged_state_is_not_used() {
     for at in [0, 9, 17, 21, 26] {
-        let f = Fixture::with_snapshot().await;
+        let f = LogFixture::with_snapshot().await;
         f.check_unused(|bytes| bytes[at] ^= 1, f.snapshot_path())
             .await;
     }
-    let f = Fixture::with_snapshot().await;
+    let f = LogFixture::with_snapshot().await;
     f.check_unused(|bytes| bytes.truncate(20), f.snapshot_path())
         .await;
 }
 
 #[tokio::test]
-async fn a_failure_while_saving_leaves_the_last_one() {
-    let f = Fixture::with_snapshot().await;
+async fn a_failed_save_keeps_the_previous_snapshot() {
+    let f = LogFixture::with_snapshot().await;
     let (mut writer, _) = f.open(OpenLog::Existing).await.unwrap();
     writer.save_snapshot(&|to| {
         to.write_all(b"half")?;

@@ -1,5 +1,5 @@
-//! The end of a log: which line is the last good one, and setting aside what an interrupted write left after it.
-//! A log of a newer version or with other damage is never changed.
+//! The end of a log: finds the last valid line, and moves the remains of an interrupted write to another file. A log of
+//! a newer version or with other damage is never changed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,50 +11,50 @@ use windlass_core::event::{Event, Order, VERSION};
 use windlass_core::id::SessionId;
 use windlass_core::store::{StoreError, StoreErrorKind};
 
-use super::disk::Disk;
-use super::events::way_out;
+use super::disk::LogDisk;
+use super::events::repair_advice;
 use super::salvage::{copy_synced, create_numbered};
 use super::{MAX_LINE, failed, version_error};
 use crate::workspace::read_range;
 
-/// The first look at the end of a log; it doubles until a good line is found.
+/// The number of bytes that are read from the end at first; it doubles until a valid line is found.
 const WINDOW: u64 = 16 * 1024;
-/// An interrupted write spoils the line in flight and perhaps a few that were not on disk yet. More is damage.
+/// An interrupted write damages the last line and possibly a few that were not synced. More bad lines are damage.
 const MAX_TORN_LINES: usize = 16;
-/// Zeros are looked for in pieces of this size, up to so many in all.
+/// The size of one read while zeros are skipped, and the maximum of all reads.
 const ZEROS: u64 = 64 * 1024;
 const MAX_ZEROS: u64 = 256 << 20;
 
-/// What every line begins with.
+/// The fields that every line begins with.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct Header {
+pub(super) struct LineHeader {
     v: u64,
     pub(super) seq: u64,
     pub(super) at: Timestamp,
 }
 
-/// What the end of a log looks like.
+/// The result of inspecting the end of a log.
 #[derive(Debug)]
-pub(super) struct Tail {
-    /// Where the last good line ends.
+pub(super) struct LogTail {
+    /// The offset at which the last valid line ends.
     pub(super) end: u64,
-    /// What that line begins with; none in an empty log.
-    pub(super) last: Option<Header>,
-    /// Where the last byte is that is not zero.
+    /// The header of that line; `None` in an empty log.
+    pub(super) last: Option<LineHeader>,
+    /// The offset after the last byte that is not zero.
     used: u64,
 }
 
-/// The header of a line, or none when it is no event; an error when it is one of another version.
-pub(super) fn header(line: &[u8], path: &Path) -> Result<Option<Header>, StoreError> {
-    match serde_json::from_slice::<Header>(line) {
+/// Parses the header of a line. Returns `None` if it is not an event, and an error if it has another version.
+pub(super) fn header(line: &[u8], path: &Path) -> Result<Option<LineHeader>, StoreError> {
+    match serde_json::from_slice::<LineHeader>(line) {
         Ok(header) if header.v != u64::from(VERSION) => Err(version_error(path, header.v)),
         Ok(header) => Ok(Some(header)),
-        // Another version may have another shape altogether.
+        // Another version may have completely different fields.
         Err(_) => other_version(line, path).map_or(Ok(None), Err),
     }
 }
 
-/// The refusal of a line of another version.
+/// Returns the error for a line of another version.
 pub(super) fn other_version(line: &[u8], path: &Path) -> Option<StoreError> {
     #[derive(Deserialize)]
     struct Version {
@@ -64,20 +64,20 @@ pub(super) fn other_version(line: &[u8], path: &Path) -> Option<StoreError> {
     (v != u64::from(VERSION)).then(|| version_error(path, v))
 }
 
-/// Looks at the end of a log, without changing it.
+/// Inspects the end of a log without changing it.
 pub(super) fn inspect(
     file: &File,
     len: u64,
     path: &Path,
     session: &SessionId,
-) -> Result<Tail, StoreError> {
+) -> Result<LogTail, StoreError> {
     let mut window = WINDOW;
     let len = without_zeros(file, len, path, session)?;
     loop {
         let start = len.saturating_sub(window);
         let bytes =
             read_range(file, len, start, window).map_err(|err| failed("read", path, &err))?;
-        // The first piece of a window begins somewhere inside a line.
+        // The window usually starts in the middle of a line.
         let skip = if start == 0 {
             0
         } else {
@@ -88,7 +88,7 @@ pub(super) fn inspect(
         while end > skip && torn <= MAX_TORN_LINES {
             let line_start = memchr::memrchr(b'\n', &bytes[..end - 1]).map_or(0, |at| at + 1);
             if let Some(header) = header(&bytes[line_start..end - 1], path)? {
-                return Ok(Tail {
+                return Ok(LogTail {
                     end: start + end as u64,
                     last: Some(header),
                     used: len,
@@ -98,16 +98,16 @@ pub(super) fn inspect(
             end = line_start;
         }
         if torn > MAX_TORN_LINES || (start == 0 && torn > 0) || window > MAX_LINE as u64 {
-            // Not even the first line is an event, or too much is unreadable for one interrupted write.
+            // The first line is not an event, or too many lines are unreadable for one interrupted write.
             let message = format!(
                 "{}: its last lines are not events; {}",
                 path.display(),
-                way_out(session)
+                repair_advice(session)
             );
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         if start == 0 {
-            return Ok(Tail {
+            return Ok(LogTail {
                 end: 0,
                 last: None,
                 used: len,
@@ -117,7 +117,7 @@ pub(super) fn inspect(
     }
 }
 
-/// Where the zeros begin that a power cut may leave at the end of a file.
+/// Returns the offset at which the trailing zeros begin, which a power cut may leave in a file.
 fn without_zeros(
     file: &File,
     mut len: u64,
@@ -125,7 +125,7 @@ fn without_zeros(
     session: &SessionId,
 ) -> Result<u64, StoreError> {
     let mut left = MAX_ZEROS / ZEROS;
-    // Most logs end in none, and then the last byte says so.
+    // Most logs do not end with zeros; then checking the last byte is enough.
     let last = read_range(file, len, len.saturating_sub(1), 1)
         .map_err(|err| failed("read", path, &err))?;
     if last != [0] {
@@ -143,7 +143,7 @@ fn without_zeros(
         }
         if left == 0 {
             let what = "it ends in more zeros than an interrupted write leaves";
-            let message = format!("{}: {what}; {}", path.display(), way_out(session));
+            let message = format!("{}: {what}; {}", path.display(), repair_advice(session));
             return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
         left -= 1;
@@ -152,10 +152,10 @@ fn without_zeros(
     Ok(0)
 }
 
-/// Where the event ends that comes after the last good line and lacks nothing but its end; none when there is no such.
-pub(super) fn whole_without_end(
+/// Returns the end of the event after the last valid line, if it lacks only its line end.
+pub(super) fn complete_without_line_end(
     file: &File,
-    tail: &Tail,
+    tail: &LogTail,
     path: &Path,
 ) -> Result<Option<u64>, StoreError> {
     if tail.used <= tail.end || tail.used - tail.end > MAX_LINE as u64 {
@@ -171,9 +171,9 @@ pub(super) fn whole_without_end(
     Ok(fits.then_some(tail.used))
 }
 
-/// Ends a line that lacks nothing but its end.
-pub(super) fn give_end(
-    disk: &Disk,
+/// Adds the missing line end to the last event.
+pub(super) fn add_line_end(
+    disk: &LogDisk,
     log: &File,
     end: u64,
     path: &Path,
@@ -183,29 +183,29 @@ pub(super) fn give_end(
         .and_then(|()| disk.write_line(log, b""));
     given.map_err(|err| failed("repair", path, &err))?;
     Ok(format!(
-        "the last line of {} had no end, which an interrupted write left out; it was given one",
+        "the last line of {} had no line end because a write was interrupted; it was added",
         path.display()
     ))
 }
 
-/// Copies what comes after the last good line into a file beside the log, then cuts it off the log.
-pub(super) fn set_aside(
-    disk: &Disk,
+/// Copies the bytes after the last valid line to a new file, then truncates the log.
+pub(super) fn move_torn_end(
+    disk: &LogDisk,
     mut from: &File,
     log: &File,
     torn: std::ops::Range<u64>,
     path: &Path,
 ) -> Result<String, StoreError> {
     let fail = |err: io::Error| failed("repair", path, &err);
-    let (aside, aside_path) = create_numbered(disk, path, "torn").map_err(fail)?;
+    let (copy, copy_path) = create_numbered(disk, path, "torn").map_err(fail)?;
     from.seek(SeekFrom::Start(torn.start)).map_err(fail)?;
-    // The copy is safe before the original is cut.
-    copy_synced(disk, &mut from.take(torn.end - torn.start), aside).map_err(fail)?;
+    // Sync the copy before truncating the original.
+    copy_synced(disk, &mut from.take(torn.end - torn.start), copy).map_err(fail)?;
     disk.truncate(log, torn.start).map_err(fail)?;
     Ok(format!(
-        "the end of {} was not written whole ({} bytes, by an interrupted write) and was set aside in {}",
+        "the end of {} was incomplete because a write was interrupted; its {} bytes were moved to {}",
         path.display(),
         torn.end - torn.start,
-        aside_path.display()
+        copy_path.display()
     ))
 }

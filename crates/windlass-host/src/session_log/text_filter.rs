@@ -1,18 +1,18 @@
-//! A filter that says of a session which texts it cannot contain, so that a search reads only the others: a Bloom filter of
-//! all pairs and triples of characters, in lower case.
+//! A filter that excludes sessions from a search: a Bloom filter of all pairs and triples of characters of a session,
+//! in lower case. A search reads only the sessions that are not excluded.
 
 use windlass_core::search_text::fold_case;
 
-/// Bits while a filter is built: enough for the different triples of a log of hundreds of megabytes. The texts of tests
-/// are shorter.
+/// The number of bits while a filter is built: enough for the different triples in a log of hundreds of megabytes. The
+/// texts of tests are shorter.
 const BITS: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 const WORD: usize = 64;
-/// A filter is halved while at most one bit in so many is set.
+/// A filter is halved while at most one of this many bits is set.
 const SPARSE: usize = 12;
-/// Hashes of the text to find, at most. More would not exclude more.
+/// The maximum number of hashes of the searched text. More would not exclude more.
 const MAX_NEEDLE: usize = 256;
 
-/// The hashes that a filter must hold for a text to be in its session.
+/// The hashes that a filter must contain if its session contains the text.
 pub(super) struct NeedleHashes(Vec<u32>);
 
 impl NeedleHashes {
@@ -31,7 +31,7 @@ impl NeedleHashes {
         Self(hashes)
     }
 
-    /// Whether the text may be in the session of that filter.
+    /// Returns whether the text may be in the session of that filter.
     pub(super) fn may_be_in(&self, filter: &[u8]) -> bool {
         let bits = filter.len() * 8;
         if !bits.is_power_of_two() {
@@ -45,7 +45,7 @@ impl NeedleHashes {
     }
 }
 
-/// Builds the filter of one session after the other.
+/// Builds the filters of several sessions, one after the other.
 pub(super) struct FilterBuilder {
     words: Vec<u64>,
 }
@@ -80,8 +80,8 @@ impl FilterBuilder {
         self.words[bit / WORD] |= 1 << (bit % WORD);
     }
 
-    /// The filter of what was added, as small as it may be. A bit of a half is the same bit of the whole, without the
-    /// highest one of its number.
+    /// Returns the filter of the added texts, halved as often as possible. Halving drops the highest bit of each bit
+    /// number.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let mut words = &mut self.words[..];
         let ones: usize = words.iter().map(|word| word.count_ones() as usize).sum();
@@ -105,7 +105,7 @@ fn hash_triple(a: u64, b: u64, c: u64) -> u32 {
     spread(a | b << 21 | c << 42)
 }
 
-/// A number below [`BITS`] whose every bit depends on all of `key`.
+/// Returns a number below [`BITS`], each of whose bits depends on all of `key`.
 fn spread(key: u64) -> u32 {
     let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// A filter never excludes a text that is there.
+        /// A filter never excludes a text that is in the session.
         #[test]
         fn every_part_of_a_text_may_be_in_it(text in "\\PC{0,60}", more in "\\PC{0,600}", from in 0..60_usize, len in 0..20_usize) {
             let part: String = text.chars().skip(from).take(len).collect();

@@ -1,37 +1,36 @@
-//! The search for a text in all sessions, last written first. A session that cannot contain the text, by the filter that
-//! the cache has of it, is not read; one that is read to its end gets a filter.
+//! Searches for a text in all sessions, in descending order of their last write. A session that cannot contain the
+//! text, according to its cached filter, is not read. A session that is read to its end gets a filter.
 
 use windlass_core::event::Event;
 use windlass_core::id::SessionId;
 use windlass_core::search_text::visit_texts;
 use windlass_core::store::{Skimmed, StoreError};
 
-use super::cache::Cache;
+use super::cache::SessionCache;
 use super::events::Events;
 use super::listing::FoundSession;
 use super::text_filter::{FilterBuilder, NeedleHashes};
 use super::{SessionLog, open_log};
 
-/// The name of its cache.
+/// The name of the cache for searches.
 pub(super) const CACHE: &str = "search";
 
-/// The events of the sessions that may contain a text.
+/// Iterates over the events of the sessions that may contain a text.
 pub struct TextSearch<'a> {
     log: &'a SessionLog,
     sessions: usize,
     candidates: std::vec::IntoIter<FoundSession>,
-    cache: Cache,
+    cache: SessionCache,
     filter: FilterBuilder,
     current: Option<(FoundSession, Result<Events, Option<StoreError>>)>,
 }
 
 impl SessionLog {
-    /// Starts a search for a text, in any case, among what
-    /// [`visit_texts`] visits.
+    /// Starts a case-insensitive search in the texts that [`visit_texts`] visits.
     pub fn search(&self, text: &str) -> Result<TextSearch<'_>, StoreError> {
         let (needle, mut cache) = (
             NeedleHashes::new(text),
-            Cache::open(&self.disk, &self.dir, CACHE),
+            SessionCache::open(&self.disk, &self.dir, CACHE),
         );
         let found = self.find("")?;
         let sessions = found.len();
@@ -60,13 +59,13 @@ impl SessionLog {
 }
 
 impl TextSearch<'_> {
-    /// The number of sessions.
+    /// Returns the number of all sessions, including those that are not read.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions
     }
 
-    /// Goes to the next session that may contain the text.
+    /// Advances to the next session that may contain the text.
     pub fn next_session(&mut self) -> Option<SessionId> {
         let session = self.candidates.next()?;
         self.filter.clear();
@@ -79,7 +78,7 @@ impl TextSearch<'_> {
         Some(id)
     }
 
-    /// The next event of that session; nothing after an error.
+    /// Returns the next event of the current session; `None` after an error.
     pub fn next_event(&mut self) -> Option<Result<Event, StoreError>> {
         let (session, events) = self.current.as_mut()?;
         let item = match events {

@@ -1,5 +1,6 @@
-//! The one writer of a log: whole lines in one write each, and a sync beside them when it is asked for.
-//! A line that does not fit on the disk is taken back, so that the log always ends with a whole line.
+//! The only writer of a log. It writes complete lines with one system call each, and syncs in another thread on
+//! request. If a line does not fit on the disk, the partial line is removed, so that the log always ends with a
+//! complete line.
 
 use parking_lot::Mutex;
 use std::fs::File;
@@ -11,42 +12,42 @@ use windlass_core::BoxFuture;
 use windlass_core::event::Event;
 use windlass_core::store::{LogWriter, StoreError, StoreErrorKind};
 
-use super::disk::Disk;
+use super::disk::LogDisk;
 use super::index::NewMarks;
 use super::lease::Lease;
 use super::{MAX_LINE, failed, snapshot};
 
-pub(super) struct Writer {
-    log: Arc<Log>,
-    /// Where the last whole line ends.
+pub(super) struct LogFileWriter {
+    log: Arc<SyncState>,
+    /// The offset at which the last complete line ends.
     len: u64,
-    /// Whether the names of the file and its directory are on their way to the disk.
+    /// Whether a sync of the directory entries was started.
     names_begun: bool,
     marks: NewMarks,
-    /// Where the log ended when the last snapshot was saved.
+    /// The length of the log at the last snapshot.
     snapshot_at: u64,
-    /// Held for the lock in it.
     _lease: Lease,
 }
 
-/// What a sync needs. It lives until the last sync has ended, which may be after the writer's end; the lease does not.
-struct Log {
-    disk: Disk,
+/// The state that a sync needs. It lives until the last sync has ended, which may be after the writer was dropped; the
+/// lease does not.
+struct SyncState {
+    disk: LogDisk,
     file: File,
     path: PathBuf,
-    /// Held by the sync that runs. The system tells a failure once, and then to the right one.
+    /// Held during a sync. The kernel reports a write error only once, to the sync that runs.
     syncing: Mutex<()>,
-    /// The names of the file and its directory are on disk.
+    /// Whether the names of the file and its directory are on disk.
     named: Mutex<bool>,
-    /// After a failed sync or repair nobody knows what is on disk: nothing more is written.
+    /// The error of a failed sync or repair. After it the state on disk is unknown, so nothing more is written.
     broken: Mutex<Option<StoreError>>,
 }
 
-impl Writer {
-    /// For a log that was opened for appending and whose last whole line ends at `len`. Of a fresh one the name is not on
-    /// disk yet.
+impl LogFileWriter {
+    /// Takes a log that is open for appending and whose last complete line ends at `len`. The name of a `fresh` log is
+    /// not on disk yet.
     pub(super) fn new(
-        disk: Disk,
+        disk: LogDisk,
         (file, path): (File, PathBuf),
         len: u64,
         fresh: bool,
@@ -56,7 +57,7 @@ impl Writer {
             0 => 0,
             _ => snapshot::saved_at(&path),
         };
-        let log = Log {
+        let log = SyncState {
             disk,
             file,
             path,
@@ -89,12 +90,12 @@ impl Writer {
                 self.len += line.len() as u64 + 1;
                 Ok(())
             }
-            Err(err) => Err(self.take_back(&err)),
+            Err(err) => Err(self.rollback_line(&err)),
         }
     }
 
-    /// Cuts off the part of a line that was written, so that the next one starts afresh.
-    fn take_back(&mut self, err: &io::Error) -> StoreError {
+    /// Removes the part of a line that was written, so that the next line starts at a line boundary.
+    fn rollback_line(&mut self, err: &io::Error) -> StoreError {
         let error = failed("write to", &self.log.path, err);
         if let Err(err) = self.log.disk.truncate(&self.log.file, self.len) {
             self.log.give_up(failed("repair", &self.log.path, &err));
@@ -102,7 +103,8 @@ impl Writer {
         error
     }
 
-    /// A new log survives only if its name does; writing names down takes longer than a line, so it begins early.
+    /// A new log survives a crash only if its directory entry is on disk. Syncing it takes longer than writing a line,
+    /// so it starts early.
     fn begin_names(&mut self) {
         if !std::mem::replace(&mut self.names_begun, true) {
             let log = Arc::clone(&self.log);
@@ -111,18 +113,18 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogFileWriter {
     fn drop(&mut self) {
         self.marks.save(&self.log.disk, &self.log.path);
     }
 }
 
-impl Log {
+impl SyncState {
     fn check(&self) -> Result<(), StoreError> {
         self.broken.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// The first reason stays.
+    /// Records the reason to stop writing; the first reason is kept.
     fn give_up(&self, why: StoreError) -> StoreError {
         self.broken.lock().get_or_insert(why).clone()
     }
@@ -133,11 +135,11 @@ impl Log {
         self.disk
             .sync(&self.file)
             .map_err(|err| self.unsynced(&err))?;
-        // The names may be on their way in another thread, and are waited for.
+        // Waits if another thread is syncing the names already.
         self.sync_names()
     }
 
-    /// The file's name is in its directory, whose name is in the next one up.
+    /// Syncs the directory with the file's name, and its parent.
     fn sync_names(&self) -> Result<(), StoreError> {
         let mut named = self.named.lock();
         if !*named {
@@ -150,10 +152,10 @@ impl Log {
         Ok(())
     }
 
-    /// After a failed sync the kernel may have dropped the pages: trying again would lie, even when space is free again.
+    /// After a failed sync the kernel may have dropped the pages: a second sync would succeed without writing them.
     fn unsynced(&self, err: &io::Error) -> StoreError {
         let message = format!(
-            "cannot sync {}: {err}; nothing more is written to this session now. See that the disk is well and has room, \
+            "cannot sync {}: {err}; the session accepts no more writes. Check that the disk works and has free space, \
              then resume the session",
             self.path.display()
         );
@@ -161,13 +163,13 @@ impl Log {
     }
 }
 
-impl LogWriter for Writer {
+impl LogWriter for LogFileWriter {
     fn append<'a>(
         &'a mut self,
         event: &'a Event,
         line: &'a str,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // A copy into the page cache: cheaper than handing it to another thread.
+        // The write is a copy into the page cache, which is cheaper than handing it to another thread.
         Box::pin(async move {
             self.write_line(event.order.seq(), line)?;
             self.begin_names();
@@ -191,7 +193,7 @@ impl LogWriter for Writer {
     }
 
     fn save_snapshot(&mut self, save: &dyn Fn(&mut dyn io::Write) -> io::Result<()>) {
-        // A failed attempt is repeated only once the log has grown as much again.
+        // After a failure, the next attempt waits until the log has grown as much again.
         self.snapshot_at = self.len;
         let _ = snapshot::save(&self.log.disk, &self.log.path, self.len, save);
     }

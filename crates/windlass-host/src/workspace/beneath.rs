@@ -1,6 +1,5 @@
-//! Opening names beneath a directory handle so that nothing, however it is linked or swapped, leads out.
-//! There is no check followed by an open: the kernel (`openat2`) or a walk that holds a handle on every
-//! directory it passed decides while opening.
+//! Opens names beneath a directory handle so that no symlink or rename leads out. There is no check before the open:
+//! either the kernel (`openat2`) decides during the open, or a walk that holds a handle of each directory on the way.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,11 +15,11 @@ use windlass_core::workspace::{FileError, FileKind};
 
 use super::error::{bad_path, from_errno, kind_of_stat, outside, wrong_kind};
 
-/// As the kernel's own limit on the links followed in one lookup.
+/// The kernel has the same limit on the symlinks in one lookup.
 const MAX_LINKS: u32 = 40;
-/// A path of more parts than this is not a path anyone meant; it bounds the walk together with `MAX_LINKS`.
+/// The maximum number of components of a path; it limits the walk together with `MAX_LINKS`.
 const MAX_PARTS: usize = 1024;
-/// `openat2` asks to be called again when a rename elsewhere disturbed it.
+/// `openat2` must be repeated if a concurrent rename disturbed it.
 const MAX_RETRIES: u32 = 16;
 
 const DIR_FLAGS: OFlags = OFlags::PATH
@@ -28,44 +27,44 @@ const DIR_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// What happens when the last part of a path is a symbolic link.
+/// The treatment of a symlink in the last component of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastLink {
-    /// Go where it points, still beneath the root.
+    /// Follow the symlink, if it stays beneath the root.
     Follow,
-    /// Stay at the link itself.
+    /// Use the symlink itself.
     Keep,
 }
 
-/// How far a walk may lead.
+/// The limit of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Never above the directory it starts at.
+pub(crate) enum WalkLimit {
+    /// Never above the directory that it starts at.
     Beneath,
-    /// Anywhere; the walk starts at `/`. Only for learning where a path leads, never for opening it.
+    /// Anywhere; the walk starts at `/`. Only for resolving a path, never for opening it.
     Anywhere,
 }
 
-/// Where a path really leads: a handle on the parent that exists, and the names below it.
+/// The location of a path: handles of the existing directories, and the names below them.
 #[derive(Debug)]
-pub(crate) struct Spot {
-    /// The directories passed below the root, outermost first, each with its own name.
+pub(crate) struct LocatedPath {
+    /// The directories below the root, outermost first, each with its own name.
     dirs: Vec<(OwnedFd, OsString)>,
     /// Directories between the last existing one and the name, which do not exist yet.
     pub(crate) missing: Vec<OsString>,
-    /// The last name, or none when the path is the root itself.
+    /// The last name; `None` for the root itself.
     pub(crate) name: Option<OsString>,
-    /// What is there now, or none when nothing is.
+    /// The current kind of file at the path; `None` if nothing is there.
     pub(crate) kind: Option<FileKind>,
 }
 
-impl Spot {
-    /// The deepest existing directory above the name.
+impl LocatedPath {
+    /// Returns the deepest existing directory above the name.
     pub(crate) fn parent<'a>(&'a self, root: BorrowedFd<'a>) -> BorrowedFd<'a> {
         self.dirs.last().map_or(root, |(fd, _)| fd.as_fd())
     }
 
-    /// The path without any link or `..` in it, relative to the root; `.` for the root itself.
+    /// Returns the path without symlinks and `..`, relative to the root; `.` for the root itself.
     pub(crate) fn real_path(&self) -> PathBuf {
         let parts = self.dirs.iter().map(|(_, name)| name);
         let path: PathBuf = parts.chain(&self.missing).chain(&self.name).collect();
@@ -76,7 +75,7 @@ impl Spot {
         }
     }
 
-    /// Creates the missing directories with a mode, and steps into them.
+    /// Creates the missing directories with a mode, and descends into them.
     pub(crate) fn create_missing(
         &mut self,
         root: BorrowedFd<'_>,
@@ -86,7 +85,7 @@ impl Spot {
         for name in std::mem::take(&mut self.missing) {
             let parent = self.parent(root);
             match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(mode)) {
-                // Somebody else may have made it meanwhile; opening it decides whether it is a directory.
+                // Another process may have created it meanwhile; opening it decides whether it is a directory.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(from_errno(given, errno)),
             }
@@ -98,14 +97,14 @@ impl Spot {
     }
 }
 
-/// Follows `path` part by part from `root`, holding every directory by its handle. `..` steps back to a
-/// handle that is already held, so that moving directories about during the walk cannot lead out of the root.
+/// Walks `path` from `root`, component by component, and holds each directory by its handle. `..` returns to a handle
+/// that is already held, so that moving directories during the walk cannot lead out of the root.
 pub(crate) fn locate(
     root: BorrowedFd<'_>,
     path: &Path,
     last: LastLink,
-    reach: Reach,
-) -> Result<Spot, FileError> {
+    limit: WalkLimit,
+) -> Result<LocatedPath, FileError> {
     let mut parts = VecDeque::new();
     push_front(&mut parts, path, path)?;
     let mut dirs: Vec<(OwnedFd, OsString)> = Vec::new();
@@ -117,10 +116,10 @@ pub(crate) fn locate(
             } else {
                 dirs.pop().is_none()
             };
-            match (above, reach) {
-                (true, Reach::Beneath) => return Err(outside(path)),
-                // Nothing is above `/`, and a link with an absolute target starts there again.
-                (true, Reach::Anywhere) => dirs.clear(),
+            match (above, limit) {
+                (true, WalkLimit::Beneath) => return Err(outside(path)),
+                // Nothing is above `/`, and a symlink with an absolute target starts there again.
+                (true, WalkLimit::Anywhere) => dirs.clear(),
                 (false, _) => {}
             }
             continue;
@@ -136,7 +135,7 @@ pub(crate) fn locate(
                 follow(parent, &part, &mut parts, &mut links, path)?;
                 continue;
             }
-            return Ok(Spot {
+            return Ok(LocatedPath {
                 dirs,
                 missing: Vec::new(),
                 name: Some(part),
@@ -146,7 +145,8 @@ pub(crate) fn locate(
         match rustix::fs::openat(parent, &part, DIR_FLAGS, Mode::empty()) {
             Ok(fd) => dirs.push((fd, part)),
             Err(Errno::NOENT) => return not_there(dirs, part, parts, path),
-            // A link in the way gives one or the other, by system; anything else is not a directory.
+            // A symlink in the middle gives one of these errors, depending on the system; another file is not a
+            // directory.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 follow(parent, &part, &mut parts, &mut links, path)?;
             }
@@ -154,7 +154,7 @@ pub(crate) fn locate(
         }
     }
     let name = dirs.pop().map(|(_, name)| name);
-    Ok(Spot {
+    Ok(LocatedPath {
         dirs,
         missing: Vec::new(),
         name,
@@ -167,16 +167,16 @@ fn not_there(
     first: OsString,
     rest: VecDeque<OsString>,
     path: &Path,
-) -> Result<Spot, FileError> {
+) -> Result<LocatedPath, FileError> {
     if rest.iter().any(|part| part == "..") {
-        // Stepping back out of a directory that does not exist has no meaning that could be judged.
+        // `..` after a missing directory has no defined meaning that could be judged.
         return Err(from_errno(path, Errno::NOENT));
     }
     let mut missing = Vec::with_capacity(rest.len() + 1);
     missing.push(first);
     missing.extend(rest);
     let name = missing.pop();
-    Ok(Spot {
+    Ok(LocatedPath {
         dirs,
         missing,
         name,
@@ -221,7 +221,7 @@ fn push_front(parts: &mut VecDeque<OsString>, path: &Path, given: &Path) -> Resu
     Ok(())
 }
 
-/// Opens a path beneath the root, following links that stay inside.
+/// Opens a path beneath the root, following symlinks that stay inside.
 pub(crate) fn open(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -244,7 +244,7 @@ pub(crate) fn open(
     }
 }
 
-/// Part by part, each of them as it is.
+/// Opens a path component by component without following any symlink.
 pub(super) fn open_without_links(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -272,22 +272,22 @@ pub(super) fn open_without_links(
     opened.map_err(|errno| from_errno(path, errno))
 }
 
-/// The walk in place of `openat2`, for kernels and systems that lack it.
+/// Replaces `openat2` on systems that lack it.
 fn open_by_walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, FileError> {
     for _ in 0..MAX_RETRIES {
-        let spot = locate(root, path, LastLink::Follow, Reach::Beneath)?;
-        if !spot.missing.is_empty() {
+        let located = locate(root, path, LastLink::Follow, WalkLimit::Beneath)?;
+        if !located.missing.is_empty() {
             return Err(from_errno(path, Errno::NOENT));
         }
-        let name = spot.name.as_deref().unwrap_or(OsStr::new("."));
+        let name = located.name.as_deref().unwrap_or(OsStr::new("."));
         let opened = rustix::fs::openat(
-            spot.parent(root),
+            located.parent(root),
             name,
             flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
         );
         match opened {
-            // It became a link after the walk looked: walk again, through the link.
+            // It became a symlink after the walk: walk again, through the symlink.
             Err(Errno::LOOP) => {}
             other => return other.map_err(|errno| from_errno(path, errno)),
         }
@@ -295,16 +295,16 @@ fn open_by_walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Owne
     Err(from_errno(path, Errno::LOOP))
 }
 
-/// Whether the kernel does the lookup; learned on first use and kept per workspace.
+/// Whether the kernel does the lookup; detected at first use, per workspace.
 #[derive(Debug, Default)]
 pub(crate) struct KernelLookup {
     absent: AtomicBool,
-    /// No link is followed at all, wherever it points.
+    /// Follow no symlink at all, wherever it points.
     no_links: bool,
 }
 
 impl KernelLookup {
-    /// A lookup that follows no link.
+    /// Returns a lookup that follows no symlink.
     pub(crate) fn without_links() -> Self {
         Self {
             no_links: true,
@@ -324,7 +324,7 @@ impl KernelLookup {
         }
     }
 
-    /// None when the kernel has no such call or cannot give a steady answer, so that the walk must do it.
+    /// Returns `None` if the kernel lacks the call or gives no stable answer, so that the walk must be used.
     fn open(
         &self,
         root: BorrowedFd<'_>,
@@ -345,7 +345,7 @@ impl KernelLookup {
             let flags = flags | OFlags::CLOEXEC;
             match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Some container profiles answer "not permitted" to calls they do not know.
+                // Some container profiles return "not permitted" for unknown system calls.
                 Err(Errno::NOSYS | Errno::PERM) => {
                     self.absent.store(true, Ordering::Relaxed);
                     return None;
@@ -357,7 +357,7 @@ impl KernelLookup {
     }
 }
 
-/// A name opened with `NOFOLLOW` that turned out to be a link or a file.
+/// Returns the error for a name that was opened with `NOFOLLOW` and is a symlink or a file.
 fn not_followed(path: &Path, errno: Errno) -> FileError {
     match errno {
         Errno::NOTDIR | Errno::LOOP => wrong_kind(path, FileKind::Special, FileKind::Directory),

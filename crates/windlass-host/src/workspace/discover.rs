@@ -1,5 +1,5 @@
-//! Finding and opening the directory that becomes a workspace root. The home directory is an argument:
-//! this file looks at no environment variable.
+//! Finds and opens the directory of a workspace. The home directory is an argument: this module reads no environment
+//! variable.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -7,29 +7,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Why a directory cannot be a workspace.
+/// The reason why a directory cannot be a workspace.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is nothing there.
     #[error("{0}: no such directory; give the path of an existing project directory")]
     Missing(PathBuf),
-    /// It is a file or something else.
     #[error("{0} is not a directory; give the directory that holds the project")]
     NotADirectory(PathBuf),
-    /// It may not be read or entered.
     #[error("{0} cannot be read: permission denied; check its mode and owner")]
     Unreadable(PathBuf),
-    /// It holds far more than one project.
+    /// The directory contains far more than one project.
     #[error(
         "{0} is refused as a workspace because it holds more than one project; change to a project directory"
     )]
     Unfit(PathBuf),
-    /// Something else.
     #[error("{path} cannot be opened: {source}")]
     Io {
-        /// The directory.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: std::io::Error,
     },
@@ -50,8 +44,8 @@ impl OpenError {
     }
 }
 
-/// The git top level above `start`, or `start` itself where there is none. `unfit` directories and `/` are not
-/// taken as a top level, so that a home directory kept in git does not swallow every project in it.
+/// Returns the git top level above `start`, or `start` itself if there is none. `unfit` directories and `/` are not
+/// accepted as a top level, so that a home directory under git does not become the workspace of each project in it.
 pub fn discover(start: &Path, unfit: &[PathBuf]) -> Result<PathBuf, OpenError> {
     let (_, start) = open_dir(start)?;
     let top = start
@@ -66,7 +60,7 @@ pub(super) fn open_dir(path: &Path) -> Result<(OwnedFd, PathBuf), OpenError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd =
         rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| OpenError::of(path, errno))?;
-    // Opening needs only the right to read it; working in it needs the right to enter it.
+    // Opening needs only read permission; working in the directory needs execute permission.
     rustix::fs::accessat(&fd, ".", Access::EXEC_OK, rustix::fs::AtFlags::empty())
         .map_err(|errno| OpenError::of(path, errno))?;
     let real = std::fs::canonicalize(path).map_err(|source| OpenError::Io {
@@ -78,7 +72,7 @@ pub(super) fn open_dir(path: &Path) -> Result<(OwnedFd, PathBuf), OpenError> {
 
 pub(super) fn refuse_unfit(real: &Path, unfit: &[PathBuf]) -> Result<(), OpenError> {
     let same = |dir: &PathBuf| {
-        // A home directory is often a link; what counts is where it leads.
+        // A home directory is often a symlink; compare its target.
         dir == real || std::fs::canonicalize(dir).is_ok_and(|dir| dir == real)
     };
     if real.parent().is_none() || unfit.iter().any(same) {

@@ -1,5 +1,5 @@
-//! The sentences for what can go wrong with a path or a file, made in one place so that they stay alike.
-//! Messages name the path as it was given. They never hold file content.
+//! The error messages for paths and files, in one place so that they stay consistent. Messages contain the path as it
+//! was given, and never file content.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
 
-/// The kind of a file as the ports name it.
+/// Converts a file type to the type of the ports.
 #[must_use]
 pub fn kind_of(file_type: FileType) -> FileKind {
     match file_type {
@@ -23,7 +23,7 @@ pub(crate) fn kind_of_stat(stat: &rustix::fs::Stat) -> FileKind {
     kind_of(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Gives a system error its meaning here.
+/// Converts a system error to the error of a path.
 #[must_use]
 pub fn from_errno(path: &Path, errno: Errno) -> FileError {
     let path = path.display();
@@ -71,7 +71,7 @@ pub fn from_errno(path: &Path, errno: Errno) -> FileError {
     FileError { kind, message }
 }
 
-/// The error of a path for an error of the standard library.
+/// Converts an error of the standard library to the error of a path.
 #[must_use]
 pub fn from_io(path: &Path, err: &io::Error) -> FileError {
     match err.raw_os_error() {
@@ -83,19 +83,19 @@ pub fn from_io(path: &Path, err: &io::Error) -> FileError {
     }
 }
 
-/// The error of a path that leads out of the workspace.
+/// Returns the error for a path that leads out of the workspace.
 #[must_use]
 pub fn outside(path: &Path) -> FileError {
     FileError {
         kind: FileErrorKind::Outside,
         message: format!(
-            "{} leads out of the workspace; use a path inside it (links with absolute targets are not followed)",
+            "{} leads out of the workspace; use a path inside it (symlinks with absolute targets are not followed)",
             path.display()
         ),
     }
 }
 
-/// The error of a path that cannot be used, with the reason.
+/// Returns the error for an unusable path, with the reason.
 #[must_use]
 pub fn bad_path(why: &str) -> FileError {
     FileError {
@@ -104,7 +104,7 @@ pub fn bad_path(why: &str) -> FileError {
     }
 }
 
-/// The error of a path where something of another kind is.
+/// Returns the error for a path with a file of the wrong kind.
 #[must_use]
 pub fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
     let name = |kind| match kind {
@@ -124,7 +124,7 @@ pub fn wrong_kind(path: &Path, found: FileKind, needed: FileKind) -> FileError {
     }
 }
 
-/// The error of a file over a limit, in bytes.
+/// Returns the error for a file over a limit, in bytes.
 #[must_use]
 pub fn too_large(path: &Path, size: u64, limit: u64) -> FileError {
     FileError {

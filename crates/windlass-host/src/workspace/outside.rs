@@ -1,5 +1,5 @@
-//! Reading outside the workspace what was judged: the resolved path is opened part by part without following any
-//! link, so that what was approved is what is read. Nothing is ever written through here.
+//! Reads approved paths outside the workspace. The resolved path is opened component by component without following any
+//! symlink, so that exactly the approved file is read. Nothing is written through this module.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,43 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use windlass_core::CancellationToken;
 use windlass_core::workspace::{
-    FileError, FileStat, Files, FindQuery, Found, GrepQuery, Grepped, Listing, Outside, Resolved,
+    FileError, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped, Listing, Outside,
+    Resolved,
 };
 
 use super::Root;
 use super::beneath::{self, KernelLookup};
 use super::error::from_errno;
 
-/// Reads of this machine's files, for calls that were allowed to.
+/// Grants calls read access to approved paths outside the workspace.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct OutsideReads;
 
 impl Outside for OutsideReads {
     fn grant(&self, files: &Arc<dyn Files>, reads: Vec<String>) -> Arc<dyn Files> {
-        Arc::new(Granted {
+        Arc::new(GrantedFiles {
             inner: files.clone(),
             reads: reads.into_iter().map(PathBuf::from).collect(),
         })
     }
 }
 
-/// The files of a workspace, and some paths outside of it.
-struct Granted {
+/// The files of a workspace, and some paths outside it that may be read.
+struct GrantedFiles {
     inner: Arc<dyn Files>,
-    /// Resolved and judged.
+    /// Resolved paths that the gate approved.
     reads: Vec<PathBuf>,
 }
 
-/// A path outside: its directory, which is held, and its name there.
-struct Beside {
+/// A path outside the workspace: the handle of its directory, and its name there.
+struct OutsideFile {
     parent: Root,
     name: String,
 }
 
-impl Granted {
-    /// Where to read a path that leads outside and was granted; none when it is the workspace's business.
-    fn beside(&self, path: &str) -> Result<Option<Beside>, FileError> {
+impl GrantedFiles {
+    /// Opens the directory of a granted path outside the workspace; `None` if the path is inside or not granted.
+    fn outside_file(&self, path: &str) -> Result<Option<OutsideFile>, FileError> {
         let resolved = self.inner.resolve(path)?;
         let real = Path::new(&resolved.path);
         if resolved.inside || !self.reads.iter().any(|granted| real.starts_with(granted)) {
@@ -66,23 +67,23 @@ impl Granted {
         let opened = beneath::open(std::os::fd::AsFd::as_fd(&top), below, flags, &kernel)?;
         let parent = Root {
             kernel,
-            ..Root::standing_for(dir.to_owned(), opened)
+            ..Root::from_handle(dir.to_owned(), opened)
         };
-        Ok(Some(Beside {
+        Ok(Some(OutsideFile {
             parent,
             name: name.to_owned(),
         }))
     }
 }
 
-impl Beside {
-    /// A path below the held directory, as it is told.
-    fn told(&self, path: &str) -> String {
+impl OutsideFile {
+    /// Returns the absolute path of a path below the directory, for results.
+    fn absolute(&self, path: &str) -> String {
         self.parent.path.join(path).to_string_lossy().into_owned()
     }
 }
 
-impl Files for Granted {
+impl Files for GrantedFiles {
     fn root(&self) -> &Path {
         self.inner.root()
     }
@@ -92,22 +93,24 @@ impl Files for Granted {
     }
 
     fn read(&self, path: &str, max: u64) -> Result<Vec<u8>, FileError> {
-        match self.beside(path)? {
-            Some(beside) => beside.parent.read(&beside.name, max),
+        match self.outside_file(path)? {
+            Some(outside_file) => outside_file.parent.read(&outside_file.name, max),
             None => self.inner.read(path, max),
         }
     }
 
     fn read_range(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
-        match self.beside(path)? {
-            Some(beside) => beside.parent.read_range(&beside.name, offset, len),
+        match self.outside_file(path)? {
+            Some(outside_file) => outside_file
+                .parent
+                .read_range(&outside_file.name, offset, len),
             None => self.inner.read_range(path, offset, len),
         }
     }
 
     fn stat(&self, path: &str) -> Result<FileStat, FileError> {
-        match self.beside(path)? {
-            Some(beside) => beside.parent.stat(&beside.name),
+        match self.outside_file(path)? {
+            Some(outside_file) => outside_file.parent.stat(&outside_file.name),
             None => self.inner.stat(path),
         }
     }
@@ -129,19 +132,19 @@ impl Files for Granted {
     }
 
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
-        match self.beside(path)? {
-            Some(beside) => beside.parent.list(&beside.name, max),
+        match self.outside_file(path)? {
+            Some(outside_file) => outside_file.parent.list(&outside_file.name, max),
             None => self.inner.list(path, max),
         }
     }
 
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
-        let Some(beside) = self.beside(start_of(&query.under))? else {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
+        let Some(outside_file) = self.outside_file(start_of(&query.under))? else {
             return self.inner.find(query, cancel);
         };
-        let mut found = beside.parent.find(
+        let mut found = outside_file.parent.find(
             &FindQuery {
-                under: beside.name.clone(),
+                under: outside_file.name.clone(),
                 ..query.clone()
             },
             cancel,
@@ -149,17 +152,17 @@ impl Files for Granted {
         found
             .paths
             .iter_mut()
-            .for_each(|path| *path = beside.told(path));
+            .for_each(|path| *path = outside_file.absolute(path));
         Ok(found)
     }
 
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
-        let Some(beside) = self.beside(start_of(&query.under))? else {
+        let Some(outside_file) = self.outside_file(start_of(&query.under))? else {
             return self.inner.grep(query, cancel);
         };
-        let mut found = beside.parent.grep(
+        let mut found = outside_file.parent.grep(
             &GrepQuery {
-                under: beside.name.clone(),
+                under: outside_file.name.clone(),
                 ..query.clone()
             },
             cancel,
@@ -167,12 +170,12 @@ impl Files for Granted {
         found
             .lines
             .iter_mut()
-            .for_each(|line| line.path = beside.told(&line.path));
+            .for_each(|line| line.path = outside_file.absolute(&line.path));
         Ok(found)
     }
 }
 
-/// The path that a search starts at.
+/// Returns the path at which a search starts.
 fn start_of(under: &str) -> &str {
     if under.is_empty() { "." } else { under }
 }
@@ -187,12 +190,12 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct OutsideFixture {
         dir: tempfile::TempDir,
         files: Arc<dyn Files>,
     }
 
-    fn place() -> Place {
+    fn fixture() -> OutsideFixture {
         let dir = tempfile::tempdir().unwrap();
         for name in ["work", "out/deep", "secret"] {
             std::fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -203,10 +206,10 @@ mod tests {
         std::fs::write(dir.path().join("work/in.txt"), "inside\n").unwrap();
         symlink("../out/a.txt", dir.path().join("work/link.txt")).unwrap();
         let files: Arc<dyn Files> = Arc::new(Root::open(&dir.path().join("work")).unwrap());
-        Place { files, dir }
+        OutsideFixture { files, dir }
     }
 
-    impl Place {
+    impl OutsideFixture {
         fn out(&self, name: &str) -> String {
             self.dir
                 .path()
@@ -226,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_is_read_and_nothing_beside_it() {
-        let place = place();
-        let granted = place.grant(&["out/a.txt"]);
-        for path in [&place.out("out/a.txt"), "../out/a.txt", "link.txt"] {
+    fn only_granted_paths_are_read() {
+        let fixture = fixture();
+        let granted = fixture.grant(&["out/a.txt"]);
+        for path in [&fixture.out("out/a.txt"), "../out/a.txt", "link.txt"] {
             assert_eq!(granted.read(path, 99).unwrap(), b"alpha\nbeta\n", "{path}");
             assert_eq!(granted.read_range(path, 6, 4).unwrap(), b"beta");
             assert_eq!(granted.stat(path).unwrap().size, 11);
@@ -238,34 +241,34 @@ mod tests {
         let refused = |result: Result<Vec<u8>, FileError>| {
             assert_eq!(result.unwrap_err().kind, FileErrorKind::Outside)
         };
-        refused(granted.read(&place.out("out/deep/b.txt"), 99));
-        refused(granted.read(&place.out("secret/key"), 99));
-        refused(place.files.read(&place.out("out/a.txt"), 99));
+        refused(granted.read(&fixture.out("out/deep/b.txt"), 99));
+        refused(granted.read(&fixture.out("secret/key"), 99));
+        refused(fixture.files.read(&fixture.out("out/a.txt"), 99));
         for kind in [
             granted
-                .write(&place.out("out/a.txt"), b"x")
+                .write(&fixture.out("out/a.txt"), b"x")
                 .unwrap_err()
                 .kind,
-            granted.remove(&place.out("out/a.txt")).unwrap_err().kind,
+            granted.remove(&fixture.out("out/a.txt")).unwrap_err().kind,
             granted
-                .rename(&place.out("out/a.txt"), "x", true)
+                .rename(&fixture.out("out/a.txt"), "x", true)
                 .unwrap_err()
                 .kind,
         ] {
             assert_eq!(kind, FileErrorKind::Outside);
         }
         assert_eq!(
-            std::fs::read(place.out("out/a.txt")).unwrap(),
+            std::fs::read(fixture.out("out/a.txt")).unwrap(),
             b"alpha\nbeta\n"
         );
     }
 
     #[test]
-    fn a_directory_is_granted_with_what_is_below_it_and_no_link_leads_on() {
-        let place = place();
-        symlink(place.out("secret"), place.out("out/deep/more")).unwrap();
-        symlink(place.out("secret/key"), place.out("out/key")).unwrap();
-        let granted = place.grant(&["out"]);
+    fn a_directory_is_granted_with_its_content_and_symlinks_are_not_followed() {
+        let fixture = fixture();
+        symlink(fixture.out("secret"), fixture.out("out/deep/more")).unwrap();
+        symlink(fixture.out("secret/key"), fixture.out("out/key")).unwrap();
+        let granted = fixture.grant(&["out"]);
         let names: Vec<_> = granted
             .list("../out", 9)
             .unwrap()
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(names, ["a.txt", "deep", "key"]);
         let cancel = CancellationToken::new();
         let query = GrepQuery {
-            under: place.out("out"),
+            under: fixture.out("out"),
             pattern: ".".into(),
             max: 99,
             ..GrepQuery::default()
@@ -287,7 +290,7 @@ mod tests {
             .iter()
             .map(|line| (line.path.clone(), line.text.clone()))
             .collect();
-        let line = |path: &str, text: &str| (place.out(path), text.to_owned());
+        let line = |path: &str, text: &str| (fixture.out(path), text.to_owned());
         assert_eq!(
             lines,
             [
@@ -297,16 +300,16 @@ mod tests {
             ]
         );
         let query = FindQuery {
-            under: place.out("out"),
+            under: fixture.out("out"),
             glob: "*.txt".into(),
             max: 9,
         };
         let found = granted.find(&query, &cancel).unwrap();
         assert_eq!(
             found.paths,
-            [place.out("out/a.txt"), place.out("out/deep/b.txt")]
+            [fixture.out("out/a.txt"), fixture.out("out/deep/b.txt")]
         );
-        // Through the links it would be another path, which nobody granted.
+        // Through the symlinks it would be another path, which was not granted.
         assert!(
             granted.read("../out/key", 99).is_err()
                 && granted.read("../out/deep/more/key", 99).is_err()
@@ -314,15 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn a_link_put_in_the_way_after_the_judgement_is_refused() {
-        let place = place();
-        std::fs::create_dir(place.out("secret/deep")).unwrap();
-        std::fs::write(place.out("secret/a.txt"), "hush\n").unwrap();
+    fn a_symlink_created_after_the_approval_is_refused() {
+        let fixture = fixture();
+        std::fs::create_dir(fixture.out("secret/deep")).unwrap();
+        std::fs::write(fixture.out("secret/a.txt"), "hush\n").unwrap();
         let kernel = KernelLookup::without_links();
         let top = rustix::fs::open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let swapped = PathBuf::from(place.out("out"));
-        std::fs::rename(&swapped, place.out("old")).unwrap();
-        symlink(place.out("secret"), &swapped).unwrap();
+        let swapped = PathBuf::from(fixture.out("out"));
+        std::fs::rename(&swapped, fixture.out("old")).unwrap();
+        symlink(fixture.out("secret"), &swapped).unwrap();
         let below = swapped.strip_prefix("/").unwrap().join("a.txt");
         let read = OFlags::RDONLY;
         assert!(beneath::open(std::os::fd::AsFd::as_fd(&top), &below, read, &kernel).is_err());

@@ -1,6 +1,5 @@
-//! Changing a workspace: whole files are written beside their target and renamed over it, so that a reader
-//! sees the old bytes or the new ones and never a mixture. Only regular files are ever replaced, and only
-//! regular files and links are removed.
+//! Changes files of a workspace. A file is written next to its target and renamed over it, so that a reader sees either
+//! the old or the new content. Only regular files are replaced, and only regular files and symlinks are removed.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -16,57 +15,61 @@ use rustix::io::Errno;
 use windlass_core::workspace::{FileError, FileErrorKind, FileKind};
 
 use super::Root;
-use super::beneath::{LastLink, Spot};
+use super::beneath::{LastLink, LocatedPath};
 use super::error::{bad_path, from_errno, from_io, read_only, wrong_kind};
 
-/// A fresh name is taken with overwhelming odds; a few tries are plenty.
-const NAME_TRIES: u32 = 8;
-/// The most bytes of one extended attribute, or of the names of all; longer ones are not kept.
+/// A random name is free with overwhelming probability; a few attempts are enough.
+const MAX_NAME_ATTEMPTS: u32 = 8;
+/// The maximum size in bytes of one extended attribute, and of the list of names; larger ones are not copied.
 const MAX_ATTRIBUTES: usize = 16 * 1024;
-/// Names of one directory that are looked at for drafts that were left.
+/// The maximum number of names in a directory that are searched for abandoned drafts.
 const MAX_SWEPT: usize = 20_000;
-/// What the name of a draft begins with.
+/// The prefix of a draft's name.
 const DRAFT: &str = ".windlass-";
 
 impl Root {
-    /// Replaces or creates a file as a whole; missing directories are made. A link at the end is written
-    /// through, to a target beneath the root.
+    /// Creates or replaces a complete file, and creates missing directories. If the last component is a symlink, its
+    /// target beneath the root is written.
     pub(super) fn write_file(&self, given: &str, bytes: &[u8]) -> Result<(), FileError> {
         let path = self.relative(given)?;
-        let mut spot = self.locate(&path, LastLink::Follow)?;
-        let old = self.replaceable(&spot, &path)?;
+        let mut located = self.locate(&path, LastLink::Follow)?;
+        let old = self.replaceable(&located, &path)?;
         let (folders, files) = if self.private {
             (0o700, 0o600)
         } else {
             (0o777, 0o666)
         };
-        spot.create_missing(self.handle(), &path, folders)?;
-        let Some(name) = spot.name.as_deref() else {
+        located.create_missing(self.handle(), &path, folders)?;
+        let Some(name) = located.name.as_deref() else {
             return Err(wrong_kind(&path, FileKind::Directory, FileKind::File));
         };
-        // While it is filled, nobody else sees what takes the place of a private file.
+        // Until it is complete, only the owner may read the replacement of a file that may be private.
         let mode = if old.is_some() { 0o600 } else { files };
-        self.swept.sweep(spot.parent(self.handle()));
-        let draft = Draft::create(spot.parent(self.handle()), &path, mode)?;
+        self.swept.sweep(located.parent(self.handle()));
+        let draft = Draft::create(located.parent(self.handle()), &path, mode)?;
         draft.fill(bytes, &path)?;
         if let Some(old) = old {
-            draft.take_after(&old, name, &path)?;
+            draft.copy_metadata(&old, name, &path)?;
         }
         draft.publish(name, &path)
     }
 
-    /// The file that a write would replace, or none; an error when it must not be replaced.
-    fn replaceable(&self, spot: &Spot, path: &Path) -> Result<Option<rustix::fs::Stat>, FileError> {
-        let (Some(kind), Some(name)) = (spot.kind, &spot.name) else {
+    /// Returns the file that a write would replace, if any, or an error if it must not be replaced.
+    fn replaceable(
+        &self,
+        located: &LocatedPath,
+        path: &Path,
+    ) -> Result<Option<rustix::fs::Stat>, FileError> {
+        let (Some(kind), Some(name)) = (located.kind, &located.name) else {
             return Ok(None);
         };
         if kind != FileKind::File {
             return Err(wrong_kind(path, kind, FileKind::File));
         }
-        let parent = spot.parent(self.handle());
+        let parent = located.parent(self.handle());
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(|errno| from_errno(path, errno))?;
-        // Renaming over a file needs no right to write it, but a read-only file means "leave this alone".
+        // A rename needs no write permission on the file, but a read-only file must not be changed.
         let writable = stat.st_mode & 0o222 != 0
             && rustix::fs::accessat(parent, name, Access::WRITE_OK, AtFlags::empty()).is_ok();
         if writable {
@@ -76,19 +79,19 @@ impl Root {
         }
     }
 
-    /// Says whether a file may be replaced: a read-only file means "leave this alone".
+    /// Checks that a file may be replaced. A read-only file must not be changed.
     pub fn check_writable(&self, path: &Path) -> Result<(), FileError> {
-        let spot = self.locate(path, LastLink::Follow)?;
-        self.replaceable(&spot, path).map(drop)
+        let located = self.locate(path, LastLink::Follow)?;
+        self.replaceable(&located, path).map(drop)
     }
 
-    /// Removes a file or a link (the link itself, not its target). Directories are refused.
+    /// Removes a file or a symlink (not its target). Refuses directories.
     pub(super) fn remove_file(&self, given: &str) -> Result<(), FileError> {
         let path = self.relative(given)?;
-        let spot = self.locate(&path, LastLink::Keep)?;
-        match (spot.kind, &spot.name) {
+        let located = self.locate(&path, LastLink::Keep)?;
+        match (located.kind, &located.name) {
             (Some(FileKind::File | FileKind::Link), Some(name)) => {
-                rustix::fs::unlinkat(spot.parent(self.handle()), name, AtFlags::empty())
+                rustix::fs::unlinkat(located.parent(self.handle()), name, AtFlags::empty())
                     .map_err(|errno| from_errno(&path, errno))
             }
             (Some(kind), _) => Err(wrong_kind(&path, kind, FileKind::File)),
@@ -96,8 +99,8 @@ impl Root {
         }
     }
 
-    /// Moves a file, a link or a directory to another name, both beneath the root; missing directories of
-    /// the new name are made.
+    /// Moves a file, a symlink or a directory to another name, both beneath the root, and creates missing directories
+    /// of the new name.
     pub(super) fn rename_file(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
         let (from_path, to_path) = (self.relative(from)?, self.relative(to)?);
         let source = self.locate(&from_path, LastLink::Keep)?;
@@ -139,11 +142,11 @@ impl Root {
     }
 }
 
-/// Writes a file outside any workspace (a settings file) as a whole: beside its target, then renamed over it.
-/// `mode` is for a new file; one that is there keeps its own.
+/// Replaces a complete file outside any workspace (a settings file): writes it next to its target and renames it.
+/// `mode` is for a new file; an existing one keeps its mode.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let Some(name) = path.file_name() else {
-        return Err(bad_path("it names no file"));
+        return Err(bad_path("it does not name a file"));
     };
     let dir = path
         .parent()
@@ -155,7 +158,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
     let draft = Draft::create(parent.as_fd(), path, mode)?;
     draft.fill(bytes, path)?;
     if let Ok(old) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        draft.take_after(&old, name, path)?;
+        draft.copy_metadata(&old, name, path)?;
     }
     draft.publish(name, path)
 }
@@ -163,7 +166,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Fi
 /// The prefix of the names of a landing's staging directories.
 pub const STAGING: &str = ".windlass-landing-";
 
-/// Whether a name is that of a staging directory, which is no part of any project.
+/// Returns whether a name is that of a staging directory, which is not part of any project.
 #[must_use]
 pub fn is_staging(name: &OsStr) -> bool {
     let random = name.to_str().and_then(|name| name.strip_prefix(STAGING));
@@ -172,7 +175,7 @@ pub fn is_staging(name: &OsStr) -> bool {
     })
 }
 
-/// Whether a name is one that a draft has: a killed process may leave one behind, and it is nobody's file.
+/// Returns whether a name is that of a draft, which a killed process may have left.
 #[must_use]
 pub fn is_draft(name: &OsStr) -> bool {
     let random = name
@@ -183,13 +186,13 @@ pub fn is_draft(name: &OsStr) -> bool {
     })
 }
 
-/// The process that made a draft: the first half of what is drawn is its number.
-fn maker(name: &OsStr) -> Option<u32> {
+/// Returns the process that created a draft: the first half of its number is the process id.
+fn creator(name: &OsStr) -> Option<u32> {
     let name = name.to_str().filter(|name| is_draft(OsStr::new(name)))?;
     u32::from_str_radix(name.strip_prefix(DRAFT)?.get(..8)?, 16).ok()
 }
 
-/// In doubt it lives.
+/// Returns true in case of doubt.
 fn is_alive(process: u32) -> bool {
     let pid = i32::try_from(process)
         .ok()
@@ -197,18 +200,18 @@ fn is_alive(process: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// The directories in which drafts of dead processes were looked for, each once. Such a draft was left between its
-/// naming and the rename, so the write did not happen; whoever does it again comes to the same directory.
+/// The directories that were searched for drafts of dead processes, each once. Such a draft was left between its naming
+/// and the rename, so the write did not happen; a retry of the write visits the same directory.
 #[derive(Debug, Default)]
-pub(super) struct Swept(Mutex<BTreeSet<(u64, u64)>>);
+pub(super) struct SweptDirs(Mutex<BTreeSet<(u64, u64)>>);
 
-impl Swept {
+impl SweptDirs {
     fn sweep(&self, dir: BorrowedFd<'_>) {
         let Ok(stat) = rustix::fs::fstat(dir) else {
             return;
         };
         let first = self.0.lock().insert((stat.st_dev, stat.st_ino));
-        // The handle may be one that only names the directory.
+        // The handle may be `O_PATH`, which cannot be read.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =
             || rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(rustix::fs::Dir::new);
@@ -217,17 +220,17 @@ impl Swept {
         };
         for entry in entries.take(MAX_SWEPT).flatten() {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            let is_left = maker(name).is_some_and(|maker| !is_alive(maker));
+            let is_left = creator(name).is_some_and(|creator| !is_alive(creator));
             if is_left {
-                // It is in nobody's way: every list passes over it.
+                // An error does no harm: all lists skip drafts.
                 let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
             }
         }
     }
 }
 
-/// A file that nobody sees until it is published. Where the system can, it has no name until then, so that a
-/// process that is killed leaves nothing behind; elsewhere it has one that nobody knows.
+/// A file that stays invisible until it is published. If the file system supports it, the file has no name until then,
+/// so that a killed process leaves nothing behind; otherwise it has a random name.
 struct Draft<'a> {
     parent: BorrowedFd<'a>,
     name: Option<String>,
@@ -268,8 +271,8 @@ impl<'a> Draft<'a> {
             .map_err(|err| from_io(path, &err))
     }
 
-    /// Gives the draft the owner, the mode and the attributes of the file it will replace.
-    fn take_after(
+    /// Copies the owner, the mode and the attributes of the file that will be replaced.
+    fn copy_metadata(
         &self,
         old: &rustix::fs::Stat,
         name: &OsStr,
@@ -277,12 +280,12 @@ impl<'a> Draft<'a> {
     ) -> Result<(), FileError> {
         let fresh = rustix::fs::fstat(&self.file).map_err(|errno| from_errno(path, errno))?;
         if (fresh.st_uid, fresh.st_gid) != (old.st_uid, old.st_gid) {
-            // Only root may give a file away. Where it is refused the file is simply ours, as a new file would be.
+            // Only root may change the owner. Otherwise the file belongs to us, like a new file.
             let owner = rustix::fs::Uid::from_raw(old.st_uid);
             let group = rustix::fs::Gid::from_raw(old.st_gid);
             let _ = rustix::fs::fchown(&self.file, Some(owner), Some(group));
         }
-        // As writing in place would, this drops set-user-id and its kin.
+        // This drops the set-user-id bits, as writing in place would.
         let wanted = old.st_mode & 0o777;
         if fresh.st_mode & 0o777 != wanted {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(wanted))
@@ -317,9 +320,9 @@ impl Drop for Draft<'_> {
     }
 }
 
-/// Tries names until one is free.
+/// Tries random names until one is free.
 fn fresh_name<T>(mut take: impl FnMut(&str) -> Result<T, Errno>) -> Result<(String, T), Errno> {
-    for _ in 0..NAME_TRIES {
+    for _ in 0..MAX_NAME_ATTEMPTS {
         let drawn = crate::clock::random_u64() >> 32;
         let name = format!("{DRAFT}{:08x}{drawn:08x}.tmp", std::process::id());
         match take(&name) {
@@ -331,9 +334,9 @@ fn fresh_name<T>(mut take: impl FnMut(&str) -> Result<T, Errno>) -> Result<(Stri
     Err(Errno::EXIST)
 }
 
-/// A file without a name, where the file system has such.
+/// Creates a file without a name, if the file system supports it.
 fn nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<File> {
-    // Naming it later goes by its place in /proc.
+    // Naming it later needs its path in /proc.
     rustix::fs::access("/proc/self/fd", Access::EXISTS).ok()?;
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     rustix::fs::openat(parent, ".", flags, mode)
@@ -352,7 +355,7 @@ fn give_name(file: &File, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errn
     )
 }
 
-/// Copies access lists, labels and the user's own attributes from one file to another, as far as the system lets us.
+/// Copies access lists, security labels and user attributes from one file to another, as far as the system permits.
 pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -361,9 +364,9 @@ pub fn copy_attributes(parent: BorrowedFd<'_>, name: &OsStr, to: &File) {
     }
 }
 
-/// The same from a file that is open. Marks that the kernel puts on files of an overlay are left out.
+/// Like [`copy_attributes`], from an open file. Skips the attributes that overlayfs sets.
 pub fn copy_attributes_of(from: &File, to: &File) {
-    // An empty list is the usual answer, and then this is all there is to do.
+    // The list is usually empty.
     let mut names = vec![0; MAX_ATTRIBUTES];
     let Ok(len) = rustix::fs::flistxattr(from, &mut names) else {
         return;
@@ -382,7 +385,7 @@ pub fn copy_attributes_of(from: &File, to: &File) {
     }
 }
 
-/// Renames without ever replacing anything.
+/// Renames without replacing an existing file.
 fn rename_new(
     from_dir: BorrowedFd<'_>,
     from: &OsStr,
@@ -390,7 +393,7 @@ fn rename_new(
     to: &OsStr,
 ) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
-        // Not every file system can refuse to replace. A hard link can, for everything but directories.
+        // Some file systems cannot refuse to replace. A hard link can, except for directories.
         Err(Errno::INVAL | Errno::NOSYS) => {
             let linked = rustix::fs::linkat(from_dir, from, to_dir, to, AtFlags::empty());
             linked.map_err(|errno| {

@@ -9,7 +9,7 @@ use crate::contract::untouched;
 use crate::holds;
 use crate::product::{FinishedRun, RunRequest};
 use crate::scratch_dir::CREDENTIAL;
-use windlass_scripted::{Script, Usage};
+use windlass_scripted::{ReportedUsage, Script};
 
 const fn scenario(name: &'static str, about: &'static str, check: super::ScenarioFn) -> Scenario {
     Scenario {
@@ -329,7 +329,7 @@ fn stays(context: &ScenarioContext<'_>) -> ScenarioResult {
 
 fn spends(context: &ScenarioContext<'_>) -> ScenarioResult {
     let setup = ScenarioSetup::with(context, |scratch| Script {
-        usage: Usage {
+        usage: ReportedUsage {
             fresh: 40_000,
             cached: 0,
             output: 100,

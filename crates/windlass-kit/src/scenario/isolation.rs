@@ -185,7 +185,7 @@ pub(crate) fn connect_out(context: &ScenarioContext<'_>) -> ScenarioResult {
 
 /// Returns whether a request is neither a model request nor a request for the list of models, which some agents send
 /// first.
-fn is_unexpected(seen: &windlass_scripted::Seen) -> bool {
+fn is_unexpected(seen: &windlass_scripted::RecordedRequest) -> bool {
     seen.method != "POST" && !seen.path.contains("/models")
 }
 

@@ -9,7 +9,7 @@ use crate::contract::{billed, untouched};
 use crate::facts::ScenarioNeed;
 use crate::holds;
 use crate::product::{FinishedRun, PROMPT, RunRequest};
-use windlass_scripted::{Move, Script, Usage};
+use windlass_scripted::{Move, ReportedUsage, Script};
 
 /// The prompt of the second run in a session.
 const SECOND: &str = "Now the second part.";
@@ -51,7 +51,7 @@ pub(crate) fn budget(context: &ScenarioContext<'_>) -> ScenarioResult {
         return first_call(context);
     }
     let setup = ScenarioSetup::with(context, |scratch| Script {
-        usage: Usage {
+        usage: ReportedUsage {
             fresh: 40_000,
             cached: 0,
             output: 100,

@@ -354,7 +354,7 @@ impl<'a> ScenarioSetup<'a> {
     /// Formats a failure with the details for debugging.
     pub(crate) fn failure(&self, why: &str, ran: &FinishedRun) -> String {
         let seen = self.server.seen();
-        let line = |seen: &windlass_scripted::Seen| {
+        let line = |seen: &windlass_scripted::RecordedRequest| {
             format!("{} {} {}", seen.status, seen.method, seen.path)
         };
         let requested: Vec<String> = seen.iter().take(30).map(line).collect();

@@ -14,7 +14,7 @@ use crate::holds;
 use crate::product::{Product, RunRequest};
 use crate::runtime::KitRuntime;
 use crate::scratch_dir::ScratchDir;
-use windlass_scripted::{Move, Script, Seen, Server};
+use windlass_scripted::{Move, RecordedRequest, Script, Server};
 
 /// The settings of a measurement.
 pub struct Speed {
@@ -186,7 +186,7 @@ fn serve(scratch: &ScratchDir, moves: Vec<Move>) -> Result<Server, String> {
         .map_err(|err| format!("the model server cannot listen: {err}"))
 }
 
-fn work(server: &Server) -> Vec<Seen> {
+fn work(server: &Server) -> Vec<RecordedRequest> {
     server.seen().into_iter().filter(|seen| seen.work).collect()
 }
 

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Notify, mpsc};
 use windlass_core::ask::{Answer as PersonsAnswer, Ask};
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
-use windlass_core::context::Facts;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::context::SessionFacts;
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::runtime::{Account, Hold, Outlet};
@@ -67,10 +67,10 @@ impl Enclosure for PipeEnclosure {
     fn endpoint(&self) -> Option<u16> {
         Some(1)
     }
-    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(async {
             let wire = self.queue.lock().await.recv().await;
-            wire.map(|wire| Box::new(wire) as Box<dyn Wire>)
+            wire.map(|wire| Box::new(wire) as Box<dyn AgentConnection>)
                 .ok_or_else(|| io::Error::other("closed"))
         })
     }
@@ -215,8 +215,8 @@ impl Outlet for TestLedger {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts::default()
     }
 }
 

@@ -13,7 +13,7 @@ use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Job, RuntimeError};
-use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, Seen};
+use windlass_core::tool::{Admitted, Effect, ForeignCall, Like, ObservedChange};
 use windlass_core::turn::Planned;
 
 use super::file_changes::FileBeforeCall;
@@ -409,7 +409,7 @@ impl<'a> AgentAttempt<'a> {
     }
 
     /// Compares the files that a call was to write with their contents before the call.
-    fn compare_files(&self, call: &CallId) -> Vec<Seen> {
+    fn compare_files(&self, call: &CallId) -> Vec<ObservedChange> {
         let before = self.state.lock().before.remove(call).unwrap_or_default();
         before
             .into_iter()

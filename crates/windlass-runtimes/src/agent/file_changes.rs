@@ -1,7 +1,7 @@
 //! Compares the files that a call writes before and after it, because a foreign agent only reports that it changed
 //! something.
 
-use windlass_core::tool::Seen;
+use windlass_core::tool::ObservedChange;
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 use windlass_edit::diff::unified;
 
@@ -33,7 +33,7 @@ impl FileBeforeCall {
     }
 
     /// Compares the file with its content now.
-    pub(super) fn compare(self, files: &dyn Files) -> Option<Seen> {
+    pub(super) fn compare(self, files: &dyn Files) -> Option<ObservedChange> {
         let after = read(files, &self.path)?;
         let Self { path, text: before } = self;
         let change = match (&before, &after) {
@@ -63,7 +63,7 @@ impl FileBeforeCall {
                 diff: Some(diff.text),
             }
         });
-        Some(Seen { path, change })
+        Some(ObservedChange { path, change })
     }
 }
 

@@ -12,14 +12,14 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::clock::{Clock, Timestamp};
-use windlass_core::context::Facts;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Life, Wire};
+use windlass_core::context::SessionFacts;
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
 use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
-use windlass_core::tool::{Admitted, ForeignCall, Seen, ToolSet, Toolbox};
+use windlass_core::tool::{Admitted, ForeignCall, ObservedChange, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
@@ -133,8 +133,8 @@ impl Outlet for FakeEngine {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::clone(&self.history)
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts::default()
     }
 }
 
@@ -170,7 +170,11 @@ impl Toolbox for FakeEngine {
         drop(observed);
         Box::pin(async { Ok(()) })
     }
-    fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(
+        &self,
+        result: ToolResult,
+        _: Vec<ObservedChange>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.record.results.lock().push(result);
         Box::pin(async { Ok(()) })
     }
@@ -261,7 +265,7 @@ impl Enclosure for FakeEnclosure {
     fn endpoint(&self) -> Option<u16> {
         self.port
     }
-    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
-use windlass_core::context::Facts;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::context::SessionFacts;
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolResult};
@@ -19,7 +19,7 @@ use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{
-    Admitted, Effect, Exposure, ForeignCall, Seen, ToolOutput, ToolSet, Toolbox,
+    Admitted, Effect, Exposure, ForeignCall, ObservedChange, ToolOutput, ToolSet, Toolbox,
 };
 use windlass_core::turn::{Planned, Settled};
 use windlass_core::workspace::*;
@@ -220,7 +220,7 @@ impl Files for Rooted {
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.1.list(path, max)
     }
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         self.1.find(query, cancel)
     }
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
@@ -277,7 +277,7 @@ impl Enclosure for RecordingEnclosure {
     fn endpoint(&self) -> Option<u16> {
         self.endpoint
     }
-    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn Wire>>> {
+    fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
     fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
@@ -378,8 +378,8 @@ impl Outlet for RecordingEngine {
     fn history(&self) -> Arc<Vec<Entry>> {
         self.history.clone()
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts::default()
     }
 }
 
@@ -453,7 +453,11 @@ impl Toolbox for RecordingEngine {
         self.note(format!("observed {} {}", call.id, call.name));
         Box::pin(std::future::ready(Ok(())))
     }
-    fn reported(&self, result: ToolResult, _: Vec<Seen>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn reported(
+        &self,
+        result: ToolResult,
+        _: Vec<ObservedChange>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.note(format!(
             "reported {} {}: {}",
             result.id, result.name, result.text

@@ -49,7 +49,7 @@ use super::renames::Renames;
 use super::sys::{self, Reaped};
 use super::view::{Blanks, COMMAND_LAYERS};
 use super::{Refusal, covers, enter_network, landlock_rules, processes};
-use crate::spec::{AGENT_HOME, Access, Signals, Spec, Tier, Tree};
+use crate::spec::{AGENT_HOME, Access, SignalBarrier, Spec, Tier, Tree};
 use crate::wire::{CommandLaunch, HIT_MEMORY, HIT_PROCESSES, Inbox, SupervisorRequest, send};
 
 /// The interval at which the first process adds up the memory of all processes. For an agent it does so more often,
@@ -398,7 +398,7 @@ impl<'a> FirstProcess<'a> {
         ])?;
         let signals_held = match setup.spec.tier {
             Tier::Namespaces => true,
-            Tier::Broker if setup.spec.signals == Signals::Landlock => {
+            Tier::Broker if setup.spec.signals == SignalBarrier::Landlock => {
                 landlock_rules::hold_signals()?
             }
             Tier::Broker | Tier::Landlock => false,

@@ -14,7 +14,7 @@ use seccompiler::{
     SeccompCondition as Condition, SeccompFilter, SeccompRule, sock_filter,
 };
 
-use crate::spec::{Net, Signals, Tier};
+use crate::spec::{Net, SignalBarrier, Tier};
 
 /// System calls with the argument conditions that a filter matches; a call without conditions always matches.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -41,7 +41,7 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    pub(crate) fn compile(tier: Tier, net: Net, signals: Signals) -> io::Result<Self> {
+    pub(crate) fn compile(tier: Tier, net: Net, signals: SignalBarrier) -> io::Result<Self> {
         let mut denied = any_arguments(DENIED);
         denied.insert(libc::SYS_unshare, with_flags(0, NAMESPACES)?);
         denied.insert(libc::SYS_clone, with_flags(0, NAMESPACES)?);
@@ -51,7 +51,7 @@ impl Filters {
             Tier::Broker => {
                 controls.extend(FILE_CONTROLS);
                 denied.extend(without_own_namespaces()?);
-                if signals == Signals::Broker {
+                if signals == SignalBarrier::Broker {
                     controls.extend(OWNER_CONTROLS);
                     denied.extend(any_arguments(QUEUED_SIGNALS));
                     let owner = OWNER_COMMANDS
@@ -138,12 +138,12 @@ fn suspended_renames() -> BpfProgram {
 
 /// Returns a program that suspends the calls which the broker performs and allows all others. Of `ioctl` it suspends
 /// only `TIOCGPTPEER`.
-fn suspended(signals: Signals) -> BpfProgram {
+fn suspended(signals: SignalBarrier) -> BpfProgram {
     // The offset of the lower half of the second argument; the kernel reads only that half.
     const CONTROL: u32 = 16 + 8;
     let sent = match signals {
-        Signals::Landlock => &[],
-        Signals::Broker => SIGNALS,
+        SignalBarrier::Landlock => &[],
+        SignalBarrier::Broker => SIGNALS,
     };
     let calls: Vec<i64> = SOCKETS
         .iter()
@@ -533,7 +533,7 @@ mod tests {
     fn every_kind_of_sandbox_has_filters_that_compile() {
         for tier in [Tier::Namespaces, Tier::Broker, Tier::Landlock] {
             for net in [Net::Off, Net::Loopback, Net::Proxy, Net::Open] {
-                for signals in [Signals::Landlock, Signals::Broker] {
+                for signals in [SignalBarrier::Landlock, SignalBarrier::Broker] {
                     let filters = Filters::compile(tier, net, signals).expect("compiled");
                     let all = filters.plain.iter().chain(&filters.brokered);
                     assert!(

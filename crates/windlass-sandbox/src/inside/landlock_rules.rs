@@ -13,13 +13,13 @@ use landlock::{
 
 use super::private_dirs::PrivateDirs;
 use super::view::{self, VAR_TMP};
-use crate::spec::{AGENT_HOME, Access, Net, Signals, Spec, Tier};
+use crate::spec::{AGENT_HOME, Access, Net, SignalBarrier, Spec, Tier};
 
 /// The newest version of Landlock that this file knows; older kernels ignore the rules that they do not know.
 const VERSION: ABI = ABI::V6;
 
 /// Returns rules that allow nothing yet. Without `network`, the command can neither bind nor connect to a TCP port.
-fn deny_all(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
+fn deny_all(network: bool, signals: SignalBarrier) -> io::Result<RulesetCreated> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))
@@ -30,8 +30,8 @@ fn deny_all(network: bool, signals: Signals) -> io::Result<RulesetCreated> {
             .map_err(io::Error::other)?;
     }
     let scope = match signals {
-        Signals::Landlock => Scope::from_all(VERSION),
-        Signals::Broker => Scope::AbstractUnixSocket.into(),
+        SignalBarrier::Landlock => Scope::from_all(VERSION),
+        SignalBarrier::Broker => Scope::AbstractUnixSocket.into(),
     };
     ruleset
         .scope(scope)
@@ -173,7 +173,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// Returns the rules of a session in the other two tiers; `None` if the kernel has no Landlock.
 pub(crate) fn rules(spec: &Spec) -> io::Result<Option<OwnedFd>> {
     let handled = AccessFs::from_all(VERSION);
-    let mut rules = deny_all(true, Signals::Landlock)?;
+    let mut rules = deny_all(true, SignalBarrier::Landlock)?;
     let look = AccessFs::from_read(VERSION);
     match spec.tier {
         Tier::Namespaces => {

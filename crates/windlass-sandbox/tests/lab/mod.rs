@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use windlass_sandbox::{Access, Ended, Helper, SandboxError, Session, Standard};
+use windlass_sandbox::{Access, Ended, Helper, SandboxError, SandboxSession, Standard};
 
 /// A command line for a read-only command.
 pub(crate) const READ_ONLY_LINE: &str =
@@ -15,12 +15,12 @@ pub(crate) fn helper() -> Helper {
     Helper::new(std::env::current_exe().unwrap())
 }
 
-pub(crate) fn run(session: &Session, dir: &Path, line: &str) -> (Ended, String) {
+pub(crate) fn run(session: &SandboxSession, dir: &Path, line: &str) -> (Ended, String) {
     try_run(session, dir, &["/bin/bash", "-c", line]).unwrap()
 }
 
 pub(crate) fn try_run(
-    session: &Session,
+    session: &SandboxSession,
     dir: &Path,
     argv: &[&str],
 ) -> Result<(Ended, String), SandboxError> {
@@ -65,7 +65,7 @@ pub(crate) fn wait_until(what: impl Fn() -> bool) {
 /// Checks that a command whose processes fork and write all the time does nothing while it is paused, and continues
 /// afterwards. It can be killed while it is paused.
 #[track_caller]
-pub(crate) fn check_pause(session: &Session, dir: &Path) {
+pub(crate) fn check_pause(session: &SandboxSession, dir: &Path) {
     let line = "beat() { while :; do date +%N > beat; done; }; beat & (beat) & setsid bash -c 'while :; do (:); done' & wait";
     let null = || fs::File::options().read(true).write(true).open("/dev/null");
     let standard = Standard {

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{StreamFrame, WireAnswer, lead, pieces, refuses, words};
 use crate::answers::{AnswerItem, CallInput};
-use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
+use crate::request::{AgentTool, ScriptedRequest, content, list, schema, text};
 
-pub(crate) fn read(body: &Value) -> ModelRequest {
-    let mut asked = ModelRequest::new(body);
+pub(crate) fn read(body: &Value) -> ScriptedRequest {
+    let mut asked = ScriptedRequest::new(body);
     for tool in list(&body["tools"])
         .map(|tool| &tool["function"])
         .filter(|tool| tool["name"].is_string())

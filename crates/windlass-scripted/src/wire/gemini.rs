@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::{StreamFrame, WireAnswer, lead, pieces, refuses, words};
 use crate::answers::{AnswerItem, CallInput};
-use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
+use crate::request::{AgentTool, ScriptedRequest, content, list, schema, text};
 
-pub(crate) fn read(body: &Value, stream: bool) -> ModelRequest {
-    let mut asked = ModelRequest {
+pub(crate) fn read(body: &Value, stream: bool) -> ScriptedRequest {
+    let mut asked = ScriptedRequest {
         stream,
-        ..ModelRequest::new(body)
+        ..ScriptedRequest::new(body)
     };
     for tool in list(&body["tools"]).flat_map(|tool| list(&tool["functionDeclarations"])) {
         // The schema may be in any of these fields, and types may be in upper case.

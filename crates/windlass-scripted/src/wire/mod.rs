@@ -9,8 +9,8 @@ pub(crate) mod responses;
 use serde_json::{Value, json};
 
 use crate::answers::AnswerItem;
-use crate::request::ModelRequest;
-use crate::script::Usage;
+use crate::request::ScriptedRequest;
+use crate::script::ReportedUsage;
 
 /// The wire format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl StreamFrame {
 pub(crate) struct WireAnswer<'a> {
     pub(crate) model: &'a str,
     pub(crate) item: &'a AnswerItem,
-    pub(crate) usage: Usage,
+    pub(crate) usage: ReportedUsage,
     /// The number of the request, which makes the ids in the response unique.
     pub(crate) number: usize,
 }
@@ -67,7 +67,7 @@ impl WireFormat {
         }
     }
 
-    pub(crate) fn read(self, body: &Value) -> ModelRequest {
+    pub(crate) fn read(self, body: &Value) -> ScriptedRequest {
         match self {
             Self::Anthropic => anthropic::read(body),
             Self::Responses => responses::read(body),

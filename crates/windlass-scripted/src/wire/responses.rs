@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::{StreamFrame, WireAnswer, lead, pieces, words};
 use crate::answers::{AnswerItem, CallInput};
-use crate::request::{AgentTool, ModelRequest, content, list, schema, text};
+use crate::request::{AgentTool, ScriptedRequest, content, list, schema, text};
 use crate::tools::UNLISTED;
 
 /// Separates the namespace of a tool from its name; no name contains it.
 const NAMESPACE_SEPARATOR: char = '/';
 
-pub(crate) fn read(body: &Value) -> ModelRequest {
-    let mut asked = ModelRequest::new(body);
+pub(crate) fn read(body: &Value) -> ScriptedRequest {
+    let mut asked = ScriptedRequest::new(body);
     for tool in list(&body["tools"]) {
         take(&mut asked, tool, None);
     }
@@ -31,7 +31,7 @@ pub(crate) fn read(body: &Value) -> ModelRequest {
     asked
 }
 
-fn take(asked: &mut ModelRequest, tool: &Value, space: Option<&str>) {
+fn take(asked: &mut ScriptedRequest, tool: &Value, space: Option<&str>) {
     let name = match (tool["type"].as_str(), tool["name"].as_str()) {
         (Some("namespace"), name) => {
             return list(&tool["tools"]).for_each(|tool| take(asked, tool, name));
@@ -272,7 +272,7 @@ fn usage(answer: &WireAnswer<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Usage;
+    use crate::script::ReportedUsage;
 
     #[test]
     fn tools_that_a_search_found_are_offered_in_their_namespace() {
@@ -298,7 +298,7 @@ mod tests {
         let answer = WireAnswer {
             model: "m",
             item: &call,
-            usage: Usage::default(),
+            usage: ReportedUsage::default(),
             number: 1,
         };
         let said = whole(&answer)["output"][1].clone();

@@ -1,6 +1,6 @@
 //! Parses redirections and here-documents: the files that they read and write, and the text of here-documents.
 
-use windlass_core::shell::{Simple, Target, Word};
+use windlass_core::shell::{Simple, Word, WriteTarget};
 
 use super::{HereDocument, LineReader, MAX_HERE_DOCUMENTS, ReadResult};
 use crate::wrappers;
@@ -60,7 +60,7 @@ impl LineReader<'_, '_> {
         if reads {
             simple.reads.push(word);
         } else {
-            simple.writes.push(Target {
+            simple.writes.push(WriteTarget {
                 word,
                 removes: false,
                 at: None,

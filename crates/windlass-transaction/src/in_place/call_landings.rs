@@ -1,5 +1,5 @@
-//! The one way of an in-place run into the user's tree: every write of a tool and every layer of a command is a landing,
-//! and its swaps are the source of the log, of undo and of the result of the run.
+//! The landings of an in-place run. Every write of a file tool and every overlay of a command goes through here into
+//! the user's tree. The swaps are the source for the log, for undo and for the result of the run.
 
 use parking_lot::Mutex;
 use std::cell::OnceCell;
@@ -14,57 +14,58 @@ use windlass_core::workspace::{
     CallChanges, FileChange, FileError, FileErrorKind, Files, WorkspaceError,
 };
 
-use crate::landing::undo::{Stretches, change_of, describe};
-use crate::landing::{Contents, LandError, LandingCall, Lasting, Source, land_call, look, recover};
+use crate::landing::undo::{SwapChains, change_of, describe};
+use crate::landing::{
+    ByteSource, Contents, Durability, LandError, LandingCall, image_at, land_call, recover,
+};
 use crate::path::path_of;
 use windlass_host::workspace::Root;
 
-/// The codes of warnings: the run needs more bytes for undo than the store holds otherwise; a command's changes are not in
-/// the workspace.
+/// Warning codes: the run needs more bytes for undo than the store holds; the changes of a command did not land.
 const OVER_CAP: &str = "undo_over_cap";
 const NOT_MERGED: &str = "not_merged";
-/// The most paths of one call that are named because they cannot be undone.
+/// Maximum paths of one call that are named because they cannot be undone.
 const MAX_LOST: usize = 200;
-/// The most paths of one call that are named because the disk has no room for them. A landing is all or nothing, so the
-/// first ones stand for all.
+/// Maximum paths of one call that are named because the disk is full. A landing is atomic, so the first ones represent
+/// all.
 const MAX_NOT_WRITTEN: usize = 200;
 
-/// The stores of a workspace that undo needs.
+/// The stores of a workspace for undo.
 #[derive(Debug)]
 pub(super) struct UndoStore {
     pub(super) contents: Contents,
-    /// Where a landing notes what it does.
+    /// The directory of the landing journal.
     pub(super) journal: PathBuf,
 }
 
-/// The landings of one run.
+/// All landings of one run.
 pub(super) struct CallLandings {
     pub(super) root: Arc<Root>,
     store: Arc<UndoStore>,
     session: SessionId,
     run: RunId,
-    state: Mutex<State>,
+    state: Mutex<LandingsState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Calls that were begun and have not ended; what lands belongs to the last of them.
-    open: Vec<(CallId, CallRecord)>,
-    /// The swaps that the run landed so far.
-    landed: Stretches,
-    /// Texts for the user, each shown once.
+struct LandingsState {
+    /// Calls that have begun and not ended. A landing belongs to the last of them.
+    open: Vec<(CallId, PendingCallChanges)>,
+    /// The swaps that the run has landed so far.
+    landed: SwapChains,
+    /// Messages for the user, each shown once.
     notes: Vec<String>,
     /// Records of landings whose call is not in the log yet.
     records: Vec<(CallId, PathBuf)>,
     /// Changes of background jobs whose calls have ended, by the call that started the job.
-    jobs: Vec<(CallId, CallRecord)>,
-    /// The user was told that the run needs more than the store holds.
-    told_over_cap: bool,
+    jobs: Vec<(CallId, PendingCallChanges)>,
+    /// Whether the user was warned that the store is over its cap.
+    warned_over_cap: bool,
 }
 
-impl State {
-    /// The record that takes the changes of a call.
-    fn record(&mut self, call: &CallId) -> Option<&mut CallRecord> {
+impl LandingsState {
+    /// The record that collects the changes of a call.
+    fn record(&mut self, call: &CallId) -> Option<&mut PendingCallChanges> {
         let all = self.open.iter_mut().chain(&mut self.jobs);
         let mut of_call = all.filter(|(known, _)| known == call);
         of_call.next().map(|(_, record)| record)
@@ -73,17 +74,17 @@ impl State {
 
 /// The changes of one call.
 #[derive(Default)]
-struct CallRecord {
-    landed: Stretches,
+struct PendingCallChanges {
+    landed: SwapChains,
     lost: BTreeMap<String, String>,
     warnings: Vec<(&'static str, String)>,
     not_written: BTreeSet<String>,
     full: Option<String>,
 }
 
-impl CallRecord {
+impl PendingCallChanges {
     fn changes(self, contents: &Contents) -> CallChanges {
-        // The log holds the images; a diff of every file that a command changed would be too much for it.
+        // The log contains the images; a diff of every file that a command changed would be too large for it.
         let counted = |swap: &Swap| FileChange {
             diff: None,
             ..describe(swap, contents)
@@ -122,7 +123,7 @@ impl CallLandings {
         self.root.root()
     }
 
-    /// Where landings into the workspace note what they do.
+    /// The directory of the landing journal.
     pub(super) fn journal(&self) -> &Path {
         &self.store.journal
     }
@@ -131,28 +132,27 @@ impl CallLandings {
         &self.store.contents
     }
 
-    /// The call that is open.
     pub(super) fn open_call(&self) -> Option<CallId> {
         self.state.lock().open.last().map(|(call, _)| call.clone())
     }
 
-    /// Calls whose background jobs landed something that is not logged yet.
+    /// Calls whose background jobs landed changes that are not logged yet.
     pub(super) fn job_calls(&self) -> Vec<CallId> {
         let state = self.state.lock();
         state.jobs.iter().map(|(call, _)| call.clone()).collect()
     }
 
-    /// Brings these changes into the tree, all of them or none, as part of the call that is open.
-    pub(super) fn land(&self, swaps: &[Swap], source: &dyn Source) -> Result<(), FileError> {
+    /// Lands these changes atomically, as part of the open call.
+    pub(super) fn land(&self, swaps: &[Swap], source: &dyn ByteSource) -> Result<(), FileError> {
         self.land_for(None, swaps, source)
     }
 
-    /// The same as part of a call that started a background job, where one is given.
+    /// Lands changes as part of the call that started a background job, or of the open call if `job_call` is `None`.
     pub(super) fn land_for(
         &self,
         job_call: Option<&CallId>,
         swaps: &[Swap],
-        source: &dyn Source,
+        source: &dyn ByteSource,
     ) -> Result<(), FileError> {
         if swaps.is_empty() {
             return Ok(());
@@ -161,10 +161,12 @@ impl CallLandings {
         if let Some(call) = job_call {
             let mut state = self.state.lock();
             if state.record(call).is_none() {
-                state.jobs.push((call.clone(), CallRecord::default()));
+                state
+                    .jobs
+                    .push((call.clone(), PendingCallChanges::default()));
             }
         }
-        // What the run replaced stays until its end, also where it is more than the store holds otherwise.
+        // The bytes that the run replaced stay until its end, also if they exceed the cap.
         let replaced = OnceCell::new();
         let keep = |hash: &str| {
             let replaced = replaced.get_or_init(|| self.replaced());
@@ -172,8 +174,8 @@ impl CallLandings {
         };
         let stored = self
             .contents()
-            .store_after(swaps, source, Lasting::Later, &keep);
-        // A source that is gone is the fault of the call, and not of the store.
+            .store_after(swaps, source, Durability::Deferred, &keep);
+        // A missing source is an error of the call, and not of the store.
         let not_stored = |err: FileError| match err.kind {
             FileErrorKind::Full => LandError::NotStored(err),
             _ => LandError::File(err),
@@ -191,15 +193,15 @@ impl CallLandings {
         match landed {
             Ok(record) => {
                 swaps.iter().for_each(|swap| state.landed.add(swap));
-                let told = std::mem::replace(&mut state.told_over_cap, over_cap.is_some());
-                // A call that was cancelled may have ended meanwhile. Its record stays then, and the next command logs it.
+                let warned = std::mem::replace(&mut state.warned_over_cap, over_cap.is_some());
+                // A cancelled call may have ended meanwhile. Then its record stays, and the next command logs it.
                 if let Some(call) = call
                     && let Some(changes) = state.record(&call)
                 {
                     swaps.iter().for_each(|swap| changes.landed.add(swap));
                     let is_written = |path: &str| swaps.iter().any(|swap| swap.path == path);
                     changes.not_written.retain(|path| !is_written(path));
-                    if let Some(over_cap) = over_cap.filter(|_| !told) {
+                    if let Some(over_cap) = over_cap.filter(|_| !warned) {
                         changes.warnings.push((OVER_CAP, over_cap.to_string()));
                     }
                     state.records.extend(record.map(|record| (call, record)));
@@ -209,8 +211,8 @@ impl CallLandings {
             Err(err) => {
                 let (ends_run, err) = match err {
                     LandError::NotStored(err) => (true, err),
-                    // Without room for another journal there is none for the log either. A workspace on another disk
-                    // that is full fails the call alone.
+                    // Without space for another journal, there is none for the log either. A full disk of the workspace
+                    // alone only fails the call.
                     err => {
                         let err = file_error(&err);
                         let full = err.kind == FileErrorKind::Full;
@@ -230,7 +232,7 @@ impl CallLandings {
         }
     }
 
-    /// The hashes of everything that the run replaced.
+    /// The hashes of all files that the run replaced.
     fn replaced(&self) -> HashSet<String> {
         let state = self.state.lock();
         let swaps = state.landed.0.values().flatten();
@@ -241,14 +243,14 @@ impl CallLandings {
         hashes.collect()
     }
 
-    /// Ends the run when the open call is logged: there is no room for what its commands need.
+    /// Ends the run after the open call was logged, because there is no disk space for its commands.
     pub(super) fn end_run(&self, why: &str) {
         if let Some((_, call)) = self.state.lock().open.last_mut() {
             call.full = Some(why.to_owned());
         }
     }
 
-    /// Warns the user of changes of the open call that are not in the workspace.
+    /// Warns the user of changes of the open call that did not land.
     pub(super) fn warn_not_merged(&self, why: &str) {
         if let Some((_, call)) = self.state.lock().open.last_mut() {
             call.warnings.push((NOT_MERGED, why.to_owned()));
@@ -258,13 +260,13 @@ impl CallLandings {
     fn land_or_recover(
         &self,
         swaps: &[Swap],
-        source: &dyn Source,
+        source: &dyn ByteSource,
         call: Option<LandingCall>,
     ) -> Result<Option<PathBuf>, LandError> {
         let UndoStore { contents, journal } = &*self.store;
         let land = |call| land_call(&self.root, swaps, source, contents, journal, call);
         let done = match land(call.clone()) {
-            // Its process is dead, or it would hold the lock.
+            // Its process is dead; otherwise it would hold the lock.
             Err(LandError::Unfinished(_)) => {
                 recover(journal, contents)?;
                 land(call)
@@ -274,7 +276,7 @@ impl CallLandings {
         Ok(done?.record)
     }
 
-    /// Notes that a change of a path cannot be undone.
+    /// Records that a change of a path cannot be undone.
     pub(super) fn lose(&self, path: &str, why: impl Into<String>) {
         if let Some((_, call)) = self.state.lock().open.last_mut()
             && call.lost.len() < MAX_LOST
@@ -283,7 +285,7 @@ impl CallLandings {
         }
     }
 
-    /// Tells the user something about the run.
+    /// Adds a message for the user.
     pub(super) fn note(&self, text: String) {
         self.state.lock().notes.push(text);
     }
@@ -292,20 +294,20 @@ impl CallLandings {
         std::mem::take(&mut self.state.lock().notes)
     }
 
-    /// Takes in what commands without a layer made of paths that the run landed.
-    pub(super) fn look_again(&self) {
+    /// Adds the changes that commands without an overlay made to paths that the run landed.
+    pub(super) fn reread_paths(&self) {
         let mut state = self.state.lock();
         let paths = state.landed.0.values();
-        let last = paths.filter_map(|stretches| stretches.last().cloned());
+        let last = paths.filter_map(|chains| chains.last().cloned());
         for swap in last.collect::<Vec<_>>() {
-            let Ok(now) = look(&self.root, &swap.path) else {
+            let Ok(now) = image_at(&self.root, &swap.path) else {
                 continue;
             };
             if now == swap.after {
                 continue;
             }
             if let Ok((file, _)) = self.root.open_file(&path_of(&swap.path)) {
-                let _ = self.contents().put_soon(&file);
+                let _ = self.contents().put_unsynced(&file);
             }
             state.landed.add(&Swap {
                 path: swap.path,
@@ -315,24 +317,22 @@ impl CallLandings {
         }
     }
 
-    /// Everything that the run landed, by path.
+    /// The changes of the run, by path.
     pub(super) fn changes(&self) -> Vec<FileChange> {
         let state = self.state.lock();
         let paths = state.landed.0.values();
         paths
-            .filter_map(|stretches| match stretches.as_slice() {
+            .filter_map(|chains| match chains.as_slice() {
                 [one] => (one.before != one.after).then(|| describe(one, self.contents())),
-                [first, .., last] => Some(self.sum(first, last, stretches)),
+                [first, .., last] => Some(self.sum(first, last, chains)),
                 [] => None,
             })
             .collect()
     }
 
-    /// A path that another program changed, too: the lines of the run alone are counted.
-    fn sum(&self, first: &Swap, last: &Swap, stretches: &[Swap]) -> FileChange {
-        let parts = stretches
-            .iter()
-            .map(|stretch| describe(stretch, self.contents()));
+    /// Summarizes a path that another program changed, too: counts only the lines that the run changed.
+    fn sum(&self, first: &Swap, last: &Swap, chains: &[Swap]) -> FileChange {
+        let parts = chains.iter().map(|chain| describe(chain, self.contents()));
         let sum = |known: Option<u32>, more: Option<u32>| Some(known?.saturating_add(more?));
         let (added, removed) = parts.fold((Some(0), Some(0)), |(added, removed), part| {
             (sum(added, part.added), sum(removed, part.removed))
@@ -346,19 +346,18 @@ impl CallLandings {
         }
     }
 
-    /// Every path that the run landed, also where nothing of it is left.
+    /// Every path that the run landed, also if its change was reverted.
     pub(super) fn paths(&self) -> Vec<String> {
         self.state.lock().landed.0.keys().cloned().collect()
     }
 
-    /// The image of a path from before the run changed it; `None` where the run did not.
+    /// The image of a path before the run changed it; `None` if the run did not change it.
     pub(super) fn before(&self, path: &str) -> Option<Image> {
         let state = self.state.lock();
         let first = state.landed.0.get(path)?.first()?;
         Some(first.before.clone())
     }
 
-    /// Whether the run landed nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().landed.0.is_empty()
     }
@@ -378,13 +377,13 @@ fn file_error(err: &LandError) -> FileError {
     }
 }
 
-/// The log of what calls changed; see [`Snapshots`].
+/// Implements [`Snapshots`](windlass_core::workspace::Snapshots) for the commands of the run.
 impl CallLandings {
     pub(super) fn begin(&self, call: &CallId) {
         self.state
             .lock()
             .open
-            .push((call.clone(), CallRecord::default()));
+            .push((call.clone(), PendingCallChanges::default()));
     }
 
     pub(super) fn end<'a>(
@@ -393,7 +392,7 @@ impl CallLandings {
     ) -> BoxFuture<'a, Result<CallChanges, WorkspaceError>> {
         let record = {
             let mut state = self.state.lock();
-            let State { open, jobs, .. } = &mut *state;
+            let LandingsState { open, jobs, .. } = &mut *state;
             [open, jobs].into_iter().find_map(|records| {
                 let at = records.iter().position(|(known, _)| known == call)?;
                 Some(records.remove(at).1)
@@ -407,7 +406,7 @@ impl CallLandings {
             // Most calls change a few files; a checkout of another branch changes thousands.
             let described = tokio::task::spawn_blocking(move || record.changes(&store.contents));
             described.await.map_err(|err| {
-                WorkspaceError::other(format!("the changes of the call cannot be read: {err}"))
+                WorkspaceError::other(format!("cannot read the changes of the call: {err}"))
             })
         })
     }
@@ -417,7 +416,7 @@ impl CallLandings {
         state.records.retain(|(known, record)| {
             let logged = known == call;
             if logged {
-                // One that stays is compared with the log by the next command, and removed then.
+                // If this fails, the next command compares the record with the log, and removes it.
                 let _ = std::fs::remove_file(record);
             }
             !logged

@@ -1,5 +1,5 @@
-//! The cases of calls that can be taken back, with real commands over real layers in scratch folders. Destructive
-//! lines run only there, inside a sandbox.
+//! Calls that can be undone, with real commands in real overlays in temporary directories. Destructive commands run
+//! only there, inside a sandbox.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -26,8 +26,8 @@ use windlass_host::sandbox::{Sandbox, SandboxPlan};
 use windlass_host::workspace::{Root, is_staging};
 use windlass_needs::{Need, lacks};
 
-/// A workspace with a run in it.
-struct Lab {
+/// A workspace with an open run.
+struct InPlaceFixture {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     root: Arc<Root>,
@@ -35,19 +35,19 @@ struct Lab {
     run: Box<dyn Transaction>,
 }
 
-/// How commands are held.
+/// Whether commands run in a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
-    Boxed,
-    Freely,
+enum Confinement {
+    Sandboxed,
+    Unconfined,
 }
 
-impl Lab {
-    async fn new(held: Held, cap: u64) -> Self {
-        Self::with_data(held, cap, None).await
+impl InPlaceFixture {
+    async fn new(confinement: Confinement, cap: u64) -> Self {
+        Self::with_data(confinement, cap, None).await
     }
 
-    async fn with_data(held: Held, cap: u64, data: Option<&Path>) -> Self {
+    async fn with_data(confinement: Confinement, cap: u64, data: Option<&Path>) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
         for (file, text) in [
@@ -69,7 +69,7 @@ impl Lab {
         fs::create_dir(base.join("shared")).unwrap();
         let root = Arc::new(Root::open(&base.join("ws")).unwrap());
         let env = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let sandbox = (held == Held::Boxed).then(|| {
+        let sandbox = (confinement == Confinement::Sandboxed).then(|| {
             let plan = SandboxPlan {
                 root: base.join("ws"),
                 home: Some(base.join("home")),
@@ -114,7 +114,7 @@ impl Lab {
         self.run.snapshots().unwrap()
     }
 
-    /// Runs a line as one call.
+    /// Runs a command line as one call.
     async fn call(&self, line: &str) -> (Finished, CallChanges) {
         let (undo, call) = (self.undo(), CallId("call".into()));
         undo.begin(&call);
@@ -135,7 +135,8 @@ impl Lab {
             .unwrap()
     }
 
-    /// The line succeeds without a remark, and changes this; taken back, the tree is as it was.
+    /// The command succeeds without a remark and changes these paths. An undo restores the tree, and a redo changes it
+    /// again.
     #[track_caller]
     fn check(&self, line: &str, expect: &[&str]) -> impl Future<Output = CallChanges> {
         let caller = std::panic::Location::caller();
@@ -166,7 +167,7 @@ impl Lab {
         }
     }
 
-    /// Brings swaps into the tree, with the bytes that were kept.
+    /// Lands swaps, with bytes from the content store.
     #[track_caller]
     fn swap(&self, swaps: Vec<Swap>) {
         let contents = Contents::open(&self.base.join("contents"), 1 << 30).unwrap();
@@ -212,7 +213,7 @@ fn command(line: &str) -> Command {
     }
 }
 
-/// Every file and link below a folder, with its mode and what is in it.
+/// Every file and symlink below a directory, with its mode and content.
 fn listing(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -256,19 +257,19 @@ fn sources(all: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
 }
 
 #[tokio::test]
-async fn what_a_command_changed_is_in_the_tree_and_can_be_taken_back() {
+async fn changes_of_a_command_land_and_can_be_undone() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let check = |line, expect| lab.check(line, expect);
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let check = |line, expect| fixture.check(line, expect);
     check(
         "echo new >> a.txt; echo n > n.txt; rm b.txt",
         &["a.txt", "b.txt", "n.txt"],
     )
     .await;
     assert_eq!(
-        (lab.read("a.txt").as_str(), lab.has("b.txt")),
+        (fixture.read("a.txt").as_str(), fixture.has("b.txt")),
         ("1\n2\n3\nnew\n", false)
     );
     check("chmod 755 a.txt; ln -s a.txt link", &["a.txt", "link"]).await;
@@ -282,8 +283,8 @@ async fn what_a_command_changed_is_in_the_tree_and_can_be_taken_back() {
         ],
     )
     .await;
-    assert!(lab.has("empty/inner"));
-    // A folder in the place of another one, a file in the place of a folder, and a folder in the place of a file.
+    assert!(fixture.has("empty/inner"));
+    // A directory replaces another one, a file replaces a directory, and a directory replaces a file.
     check(
         "rm -r moved; mkdir -p moved/deep; echo x > moved/deep/x",
         &["moved/c.txt", "moved/deep/d.txt", "moved/deep/x"],
@@ -311,23 +312,23 @@ async fn what_a_command_changed_is_in_the_tree_and_can_be_taken_back() {
     .await;
     check("cat a.txt > /dev/null", &[]).await;
     assert!(
-        fs::read_dir(lab.base.join("data/boxes/layers"))
+        fs::read_dir(fixture.base.join("data/boxes/layers"))
             .unwrap()
             .next()
             .is_none(),
-        "no layer is left"
+        "no overlay is left"
     );
 }
 
 #[tokio::test]
-async fn outputs_are_moved_and_named_as_what_cannot_be_taken_back() {
+async fn ignored_files_are_moved_and_reported_as_not_undoable() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
     let line = "mkdir -p out/new/deep && echo o > out/new/deep/o && ln out/new/deep/o out/new/hard && \
                 echo other > out/old.o && touch -d 2001-02-03 out/new/deep/o a.txt";
-    let changes = lab.check(line, &[]).await;
+    let changes = fixture.check(line, &[]).await;
     assert_eq!(
         changes
             .lost
@@ -338,40 +339,43 @@ async fn outputs_are_moved_and_named_as_what_cannot_be_taken_back() {
     );
     assert_eq!(
         (
-            lab.read("out/new/deep/o").as_str(),
-            lab.read("out/old.o").as_str()
+            fixture.read("out/new/deep/o").as_str(),
+            fixture.read("out/old.o").as_str()
         ),
         ("o\n", "other\n")
     );
-    let about = |name: &str| fs::metadata(lab.base.join("ws").join(name)).unwrap();
+    let about = |name: &str| fs::metadata(fixture.base.join("ws").join(name)).unwrap();
     assert_eq!(about("out/new/deep/o").ino(), about("out/new/hard").ino());
     assert!(
         about("out/new/deep/o").mtime() < 1_000_000_000 && about("a.txt").mtime() < 1_000_000_000
     );
     let note = rustix::fs::lgetxattr(
-        lab.base.join("ws/out/new"),
+        fixture.base.join("ws/out/new"),
         "user.overlay.opaque",
         &mut [0; 4],
     );
     assert!(note.is_err());
-    lab.check("rm -r out/new; mkdir -p out/new/deep", &[]).await;
-    assert!(lab.has("out/new/deep") && !lab.has("out/new/deep/o"));
-    lab.check("rm -r out/new; rm out/old.o; mkdir out/new", &[])
+    fixture
+        .check("rm -r out/new; mkdir -p out/new/deep", &[])
         .await;
-    assert!(lab.has("out/new") && !lab.has("out/new/deep") && !lab.has("out/old.o"));
-    lab.check("rm -r out", &[]).await;
-    assert!(!lab.has("out"));
+    assert!(fixture.has("out/new/deep") && !fixture.has("out/new/deep/o"));
+    fixture
+        .check("rm -r out/new; rm out/old.o; mkdir out/new", &[])
+        .await;
+    assert!(fixture.has("out/new") && !fixture.has("out/new/deep") && !fixture.has("out/old.o"));
+    fixture.check("rm -r out", &[]).await;
+    assert!(!fixture.has("out"));
 }
 
 #[tokio::test]
-async fn times_are_those_that_the_command_gave() {
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let (finished, _) = lab
+async fn file_times_set_by_a_command_are_kept() {
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let (finished, _) = fixture
         .call("echo x > new.c; sleep 0.05; echo o > out/new.o; test out/new.o -nt new.c")
         .await;
     assert_eq!(finished.end, ProcessEnd::Exited { code: 0 });
     let time = |name: &str| {
-        fs::metadata(lab.base.join("ws").join(name))
+        fs::metadata(fixture.base.join("ws").join(name))
             .unwrap()
             .modified()
             .unwrap()
@@ -384,15 +388,15 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    fs::write(lab.base.join("ws/CLAUDE.md"), "mine\n").unwrap();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fs::write(fixture.base.join("ws/CLAUDE.md"), "mine\n").unwrap();
     fs::write(
-        lab.base.join("ws/.git/config"),
+        fixture.base.join("ws/.git/config"),
         "[core]\n\thooksPath = hooks\n",
     )
     .unwrap();
-    fs::create_dir(lab.base.join("ws/hooks")).unwrap();
-    let before = listing(&lab.base.join("ws"));
+    fs::create_dir(fixture.base.join("ws/hooks")).unwrap();
+    let before = listing(&fixture.base.join("ws"));
     for (line, named) in [
         ("echo '{\"x\":1}' > .vscode/settings.json", ".vscode"),
         (
@@ -414,7 +418,7 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
         ("echo x >> CLAUDE.md", "CLAUDE.md"),
         ("echo x > hooks/pre-commit", "hooks"),
     ] {
-        let (finished, _) = lab.call(line).await;
+        let (finished, _) = fixture.call(line).await;
         assert_eq!(
             finished.end,
             ProcessEnd::Exited { code: 0 },
@@ -426,27 +430,28 @@ async fn protected_names_stay_as_they_are_at_any_depth() {
             why.contains(&format!("{named}: it is protected")),
             "{line}: {why}"
         );
-        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+        assert_eq!(listing(&fixture.base.join("ws")), before, "{line}");
     }
-    // What is free while it is absent is free here, too.
-    lab.check("echo x > AGENTS.md", &["AGENTS.md"]).await;
+    // Names that are protected only if they exist are not protected here.
+    fixture.check("echo x > AGENTS.md", &["AGENTS.md"]).await;
 }
 
 #[tokio::test]
-async fn outputs_come_over_from_another_disk_too() {
+async fn ignored_files_are_copied_from_another_disk() {
     let Ok(data) = tempfile::tempdir_in("/dev/shm") else {
         return;
     };
-    let lab = Lab::with_data(Held::Boxed, 1 << 30, Some(data.path())).await;
+    let fixture =
+        InPlaceFixture::with_data(Confinement::Sandboxed, 1 << 30, Some(data.path())).await;
     let line = "mkdir -p out/new/deep && cp /bin/true out/new/deep/t && ln -s deep out/new/l && echo other > out/old.o && \
                 touch -d 2001-02-03 out/new/deep/t && chmod 500 out/new/deep/t && echo n >> a.txt";
-    lab.check(line, &["a.txt"]).await;
-    let about = fs::metadata(lab.base.join("ws/out/new/l/t")).unwrap();
+    fixture.check(line, &["a.txt"]).await;
+    let about = fs::metadata(fixture.base.join("ws/out/new/l/t")).unwrap();
     assert_eq!(
         (about.mode() & 0o777, about.mtime() < 1_000_000_000),
         (0o500, true)
     );
-    assert_eq!(lab.read("out/old.o"), "other\n");
+    assert_eq!(fixture.read("out/old.o"), "other\n");
 }
 
 #[tokio::test]
@@ -454,13 +459,13 @@ async fn git_works_in_place() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    fs::remove_dir_all(lab.base.join("ws/.git")).unwrap();
-    fs::remove_dir_all(lab.base.join("ws/.vscode")).unwrap();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fs::remove_dir_all(fixture.base.join("ws/.git")).unwrap();
+    fs::remove_dir_all(fixture.base.join("ws/.vscode")).unwrap();
     let git = |words: &[&str]| {
         let done = std::process::Command::new("git")
             .args(words)
-            .current_dir(lab.base.join("ws"))
+            .current_dir(fixture.base.join("ws"))
             .output()
             .unwrap();
         assert!(done.status.success(), "{words:?} {done:?}");
@@ -468,7 +473,7 @@ async fn git_works_in_place() {
     };
     git(&["init", "-q", "-b", "main"]);
     let commit = "git -c user.name=x -c user.email=x@y commit -qm";
-    let (finished, changes) = lab
+    let (finished, changes) = fixture
         .call(&format!("git add -A && {commit} one && git status --short"))
         .await;
     assert_eq!(
@@ -483,7 +488,7 @@ async fn git_works_in_place() {
     let line = format!(
         "git checkout -qb other && echo 2 > a.txt && {commit} two -a && git checkout -q main && git gc -q"
     );
-    let (finished, changes) = lab.call(&line).await;
+    let (finished, changes) = fixture.call(&line).await;
     assert_eq!(
         (finished.end, finished.output.as_str()),
         (ProcessEnd::Exited { code: 0 }, "")
@@ -494,12 +499,12 @@ async fn git_works_in_place() {
     assert_eq!(
         (
             git(&["status", "--short"]).as_str(),
-            lab.read("a.txt").as_str()
+            fixture.read("a.txt").as_str()
         ),
         ("", "1\n2\n3\n")
     );
-    // A repository that a command makes has settings, and no hooks.
-    let (finished, _) = lab
+    // A repository that a command creates has settings, and no hooks.
+    let (finished, _) = fixture
         .call("git init -q sub/repo && echo x > sub/repo/.git/hooks/post-commit")
         .await;
     let why = finished.not_landed.unwrap_or_default();
@@ -507,12 +512,12 @@ async fn git_works_in_place() {
         why.contains("sub/repo/.git/hooks/post-commit: it is protected"),
         "{why}"
     );
-    assert!(!lab.has("sub/repo"));
-    let (finished, _) = lab.call("git init -q sub/repo").await;
+    assert!(!fixture.has("sub/repo"));
+    let (finished, _) = fixture.call("git init -q sub/repo").await;
     assert_eq!(finished.not_landed, None);
-    assert!(lab.has("sub/repo/.git/config"));
-    // Plain settings land, those that run programs do not, and the call fails.
-    let (finished, _) = lab
+    assert!(fixture.has("sub/repo/.git/config"));
+    // Harmless settings land. Settings that execute programs do not, and the call fails.
+    let (finished, _) = fixture
         .call("git config user.name N && git remote add origin https://host.example/x.git")
         .await;
     assert_eq!(finished.not_landed, None);
@@ -521,12 +526,12 @@ async fn git_works_in_place() {
         git(&["config", "remote.origin.url"]),
         "https://host.example/x.git\n"
     );
-    let (finished, _) = lab
+    let (finished, _) = fixture
         .call("git config user.email e; git config core.fsmonitor evil")
         .await;
     let why = finished.not_landed.unwrap_or_default();
     assert!(why.contains(".git/config: it is protected"), "{why}");
-    assert!(!lab.read(".git/config").contains("evil"));
+    assert!(!fixture.read(".git/config").contains("evil"));
 }
 
 #[tokio::test]
@@ -534,24 +539,26 @@ async fn names_and_targets_that_are_not_utf8_land_and_come_back() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let ws = lab.base.join("ws");
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let ws = fixture.base.join("ws");
     let there = |name: &[u8]| {
         let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
         fs::read(ws.join(name)).ok()
     };
     let made = "mkdir $(printf 'f-\\376'); echo new > $(printf 'f-\\376/odd-\\377'); ln -s $(printf 'f-\\376/odd-\\377') link";
-    let changes = lab.check(made, &[r#""f-\376"/"odd-\377""#, "link"]).await;
+    let changes = fixture
+        .check(made, &[r#""f-\376"/"odd-\377""#, "link"])
+        .await;
     assert_eq!(changes.lost, Vec::new());
     assert_eq!(there(b"f-\xfe/odd-\xff").unwrap(), b"new\n");
-    assert_eq!(lab.read("link"), "new\n");
+    assert_eq!(fixture.read("link"), "new\n");
     for line in [
         "echo x > f*/odd*",
         "mv f*/odd* plain",
         "mv plain $(printf 'b-\\377')",
         "rm -r f* b*",
     ] {
-        let (finished, changes) = lab.call(line).await;
+        let (finished, changes) = fixture.call(line).await;
         assert_eq!(finished.not_landed, None, "{line}");
         assert!(!changes.files.is_empty(), "{line}");
     }
@@ -563,7 +570,7 @@ async fn symlinks_out_of_the_workspace_and_to_git_do_not_land() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
     for (line, named) in [
         ("ln -s .git/hooks h", "git's own files"),
         ("ln -s ../home o", "out of the workspace"),
@@ -573,17 +580,18 @@ async fn symlinks_out_of_the_workspace_and_to_git_do_not_land() {
             "out of the workspace",
         ),
     ] {
-        let before = listing(&lab.base.join("ws"));
-        let (finished, _) = lab.call(line).await;
+        let before = listing(&fixture.base.join("ws"));
+        let (finished, _) = fixture.call(line).await;
         let why = finished.not_landed.unwrap_or_default();
         assert!(why.contains(named), "{line}: {why}");
-        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+        assert_eq!(listing(&fixture.base.join("ws")), before, "{line}");
     }
-    lab.check(
-        "ln -s ../a.txt sub/l; ln -s /usr/bin/env e",
-        &["e", "sub/l"],
-    )
-    .await;
+    fixture
+        .check(
+            "ln -s ../a.txt sub/l; ln -s /usr/bin/env e",
+            &["e", "sub/l"],
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -591,10 +599,10 @@ async fn nothing_that_makes_git_run_a_program_lands() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
     for (folder, ignored) in [("n", false), ("out/n", true)] {
         let line = format!("git init -q {folder} && git -C {folder} config core.fsmonitor evil");
-        let (finished, _) = lab.call(&line).await;
+        let (finished, _) = fixture.call(&line).await;
         assert_eq!(finished.not_landed, None, "{line}");
         let config = format!("{folder}/.git/config");
         assert!(
@@ -604,35 +612,36 @@ async fn nothing_that_makes_git_run_a_program_lands() {
             "{}",
             finished.output
         );
-        let text = lab.read(&config);
+        let text = fixture.read(&config);
         assert!(
             !text.contains("evil") && text.contains("filemode"),
             "{text}"
         );
         let bare = if ignored { "out/bare" } else { "bare" };
-        let before = listing(&lab.base.join("ws"));
+        let before = listing(&fixture.base.join("ws"));
         let line = format!(
             "mkdir -p {bare}/objects {bare}/refs && echo 'ref: refs/heads/m' > {bare}/HEAD && \
              echo '[core] fsmonitor = evil' > {bare}/config"
         );
-        let (finished, _) = lab.call(&line).await;
+        let (finished, _) = fixture.call(&line).await;
         let why = finished.not_landed.unwrap_or_default();
         assert!(why.contains("would be a git repository"), "{line}: {why}");
-        assert_eq!(listing(&lab.base.join("ws")), before, "{line}");
+        assert_eq!(listing(&fixture.base.join("ws")), before, "{line}");
     }
     for line in ["echo 'gitdir: /srv/x' > sub/.git", "ln -s ../.git sub/.git"] {
-        let (finished, _) = lab.call(line).await;
+        let (finished, _) = fixture.call(line).await;
         assert!(
-            finished.not_landed.is_some() && !lab.has("sub/.git"),
+            finished.not_landed.is_some() && !fixture.has("sub/.git"),
             "{line}"
         );
     }
-    // In two commands, and by the file tools.
-    lab.call("mkdir -p two/objects two/refs && touch two/objects/x two/refs/x two/config")
+    // Also refused: in two commands, and with the file tools.
+    fixture
+        .call("mkdir -p two/objects two/refs && touch two/objects/x two/refs/x two/config")
         .await;
-    let (finished, _) = lab.call("echo x > two/HEAD").await;
-    assert!(finished.not_landed.is_some() && !lab.has("two/HEAD"));
-    let files = lab.run.files();
+    let (finished, _) = fixture.call("echo x > two/HEAD").await;
+    assert!(finished.not_landed.is_some() && !fixture.has("two/HEAD"));
+    let files = fixture.run.files();
     for refused in [
         files.write("two/HEAD", b"ref: refs/heads/m\n"),
         files.rename("a.txt", "two/HEAD", false),
@@ -640,20 +649,20 @@ async fn nothing_that_makes_git_run_a_program_lands() {
         let why = refused.unwrap_err().message;
         assert!(why.contains("would be a git repository"), "{why}");
     }
-    // One that is there can be removed.
-    fs::write(lab.base.join("ws/two/HEAD"), "ref: refs/heads/m\n").unwrap();
-    let (finished, _) = lab.call("rm two/config && rm -r two").await;
+    // An existing one can be removed.
+    fs::write(fixture.base.join("ws/two/HEAD"), "ref: refs/heads/m\n").unwrap();
+    let (finished, _) = fixture.call("rm two/config && rm -r two").await;
     assert_eq!(finished.not_landed, None);
-    assert!(!lab.has("two"));
+    assert!(!fixture.has("two"));
 }
 
 #[tokio::test]
-async fn a_conflict_fails_the_call_keeps_the_layer_and_the_next_call_sees_the_tree() {
+async fn a_conflict_fails_the_call_and_keeps_the_overlay() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let go = lab.base.join("shared/go");
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let go = fixture.base.join("shared/go");
     rustix::fs::mknodat(
         rustix::fs::CWD,
         &go,
@@ -664,7 +673,7 @@ async fn a_conflict_fails_the_call_keeps_the_layer_and_the_next_call_sees_the_tr
     .unwrap();
     let line =
         "echo command | tee a.txt b.txt out/old.o > /dev/null; rm sub/c.txt; cat ../shared/go";
-    let ws = lab.base.join("ws");
+    let ws = fixture.base.join("ws");
     let human = std::thread::spawn(move || {
         // Opens when the command reads, which is after it wrote.
         let gate = fs::File::options().write(true).open(go).unwrap();
@@ -673,24 +682,24 @@ async fn a_conflict_fails_the_call_keeps_the_layer_and_the_next_call_sees_the_tr
         }
         drop(gate);
     });
-    let (finished, changes) = lab.call(line).await;
+    let (finished, changes) = fixture.call(line).await;
     human.join().unwrap();
     let why = finished.not_landed.unwrap();
     for name in ["a.txt", "out/old.o", "sub/c.txt"] {
-        assert_eq!(lab.read(name), "human\n");
+        assert_eq!(fixture.read(name), "human\n");
         assert!(
             why.contains(&format!("{name}: another program changed it")),
             "{why}"
         );
     }
     assert_eq!(
-        (lab.read("b.txt").as_str(), paths(&changes)),
+        (fixture.read("b.txt").as_str(), paths(&changes)),
         ("b\n", vec![])
     );
     let kept = PathBuf::from(why.rsplit("kept in ").next().unwrap());
     assert_eq!(fs::read_to_string(kept.join("a.txt")).unwrap(), "command\n");
     assert_eq!(fs::read_to_string(kept.join("b.txt")).unwrap(), "command\n");
-    let (finished, changes) = lab.call("cat a.txt b.txt; cat a.txt > b.txt").await;
+    let (finished, changes) = fixture.call("cat a.txt b.txt; cat a.txt > b.txt").await;
     assert_eq!(
         (finished.output.as_str(), finished.not_landed),
         ("human\nb\n", None)
@@ -703,9 +712,9 @@ async fn destructive_lines_can_be_undone_and_do_not_reach_protected_names() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let before = listing(&lab.base.join("ws"));
-    let (finished, changes) = lab.call("rm -rf ./* ./.gitignore .git .vscode").await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let before = listing(&fixture.base.join("ws"));
+    let (finished, changes) = fixture.call("rm -rf ./* ./.gitignore .git .vscode").await;
     assert!(
         finished
             .not_landed
@@ -713,26 +722,31 @@ async fn destructive_lines_can_be_undone_and_do_not_reach_protected_names() {
             .contains(".git: it is protected")
     );
     assert_eq!(paths(&changes), [""; 0]);
-    assert_eq!(listing(&lab.base.join("ws")), before);
-    lab.check(
-        "rm -rf ./a.txt ./b.txt sub .gitignore",
-        &[
-            ".gitignore",
-            "a.txt",
-            "b.txt",
-            "sub/c.txt",
-            "sub/deep/d.txt",
-        ],
-    )
-    .await;
+    assert_eq!(listing(&fixture.base.join("ws")), before);
+    fixture
+        .check(
+            "rm -rf ./a.txt ./b.txt sub .gitignore",
+            &[
+                ".gitignore",
+                "a.txt",
+                "b.txt",
+                "sub/c.txt",
+                "sub/deep/d.txt",
+            ],
+        )
+        .await;
 }
 
 #[tokio::test]
-async fn what_tools_write_can_be_taken_back() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    let (undo, call, files) = (lab.undo(), CallId("call".into()), lab.run.files());
-    let before = listing(&lab.base.join("ws"));
-    fs::set_permissions(lab.base.join("ws/a.txt"), fs::Permissions::from_mode(0o644)).unwrap();
+async fn writes_of_file_tools_can_be_undone() {
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    let (undo, call, files) = (fixture.undo(), CallId("call".into()), fixture.run.files());
+    let before = listing(&fixture.base.join("ws"));
+    fs::set_permissions(
+        fixture.base.join("ws/a.txt"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
     undo.begin(&call);
     files.write("a.txt", b"new\n").unwrap();
     files.write("a.txt", b"newer\n").unwrap();
@@ -745,114 +759,117 @@ async fn what_tools_write_can_be_taken_back() {
     let expect = ["a.txt", "b.txt", "fresh/n.txt", "other/c.txt", "sub/c.txt"];
     assert_eq!(paths(&changes), expect);
     assert_eq!(changes.lost, Vec::new());
-    lab.swap(swaps(&changes).into_iter().map(reversed).collect());
-    assert_eq!(listing(&lab.base.join("ws")), before);
-    // The next call has nothing to do with it.
+    fixture.swap(swaps(&changes).into_iter().map(reversed).collect());
+    assert_eq!(listing(&fixture.base.join("ws")), before);
+    // The next call has no changes.
     undo.begin(&call);
     assert_eq!(undo.end(&call).await.unwrap(), CallChanges::default());
 }
 
 #[tokio::test]
-async fn without_layers_undo_covers_the_file_tools_and_the_run_says_so() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    assert!(lab.run.notes()[0].contains("undo covers what the file tools write"));
-    let (_, changes) = lab.call("echo new >> a.txt; echo n > n.txt").await;
+async fn without_overlays_undo_covers_only_the_file_tools() {
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    assert!(fixture.run.notes()[0].contains("undo covers changes by the file tools"));
+    let (_, changes) = fixture.call("echo new >> a.txt; echo n > n.txt").await;
     assert_eq!(paths(&changes), [""; 0]);
     assert_eq!(
         changes.lost,
         Vec::new(),
-        "it was said when the run was opened"
+        "it was reported when the run was opened"
     );
-    let all = lab.run.changes().await.unwrap().files;
+    let all = fixture.run.changes().await.unwrap().files;
     let all: Vec<&str> = all.iter().map(|change| change.path.as_str()).collect();
     assert_eq!(all, ["a.txt", "n.txt"]);
 }
 
 #[tokio::test]
-async fn nothing_is_overwritten_whose_old_bytes_cannot_be_stored() {
+async fn files_whose_old_bytes_cannot_be_stored_are_not_overwritten() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let before = listing(&lab.base.join("ws"));
-    // A file is in the place of the folder for the old bytes.
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let before = listing(&fixture.base.join("ws"));
+    // A file is at the path of the directory for the old bytes.
     let hash = blake3::hash(b"1\n2\n3\n").to_hex();
-    fs::write(lab.base.join("contents").join(&hash[..2]), "").unwrap();
-    let (finished, changes) = lab.call("echo new > a.txt; echo x > x.txt").await;
+    fs::write(fixture.base.join("contents").join(&hash[..2]), "").unwrap();
+    let (finished, changes) = fixture.call("echo new > a.txt; echo x > x.txt").await;
     let why = finished.not_landed.unwrap();
-    assert!(
-        why.contains("the old bytes of a.txt cannot be stored"),
-        "{why}"
-    );
+    assert!(why.contains("cannot store the old bytes of a.txt"), "{why}");
     assert_eq!(paths(&changes), [""; 0]);
     let ends_run = changes.full.unwrap();
     assert!(ends_run.contains("old bytes of a.txt"), "{ends_run}");
     assert_eq!(changes.warnings, [("not_merged", why)]);
-    assert_eq!(listing(&lab.base.join("ws")), before);
-    let (undo, call) = (lab.undo(), CallId("call".into()));
+    assert_eq!(listing(&fixture.base.join("ws")), before);
+    let (undo, call) = (fixture.undo(), CallId("call".into()));
     undo.begin(&call);
-    let err = lab.run.files().write("a.txt", b"new\n").unwrap_err();
-    assert!(err.message.contains("cannot be stored"), "{err}");
-    let err = lab.run.files().remove("a.txt").unwrap_err();
-    assert!(err.message.contains("cannot be stored"), "{err}");
-    assert_eq!(listing(&lab.base.join("ws")), before);
+    let err = fixture.run.files().write("a.txt", b"new\n").unwrap_err();
+    assert!(err.message.contains("cannot store"), "{err}");
+    let err = fixture.run.files().remove("a.txt").unwrap_err();
+    assert!(err.message.contains("cannot store"), "{err}");
+    assert_eq!(listing(&fixture.base.join("ws")), before);
 }
 
 #[tokio::test]
-async fn a_run_that_replaces_more_than_the_store_holds_can_be_undone_and_says_so() {
+async fn a_run_that_exceeds_the_store_can_be_undone_and_warns() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 5).await;
-    let before = listing(&lab.base.join("ws"));
-    let (finished, first) = lab.call("echo new > a.txt").await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 5).await;
+    let before = listing(&fixture.base.join("ws"));
+    let (finished, first) = fixture.call("echo new > a.txt").await;
     assert_eq!(finished.not_landed, None);
     let codes: Vec<&str> = first.warnings.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, ["undo_over_cap"]);
-    let (_, second) = lab.call("rm b.txt sub/c.txt").await;
+    let (_, second) = fixture.call("rm b.txt sub/c.txt").await;
     assert_eq!((second.warnings.len(), second.full.clone()), (0, None));
     let all = swaps(&first).into_iter().chain(swaps(&second));
-    lab.swap(all.map(reversed).collect());
-    assert_eq!(listing(&lab.base.join("ws")), before);
+    fixture.swap(all.map(reversed).collect());
+    assert_eq!(listing(&fixture.base.join("ws")), before);
 }
 
 #[tokio::test]
-async fn a_command_whose_layer_cannot_be_made_does_not_run() {
+async fn a_command_without_its_overlay_does_not_run() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    lab.call("true").await;
-    let layers = lab.sandbox.as_ref().unwrap().command_layers();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fixture.call("true").await;
+    let layers = fixture.sandbox.as_ref().unwrap().command_layers();
     fs::remove_dir_all(&layers).unwrap();
     fs::write(&layers, "no folder").unwrap();
-    let before = listing(&lab.base.join("ws"));
-    let (undo, call) = (lab.undo(), CallId("call".into()));
+    let before = listing(&fixture.base.join("ws"));
+    let (undo, call) = (fixture.undo(), CallId("call".into()));
     undo.begin(&call);
     let watch = Watch {
         progress: &|_| {},
         cancel: CancellationToken::new(),
         artifacts: None,
     };
-    let processes = lab.run.processes();
+    let processes = fixture.run.processes();
     let err = processes.run(command("echo new > a.txt"), watch).await;
     let err = err.unwrap_err().to_string();
-    assert!(err.contains("was not run: no layer can be made"), "{err}");
+    assert!(
+        err.contains("was not run: cannot create an overlay"),
+        "{err}"
+    );
     if !lacks(Need::Overlay) {
         let err = processes.start(command("echo new > a.txt")).unwrap_err();
-        assert!(err.to_string().contains("no layer can be made"), "{err}");
+        assert!(
+            err.to_string().contains("cannot create an overlay"),
+            "{err}"
+        );
     }
     let changes = undo.end(&call).await.unwrap();
     assert_eq!((paths(&changes), changes.lost.clone()), (vec![], vec![]));
-    assert_eq!(listing(&lab.base.join("ws")), before);
+    assert_eq!(listing(&fixture.base.join("ws")), before);
 }
 
 #[tokio::test]
-async fn without_layers_a_background_job_is_said_to_have_no_undo() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    let (undo, call) = (lab.undo(), CallId("call".into()));
+async fn without_overlays_a_background_job_is_reported_as_not_undoable() {
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    let (undo, call) = (fixture.undo(), CallId("call".into()));
     undo.begin(&call);
-    lab.run.processes().start(command("true")).unwrap();
+    fixture.run.processes().start(command("true")).unwrap();
     let changes = undo.end(&call).await.unwrap();
     assert!(
         changes
@@ -861,12 +878,12 @@ async fn without_layers_a_background_job_is_said_to_have_no_undo() {
             .any(|(_, why)| why.contains("background job")),
         "{changes:?}"
     );
-    lab.run.freeze().await.unwrap();
+    fixture.run.freeze().await.unwrap();
 }
 
-/// Replaces a line of a text file as a tool does: with what it read.
-fn edit(lab: &Lab, path: &str, line: usize, text: &str) -> Result<(), FileError> {
-    let files = lab.run.files();
+/// Replaces a line of a text file as a tool does: it passes the bytes that it read.
+fn edit(fixture: &InPlaceFixture, path: &str, line: usize, text: &str) -> Result<(), FileError> {
+    let files = fixture.run.files();
     let read = files.read(path, 1 << 20)?;
     let old = String::from_utf8(read.clone()).unwrap();
     let mut lines: Vec<&str> = old.lines().collect();
@@ -880,18 +897,18 @@ fn numbered() -> String {
 
 #[tokio::test]
 async fn an_edit_never_replaces_a_save_that_it_did_not_read() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    let path = lab.base.join("ws/a.txt");
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    let path = fixture.base.join("ws/a.txt");
     let (done, saves) = (std::sync::atomic::AtomicBool::new(false), 300);
     let (mut edited, mut refused) = (0, 0);
     std::thread::scope(|scope| {
         let human = scope.spawn(|| {
             for nth in 0..saves {
-                // An editor that saves by rename; its content begins with its own line.
+                // An editor that saves with a rename; the content begins with a line of its own.
                 let draft = path.with_extension("draft");
                 fs::write(&draft, format!("human {nth}\nlast\n")).unwrap();
                 fs::rename(&draft, &path).unwrap();
-                // A landing that meets the save puts it back when it has compared it.
+                // A landing that displaces the save restores it after comparing it.
                 let own = || {
                     std::thread::sleep(Duration::from_micros(300));
                     let now = fs::read_to_string(&path).unwrap_or_default();
@@ -899,14 +916,14 @@ async fn an_edit_never_replaces_a_save_that_it_did_not_read() {
                 };
                 assert!((0..5_000).any(|_| own()), "the save {nth} is lost");
                 if nth % 10 == 0 {
-                    // Time enough for an edit that nothing disturbs.
+                    // Leaves time for an undisturbed edit.
                     std::thread::sleep(Duration::from_millis(30));
                 }
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         while !done.load(std::sync::atomic::Ordering::Relaxed) && !human.is_finished() {
-            match edit(&lab, "a.txt", 1, &format!("tool {edited}")) {
+            match edit(&fixture, "a.txt", 1, &format!("tool {edited}")) {
                 Ok(()) => edited += 1,
                 Err(err) => {
                     assert_eq!(err.kind, FileErrorKind::Changed, "{err}");
@@ -924,10 +941,10 @@ async fn an_edit_never_replaces_a_save_that_it_did_not_read() {
 
 #[tokio::test]
 async fn two_runs_that_edit_one_file_lose_no_edit() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    fs::write(lab.base.join("ws/a.txt"), "").unwrap();
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    fs::write(fixture.base.join("ws/a.txt"), "").unwrap();
     let add = |text: &str| {
-        let files = lab.run.files();
+        let files = fixture.run.files();
         let read = files.read("a.txt", 1 << 20).unwrap();
         let new = [read.as_slice(), text.as_bytes()].concat();
         files.replace("a.txt", Some(&read), &new)
@@ -945,7 +962,7 @@ async fn two_runs_that_edit_one_file_lose_no_edit() {
             });
         }
     });
-    let lines = lab.read("a.txt").lines().count();
+    let lines = fixture.read("a.txt").lines().count();
     assert_eq!(lines, done.into_inner() as usize);
     assert!(lines > 20, "{lines}");
 }
@@ -955,9 +972,11 @@ async fn commands_are_counted_and_only_the_changes_of_the_run_are_listed() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let (_, changes) = lab.call("sed -i 's/2/two/' a.txt; echo n > n.txt").await;
-    fs::write(lab.base.join("ws/b.txt"), "the user\n").unwrap();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let (_, changes) = fixture
+        .call("sed -i 's/2/two/' a.txt; echo n > n.txt")
+        .await;
+    fs::write(fixture.base.join("ws/b.txt"), "the user\n").unwrap();
     let counts = |all: &mut dyn Iterator<Item = &FileChange>| {
         all.map(|one| format!("{} {}", one.path, one.line_counts()))
             .collect::<Vec<_>>()
@@ -967,7 +986,7 @@ async fn commands_are_counted_and_only_the_changes_of_the_run_are_listed() {
         counts(&mut changes.files.iter().map(|(change, _)| change)),
         expect
     );
-    let run = lab.run.changes().await.unwrap().files;
+    let run = fixture.run.changes().await.unwrap().files;
     assert_eq!(counts(&mut run.iter()), expect);
 }
 
@@ -976,20 +995,20 @@ async fn an_undo_in_place_merges_with_what_the_user_wrote_since() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    fs::write(lab.base.join("ws/a.txt"), numbered()).unwrap();
-    fs::write(lab.base.join("ws/b.txt"), numbered()).unwrap();
-    let (undo, call) = (lab.undo(), CallId("call".into()));
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fs::write(fixture.base.join("ws/a.txt"), numbered()).unwrap();
+    fs::write(fixture.base.join("ws/b.txt"), numbered()).unwrap();
+    let (undo, call) = (fixture.undo(), CallId("call".into()));
     undo.begin(&call);
-    edit(&lab, "a.txt", 3, "of the tool").unwrap();
-    lab.shell("sed -i '4s/.*/of the command/' b.txt").await;
+    edit(&fixture, "a.txt", 3, "of the tool").unwrap();
+    fixture.shell("sed -i '4s/.*/of the command/' b.txt").await;
     let done = swaps(&undo.end(&call).await.unwrap());
     for name in ["a.txt", "b.txt"] {
-        let text = lab.read(name).replace("line 18\n", "of the user\n");
-        fs::write(lab.base.join("ws").join(name), text).unwrap();
+        let text = fixture.read(name).replace("line 18\n", "of the user\n");
+        fs::write(fixture.base.join("ws").join(name), text).unwrap();
     }
-    let contents = Contents::open(&lab.base.join("contents"), 1 << 30).unwrap();
-    let plan = crate::landing::undo::plan(&lab.root, &done, &contents).unwrap();
+    let contents = Contents::open(&fixture.base.join("contents"), 1 << 30).unwrap();
+    let plan = crate::landing::undo::plan(&fixture.root, &done, &contents).unwrap();
     assert_eq!(
         (plan.merged.as_slice(), plan.conflicts.as_slice()),
         (
@@ -997,10 +1016,10 @@ async fn an_undo_in_place_merges_with_what_the_user_wrote_since() {
             [].as_slice()
         )
     );
-    lab.swap(plan.swaps);
+    fixture.swap(plan.swaps);
     let expect = numbered().replace("line 18\n", "of the user\n");
     assert_eq!(
-        (lab.read("a.txt"), lab.read("b.txt")),
+        (fixture.read("a.txt"), fixture.read("b.txt")),
         (expect.clone(), expect)
     );
 }
@@ -1010,26 +1029,31 @@ async fn directories_become_files_and_links_and_come_back() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    fs::create_dir_all(lab.base.join("ws/sub/out/deep")).unwrap();
-    fs::write(lab.base.join("ws/sub/out/deep/o"), "built\n").unwrap();
-    lab.check(
-        "rm -rf sub; echo x > sub",
-        &["sub", "sub/c.txt", "sub/deep/d.txt"],
-    )
-    .await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fs::create_dir_all(fixture.base.join("ws/sub/out/deep")).unwrap();
+    fs::write(fixture.base.join("ws/sub/out/deep/o"), "built\n").unwrap();
+    fixture
+        .check(
+            "rm -rf sub; echo x > sub",
+            &["sub", "sub/c.txt", "sub/deep/d.txt"],
+        )
+        .await;
     assert!(
-        fs::symlink_metadata(lab.base.join("ws/sub"))
+        fs::symlink_metadata(fixture.base.join("ws/sub"))
             .unwrap()
             .is_file()
     );
-    lab.check("rm sub; mkdir -p d/in; echo y > d/in/y", &["d/in/y", "sub"])
+    fixture
+        .check("rm sub; mkdir -p d/in; echo y > d/in/y", &["d/in/y", "sub"])
         .await;
-    lab.check("mv d D; ln -s D d", &["D/in/y", "d", "d/in/y"])
+    fixture
+        .check("mv d D; ln -s D d", &["D/in/y", "d", "d/in/y"])
         .await;
-    assert_eq!(lab.read("d/in/y"), "y\n");
-    lab.check("rm d; mv D d", &["D/in/y", "d", "d/in/y"]).await;
-    let left = fs::read_dir(lab.base.join("ws")).unwrap().flatten();
+    assert_eq!(fixture.read("d/in/y"), "y\n");
+    fixture
+        .check("rm d; mv D d", &["D/in/y", "d", "d/in/y"])
+        .await;
+    let left = fs::read_dir(fixture.base.join("ws")).unwrap().flatten();
     let left = left.filter(|one| is_staging(&one.file_name()));
     assert_eq!(left.count(), 0, "no staging directory is left");
 }
@@ -1039,14 +1063,18 @@ async fn a_folder_that_a_command_leaves_empty_stays() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    lab.check("rm sub/deep/d.txt", &["sub/deep/d.txt"]).await;
-    let (finished, _) = lab.call("mkdir -p sub/deep; echo d > sub/deep/d.txt").await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    fixture
+        .check("rm sub/deep/d.txt", &["sub/deep/d.txt"])
+        .await;
+    let (finished, _) = fixture
+        .call("mkdir -p sub/deep; echo d > sub/deep/d.txt")
+        .await;
     assert_eq!(finished.not_landed, None);
-    lab.call("rm sub/deep/d.txt").await;
-    assert!(lab.has("sub/deep"));
-    lab.run.files().remove("sub/c.txt").unwrap();
-    assert!(lab.has("sub"));
+    fixture.call("rm sub/deep/d.txt").await;
+    assert!(fixture.has("sub/deep"));
+    fixture.run.files().remove("sub/c.txt").unwrap();
+    assert!(fixture.has("sub"));
 }
 
 #[tokio::test]
@@ -1054,18 +1082,18 @@ async fn attributes_and_times_of_a_file_survive_a_command_and_a_move() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let path = lab.base.join("ws/a.txt");
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let path = fixture.base.join("ws/a.txt");
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&path, "user.note", b"mine", flags).is_err() {
         return;
     }
-    let (finished, _) = lab
+    let (finished, _) = fixture
         .call("echo more >> a.txt; touch -d 2001-02-03 a.txt")
         .await;
     assert_eq!(finished.not_landed, None);
-    lab.run.files().rename("a.txt", "m.txt", false).unwrap();
-    let moved = lab.base.join("ws/m.txt");
+    fixture.run.files().rename("a.txt", "m.txt", false).unwrap();
+    let moved = fixture.base.join("ws/m.txt");
     let mut value = [0; 8];
     let len = rustix::fs::getxattr(&moved, "user.note", &mut value).unwrap();
     assert_eq!(&value[..len], b"mine");
@@ -1077,14 +1105,14 @@ async fn a_dead_landing_of_another_run_is_recovered_by_the_next_call() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    // A process that died while it staged its files.
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    // A process died while it staged its files.
     let staging = ".windlass-landing-00000000000000aa";
-    fs::create_dir(lab.base.join("ws").join(staging)).unwrap();
-    fs::create_dir_all(lab.base.join("journal")).unwrap();
+    fs::create_dir(fixture.base.join("ws").join(staging)).unwrap();
+    fs::create_dir_all(fixture.base.join("journal")).unwrap();
     let journal = serde_json::json!({
         "state": "staging",
-        "root": {"Unix": lab.base.join("ws").as_os_str().as_encoded_bytes()},
+        "root": {"Unix": fixture.base.join("ws").as_os_str().as_encoded_bytes()},
         "name": staging,
         "stages": [""],
         "swaps": [],
@@ -1092,12 +1120,16 @@ async fn a_dead_landing_of_another_run_is_recovered_by_the_next_call() {
         "emptied": [],
         "hold": false,
     });
-    fs::write(lab.base.join("journal/journal.json"), journal.to_string()).unwrap();
-    lab.check("echo new >> a.txt", &["a.txt"]).await;
-    assert!(!lab.has(staging));
+    fs::write(
+        fixture.base.join("journal/journal.json"),
+        journal.to_string(),
+    )
+    .unwrap();
+    fixture.check("echo new >> a.txt", &["a.txt"]).await;
+    assert!(!fixture.has(staging));
 }
 
-/// Waits for something that a background job does.
+/// Waits for an action of a background job.
 fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     (0..250).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
@@ -1105,7 +1137,7 @@ fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     })
 }
 
-impl Lab {
+impl InPlaceFixture {
     /// Starts a background job as a call of its own.
     async fn start_job(&self, line: &str) -> JobId {
         let (undo, call) = (self.undo(), CallId("job".into()));
@@ -1116,7 +1148,7 @@ impl Lab {
         job
     }
 
-    /// Lands what jobs changed, as is done before each call, and gives the changes.
+    /// Lands the changes of jobs, as the engine does before each call, and returns them.
     async fn land_jobs(&self) -> Vec<Swap> {
         let undo = self.undo();
         let mut landed = Vec::new();
@@ -1135,145 +1167,160 @@ impl Lab {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_in_the_background_sees_later_saves_and_keeps_its_files_open() {
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let shared = lab.base.join("shared").display().to_string();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
     let line = format!(
         "cd sub && exec 3>>{shared}/log && while :; do cat c.txt ../a.txt ../new/n.txt > {shared}/now 2>&1; \
          mv {shared}/now {shared}/seen; echo tick >&3; sleep 0.02; done"
     );
-    lab.start_job(&line).await;
+    fixture.start_job(&line).await;
     let seen = |text: &str| {
         let began = std::time::Instant::now();
-        let seen = || fs::read_to_string(lab.shared("seen")).unwrap_or_default();
+        let seen = || fs::read_to_string(fixture.shared("seen")).unwrap_or_default();
         let found = wait_until(|| seen().contains(text));
         assert!(found, "{text} was not seen, but {}", seen());
         began.elapsed()
     };
     seen("c\n1\n2\n3\n");
-    fs::write(lab.base.join("ws/a.txt"), "of the user\n").unwrap();
+    fs::write(fixture.base.join("ws/a.txt"), "of the user\n").unwrap();
     seen("of the user");
-    // As editors save: a new file takes the place of the old one.
-    fs::write(lab.base.join("ws/a.tmp"), "saved anew\n").unwrap();
-    fs::rename(lab.base.join("ws/a.tmp"), lab.base.join("ws/a.txt")).unwrap();
+    // Many editors save like this: a new file replaces the old one.
+    fs::write(fixture.base.join("ws/a.tmp"), "saved anew\n").unwrap();
+    fs::rename(fixture.base.join("ws/a.tmp"), fixture.base.join("ws/a.txt")).unwrap();
     seen("saved anew");
-    fs::create_dir(lab.base.join("ws/new")).unwrap();
-    fs::write(lab.base.join("ws/new/n.txt"), "in a new folder\n").unwrap();
+    fs::create_dir(fixture.base.join("ws/new")).unwrap();
+    fs::write(fixture.base.join("ws/new/n.txt"), "in a new folder\n").unwrap();
     seen("in a new folder");
-    fs::remove_dir_all(lab.base.join("ws/new")).unwrap();
+    fs::remove_dir_all(fixture.base.join("ws/new")).unwrap();
     seen("No such file");
-    lab.run.files().write("sub/c.txt", b"of a tool\n").unwrap();
+    fixture
+        .run
+        .files()
+        .write("sub/c.txt", b"of a tool\n")
+        .unwrap();
     seen("of a tool");
-    let (finished, _) = lab.call("echo of a command > a.txt").await;
+    let (finished, _) = fixture.call("echo of a command > a.txt").await;
     assert_eq!(finished.not_landed, None);
     seen("of a tool\nof a command\n");
-    let ticks = || fs::read_to_string(lab.shared("log")).unwrap().len();
+    let ticks = || fs::read_to_string(fixture.shared("log")).unwrap().len();
     let before = ticks();
     assert!(
         wait_until(|| ticks() > before),
         "its open file and its working directory are intact"
     );
-    lab.run.processes().stop_all().await;
-    assert_eq!(lab.land_jobs().await, []);
-    assert_eq!(lab.read("a.txt"), "of a command\n");
-    assert!(!lab.has("new"));
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.land_jobs().await, []);
+    assert_eq!(fixture.read("a.txt"), "of a command\n");
+    assert!(!fixture.has("new"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_writes_of_a_background_job_land_at_the_next_call_and_at_its_end() {
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let shared = lab.base.join("shared").display().to_string();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
     let line = format!(
         "echo one > one.txt; echo more >> b.txt; rm sub/c.txt; mkdir -p out; echo o > out/new.o; echo > {shared}/go; \
          while ! test -e {shared}/stop; do sleep 0.02; done; \
          echo two > two.txt; echo p >> out/new.o; echo > {shared}/end; sleep 30"
     );
-    let before = listing(&lab.base.join("ws"));
-    lab.start_job(&line).await;
-    assert!(wait_until(|| lab.shared("go").exists()));
-    let first = lab.land_jobs().await;
+    let before = listing(&fixture.base.join("ws"));
+    fixture.start_job(&line).await;
+    assert!(wait_until(|| fixture.shared("go").exists()));
+    let first = fixture.land_jobs().await;
     let paths =
         |swaps: &[Swap]| -> Vec<String> { swaps.iter().map(|swap| swap.path.clone()).collect() };
     assert_eq!(paths(&first), ["b.txt", "one.txt", "sub/c.txt"]);
     assert_eq!(
-        (lab.read("one.txt").as_str(), lab.read("b.txt").as_str()),
+        (
+            fixture.read("one.txt").as_str(),
+            fixture.read("b.txt").as_str()
+        ),
         ("one\n", "b\nmore\n")
     );
-    assert_eq!(lab.read("out/new.o"), "o\n");
-    assert!(!lab.has("sub/c.txt"));
-    let (finished, changes) = lab.call("cat one.txt").await;
+    assert_eq!(fixture.read("out/new.o"), "o\n");
+    assert!(!fixture.has("sub/c.txt"));
+    let (finished, changes) = fixture.call("cat one.txt").await;
     assert_eq!(finished.output, "one\n");
     assert_eq!(changes.files, [], "they belong to the job's call");
-    assert_eq!(lab.land_jobs().await, [], "nothing lands twice");
-    fs::write(lab.shared("stop"), "").unwrap();
-    assert!(wait_until(|| lab.shared("end").exists()));
-    lab.run.processes().stop_all().await;
-    assert_eq!(lab.run.notes(), Vec::<String>::new());
-    let last = lab.land_jobs().await;
+    assert_eq!(fixture.land_jobs().await, [], "nothing lands twice");
+    fs::write(fixture.shared("stop"), "").unwrap();
+    assert!(wait_until(|| fixture.shared("end").exists()));
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.run.notes(), Vec::<String>::new());
+    let last = fixture.land_jobs().await;
     assert_eq!(paths(&last), ["two.txt"]);
-    assert_eq!(lab.read("out/new.o"), "o\np\n");
-    // Undo of both landings restores the tree, but for what is ignored.
-    lab.swap([last, first].concat().into_iter().map(reversed).collect());
-    fs::remove_file(lab.base.join("ws/out/new.o")).unwrap();
-    assert_eq!(listing(&lab.base.join("ws")), before);
+    assert_eq!(fixture.read("out/new.o"), "o\np\n");
+    // The undo of both landings restores the tree, except for ignored files.
+    fixture.swap([last, first].concat().into_iter().map(reversed).collect());
+    fs::remove_file(fixture.base.join("ws/out/new.o")).unwrap();
+    assert_eq!(listing(&fixture.base.join("ws")), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_background_job_lands_when_it_ends_by_itself() {
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let shared = lab.base.join("shared").display().to_string();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
     let line = format!("while ! test -e {shared}/go; do sleep 0.02; done; echo late > late.txt");
-    lab.start_job(&line).await;
-    fs::write(lab.shared("go"), "").unwrap();
+    fixture.start_job(&line).await;
+    fs::write(fixture.shared("go"), "").unwrap();
     let mut landed = Vec::new();
     for _ in 0..250 {
-        landed.extend(lab.land_jobs().await);
+        landed.extend(fixture.land_jobs().await);
         if !landed.is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(landed.len(), 1);
-    assert_eq!(lab.read("late.txt"), "late\n");
-    lab.run.processes().stop_all().await;
+    assert_eq!(fixture.read("late.txt"), "late\n");
+    fixture.run.processes().stop_all().await;
 }
 
-/// The answer in which the model is told of changes that did not land.
-enum Told {
+/// The answer that tells the model about changes that did not land.
+enum ReportedBy {
     Poll,
     Command,
 }
 
-/// Starts a job that writes files and shows `a.txt` from then on, lets the user save `a.txt`, and lands. Gives what the
-/// model is told.
-async fn conflict_of_job(lab: &Lab, writes: &str, landed: usize, by: Told) -> String {
-    let shared = lab.base.join("shared").display().to_string();
+/// Starts a job that writes files and then prints `a.txt` again and again, lets the user save `a.txt`, and lands.
+/// Returns the message for the model.
+async fn conflict_of_job(
+    fixture: &InPlaceFixture,
+    writes: &str,
+    landed: usize,
+    by: ReportedBy,
+) -> String {
+    let shared = fixture.base.join("shared").display().to_string();
     let line = format!(
         "{writes}; echo > {shared}/go; \
          while :; do cat a.txt > {shared}/now; mv {shared}/now {shared}/seen; sleep 0.02; done"
     );
-    let job = lab.start_job(&line).await;
-    assert!(wait_until(|| lab.shared("go").exists()));
-    fs::write(lab.base.join("ws/a.txt"), "of the user\n").unwrap();
-    let swaps = lab.land_jobs().await;
+    let job = fixture.start_job(&line).await;
+    assert!(wait_until(|| fixture.shared("go").exists()));
+    fs::write(fixture.base.join("ws/a.txt"), "of the user\n").unwrap();
+    let swaps = fixture.land_jobs().await;
     assert_eq!(swaps.len(), landed, "{swaps:?}");
-    assert_eq!(lab.read("a.txt"), "of the user\n");
-    let told = match by {
-        Told::Poll => lab.run.processes().poll(&job, 0, 1 << 10).unwrap().text,
-        Told::Command => lab.shell("true").await.output,
+    assert_eq!(fixture.read("a.txt"), "of the user\n");
+    let message = match by {
+        ReportedBy::Poll => fixture.run.processes().poll(&job, 0, 1 << 10).unwrap().text,
+        ReportedBy::Command => fixture.shell("true").await.output,
     };
-    assert!(told.contains("a.txt: another program changed it"), "{told}");
-    let kept = told.rsplit_once("kept in ").unwrap().1;
+    assert!(
+        message.contains("a.txt: another program changed it"),
+        "{message}"
+    );
+    let kept = message.rsplit_once("kept in ").unwrap().1;
     let kept = kept.trim().trim_end_matches(']');
     assert_eq!(
         fs::read_to_string(Path::new(kept).join("a.txt")).unwrap(),
         "job\n"
     );
-    let seen = || fs::read_to_string(lab.shared("seen")).unwrap_or_default();
+    let seen = || fs::read_to_string(fixture.shared("seen")).unwrap_or_default();
     assert!(wait_until(|| seen() == "of the user\n"), "{}", seen());
-    lab.run.processes().stop_all().await;
-    assert_eq!(lab.land_jobs().await, []);
-    assert_eq!(lab.run.notes().len(), 1);
-    told
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.land_jobs().await, []);
+    assert_eq!(fixture.run.notes().len(), 1);
+    message
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -1281,32 +1328,50 @@ async fn a_conflict_of_a_background_job_is_kept_and_its_view_follows_the_workspa
     if lacks(Need::CommandLayers) {
         return;
     }
-    for by in [Told::Poll, Told::Command] {
-        let lab = Lab::new(Held::Boxed, 1 << 30).await;
-        conflict_of_job(&lab, "echo job > a.txt", 0, by).await;
+    for by in [ReportedBy::Poll, ReportedBy::Command] {
+        let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+        conflict_of_job(&fixture, "echo job > a.txt", 0, by).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beside_a_conflict_the_other_writes_of_a_background_job_land() {
+async fn other_writes_of_a_background_job_land_despite_a_conflict() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
     let writes = "echo job > a.txt; echo fine > fine.txt; echo x > .vscode/settings.json";
-    let told = conflict_of_job(&lab, writes, 1, Told::Poll).await;
-    assert!(told.contains(".vscode: it is protected"), "{told}");
-    assert_eq!(lab.read("fine.txt"), "fine\n");
-    assert_eq!(lab.read(".vscode/settings.json"), "{}\n");
+    let message = conflict_of_job(&fixture, writes, 1, ReportedBy::Poll).await;
+    assert!(message.contains(".vscode: it is protected"), "{message}");
+    assert_eq!(fixture.read("fine.txt"), "fine\n");
+    assert_eq!(fixture.read(".vscode/settings.json"), "{}\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_that_watch_files_in_the_background_hear_of_saves() {
+async fn a_refused_path_of_a_background_job_may_have_any_name() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(Held::Boxed, 1 << 30).await;
-    let shared = lab.base.join("shared").display().to_string();
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
+    let line = format!(
+        "ln -s ../home $(printf 'o-\\377'); echo fine > fine.txt; echo > {shared}/go; sleep 30"
+    );
+    fixture.start_job(&line).await;
+    assert!(wait_until(|| fixture.shared("go").exists()));
+    assert_eq!(fixture.land_jobs().await.len(), 1);
+    assert_eq!(fixture.read("fine.txt"), "fine\n");
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.run.notes().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn background_jobs_that_watch_files_notice_saves() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let fixture = InPlaceFixture::new(Confinement::Sandboxed, 1 << 30).await;
+    let shared = fixture.base.join("shared").display().to_string();
     let watcher = format!(
         "import ctypes, os, struct\n\
          libc = ctypes.CDLL(None)\n\
@@ -1317,26 +1382,27 @@ async fn programs_that_watch_files_in_the_background_hear_of_saves() {
          \x20   os.read(handle, 4096)\n\
          \x20   open('{shared}/heard', 'a').write(open('sub/c.txt').read())\n"
     );
-    fs::write(lab.shared("watch.py"), watcher).unwrap();
-    lab.start_job(&format!("exec python3 {shared}/watch.py"))
+    fs::write(fixture.shared("watch.py"), watcher).unwrap();
+    fixture
+        .start_job(&format!("exec python3 {shared}/watch.py"))
         .await;
-    assert!(wait_until(|| lab.shared("ready").exists()));
-    // In place, as many editors save.
-    fs::write(lab.base.join("ws/sub/c.txt"), "saved\n").unwrap();
-    let heard = || fs::read_to_string(lab.shared("heard")).unwrap_or_default();
+    assert!(wait_until(|| fixture.shared("ready").exists()));
+    // Many editors save in place.
+    fs::write(fixture.base.join("ws/sub/c.txt"), "saved\n").unwrap();
+    let heard = || fs::read_to_string(fixture.shared("heard")).unwrap_or_default();
     assert!(wait_until(|| heard().contains("saved")), "{}", heard());
-    lab.run.processes().stop_all().await;
-    assert_eq!(lab.land_jobs().await, []);
+    fixture.run.processes().stop_all().await;
+    assert_eq!(fixture.land_jobs().await, []);
 }
 
 #[tokio::test]
 async fn the_record_of_a_landing_stays_until_its_call_is_logged() {
-    let lab = Lab::new(Held::Freely, 1 << 30).await;
-    let records = || crate::landing::unlogged_landings(&lab.base.join("journal"));
-    let (undo, call) = (lab.undo(), CallId("call".into()));
+    let fixture = InPlaceFixture::new(Confinement::Unconfined, 1 << 30).await;
+    let records = || crate::landing::unlogged_landings(&fixture.base.join("journal"));
+    let (undo, call) = (fixture.undo(), CallId("call".into()));
     undo.begin(&call);
-    lab.run.files().write("a.txt", b"one\n").unwrap();
-    lab.run.files().write("n.txt", b"two\n").unwrap();
+    fixture.run.files().write("a.txt", b"one\n").unwrap();
+    fixture.run.files().write("n.txt", b"two\n").unwrap();
     let changes = undo.end(&call).await.unwrap();
     let found = records();
     let found: Vec<&Swap> = found.iter().flat_map(|record| &record.swaps).collect();
@@ -1345,8 +1411,8 @@ async fn the_record_of_a_landing_stays_until_its_call_is_logged() {
     assert_eq!(records().len(), 2);
     undo.logged(&call);
     assert_eq!(records(), []);
-    // A write between calls belongs to none.
-    lab.run.files().write("a.txt", b"three\n").unwrap();
+    // A write between calls belongs to no call.
+    fixture.run.files().write("a.txt", b"three\n").unwrap();
     assert_eq!(records(), []);
 }
 

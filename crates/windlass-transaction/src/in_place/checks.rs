@@ -1,6 +1,6 @@
-//! Checks of an in-place run. They see the user's tree, ignored files included, because those have landed, too; their
-//! commands run in a sandbox session of their own and land as every command does. Where a check is to see files as they
-//! were before the run, it gets a tree of its own instead.
+//! Checks of an in-place run. The validators see the user's tree with its ignored files, because everything has landed
+//! already. Their commands run in a sandbox session of their own, and land like any command. If a validator must see
+//! files as they were before the run, it gets a separate tree.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use windlass_core::BoxFuture;
 use windlass_core::image::Image;
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::{
     CheckState, CheckTree, FileChange, Files, Processes, WorkspaceError, WorkspaceErrorKind,
 };
 
 use super::call_landings::CallLandings;
-use super::commands::Commands;
+use super::commands::InPlaceCommands;
 use super::stat_baseline::StatBaseline;
 use super::{InPlaceRun, changes};
-use crate::isolated::check_tree::{Below, FreshTree, Ground, OpenedTree};
-use crate::isolated::copied;
+use crate::isolated::check_tree::{CheckBase, FreshTree, OpenedTree, TreeContext};
+use crate::isolated::copy_tree;
 use windlass_host::sandbox::{Sandbox, Tier};
 
-/// The largest file that is shown as it was before.
+/// Largest file that is restored to its state before the run.
 const MAX_BEFORE: u64 = 64 << 20;
 
-/// Opens a tree for the checks of a run.
+/// Opens a tree for the validators of a run.
 pub(super) async fn open(
     run: &InPlaceRun,
     state: CheckState<'_>,
@@ -34,13 +34,13 @@ pub(super) async fn open(
         CheckState::Landing { without } | CheckState::WithIgnored { without } => without.to_vec(),
     };
     if state == CheckState::Base || !as_before.is_empty() {
-        let tree = open_earlier(run, as_before).await?;
+        let tree = open_before_run(run, as_before).await?;
         return Ok(Box::new(OpenedTree(Arc::new(tree))));
     }
     let sandbox = run.sandbox.as_ref();
-    let sandbox = sandbox.map(|sandbox| Arc::new(sandbox.anew().for_checks()));
+    let sandbox = sandbox.map(|sandbox| Arc::new(sandbox.fresh_session().for_checks()));
     let processes = run
-        .machine
+        .parts
         .commands(&run.landings, &run.baseline, sandbox.clone());
     let checks = InPlaceChecks {
         files: Arc::clone(&run.files) as Arc<dyn Files>,
@@ -48,17 +48,20 @@ pub(super) async fn open(
         landings: Arc::clone(&run.landings),
         baseline: Arc::clone(&run.baseline),
         sandbox,
-        seen: Mutex::default(),
+        changes_before: Mutex::default(),
     };
-    *checks.seen.lock() = checks.changes().await?;
+    *checks.changes_before.lock() = checks.changes().await?;
     Ok(Box::new(checks))
 }
 
-/// The user's tree with these paths as they were before the run.
-async fn open_earlier(run: &InPlaceRun, paths: Vec<String>) -> Result<FreshTree, WorkspaceError> {
+/// Creates a copy of the user's tree with these paths as they were before the run.
+async fn open_before_run(
+    run: &InPlaceRun,
+    paths: Vec<String>,
+) -> Result<FreshTree, WorkspaceError> {
     let refuse = |why: &str| WorkspaceError {
         kind: WorkspaceErrorKind::Isolation,
-        message: format!("the tree of before cannot be shown to a check: {why}"),
+        message: format!("cannot create the tree before the run for a check: {why}"),
     };
     let Some(plan) = run.sandbox.clone() else {
         return Err(refuse("that needs the kernel sandbox"));
@@ -67,45 +70,45 @@ async fn open_earlier(run: &InPlaceRun, paths: Vec<String>) -> Result<FreshTree,
         return Err(refuse("commands wrote to the workspace directly"));
     }
     let (landings, files) = (Arc::clone(&run.landings), Arc::clone(&run.files));
-    let ground = Ground {
-        root: Arc::clone(&run.machine.root),
-        env: run.machine.env.clone(),
-        guard: Arc::clone(&run.machine.guard),
+    let context = TreeContext {
+        root: Arc::clone(&run.parts.root),
+        env: run.parts.env.clone(),
+        guard: Arc::clone(&run.parts.guard),
         plan,
     };
     crate::isolated::blocking(move || {
-        let parent = ground.plan.command_layers();
-        let tier = ground
+        let parent = context.plan.command_layers();
+        let tier = context
             .plan
             .tier()
             .map_err(|err| WorkspaceError::other(err.to_string()))?;
-        let root = Arc::clone(&ground.root);
+        let root = Arc::clone(&context.root);
         let hidden: Vec<PathBuf>;
         let below = if tier == Tier::Namespaces {
-            Below::Layer
+            CheckBase::Overlay
         } else {
-            let too_large = copied::measure(&root).map_err(WorkspaceError::other)?;
-            hidden = [ground.plan.hidden_in_workspace(), too_large].concat();
-            Below::Copy {
+            let too_large = copy_tree::measure(&root).map_err(WorkspaceError::other)?;
+            hidden = [context.plan.hidden_in_workspace(), too_large].concat();
+            CheckBase::Copy {
                 of: &root,
                 hidden: &hidden,
             }
         };
-        let tree = FreshTree::make(ground, &parent, &below)?;
+        let tree = FreshTree::make(context, &parent, &below)?;
         let mut images = Vec::new();
         for path in paths {
             let Some(image) = landings.before(&path) else {
                 continue;
             };
             let bytes = match &image {
-                Image::File { .. } => Before::read(&*files, &path, MAX_BEFORE)
+                Image::File { .. } => BaseTree::read(&*files, &path, MAX_BEFORE)
                     .map_err(|err| WorkspaceError::other(err.message))?
                     .unwrap_or_default(),
                 _ => Vec::new(),
             };
             images.push((path, image, bytes));
         }
-        // A path that was not there goes first, so that a folder can take its place.
+        // Paths that did not exist come first, so that a directory can replace a file.
         images.sort_by_key(|(_, image, _)| image.is_there());
         for (path, image, bytes) in &images {
             tree.put_image(path, image, bytes)?;
@@ -118,12 +121,12 @@ async fn open_earlier(run: &InPlaceRun, paths: Vec<String>) -> Result<FreshTree,
 
 struct InPlaceChecks {
     files: Arc<dyn Files>,
-    processes: Arc<Commands>,
+    processes: Arc<InPlaceCommands>,
     landings: Arc<CallLandings>,
     baseline: Arc<StatBaseline>,
     sandbox: Option<Arc<Sandbox>>,
     /// The changes of the run when the checks began.
-    seen: Mutex<Vec<FileChange>>,
+    changes_before: Mutex<Vec<FileChange>>,
 }
 
 impl InPlaceChecks {
@@ -154,9 +157,9 @@ impl CheckTree for InPlaceChecks {
     fn disturbed(&self) -> BoxFuture<'_, Result<Vec<String>, WorkspaceError>> {
         Box::pin(async move {
             let now = self.changes().await?;
-            let seen = self.seen.lock();
-            let new = now.iter().filter(|change| !seen.contains(change));
-            let gone = seen
+            let changes_before = self.changes_before.lock();
+            let new = now.iter().filter(|change| !changes_before.contains(change));
+            let gone = changes_before
                 .iter()
                 .filter(|change| !now.iter().any(|one| one.path == change.path));
             Ok(new.chain(gone).map(|change| change.path.clone()).collect())
@@ -165,7 +168,7 @@ impl CheckTree for InPlaceChecks {
     fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
         // A fix has landed already.
         Box::pin(async move {
-            *self.seen.lock() = self.changes().await?;
+            *self.changes_before.lock() = self.changes().await?;
             Ok(())
         })
     }

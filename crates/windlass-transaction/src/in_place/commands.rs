@@ -1,7 +1,7 @@
-//! Commands of an in-place run. Each runs over a layer of its own, on top of the tree as it is then, and the layer lands
-//! when the command has ended; that of a background job also before every later call. Without namespaces commands work on
-//! a copy, whose changes land in the same way. Where the kernel has no layers at all, commands write to the tree itself
-//! and undo does not cover them.
+//! The commands of an in-place run. Each command runs in an overlay of its own on top of the current tree, and its
+//! changes land when it has ended. The overlay of a background job also lands before every later call. In the tier
+//! without namespaces, commands work on a copy, whose changes land in the same way. If the kernel has no overlays at
+//! all, commands write to the tree directly, and undo does not cover them.
 
 use parking_lot::Mutex;
 use std::path::Path;
@@ -19,61 +19,60 @@ use windlass_core::workspace::{
 use windlass_core::{BoxFuture, CancellationToken};
 
 use super::call_landings::CallLandings;
+use super::command_overlay::{CommandOverlay, FileTime};
 use super::job_view::JobView;
 use super::job_views::JobViews;
-use super::land_layer::land_layer;
-use super::layer::{CommandLayer, Moment};
+use super::land_overlay::land_overlay;
 use super::stat_baseline::StatBaseline;
-use windlass_host::exec::{HostProcesses, JobError, remark};
+use windlass_host::exec::{HostProcesses, JobError, append_note};
 use windlass_host::sandbox::{CommandTree, Sandbox, SandboxError};
 
-/// How long a command that does nothing may take, when it is seen whether there are layers.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of the empty command that tests whether overlays work.
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two refreshes of the copy while background jobs run.
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// How the failure of a command begins that has no layer.
+/// Start of the message about a command that has no overlay.
 const NOT_RUN: &str = "the command was not run: ";
 
-/// Why undo does not cover a command.
-pub(super) const NO_LAYER: &str = "without a kernel layer commands write to the workspace directly: undo covers what the \
-                                   file tools write, and not what commands change";
-const JOB: &str = "without a kernel layer a background job writes to the workspace directly, and undo does not cover it";
+/// The reason why undo does not cover a command.
+pub(super) const NO_OVERLAY: &str = "without a kernel overlay, commands write to the workspace directly: undo covers changes by \
+                                   the file tools, but not changes by commands";
+const JOB: &str = "without a kernel overlay, a background job writes to the workspace directly, and undo does not cover it";
 
-pub(super) struct Commands {
+pub(super) struct InPlaceCommands {
     landings: Arc<CallLandings>,
     processes: Arc<HostProcesses>,
     sandbox: Option<Arc<Sandbox>>,
-    /// The tree from before the first command that wrote to it directly.
+    /// The tree before the first command that wrote to it directly.
     baseline: Arc<StatBaseline>,
-    /// There are no layers here, and the run has said so.
-    no_layers: bool,
-    /// Whether a command can have a layer here, once that was tried.
-    layers: OnceCell<bool>,
+    /// There are no overlays here, and the run has reported it.
+    no_overlays: bool,
+    /// Whether commands can have an overlay here, once it was tested.
+    overlays: OnceCell<bool>,
     /// The copy that commands work on, once it is known whether there is one.
     copy: OnceCell<Option<Arc<dyn CommandTree>>>,
-    /// The views of background jobs that have layers.
+    /// The views of background jobs that have overlays.
     views: Arc<JobViews>,
-    /// There may be such views.
+    /// Whether `views` may contain a view.
     started_jobs: AtomicBool,
     /// Background jobs were started and may have changed the copy.
     jobs_ran: AtomicBool,
-    /// The call that started the last of them.
+    /// The call that started the last background job.
     job_call: Mutex<Option<CallId>>,
-    /// When the copy was last made like the workspace.
-    updated: Mutex<Option<Moment>>,
-    /// Refreshes the copy while background jobs may look at it.
+    /// The time at which the copy was last updated from the workspace.
+    updated: Mutex<Option<FileTime>>,
+    /// Refreshes the copy while background jobs may read it.
     refresher: Mutex<Option<AbortHandle>>,
 }
 
-impl Commands {
+impl InPlaceCommands {
     pub(super) fn new(
         landings: Arc<CallLandings>,
         processes: Arc<HostProcesses>,
         sandbox: Option<Arc<Sandbox>>,
         baseline: Arc<StatBaseline>,
-        no_layers: bool,
+        no_overlays: bool,
     ) -> Self {
         let layers = sandbox.as_ref().map(|sandbox| sandbox.command_layers());
         let views = JobViews::new(Arc::clone(&landings), layers.unwrap_or_default());
@@ -85,8 +84,8 @@ impl Commands {
             processes,
             sandbox,
             baseline,
-            no_layers,
-            layers: OnceCell::new(),
+            no_overlays,
+            overlays: OnceCell::new(),
             copy: OnceCell::new(),
             jobs_ran: AtomicBool::new(false),
             updated: Mutex::default(),
@@ -94,33 +93,33 @@ impl Commands {
         }
     }
 
-    /// A layer for the next command; nothing where the kernel has none. One that cannot be made fails the call: without
-    /// it the command would write to the tree directly.
-    async fn layer(&self) -> Result<Option<CommandLayer>, ProcessError> {
-        if self.no_layers || !*self.layers.get_or_try_init(|| self.try_layer()).await? {
+    /// The overlay for the next command; `None` if the kernel has none. If it cannot be created, the call fails:
+    /// without it the command would write to the tree directly.
+    async fn overlay(&self) -> Result<Option<CommandOverlay>, ProcessError> {
+        if self.no_overlays || !*self.overlays.get_or_try_init(|| self.try_overlay()).await? {
             return Ok(None);
         }
-        self.make_layer().await.map(Some)
+        self.make_overlay().await.map(Some)
     }
 
-    async fn make_layer(&self) -> Result<CommandLayer, ProcessError> {
+    async fn make_overlay(&self) -> Result<CommandOverlay, ProcessError> {
         let Some(sandbox) = &self.sandbox else {
-            return Err(ProcessError("layers need a sandbox".to_owned()));
+            return Err(ProcessError("overlays need a sandbox".to_owned()));
         };
         let (parent, landings) = (sandbox.command_layers(), Arc::clone(&self.landings));
-        let made = tokio::task::spawn_blocking(move || make_layer(&landings, &parent)).await;
+        let made = tokio::task::spawn_blocking(move || make_overlay(&landings, &parent)).await;
         made.unwrap_or_else(|err| Err(ProcessError(err.to_string())))
     }
 
-    /// Starts a background job over a layer that lands while it runs; none where there are no layers.
-    fn start_over_layer(&self, command: &Command) -> Result<Option<JobId>, ProcessError> {
-        let Some(sandbox) = self.sandbox.as_ref().filter(|_| !self.no_layers) else {
+    /// Starts a background job in an overlay that lands while it runs; `None` if there are no overlays.
+    fn start_in_overlay(&self, command: &Command) -> Result<Option<JobId>, ProcessError> {
+        let Some(sandbox) = self.sandbox.as_ref().filter(|_| !self.no_overlays) else {
             return Ok(None);
         };
         sandbox.open().map_err(|err| self.not_opened(&err))?;
-        let layer = make_layer(&self.landings, &sandbox.command_layers())?;
+        let overlay = make_overlay(&self.landings, &sandbox.command_layers())?;
         self.views.watch();
-        let (job, tree) = match self.processes.start_over(command, &layer.name) {
+        let (job, tree) = match self.processes.start_in_layer(command, &overlay.name) {
             Ok(started) => started,
             Err(JobError::NoLayer) => return self.refuse_full_disk().map(|()| None),
             Err(JobError::Other(err)) => return Err(err),
@@ -129,7 +128,7 @@ impl Commands {
         let workspace = Arc::clone(&self.landings.root);
         let call = self.landings.open_call();
         self.views
-            .add(JobView::new(job.clone(), call, layer, tree, workspace));
+            .add(JobView::new(job.clone(), call, overlay, tree, workspace));
         let (ended, views, id) = (
             self.processes.job_end(&job),
             Arc::clone(&self.views),
@@ -143,7 +142,7 @@ impl Commands {
         Ok(Some(job))
     }
 
-    /// Lands the layers of jobs that have ended, before anybody is told so.
+    /// Lands the overlays of jobs that have ended, before their end is reported.
     async fn finish_jobs(&self, jobs: Vec<JobId>) {
         for job in jobs {
             let (ended, views) = (self.processes.job_end(&job), Arc::clone(&self.views));
@@ -152,20 +151,20 @@ impl Commands {
         }
     }
 
-    /// Whether the kernel has layers: runs a command that does nothing over one.
-    async fn try_layer(&self) -> Result<bool, ProcessError> {
+    /// Tests whether the kernel has overlays, by running an empty command in one.
+    async fn try_overlay(&self) -> Result<bool, ProcessError> {
         let Some(sandbox) = self.sandbox.clone() else {
             return Ok(false);
         };
-        // The directory for layers is made when the sandbox is opened.
+        // The directory for overlays is created when the sandbox is opened.
         let opened = tokio::task::spawn_blocking(move || sandbox.open().map(drop)).await;
         let opened = opened.map_err(|err| ProcessError(err.to_string()))?;
         opened.map_err(|err| self.not_opened(&err))?;
-        let layer = self.make_layer().await?;
+        let overlay = self.make_overlay().await?;
         let nothing = Command {
             line: ":".into(),
             workdir: String::new(),
-            timeout: PATIENCE,
+            timeout: TEST_TIMEOUT,
             keep: 0,
             input: None,
             looks: false,
@@ -177,7 +176,7 @@ impl Commands {
         };
         let ran = self
             .processes
-            .run_over(nothing, watch, Some(&layer.name))
+            .run_in_layer(nothing, watch, Some(&overlay.name))
             .await;
         let has = ran
             .is_ok_and(|(finished, gone)| gone && finished.end == ProcessEnd::Exited { code: 0 });
@@ -187,10 +186,10 @@ impl Commands {
         Ok(has)
     }
 
-    /// A full disk is no reason to believe that the kernel has no layers.
+    /// A full disk does not prove that the kernel has no overlays.
     fn refuse_full_disk(&self) -> Result<(), ProcessError> {
         if self.landings.contents().is_disk_full() {
-            let why = "no layer can be made for the command, because the disk of the data directory is full";
+            let why = "cannot create an overlay for the command, because the disk of the data directory is full";
             self.landings.end_run(why);
             return Err(ProcessError(format!("{NOT_RUN}{why}")));
         }
@@ -204,7 +203,7 @@ impl Commands {
         ProcessError(err.to_string())
     }
 
-    /// Runs a command on the copy, over a layer or in the tree, as the tier and the command need it.
+    /// Runs a command on the copy, in an overlay or directly in the tree, as the tier and the command require.
     async fn run_one(&self, command: Command, watch: Watch<'_>) -> Result<Finished, ProcessError> {
         if let Some(copy) = self.copy().await? {
             return self.run_on_copy(copy, command, watch).await;
@@ -212,28 +211,28 @@ impl Commands {
         if command.looks {
             return self.processes.run(command, watch).await;
         }
-        match self.layer().await? {
-            Some(layer) => self.run_over(layer, command, watch).await,
+        match self.overlay().await? {
+            Some(overlay) => self.run_in_layer(overlay, command, watch).await,
             None => self.run_directly(command, watch).await,
         }
     }
 
-    async fn run_over(
+    async fn run_in_layer(
         &self,
-        layer: CommandLayer,
+        overlay: CommandOverlay,
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
         let (mut finished, gone) = self
             .processes
-            .run_over(command, watch, Some(&layer.name))
+            .run_in_layer(command, watch, Some(&overlay.name))
             .await?;
         if gone {
-            self.finish(&mut finished, self.land(layer, None, None).await);
-        } else if !layer.is_empty() {
-            // Its processes may still write to the layer.
-            let why = "nothing that the command changed is in the workspace: its processes could not be ended";
-            self.finish(&mut finished, Err(kept(why, layer)));
+            self.finish(&mut finished, self.land(overlay, None, None).await);
+        } else if !overlay.is_empty() {
+            // Its processes may still write to the overlay.
+            let why = "none of the command's changes landed: its processes could not be killed";
+            self.finish(&mut finished, Err(kept(why, overlay)));
         }
         Ok(finished)
     }
@@ -245,46 +244,47 @@ impl Commands {
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
         self.land_jobs_of_copy(&copy).await;
-        // Before the update: a save that the update misses is newer than the layer, and so a conflict.
-        let layer = self.make_layer().await?;
+        // Create the overlay before the update: a save that the update misses is then newer than the overlay, and a
+        // conflict.
+        let overlay = self.make_overlay().await?;
         let own = Arc::clone(&copy);
         let updated = tokio::task::spawn_blocking(move || own.update())
             .await
             .map_err(|err| err.to_string());
         updated.and_then(|updated| updated).map_err(ProcessError)?;
-        *self.updated.lock() = Some(layer.began);
+        *self.updated.lock() = Some(overlay.began);
         if command.looks {
             return self.processes.run(command, watch).await;
         }
         let mut finished = self.processes.run(command, watch).await?;
-        self.finish(&mut finished, self.land(layer, Some(copy), None).await);
+        self.finish(&mut finished, self.land(overlay, Some(copy), None).await);
         Ok(finished)
     }
 
-    /// Lands what background jobs changed in the copy since it was last updated.
+    /// Lands the changes that background jobs made in the copy since its last update.
     async fn land_jobs_of_copy(&self, copy: &Arc<dyn CommandTree>) {
         if !self.jobs_ran.load(Ordering::Relaxed) {
             return;
         }
-        let mut layer = match self.make_layer().await {
-            Ok(layer) => layer,
+        let mut overlay = match self.make_overlay().await {
+            Ok(overlay) => overlay,
             Err(err) => return self.views.report(err.to_string()),
         };
         if let Some(updated) = *self.updated.lock() {
             // A job may have read any file since then.
-            layer.began = updated;
+            overlay.began = updated;
         }
         let call = self.job_call.lock().clone();
-        if let Err(why) = self.land(layer, Some(Arc::clone(copy)), call).await {
+        if let Err(why) = self.land(overlay, Some(Arc::clone(copy)), call).await {
             self.views.report(why);
-            // Brings the copy back to the workspace; the next command says why where that fails.
+            // Resets the copy to the workspace. If this fails, the next command reports why.
             let own = Arc::clone(copy);
             let _ = tokio::task::spawn_blocking(move || own.update()).await;
         }
     }
 
-    /// Lets background jobs see what the user saves: the copy is refreshed until all of them are stopped.
-    fn keep_fresh(&self, copy: Arc<dyn CommandTree>) {
+    /// Lets background jobs see the files that the user saves: refreshes the copy until all jobs are stopped.
+    fn start_refreshing(&self, copy: Arc<dyn CommandTree>) {
         let mut task = self.refresher.lock();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -296,7 +296,7 @@ impl Commands {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 let own = Arc::clone(&copy);
-                // A path that cannot be copied now is copied by the next update, which says why it cannot.
+                // A path that cannot be copied now is copied by the next update, which reports errors.
                 let _ = tokio::task::spawn_blocking(move || own.refresh()).await;
             }
         };
@@ -310,46 +310,46 @@ impl Commands {
         }
     }
 
-    /// Lands a layer, or what changed in the copy. Gives a remark, or says what did not land and where it is kept. Once
-    /// begun it goes on to its end, also when the call is cancelled.
+    /// Lands an overlay, or the changes of the copy. Returns a append_note, or an error that names the changes that did not
+    /// land and where they are kept. The landing runs to its end, also if the call is cancelled.
     async fn land(
         &self,
-        mut layer: CommandLayer,
+        mut overlay: CommandOverlay,
         copy: Option<Arc<dyn CommandTree>>,
         job_call: Option<CallId>,
     ) -> Result<Option<String>, String> {
         let landings = Arc::clone(&self.landings);
         let landed = tokio::task::spawn_blocking(move || {
             if let Some(copy) = copy {
-                match copy.take(&layer.upper) {
-                    Ok(Some(gone)) => layer.gone = gone,
+                match copy.take(&overlay.upper) {
+                    Ok(Some(gone)) => overlay.gone = gone,
                     Ok(None) => return Ok(None),
                     Err(why) => return Err(why),
                 }
             }
-            land_layer(&landings, &layer, job_call.as_ref()).map_err(|why| kept(&why, layer))
+            land_overlay(&landings, &overlay, job_call.as_ref()).map_err(|why| kept(&why, overlay))
         });
         landed
             .await
             .unwrap_or_else(|err| Err(format!("the landing stopped: {err}")))
     }
 
-    /// The copy that commands work on; none where they work on the workspace itself.
+    /// The copy that commands work on; `None` if they work on the workspace itself.
     async fn copy(&self) -> Result<Option<Arc<dyn CommandTree>>, ProcessError> {
         let Some(sandbox) = self.sandbox.clone() else {
             return Ok(None);
         };
         let runtime = tokio::runtime::Handle::current();
-        let look = || async {
+        let open = || async {
             let opened = tokio::task::spawn_blocking(move || {
-                // The way out of a sandbox is served by the runtime.
+                // The tokio runtime serves the proxy of the sandbox.
                 let _inside = runtime.enter();
                 sandbox.working_copy()
             });
             let opened = opened.await.map_err(|err| ProcessError(err.to_string()))?;
             opened.map_err(|err| ProcessError(err.to_string()))
         };
-        Ok(self.copy.get_or_try_init(look).await?.clone())
+        Ok(self.copy.get_or_try_init(open).await?.clone())
     }
 
     fn update_for_job(&self, copy: &dyn CommandTree) -> Result<(), ProcessError> {
@@ -357,18 +357,18 @@ impl Commands {
             .sandbox
             .as_ref()
             .map(|sandbox| sandbox.command_layers());
-        let layer = parent.map(|parent| make_layer(&self.landings, &parent));
-        let layer = layer.transpose()?;
+        let overlay = parent.map(|parent| make_overlay(&self.landings, &parent));
+        let overlay = overlay.transpose()?;
         copy.update().map_err(ProcessError)?;
-        *self.updated.lock() = layer.map(|layer| layer.began);
+        *self.updated.lock() = overlay.map(|overlay| overlay.began);
         Ok(())
     }
 
-    /// Notes in the result of a command how its landing went, and warns the user of changes that did not land.
+    /// Adds the result of the landing to the result of the command, and warns the user of changes that did not land.
     fn finish(&self, finished: &mut Finished, landed: Result<Option<String>, String>) {
         match landed {
             Ok(None) => {}
-            Ok(Some(told)) => remark(finished, &told),
+            Ok(Some(text)) => append_note(finished, &text),
             Err(why) => {
                 self.landings.warn_not_merged(&why);
                 finished.not_landed = Some(why);
@@ -376,46 +376,49 @@ impl Commands {
         }
     }
 
-    /// Runs a command that writes to the tree itself.
+    /// Runs a command that writes to the tree directly.
     async fn run_directly(
         &self,
         command: Command,
         watch: Watch<'_>,
     ) -> Result<Finished, ProcessError> {
         let baseline = Arc::clone(&self.baseline);
-        // Without it the command still runs; its changes are then found by git alone.
+        // If it cannot be taken, the command still runs; then only git can find its changes.
         let _ = tokio::task::spawn_blocking(move || baseline.take()).await;
-        if !self.no_layers {
-            // The run did not know it when it was opened.
-            self.landings.lose("what commands change", NO_LAYER);
+        if !self.no_overlays {
+            // This was not known when the run was opened.
+            self.landings.lose("changes by commands", NO_OVERLAY);
         }
         self.processes.run(command, watch).await
     }
 }
 
-/// Makes a layer; where the disk has no room for it, the run ends.
-fn make_layer(landings: &CallLandings, parent: &Path) -> Result<CommandLayer, ProcessError> {
-    CommandLayer::make(parent, landings.root_path()).map_err(|err| {
+/// Creates an overlay. If the disk is full, the run ends.
+fn make_overlay(landings: &CallLandings, parent: &Path) -> Result<CommandOverlay, ProcessError> {
+    CommandOverlay::make(parent, landings.root_path()).map_err(|err| {
         if err.kind == FileErrorKind::Full {
             landings.end_run(&err.message);
         }
         let why = err.message;
-        ProcessError(format!("{NOT_RUN}no layer can be made for it: {why}"))
+        ProcessError(format!("{NOT_RUN}cannot create an overlay for it: {why}"))
     })
 }
 
-/// Keeps a layer that did not land, and says where.
-fn kept(why: &str, layer: CommandLayer) -> String {
-    format!("{why}. Its changes are kept in {}", layer.keep().display())
+/// Keeps an overlay that did not land, and adds its place to the message.
+fn kept(why: &str, overlay: CommandOverlay) -> String {
+    format!(
+        "{why}. Its changes are kept in {}",
+        overlay.keep().display()
+    )
 }
 
-impl Drop for Commands {
+impl Drop for InPlaceCommands {
     fn drop(&mut self) {
         self.stop_refreshing();
     }
 }
 
-impl Processes for Commands {
+impl Processes for InPlaceCommands {
     fn run<'a>(
         &'a self,
         command: Command,
@@ -424,7 +427,7 @@ impl Processes for Commands {
         Box::pin(async move {
             let mut finished = self.run_one(command, watch).await?;
             for text in self.views.take_remarks() {
-                remark(&mut finished, &text);
+                append_note(&mut finished, &text);
             }
             Ok(finished)
         })
@@ -438,15 +441,15 @@ impl Processes for Commands {
         });
         if let Some(copy) = copy.transpose()?.flatten() {
             if !self.jobs_ran.load(Ordering::Relaxed) {
-                // The changes of an earlier job would be taken for a part of the workspace.
+                // Otherwise the changes of an earlier job would count as part of the workspace.
                 self.update_for_job(copy.as_ref())?;
             }
             self.jobs_ran.store(true, Ordering::Relaxed);
             *self.job_call.lock() = self.landings.open_call();
-            self.keep_fresh(copy);
+            self.start_refreshing(copy);
             return self.processes.start(command);
         }
-        if let Some(job) = self.start_over_layer(&command)? {
+        if let Some(job) = self.start_in_overlay(&command)? {
             return Ok(job);
         }
         self.baseline.take();
@@ -491,7 +494,7 @@ impl Processes for Commands {
     }
 }
 
-impl Snapshots for Commands {
+impl Snapshots for InPlaceCommands {
     fn begin(&self, call: &CallId) {
         self.landings.begin(call);
     }

@@ -1,4 +1,4 @@
-//! The files of an in-place run: reads go to the tree, and every write is a landing of its own.
+//! The files of an in-place run: reads go directly to the tree, and every write is a landing of its own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
-use windlass_core::validator::Before;
+use windlass_core::validator::BaseTree;
 use windlass_core::workspace::{
-    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, Found, GrepQuery, Grepped,
+    FileError, FileErrorKind, FileKind, FileStat, Files, FindQuery, FoundPaths, GrepQuery, Grepped,
     Listing, Resolved,
 };
 
 use super::call_landings::CallLandings;
 use crate::git_dirs::GitDirs;
-use crate::landing::{Source, look};
+use crate::landing::{ByteSource, image_at};
 use crate::path::path_of;
 use windlass_host::workspace::{Root, bad_path, outside};
 
-/// The mode of a new file where the umask is not known.
+/// The mode of a new file if the umask is unknown.
 const USUAL_MODE: u32 = 0o644;
 
 pub(super) struct InPlaceFiles {
@@ -27,13 +27,13 @@ pub(super) struct InPlaceFiles {
     new_mode: u32,
 }
 
-/// A file that is moved: its bytes, attributes and times are at its old path.
-struct Moved<'a> {
+/// A file that is being moved: its bytes, attributes and times are at its old path.
+struct MovedFile<'a> {
     root: &'a Root,
     from: &'a str,
 }
 
-impl Source for Moved<'_> {
+impl ByteSource for MovedFile<'_> {
     fn open(&self, _: &Swap) -> io::Result<std::fs::File> {
         let opened = self.root.open_file(&path_of(self.from));
         opened
@@ -58,7 +58,7 @@ impl InPlaceFiles {
         &self.landings.root
     }
 
-    /// Lands new bytes at a path, where what is there must be what `is_expected` says.
+    /// Lands new bytes at a path, if `is_expected` accepts the current image.
     fn put(
         &self,
         given: &str,
@@ -66,7 +66,7 @@ impl InPlaceFiles {
         is_expected: impl FnOnce(&Image) -> bool,
     ) -> Result<(), FileError> {
         let path = self.target(given)?;
-        let before = look(self.tree(), &path)?;
+        let before = image_at(self.tree(), &path)?;
         if !is_expected(&before) {
             return Err(FileError::changed(given));
         }
@@ -74,12 +74,12 @@ impl InPlaceFiles {
         let mode = match &before {
             Image::File { mode, .. } => {
                 self.tree().check_writable(Path::new(&path))?;
-                // As writing in place would, this drops set-user-id and its kin.
+                // Like a write in place, this drops the set-user-id and set-group-id bits.
                 mode & 0o777
             }
             Image::Absent | Image::Link { .. } => self.new_mode,
         };
-        let stored = self.landings.contents().put_bytes_soon(bytes);
+        let stored = self.landings.contents().put_bytes_unsynced(bytes);
         let (hash, size) = stored.map_err(|err| {
             let err = err.into_file();
             if err.kind == FileErrorKind::Full {
@@ -99,7 +99,7 @@ impl InPlaceFiles {
         self.landings.land(&[swap], self.landings.contents())
     }
 
-    /// Refuses a path in a directory that git takes for a repository, or that would make it one.
+    /// Refuses a path in a directory that git would treat as a repository, or that would become one.
     fn refuse_git_dir(&self, path: &str) -> Result<(), FileError> {
         let new = Path::new(path);
         let has = |path: &Path| {
@@ -111,7 +111,7 @@ impl InPlaceFiles {
         }
     }
 
-    /// The path that a write leads to, links followed.
+    /// The path that a write resolves to, following symlinks.
     fn target(&self, given: &str) -> Result<String, FileError> {
         let found = self.tree().resolve(given)?;
         if !found.inside {
@@ -120,7 +120,7 @@ impl InPlaceFiles {
         utf8(given, found.path)
     }
 
-    /// A path whose last name is not followed when it is a link.
+    /// The path without following a symlink at its last name.
     fn name(&self, given: &str) -> Result<String, FileError> {
         let path = self.tree().relative(given)?;
         let plain = |path: Option<&Path>| path.and_then(Path::to_str).map(str::to_owned);
@@ -144,9 +144,9 @@ impl InPlaceFiles {
         utf8(given, joined.to_string_lossy().into_owned())
     }
 
-    /// The image of a name that is to be moved or removed.
+    /// The image at a path that is to be moved or removed; an error if it does not exist.
     fn there(&self, given: &str, path: &str) -> Result<Image, FileError> {
-        match look(self.tree(), path)? {
+        match image_at(self.tree(), path)? {
             Image::Absent => Err(FileError {
                 kind: FileErrorKind::NotFound,
                 message: format!("{given}: no such file or directory"),
@@ -156,16 +156,16 @@ impl InPlaceFiles {
     }
 }
 
-/// Refuses a path that leads through names which are not UTF-8: it would be another path.
+/// Refuses a path through names that are not UTF-8: its text would be a different path.
 fn utf8(given: &str, real: String) -> Result<String, FileError> {
     let lossy = |path: &str| path.contains(char::REPLACEMENT_CHARACTER);
     if lossy(&real) && !lossy(given) {
-        return Err(bad_path("it leads to a name that is not UTF-8"));
+        return Err(bad_path("it resolves to a name that is not UTF-8"));
     }
     Ok(real)
 }
 
-/// The process's umask, read without changing it.
+/// The umask of the process, read without changing it.
 fn umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -213,11 +213,13 @@ impl Files for InPlaceFiles {
     }
     fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), FileError> {
         let (old, new) = (self.name(from)?, self.name(to)?);
-        let (moved, displaced) = (self.there(from, &old)?, look(self.tree(), &new)?);
+        let (moved, displaced) = (self.there(from, &old)?, image_at(self.tree(), &new)?);
         if displaced.is_there() && !replace {
             return Err(FileError {
                 kind: FileErrorKind::Exists,
-                message: format!("{to} already exists; ask to replace it, or choose another name"),
+                message: format!(
+                    "{to} already exists; replace it explicitly, or choose another name"
+                ),
             });
         }
         if matches!(displaced, Image::Link { .. }) {
@@ -243,7 +245,7 @@ impl Files for InPlaceFiles {
                 after: Image::Absent,
             },
         ];
-        let source = Moved {
+        let source = MovedFile {
             root: self.tree(),
             from: &old,
         };
@@ -252,7 +254,7 @@ impl Files for InPlaceFiles {
     fn list(&self, path: &str, max: usize) -> Result<Listing, FileError> {
         self.tree().list(path, max)
     }
-    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<Found, FileError> {
+    fn find(&self, query: &FindQuery, cancel: &CancellationToken) -> Result<FoundPaths, FileError> {
         self.tree().find(query, cancel)
     }
     fn grep(&self, query: &GrepQuery, cancel: &CancellationToken) -> Result<Grepped, FileError> {
@@ -260,7 +262,7 @@ impl Files for InPlaceFiles {
     }
 }
 
-impl Before for InPlaceFiles {
+impl BaseTree for InPlaceFiles {
     fn read(&self, path: &str, max: u64) -> Result<Option<Vec<u8>>, FileError> {
         use std::io::Read;
         let real = self.tree().resolve(path)?.path;
@@ -277,7 +279,7 @@ impl Before for InPlaceFiles {
         };
         let unknown = |why: String| FileError {
             kind: FileErrorKind::Io,
-            message: format!("the bytes of `{path}` from before the run are not known: {why}"),
+            message: format!("the original bytes of `{path}` are unknown: {why}"),
         };
         let stored = self.landings.contents().read(&hash);
         let stored = stored.map_err(|err| unknown(err.to_string()))?;

@@ -1,15 +1,16 @@
-//! Settings of a git repository that a command wrote: which of them cannot run a program or lead git elsewhere. Pure.
+//! Settings of a git repository that a command wrote: decides which of them cannot make git run a program or read other
+//! settings. Pure functions.
 
-/// One setting. Names are in lower case but for the part in quotes.
+/// One setting. Names are in lower case, except for the quoted part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Setting {
+struct GitSetting {
     section: String,
     sub: Option<String>,
     key: String,
     value: String,
 }
 
-impl Setting {
+impl GitSetting {
     fn name(&self) -> String {
         match &self.sub {
             Some(sub) => format!("{}.{sub}.{}", self.section, self.key),
@@ -17,7 +18,7 @@ impl Setting {
         }
     }
 
-    /// Whether it neither runs a program nor names a place where git would find settings.
+    /// Whether it neither executes a program nor names a file with further settings.
     fn is_plain(&self) -> bool {
         let value = self.value.as_str();
         match (self.section.as_str(), self.sub.is_some(), self.key.as_str()) {
@@ -36,7 +37,7 @@ impl Setting {
             | ("branch", true, "merge")
             | ("remote", true, "fetch")
             | ("init", false, "defaultbranch") => true,
-            // Without it a repository of the other kind cannot be read.
+            // Without it, git cannot read a repository with the other hash.
             ("extensions", false, "objectformat") => matches!(value, "sha1" | "sha256"),
             ("branch", true, "remote") | ("remote", true, "url") => is_plain_url(value),
             _ => false,
@@ -44,7 +45,7 @@ impl Setting {
     }
 }
 
-/// An address that git reaches by itself: no `ext::COMMAND`, no helper of another name, no option.
+/// Whether git accesses an address by itself: no `ext::COMMAND`, no other helper, no option.
 fn is_plain_url(url: &str) -> bool {
     let known = ["https", "http", "ssh", "git", "file"];
     let (scheme, rest) = url.split_once("://").unwrap_or(("file", url));
@@ -54,21 +55,21 @@ fn is_plain_url(url: &str) -> bool {
         && ![url, rest, host].iter().any(|part| part.starts_with('-'))
 }
 
-/// The settings of a new repository that may land: all of them, or a text without the others and the names of those.
+/// The settings of a new repository that may land: all of them, or a text without the refused ones, with their names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NewConfig {
     Plain,
     Stripped { text: String, dropped: Vec<String> },
 }
 
-/// `None` where the text cannot be read.
+/// `None` if the text cannot be parsed.
 pub(super) fn new_config(text: &str) -> Option<NewConfig> {
-    let (plain, others): (Vec<Setting>, Vec<Setting>) =
-        parse(text)?.into_iter().partition(Setting::is_plain);
+    let (plain, others): (Vec<GitSetting>, Vec<GitSetting>) =
+        parse(text)?.into_iter().partition(GitSetting::is_plain);
     if others.is_empty() {
         return Some(NewConfig::Plain);
     }
-    let mut dropped: Vec<String> = others.iter().map(Setting::name).collect();
+    let mut dropped: Vec<String> = others.iter().map(GitSetting::name).collect();
     dropped.dedup();
     Some(NewConfig::Stripped {
         text: plain.iter().map(encode).collect(),
@@ -76,7 +77,7 @@ pub(super) fn new_config(text: &str) -> Option<NewConfig> {
     })
 }
 
-/// Whether two versions of a repository's settings differ in plain settings alone.
+/// Whether two versions of a repository's settings differ only in harmless settings.
 pub(super) fn differs_plainly(old: &str, new: &str) -> bool {
     let others = |text: &str| {
         let all = parse(text)?.into_iter();
@@ -85,7 +86,7 @@ pub(super) fn differs_plainly(old: &str, new: &str) -> bool {
     matches!((others(old), others(new)), (Some(old), Some(new)) if old == new)
 }
 
-fn encode(one: &Setting) -> String {
+fn encode(one: &GitSetting) -> String {
     let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let sub = one.sub.as_ref();
     let sub = sub.map_or(String::new(), |sub| format!(" \"{}\"", escape(sub)));
@@ -97,8 +98,9 @@ fn encode(one: &Setting) -> String {
     )
 }
 
-/// The settings in order; `None` for anything unusual, such as a value over several lines, so that nothing is guessed.
-fn parse(text: &str) -> Option<Vec<Setting>> {
+/// The settings in order; `None` for anything unusual, such as a value over several lines, because guessing would be
+/// unsafe.
+fn parse(text: &str) -> Option<Vec<GitSetting>> {
     let (mut settings, mut place) = (Vec::new(), None);
     for line in text.lines() {
         let mut line = line.trim();
@@ -117,7 +119,7 @@ fn parse(text: &str) -> Option<Vec<Setting>> {
         if key.is_empty() || !key.chars().all(plain) {
             return None;
         }
-        settings.push(Setting {
+        settings.push(GitSetting {
             section,
             sub,
             key,
@@ -129,7 +131,7 @@ fn parse(text: &str) -> Option<Vec<Setting>> {
 
 type Head = (String, Option<String>);
 
-/// `core]` or `remote "origin"]`, and what follows on the line.
+/// Splits `core]` or `remote "origin"]` from the rest of the line.
 fn split_head(text: &str) -> Option<(Head, &str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let end = text.find(|c: char| !plain(c))?;
@@ -156,7 +158,7 @@ fn split_head(text: &str) -> Option<(Head, &str)> {
     None
 }
 
-/// The value as git reads it. One with an escape that is more than a quote or a backslash is unusual.
+/// The value as git reads it; `None` if it contains an escape other than those of a quote and a backslash.
 fn unquoted(text: &str) -> Option<String> {
     let (mut value, mut quoted, mut chars) = (String::new(), false, text.chars());
     while let Some(c) = chars.next() {

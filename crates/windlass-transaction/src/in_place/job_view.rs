@@ -1,6 +1,6 @@
-//! The view of one background job: a layer over the workspace that stays mounted while the job runs. Later changes of
-//! the workspace are copied into the view, so that the job and its watchers see them; its working directory and its open
-//! files stay as they are, because nothing is mounted anew.
+//! The view of one background job: an overlay that stays mounted while the job runs. Later changes of the workspace are
+//! copied into the view, so that the job and programs that watch files see them. The overlay is not mounted again,
+//! because the job's working directory and open files must stay valid.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CString, OsStr};
@@ -16,20 +16,20 @@ use windlass_core::gate::is_credential;
 use windlass_core::id::CallId;
 use windlass_core::workspace::{Files, JobId};
 
-use super::layer::{CommandLayer, Stamp};
+use super::command_overlay::{CommandOverlay, EntryStamp};
 use super::tree_watch::TreeChanges;
-use crate::working_copy::{Record, parent_of, put, remove};
-use windlass_host::search::Rules;
+use crate::working_copy::{FileRecord, parent_of, put, remove};
+use windlass_host::search::IgnoreRules;
 use windlass_host::workspace::{Root, STAGING, is_draft, is_staging};
 
-/// Entries of the workspace that are compared with a view, at most.
+/// Maximum entries of the workspace that are compared with a view.
 const MAX_COMPARED: usize = 400_000;
 
 pub(super) struct JobView {
     pub(super) job: JobId,
-    /// The call that started the job; its changes belong to it.
+    /// The call that started the job; the changes of the job belong to it.
     pub(super) call: Option<CallId>,
-    pub(super) layer: CommandLayer,
+    pub(super) overlay: CommandOverlay,
     /// Paths that did not land, and were reported.
     pub(super) reported: HashSet<String>,
     /// The workspace as the job sees it.
@@ -37,7 +37,7 @@ pub(super) struct JobView {
     workspace: Arc<Root>,
 }
 
-/// The part of a tree that may still be compared.
+/// The number of entries that may still be compared.
 struct Comparison {
     left: usize,
 }
@@ -46,23 +46,23 @@ impl JobView {
     pub(super) fn new(
         job: JobId,
         call: Option<CallId>,
-        layer: CommandLayer,
+        overlay: CommandOverlay,
         tree: OwnedFd,
         workspace: Arc<Root>,
     ) -> Self {
         Self {
             job,
             call,
-            layer,
+            overlay,
             reported: HashSet::new(),
-            tree: Root::standing_for(workspace.root().to_owned(), tree),
+            tree: Root::from_handle(workspace.root().to_owned(), tree),
             workspace,
         }
     }
 
-    /// Unmounts the view, once the job has ended.
-    pub(super) fn close(self) -> CommandLayer {
-        self.layer
+    /// Unmounts the view after the job has ended.
+    pub(super) fn close(self) -> CommandOverlay {
+        self.overlay
     }
 
     /// Copies later changes of the workspace into the view. Paths that the job changed stay as they are. A path that
@@ -78,13 +78,13 @@ impl JobView {
         }
         if changes.unknown {
             let mut comparison = Comparison { left: MAX_COMPARED };
-            let rules = Rules::of(&self.workspace);
+            let rules = IgnoreRules::of(&self.workspace);
             self.compare(&drafts, Path::new(""), &rules, &mut comparison);
         }
         let _ = rustix::fs::unlinkat(self.tree.handle(), &drafts.name, AtFlags::REMOVEDIR);
     }
 
-    /// Makes paths of the view what they are in the workspace, whatever the job made of them.
+    /// Resets paths of the view to the workspace, discarding the changes of the job.
     pub(super) fn revert(&mut self, paths: &[PathBuf]) {
         if let Ok(drafts) = self.make_drafts() {
             for path in paths {
@@ -108,13 +108,13 @@ impl JobView {
             || is_credential(&path.to_string_lossy())
     }
 
-    /// Whether the job changed something at or below a path that did not land yet.
+    /// Whether the job changed something at or below a path that has not landed yet.
     fn has_unlanded(&self, path: &Path) -> bool {
         let Some(about) = self.upper(path) else {
             return false;
         };
         if !about.is_dir() {
-            return !self.layer.settled.contains(path, &about);
+            return !self.overlay.synced.contains(path, &about);
         }
         let is_directory = |dir: &BorrowedFd<'_>, name: &OsStr| {
             stat(*dir, name).is_some_and(|at| at.kind == FileType::Directory)
@@ -122,10 +122,10 @@ impl JobView {
         if parent_of(&self.workspace, path)
             .is_ok_and(|(dir, name)| is_directory(&dir.as_fd(), name))
         {
-            // Its entries are looked at one by one.
+            // Its entries are checked one by one.
             return false;
         }
-        let Ok(entries) = std::fs::read_dir(self.layer.upper.join(path)) else {
+        let Ok(entries) = std::fs::read_dir(self.overlay.upper.join(path)) else {
             return false;
         };
         entries
@@ -134,11 +134,11 @@ impl JobView {
     }
 
     fn upper(&self, path: &Path) -> Option<Metadata> {
-        std::fs::symlink_metadata(self.layer.upper.join(path)).ok()
+        std::fs::symlink_metadata(self.overlay.upper.join(path)).ok()
     }
 
-    /// Copies a path that changed. A file that is not in the layer is copied also where the view shows its bytes already:
-    /// programs that watch the view hear only of what is done there.
+    /// Copies a path that changed. A file that is not in the upper directory is copied even if the view already shows
+    /// its bytes: programs that watch the view are only notified of changes in the upper directory.
     fn follow(&mut self, drafts: &Drafts, path: &Path, replaced: bool) -> io::Result<()> {
         let workspace = record(&self.workspace, path);
         let seen = record(&self.tree, path);
@@ -155,7 +155,7 @@ impl JobView {
         self.copy(drafts, path, replaced)
     }
 
-    /// Makes one path of the view what it is in the workspace, with everything below a directory that is new there.
+    /// Copies one path of the workspace to the view, with everything below a directory that is new.
     fn copy(&mut self, drafts: &Drafts, path: &Path, replaced: bool) -> io::Result<()> {
         let (to, name) = parent_of(&self.tree, path)?;
         let from = parent_of(&self.workspace, path).ok();
@@ -165,7 +165,7 @@ impl JobView {
         let seen = stat(to.as_fd(), name);
         let (Some((from, _)), Some(wanted)) = (from, wanted) else {
             remove(to.as_fd(), name)?;
-            self.settle(path, (0, 0));
+            self.mark_synced(path, (0, 0));
             return Ok(());
         };
         let is_directory = wanted.kind == FileType::Directory;
@@ -176,7 +176,7 @@ impl JobView {
         match wanted.kind {
             FileType::Directory => {
                 put(from.as_fd(), to.as_fd(), name, &wanted)?;
-                self.settle(path, wanted.changed);
+                self.mark_synced(path, wanted.changed);
                 if !was_directory || replaced {
                     for (name, _) in self.workspace.entries(path).map_err(io::Error::other)?.1 {
                         let below = path.join(name);
@@ -187,22 +187,22 @@ impl JobView {
                 }
             }
             FileType::RegularFile | FileType::Symlink => {
-                // A draft that an earlier failure left.
+                // Remove a draft that an earlier failure left.
                 let _ = rustix::fs::unlinkat(&drafts.folder, name, AtFlags::empty());
                 put(from.as_fd(), drafts.folder.as_fd(), name, &wanted)?;
                 rustix::fs::renameat(&drafts.folder, name, &to, name)?;
-                self.settle(path, wanted.changed);
+                self.mark_synced(path, wanted.changed);
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Notes that the layer has at a path what the workspace has there.
-    fn settle(&mut self, path: &Path, base: (i64, i64)) {
+    /// Records that the entry of the overlay equals the one of the workspace.
+    fn mark_synced(&mut self, path: &Path, base: (i64, i64)) {
         match self.upper(path) {
-            Some(about) => self.layer.settled.add(path, Stamp::of(&about), base),
-            None => self.layer.settled.remove(path),
+            Some(about) => self.overlay.synced.add(path, EntryStamp::of(&about), base),
+            None => self.overlay.synced.remove(path),
         }
     }
 
@@ -211,7 +211,7 @@ impl JobView {
         &mut self,
         drafts: &Drafts,
         directory: &Path,
-        rules: &Rc<Rules>,
+        rules: &Rc<IgnoreRules>,
         comparison: &mut Comparison,
     ) {
         let names = |root: &Root| {
@@ -254,7 +254,7 @@ struct Drafts {
     folder: OwnedFd,
 }
 
-fn record(root: &Root, path: &Path) -> Option<Record> {
+fn record(root: &Root, path: &Path) -> Option<FileRecord> {
     let (dir, name) = parent_of(root, path).ok()?;
     stat(dir.as_fd(), name)
 }
@@ -264,7 +264,7 @@ fn link_target(root: &Root, path: &Path) -> Option<CString> {
     rustix::fs::readlinkat(&dir, name, Vec::new()).ok()
 }
 
-fn stat(dir: BorrowedFd<'_>, name: &OsStr) -> Option<Record> {
+fn stat(dir: BorrowedFd<'_>, name: &OsStr) -> Option<FileRecord> {
     let stat: Stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(Record::of(&stat))
+    Some(FileRecord::of(&stat))
 }

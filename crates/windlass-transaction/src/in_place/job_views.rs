@@ -1,5 +1,5 @@
-//! The views of the background jobs of a run: refreshed by a thread while jobs run, landed before every later call and
-//! when a job ends.
+//! The views of all background jobs of a run. A thread refreshes them while jobs run. Their changes land before every
+//! later call and when a job ends.
 
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -10,34 +10,35 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use windlass_core::workspace::JobId;
 
 use super::call_landings::CallLandings;
+use super::command_overlay::CommandOverlay;
 use super::job_view::JobView;
-use super::land_layer::{copy, land_layer, land_running};
-use super::layer::CommandLayer;
+use super::land_overlay::{copy, land_overlay, land_running};
 use super::tree_watch::TreeWatch;
+use crate::path::path_of;
 
-/// The time that changes are gathered before they are copied: a save is often several changes.
+/// Delay between a change and its copy, because one save often consists of several changes.
 const GATHER: Duration = Duration::from_millis(50);
-/// The time between two looks at the tree where the kernel does not tell of changes.
+/// Interval between comparisons of the trees, if the kernel does not report changes.
 const COMPARE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 700_000_000,
 };
-/// Landings of one job's changes in a row, after some were set aside.
+/// Maximum consecutive landings of one job, after paths that cannot land were reverted.
 const MAX_ROUNDS: usize = 3;
-/// Remarks that wait for the model at most.
+/// Maximum remarks that wait for the model.
 const MAX_REMARKS: usize = 20;
 
 pub(super) struct JobViews {
     landings: Arc<CallLandings>,
-    /// Where layers are made.
+    /// The directory in which overlays are created.
     layers: PathBuf,
-    state: Mutex<State>,
-    /// Texts for the model about changes of jobs that did not land.
+    state: Mutex<ViewsState>,
+    /// Messages for the model about changes of jobs that did not land.
     remarks: Mutex<Vec<String>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ViewsState {
     views: Vec<JobView>,
     watch: Option<TreeWatch>,
 }
@@ -52,7 +53,7 @@ impl JobViews {
         }
     }
 
-    /// Starts to watch the workspace, before the layer of a job is mounted: no later change is missed.
+    /// Starts to watch the workspace. Call it before the overlay of a job is mounted, so that no change is missed.
     pub(super) fn watch(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.watch.is_none() {
@@ -60,7 +61,7 @@ impl JobViews {
         }
     }
 
-    /// Takes the view of a job that was started.
+    /// Adds the view of a job that was started.
     pub(super) fn add(self: &Arc<Self>, view: JobView) {
         let mut state = self.state.lock();
         let first = state.views.is_empty();
@@ -69,7 +70,7 @@ impl JobViews {
             let (views, watch) = (Arc::downgrade(self), state.watch.as_ref());
             let changes = watch.and_then(TreeWatch::handle);
             let thread = std::thread::Builder::new().name("windlass-job-views".to_owned());
-            // Without it the views are refreshed by the landings before each call.
+            // If this fails, the landings before each call refresh the views.
             let _ = thread.spawn(move || follow(&views, changes));
         }
     }
@@ -80,15 +81,15 @@ impl JobViews {
         state.views.iter().map(|view| view.job.clone()).collect()
     }
 
-    /// Texts about changes that did not land, once.
+    /// Returns each message about changes that did not land once.
     pub(super) fn take_remarks(&self) -> Vec<String> {
         std::mem::take(&mut self.remarks.lock())
     }
 
-    /// Copies what changed in the workspace into all views; says whether there are any.
+    /// Copies changes of the workspace into all views. Returns whether there are any views.
     fn refresh(&self) -> bool {
         let mut state = self.state.lock();
-        let State { views, watch } = &mut *state;
+        let ViewsState { views, watch } = &mut *state;
         if let Some(watch) = watch {
             let changes = watch.take();
             views.iter_mut().for_each(|view| view.refresh(&changes));
@@ -96,25 +97,25 @@ impl JobViews {
         !views.is_empty()
     }
 
-    /// Lands what the jobs changed so far.
+    /// Lands the changes that the jobs have made so far.
     pub(super) fn land(&self) {
         self.refresh();
         for view in &mut self.state.lock().views {
             for _ in 0..MAX_ROUNDS {
-                match land_running(&self.landings, &mut view.layer, view.call.as_ref()) {
+                match land_running(&self.landings, &mut view.overlay, view.call.as_ref()) {
                     Ok(refused) if refused.is_empty() => break,
-                    Ok(refused) => self.set_aside(view, &refused),
-                    // A file that is being written, for one: the next landing tries it again, the last one reports it.
+                    Ok(refused) => self.revert_refused(view, &refused),
+                    // For example, a file is being written. The next landing tries again, and the last one reports it.
                     Err(_) => break,
                 }
             }
         }
     }
 
-    /// Lands the layer of a job that has ended. `gone`: no process of it is left.
+    /// Lands the overlay of a job that has ended. `gone` means that none of its processes is left.
     pub(super) fn finish(&self, job: &JobId, gone: bool) {
         self.refresh();
-        // Held to the end: a caller that asks meanwhile whether jobs are left waits for the landing.
+        // Hold the lock to the end: a caller that asks whether jobs are left must wait for the landing.
         let mut state = self.state.lock();
         let Some(at) = state.views.iter().position(|view| view.job == *job) else {
             return;
@@ -124,39 +125,43 @@ impl JobViews {
             state.watch = None;
         }
         let call = view.call.clone();
-        let layer = view.close();
+        let overlay = view.close();
         let landed = if gone {
-            land_layer(&self.landings, &layer, call.as_ref())
-        } else if layer.is_empty() {
+            land_overlay(&self.landings, &overlay, call.as_ref())
+        } else if overlay.is_empty() {
             Ok(None)
         } else {
-            Err("its processes could not be ended".to_owned())
+            Err("its processes could not be killed".to_owned())
         };
         match landed {
             Ok(None) => {}
             Ok(Some(text)) => self.report(text),
             Err(why) => {
-                let kept = layer.keep();
+                let kept = overlay.keep();
                 self.report(format!("{why}. Its changes are kept in {}", kept.display()));
             }
         }
     }
 
-    /// Keeps the job's versions of paths that cannot land, and brings its view back to the workspace.
-    fn set_aside(&self, view: &mut JobView, refused: &[(String, String)]) {
-        let paths: Vec<PathBuf> = refused.iter().map(|(path, _)| path.into()).collect();
+    /// Keeps the job's versions of paths that cannot land, and resets its view to the workspace.
+    fn revert_refused(&self, view: &mut JobView, refused: &[(String, String)]) {
+        let paths: Vec<PathBuf> = refused
+            .iter()
+            .map(|(path, _)| path_of(path).into_owned())
+            .collect();
         let new: Vec<&(String, String)> = refused
             .iter()
             .filter(|(path, _)| view.reported.insert(path.clone()))
             .collect();
         if !new.is_empty() {
-            let kept = CommandLayer::make(&self.layers, self.landings.root_path()).map(|kept| {
+            let kept = CommandOverlay::make(&self.layers, self.landings.root_path()).map(|kept| {
                 for (path, _) in &new {
-                    let to = kept.upper.join(path);
+                    let path = path_of(path);
+                    let to = kept.upper.join(&path);
                     let folder = to.parent().unwrap_or(&kept.upper);
-                    // A path that is gone in the layer has nothing to keep.
+                    // A path that the job deleted has no version to keep.
                     let _ = std::fs::create_dir_all(folder)
-                        .and_then(|()| copy(&view.layer.upper.join(path), &to));
+                        .and_then(|()| copy(&view.overlay.upper.join(path), &to));
                 }
                 kept.keep()
             });
@@ -173,9 +178,9 @@ impl JobViews {
         view.revert(&paths);
     }
 
-    /// Tells the user and the model.
+    /// Reports to the user and the model.
     pub(super) fn report(&self, why: String) {
-        let text = format!("changes of a background job are not in the workspace: {why}");
+        let text = format!("changes of a background job did not land: {why}");
         self.landings.note(text.clone());
         let mut remarks = self.remarks.lock();
         if remarks.len() < MAX_REMARKS {

@@ -1,5 +1,6 @@
-//! Reads the layer of a command without the kernel: which files it wrote, which names it deleted, which folders it put in
-//! the place of others. Decides what lands, what is moved and what speaks against it; changes nothing.
+//! Reads the upper directory of a command's overlay: the files that the command wrote, the names that it deleted, and
+//! the directories that it replaced. Decides which changes land, which are moved, and which prevent the landing. It
+//! changes nothing.
 
 mod repositories;
 
@@ -13,56 +14,59 @@ use std::rc::Rc;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, Files};
 
-use super::layer::{CommandLayer, Moment, Settled, Stamp, changed_at, is_whiteout};
-use crate::landing::look;
-use crate::links::{Leads, leads};
+use super::command_overlay::{
+    CommandOverlay, EntryStamp, FileTime, SyncedEntries, changed_at, is_whiteout,
+};
+use crate::landing::image_at;
 use crate::path::text_of;
+use crate::symlinks::{SymlinkVerdict, judge_symlink};
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
-use windlass_host::search::Rules;
+use windlass_host::search::IgnoreRules;
 use windlass_host::workspace::is_staging;
 use windlass_host::workspace::{Root, from_io, is_draft};
 
-/// A command that changed more than this is not merged.
+/// The changes of a command with more paths do not land.
 const MAX_CHANGED: usize = 500_000;
-/// How the kernel marks a directory in a layer that shows nothing of what is under it.
+/// The extended attribute with which the kernel marks a directory that hides the lower one.
 const OPAQUE: &str = "user.overlay.opaque";
 
-/// Everything a command changed in the workspace.
+/// Everything that a command changed in the workspace.
 #[derive(Debug, Default)]
-pub(super) struct LayerDiff {
-    /// Files and links, by content.
+pub(super) struct OverlayDiff {
+    /// Files and symlinks, by content.
     pub(super) swaps: Vec<Swap>,
-    /// Files that have other times and the same content.
+    /// Files with the same content and different times.
     pub(super) times: Vec<String>,
-    /// Folders that are new or have another mode, parents first.
+    /// Directories that are new or have another mode, parents first.
     pub(super) folders: Vec<(PathBuf, u32)>,
-    /// Folders that are gone, what lies in them first.
+    /// Deleted directories, deepest first.
     pub(super) gone: Vec<PathBuf>,
-    /// What is moved as it is: outputs, and what git keeps.
-    pub(super) plain: Vec<Plain>,
-    /// Paths that must not change, or that another program changed, with the reason: the layer does not land.
+    /// Entries that are moved without undo: ignored files, and files of git.
+    pub(super) plain: Vec<PlainMove>,
+    /// Paths that must not change, or that another program changed, with the reason. They prevent the landing of all
+    /// changes.
     pub(super) refused: Vec<(String, String)>,
-    /// Paths that never land, with the reason: pipes, sockets and devices, and settings that run programs.
+    /// Paths that never land, with the reason: pipes, sockets, devices, and settings that execute programs.
     pub(super) skipped: Vec<(String, String)>,
-    /// Settings of new repositories, with the text that lands instead of the one in the layer.
+    /// Settings of new repositories, with the text that lands in place of the one in the overlay.
     pub(super) configs: Vec<(PathBuf, String)>,
-    /// Paths that are changed without undo, with the reason.
+    /// Paths that change without undo, with the reason.
     pub(super) lost: Vec<(String, String)>,
-    /// Entries that land, as they were when they were read.
-    pub(super) stamps: Vec<(PathBuf, Stamp)>,
+    /// The entries that land, with the stamps that they had when they were read.
+    pub(super) stamps: Vec<(PathBuf, EntryStamp)>,
 }
 
-/// Something that is moved or removed as it is.
+/// An entry that is moved or removed without undo.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Plain {
-    /// From the layer to the same path of the workspace.
+pub(super) enum PlainMove {
+    /// Move it from the overlay to the same path of the workspace.
     Put(PathBuf),
-    /// Away, with everything in it.
+    /// Remove it with everything in it.
     Remove(PathBuf),
 }
 
-impl Plain {
+impl PlainMove {
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Put(path) | Self::Remove(path) => path,
@@ -70,30 +74,31 @@ impl Plain {
     }
 }
 
-/// Where something that is moved as it is lies.
+/// The kind of directory that contains an entry to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place<'a> {
-    /// In an ignored folder.
+enum MoveOrigin<'a> {
+    /// In an ignored directory.
     Output,
     /// In this repository of the workspace.
     Repository(&'a Path),
-    /// In one that the command made.
+    /// In a repository that the command created.
     NewRepository,
 }
 
-/// Why a layer does not land.
+/// Reasons why the changes do not land.
 const PROTECTED: &str =
     "it is protected: commands do not change files that run programs or instruct agents";
 const MEANWHILE: &str = "another program changed it while the command ran";
 const SPECIAL: &str = "pipes, sockets and devices do not land";
-/// Why there is no undo.
+/// The reason why there is no undo.
 const OUTPUT: &str = "it is ignored, and ignored files are not stored";
 
-/// Reads a layer whose command has ended.
-pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileError> {
-    let upper = Root::open(&layer.upper)
-        .map_err(|err| from_io(&layer.upper, &std::io::Error::other(err)))?;
-    // Those of git are known by where they are; those that are free while they are absent are so here, too.
+/// Reads the overlay of a command that has ended.
+pub(super) fn read(root: &Root, overlay: &CommandOverlay) -> Result<OverlayDiff, FileError> {
+    let upper = Root::open(&overlay.upper)
+        .map_err(|err| from_io(&overlay.upper, &std::io::Error::other(err)))?;
+    // Names of git are judged by their place. Names that are protected only if they exist are not protected here
+    // either.
     let protected = names::of_workspace(root.root(), &[])
         .into_iter()
         .map(|one| one.name);
@@ -101,25 +106,25 @@ pub(super) fn read(root: &Root, layer: &CommandLayer) -> Result<LayerDiff, FileE
     let protected = protected
         .filter(|name| !name.starts_with(".git") && there(name))
         .collect();
-    let (began, gone, settled) = (layer.began, &layer.gone, &layer.settled);
-    let mut reader = Reader {
+    let (began, gone, synced) = (overlay.began, &overlay.gone, &overlay.synced);
+    let mut reader = OverlayReader {
         root,
         upper,
         began,
         gone,
-        settled,
+        synced,
         protected,
-        diff: LayerDiff::default(),
+        diff: OverlayDiff::default(),
         left: MAX_CHANGED,
     };
-    reader.source(Path::new(""), &Rules::of(root), true)?;
+    reader.source(Path::new(""), &IgnoreRules::of(root), true)?;
     reader.refuse_git_dirs();
-    // Git's own order: what is pointed to before what points.
-    reader.diff.plain.sort_by_cached_key(turn);
+    // The order of git: referenced objects before the files that refer to them.
+    reader.diff.plain.sort_by_cached_key(git_order);
     Ok(reader.diff)
 }
 
-fn turn(one: &Plain) -> u8 {
+fn git_order(one: &PlainMove) -> u8 {
     let mut parts = one
         .path()
         .components()
@@ -128,39 +133,39 @@ fn turn(one: &Plain) -> u8 {
         .skip(1);
     match (parts.next(), one) {
         (None, _) => 0,
-        (Some(first), Plain::Put(_)) if first == "objects" => 1,
+        (Some(first), PlainMove::Put(_)) if first == "objects" => 1,
         (Some(first), _) if first == "refs" || first == "packed-refs" || first == "logs" => 3,
         (Some(first), _) if first == "HEAD" || first == "index" => 4,
-        (Some(first), Plain::Remove(_)) if first == "objects" => 5,
+        (Some(first), PlainMove::Remove(_)) if first == "objects" => 5,
         _ => 2,
     }
 }
 
-struct Reader<'a> {
+struct OverlayReader<'a> {
     root: &'a Root,
     upper: Root,
-    began: Moment,
-    /// Names that are gone, beside those that the layer marks.
+    began: FileTime,
+    /// Deleted names, in addition to those that the overlay marks.
     gone: &'a BTreeSet<PathBuf>,
-    settled: &'a Settled,
-    /// Names that the workspace's own settings protect.
+    synced: &'a SyncedEntries,
+    /// Names that the settings of the workspace protect.
     protected: BTreeSet<PathBuf>,
-    diff: LayerDiff,
+    diff: OverlayDiff,
     left: usize,
 }
 
-/// An entry of the layer.
-struct Entry {
+/// An entry of the overlay.
+struct OverlayEntry {
     path: PathBuf,
     about: Metadata,
-    /// What is at its path in the workspace.
+    /// The entry at the same path of the workspace.
     lower: Option<Metadata>,
-    /// It is not in the layer, and stands for a name that is gone.
+    /// It is not in the overlay, and represents a deleted name.
     removed: bool,
 }
 
-impl Entry {
-    /// It stands for a name that is gone.
+impl OverlayEntry {
+    /// Whether it represents a deleted name.
     fn is_gone(&self) -> bool {
         self.removed || is_whiteout(&self.about)
     }
@@ -175,9 +180,14 @@ impl Entry {
     }
 }
 
-impl Reader<'_> {
-    /// A folder of the source set; `under` says whether the workspace has a folder there too.
-    fn source(&mut self, folder: &Path, rules: &Rc<Rules>, under: bool) -> Result<(), FileError> {
+impl OverlayReader<'_> {
+    /// Reads a directory of the source set; `under` says whether the workspace also has a directory there.
+    fn source(
+        &mut self,
+        folder: &Path,
+        rules: &Rc<IgnoreRules>,
+        under: bool,
+    ) -> Result<(), FileError> {
         for entry in self.entries(folder, under)? {
             let path = entry.path.clone();
             let is_folder = if entry.is_gone() {
@@ -189,8 +199,8 @@ impl Reader<'_> {
             if is_draft(name) || is_staging(name) {
                 continue;
             }
-            if names::is_kept_out(&path, entry.lower.is_some()) || self.protected.contains(&path) {
-                if !self.is_settled(&path, &entry.about) {
+            if names::is_discarded(&path, entry.lower.is_some()) || self.protected.contains(&path) {
+                if !self.is_synced(&path, &entry.about) {
                     self.refuse(&path, PROTECTED);
                 }
             } else if name == ".git" {
@@ -211,12 +221,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn folder(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
+    fn folder(&mut self, entry: &OverlayEntry, rules: &Rc<IgnoreRules>) -> Result<(), FileError> {
         let mode = entry.about.mode() & 0o7777;
         match &entry.lower {
             Some(lower) if lower.is_dir() => {
-                if self.is_opaque(&entry.path) && !self.settled.contains(&entry.path, &entry.about)
-                {
+                if self.is_opaque(&entry.path) && !self.synced.contains(&entry.path, &entry.about) {
                     self.delete_hidden(&entry.path, &rules.inside(self.root, &entry.path))?;
                 }
                 if lower.mode() & 0o7777 != mode {
@@ -230,12 +239,12 @@ impl Reader<'_> {
         }
         match entry.covers_folder() {
             true => self.source(&entry.path, &rules.inside(self.root, &entry.path), true),
-            // Its ignore files are new, and say nothing yet.
+            // Its ignore files are new and do not apply yet.
             false => self.source(&entry.path, rules, false),
         }
     }
 
-    fn file(&mut self, entry: &Entry, rules: &Rc<Rules>) -> Result<(), FileError> {
+    fn file(&mut self, entry: &OverlayEntry, rules: &Rc<IgnoreRules>) -> Result<(), FileError> {
         let path = text_of(&entry.path);
         let path = path.as_str();
         let before = match &entry.lower {
@@ -247,7 +256,7 @@ impl Reader<'_> {
                 self.refuse(&entry.path, MEANWHILE);
                 return Ok(());
             }
-            Some(_) => match look(self.root, path) {
+            Some(_) => match image_at(self.root, path) {
                 Ok(image) => image,
                 Err(err) => {
                     self.refuse(&entry.path, &err.message);
@@ -256,14 +265,15 @@ impl Reader<'_> {
             },
             None => Image::Absent,
         };
-        let after = look(&self.upper, path)?;
+        let after = image_at(&self.upper, path)?;
         if let Image::Link { target } = &after
             && before != after
-            && let Leads::Ask(why) | Leads::Never(why) = self.leads(path, target)
+            && let SymlinkVerdict::Ask(why) | SymlinkVerdict::Never(why) =
+                self.judge_symlink(path, target)
         {
             self.refuse(
                 &entry.path,
-                &format!("{why}; make it yourself if you want it"),
+                &format!("{why}; create it yourself if you want it"),
             );
             return Ok(());
         }
@@ -279,22 +289,22 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Where a new symlink leads, over those of the layer and the workspace.
-    fn leads(&self, path: &str, target: &str) -> Leads {
+    /// Judges the target of a new symlink, through symlinks of the overlay and the workspace.
+    fn judge_symlink(&self, path: &str, target: &str) -> SymlinkVerdict {
         let link = |path: &Path| {
             let upper = std::fs::read_link(self.upper.root().join(path));
             let found = upper.or_else(|_| std::fs::read_link(self.root.root().join(path)));
             found.ok()
         };
-        leads(self.root.root(), path, target, &link)
+        judge_symlink(self.root.root(), path, target, &link)
     }
 
-    /// What is at a path of the workspace, and everything below it, is gone.
+    /// Deletes a path of the workspace with everything below it.
     fn delete(
         &mut self,
         path: &Path,
         lower: Option<&Metadata>,
-        rules: &Rc<Rules>,
+        rules: &Rc<IgnoreRules>,
     ) -> Result<(), FileError> {
         let Some(lower) = lower else { return Ok(()) };
         self.count(path)?;
@@ -307,7 +317,7 @@ impl Reader<'_> {
             self.refuse(path, MEANWHILE);
         } else if lower.is_file() || lower.is_symlink() {
             let text = text_of(path);
-            match look(self.root, &text) {
+            match image_at(self.root, &text) {
                 Ok(before) => self.diff.swaps.push(Swap {
                     path: text,
                     before,
@@ -316,27 +326,27 @@ impl Reader<'_> {
                 Err(err) => self.refuse(path, &err.message),
             }
         } else {
-            self.diff.plain.push(Plain::Remove(path.to_owned()));
+            self.diff.plain.push(PlainMove::Remove(path.to_owned()));
         }
         Ok(())
     }
 
-    /// Everything in a folder of the workspace that the layer does not show any more.
-    fn delete_hidden(&mut self, folder: &Path, rules: &Rc<Rules>) -> Result<(), FileError> {
+    /// Deletes everything in a directory of the workspace that the overlay hides.
+    fn delete_hidden(&mut self, folder: &Path, rules: &Rc<IgnoreRules>) -> Result<(), FileError> {
         for path in self.names_below(folder)? {
             if self.upper_has(&path) {
                 continue;
             }
             let lower = self.lower(&path);
             let is_folder = lower.as_ref().is_some_and(Metadata::is_dir);
-            if names::is_kept_out(&path, true)
+            if names::is_discarded(&path, true)
                 || self.protected.contains(&path)
                 || path.ends_with(".git")
             {
                 self.refuse(&path, PROTECTED);
             } else if is_folder && rules.ignores(&path, true) {
                 self.lose(&path, OUTPUT);
-                self.diff.plain.push(Plain::Remove(path));
+                self.diff.plain.push(PlainMove::Remove(path));
             } else {
                 self.delete(&path, lower.as_ref(), rules)?;
             }
@@ -344,22 +354,23 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Something in an ignored folder. It is moved as it is; repositories in it are judged as anywhere else.
-    fn output(&mut self, entry: Entry) -> Result<(), FileError> {
-        self.plain(entry, Place::Output)
+    /// Handles an entry of an ignored directory. It is moved without undo; repositories in it are judged like any
+    /// others.
+    fn output(&mut self, entry: OverlayEntry) -> Result<(), FileError> {
+        self.plain(entry, MoveOrigin::Output)
     }
 
-    /// Something that is moved as it is.
-    fn plain(&mut self, entry: Entry, place: Place<'_>) -> Result<(), FileError> {
+    /// Handles an entry that is moved without undo.
+    fn plain(&mut self, entry: OverlayEntry, place: MoveOrigin<'_>) -> Result<(), FileError> {
         let path = entry.path.clone();
-        if place == Place::Output && path.ends_with(".git") {
+        if place == MoveOrigin::Output && path.ends_with(".git") {
             return self.repository(entry);
         }
         if self.is_protected(&path, place) {
             self.refuse(&path, PROTECTED);
         } else if entry.is_gone() {
             if entry.lower.is_some() {
-                self.diff.plain.push(Plain::Remove(path));
+                self.diff.plain.push(PlainMove::Remove(path));
             }
         } else if entry.is_special() {
             self.skip(&path);
@@ -369,7 +380,7 @@ impl Reader<'_> {
                     .names_below(&path)?
                     .into_iter()
                     .filter(|path| !self.upper_has(path) && !self.is_protected(path, place));
-                let hidden: Vec<Plain> = hidden.map(Plain::Remove).collect();
+                let hidden: Vec<PlainMove> = hidden.map(PlainMove::Remove).collect();
                 self.diff.plain.extend(hidden);
             }
             for inner in self.entries(&path, true)? {
@@ -383,9 +394,9 @@ impl Reader<'_> {
             self.refuse(&path, MEANWHILE);
         } else {
             if entry.lower.is_some() && (entry.about.is_dir() || entry.covers_folder()) {
-                self.diff.plain.push(Plain::Remove(path.clone()));
+                self.diff.plain.push(PlainMove::Remove(path.clone()));
             }
-            if place == Place::Output && entry.about.is_dir() && self.holds_git(&path)? {
+            if place == MoveOrigin::Output && entry.about.is_dir() && self.holds_git(&path)? {
                 let mode = entry.about.mode() & 0o7777;
                 self.diff.folders.push((path.clone(), mode));
                 for inner in self.entries(&path, false)? {
@@ -393,27 +404,29 @@ impl Reader<'_> {
                 }
                 return Ok(());
             }
-            self.diff.plain.push(Plain::Put(path));
+            self.diff.plain.push(PlainMove::Put(path));
         }
         Ok(())
     }
 
-    fn entries(&mut self, folder: &Path, under: bool) -> Result<Vec<Entry>, FileError> {
+    fn entries(&mut self, folder: &Path, under: bool) -> Result<Vec<OverlayEntry>, FileError> {
         let mut entries = Vec::new();
         for name in self.names(self.upper.root(), folder)? {
             let path = folder.join(name);
             self.count(&path)?;
             let full = self.upper.root().join(&path);
             let about = std::fs::symlink_metadata(&full).map_err(|err| from_io(&full, &err))?;
-            // Where the workspace has no folder, a link there leads to what is none of this.
+            // If the workspace has no directory here, its path may lead through a symlink to an unrelated place.
             let lower = if under { self.lower(&path) } else { None };
             if self.is_in_workspace(&path, &about, lower.as_ref()) {
                 continue;
             }
             if !about.is_dir() {
-                self.diff.stamps.push((path.clone(), Stamp::of(&about)));
+                self.diff
+                    .stamps
+                    .push((path.clone(), EntryStamp::of(&about)));
             }
-            entries.push(Entry {
+            entries.push(OverlayEntry {
                 path,
                 about,
                 lower,
@@ -424,7 +437,7 @@ impl Reader<'_> {
         for path in self.gone.iter().filter(inside).filter(|_| under) {
             self.count(path)?;
             if let Some(about) = self.lower(path) {
-                entries.push(Entry {
+                entries.push(OverlayEntry {
                     path: path.clone(),
                     about: about.clone(),
                     lower: Some(about),
@@ -452,15 +465,14 @@ impl Reader<'_> {
         std::fs::symlink_metadata(self.root.root().join(path)).ok()
     }
 
-    /// Whether the layer has something at a path. A symlink that the command put in the place of a folder above it leads
-    /// to another path.
+    /// Whether the overlay has an entry at a path. A path through a symlink that the command created does not count.
     fn upper_has(&self, path: &Path) -> bool {
         parent_of(&self.upper, path).is_ok_and(|(parent, name)| {
             rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
         })
     }
 
-    /// Whether a folder shows nothing of what is under it. The kernel marks only the topmost of several.
+    /// Whether a directory hides the lower one. The kernel marks only the topmost.
     fn is_opaque(&self, path: &Path) -> bool {
         path.ancestors().any(|above| {
             let mut value = [0; 1];
@@ -469,27 +481,27 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether the workspace has this entry already: it landed, or the job has it from there. Ignored files of a job that
-    /// still runs are hard links.
+    /// Whether the workspace already has this entry: because it landed, or because it was copied into the view of the
+    /// job. Ignored files of a running job are hard links.
     fn is_in_workspace(&self, path: &Path, about: &Metadata, lower: Option<&Metadata>) -> bool {
         let is_linked = |lower: &Metadata| (lower.dev(), lower.ino()) == (about.dev(), about.ino());
-        !about.is_dir() && (self.settled.contains(path, about) || lower.is_some_and(is_linked))
+        !about.is_dir() && (self.synced.contains(path, about) || lower.is_some_and(is_linked))
     }
 
-    /// Whether an entry and everything below it is as in the workspace.
-    fn is_settled(&self, path: &Path, about: &Metadata) -> bool {
+    /// Whether an entry and everything below it equals the workspace.
+    fn is_synced(&self, path: &Path, about: &Metadata) -> bool {
         let below = || std::fs::read_dir(self.upper.root().join(path)).map(Iterator::flatten);
-        let entry_is_settled = |entry: std::fs::DirEntry| {
+        let entry_is_synced = |entry: std::fs::DirEntry| {
             let about = std::fs::symlink_metadata(entry.path());
-            about.is_ok_and(|about| self.is_settled(&path.join(entry.file_name()), &about))
+            about.is_ok_and(|about| self.is_synced(&path.join(entry.file_name()), &about))
         };
-        self.settled.contains(path, about)
-            && (!about.is_dir() || below().is_ok_and(|mut below| below.all(entry_is_settled)))
+        self.synced.contains(path, about)
+            && (!about.is_dir() || below().is_ok_and(|mut below| below.all(entry_is_synced)))
     }
 
-    /// Whether another program changed it since the command began, or since a job last saw it.
+    /// Whether another program changed the file since the command began, or since a job last saw it.
     fn is_newer(&self, path: &Path, lower: &Metadata) -> bool {
-        changed_at(lower) > self.settled.base(path).unwrap_or(self.began)
+        changed_at(lower) > self.synced.base(path).unwrap_or(self.began)
     }
 
     fn count(&mut self, path: &Path) -> Result<(), FileError> {
@@ -506,18 +518,18 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, path: &Path, why: &str) {
-        self.diff.refused.push(told(path, why));
+        self.diff.refused.push(with_reason(path, why));
     }
 
     fn skip(&mut self, path: &Path) {
-        self.diff.skipped.push(told(path, SPECIAL));
+        self.diff.skipped.push(with_reason(path, SPECIAL));
     }
 
     fn lose(&mut self, path: &Path, why: &str) {
-        self.diff.lost.push(told(path, why));
+        self.diff.lost.push(with_reason(path, why));
     }
 }
 
-fn told(path: &Path, why: &str) -> (String, String) {
-    (path.to_string_lossy().into_owned(), why.to_owned())
+fn with_reason(path: &Path, why: &str) -> (String, String) {
+    (text_of(path), why.to_owned())
 }

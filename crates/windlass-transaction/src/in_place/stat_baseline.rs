@@ -1,20 +1,20 @@
-//! The stat records of every source file from before the first command that wrote to the tree directly. Without a kernel
-//! layer nothing else tells what such commands changed.
+//! A snapshot of the stat records of every source file, taken before the first command that writes to the tree
+//! directly. Without a kernel overlay, only this snapshot shows what such commands changed.
 
 use std::sync::{Arc, OnceLock};
 
 use windlass_core::workspace::{Change, FileChange};
 
-use crate::isolated::Survey;
+use crate::isolated::StatSnapshot;
 use windlass_host::workspace::Root;
 
-/// In a larger tree only what landed is known.
+/// In a larger tree, only landed changes are known.
 const MAX_FILES: usize = 100_000;
 
-/// The records, once they were taken.
+/// The snapshot, once it was taken.
 pub(super) struct StatBaseline {
     root: Arc<Root>,
-    records: OnceLock<Survey>,
+    records: OnceLock<StatSnapshot>,
 }
 
 impl StatBaseline {
@@ -25,10 +25,10 @@ impl StatBaseline {
         }
     }
 
-    /// Records every file as it is now, the first time it is called.
+    /// Takes the snapshot, at the first call only.
     pub(super) fn take(&self) {
         self.records
-            .get_or_init(|| Survey::at_most(MAX_FILES, &self.root));
+            .get_or_init(|| StatSnapshot::at_most(MAX_FILES, &self.root));
     }
 
     /// Whether a command wrote to the tree directly.
@@ -36,12 +36,12 @@ impl StatBaseline {
         self.records.get().is_some()
     }
 
-    /// Every file that differs from its record, without counts.
+    /// Every file that differs from its record, without line counts.
     pub(super) fn changes(&self) -> Vec<FileChange> {
         let Some(before) = self.records.get().filter(|before| !before.cut) else {
             return Vec::new();
         };
-        let now = Survey::at_most(MAX_FILES, &self.root);
+        let now = StatSnapshot::at_most(MAX_FILES, &self.root);
         let paths = before.differences(&now).into_iter();
         paths
             .map(|path| FileChange {

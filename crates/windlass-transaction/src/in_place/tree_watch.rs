@@ -1,5 +1,5 @@
-//! Notices changes of the workspace while background jobs run: inotify on every directory of the source set. Where the
-//! kernel grants too few watches, the caller compares whole trees from time to time.
+//! Watches the workspace for changes while background jobs run, with inotify on every directory of the source set. If
+//! the kernel allows too few watches, the caller compares whole trees from time to time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -12,28 +12,28 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-use windlass_host::search::Rules;
+use windlass_host::search::IgnoreRules;
 use windlass_host::workspace::Root;
 
-/// Directories that are watched at most.
+/// Maximum number of watched directories.
 const MAX_WATCHES: usize = 50_000;
-/// Events that are read at once; a flood beyond it is left for the next time.
+/// Maximum number of events that are read at once; the rest is left for the next call.
 const MAX_EVENTS: usize = 100_000;
 
 /// Paths that changed, parents first.
 #[derive(Debug, Default)]
 pub(super) struct TreeChanges {
-    /// Each path, with whether a directory there was moved or replaced.
+    /// Whether a directory at the path was moved or replaced.
     pub(super) paths: BTreeMap<PathBuf, bool>,
     /// More may have changed: the whole tree has to be compared.
     pub(super) unknown: bool,
 }
 
-/// Watches the workspace.
+/// Inotify watches on the workspace.
 #[derive(Debug)]
 pub(super) struct TreeWatch {
     root: Arc<Root>,
-    /// None where the kernel grants no watches, or not enough.
+    /// `None` if the kernel allows no watches, or not enough.
     inotify: Option<OwnedFd>,
     directories: HashMap<i32, PathBuf>,
 }
@@ -52,12 +52,12 @@ impl TreeWatch {
         watch
     }
 
-    /// A handle that can be waited on for changes; none where trees have to be compared.
+    /// A handle that becomes readable on changes; `None` if trees have to be compared.
     pub(super) fn handle(&self) -> Option<OwnedFd> {
         self.inotify.as_ref()?.try_clone().ok()
     }
 
-    /// The changes since the last look.
+    /// The changes since the last call.
     pub(super) fn take(&mut self) -> TreeChanges {
         let mut changes = TreeChanges::default();
         let Some(handle) = self.handle() else {
@@ -93,9 +93,9 @@ impl TreeWatch {
         changes
     }
 
-    /// Watches a directory and the ones below it, but for ignored ones.
+    /// Watches a directory and the directories below it, except ignored ones.
     fn add(&mut self, top: &Path) {
-        let mut rules = Rules::of(&self.root);
+        let mut rules = IgnoreRules::of(&self.root);
         let mut above = PathBuf::new();
         for part in top {
             above.push(part);
@@ -122,7 +122,7 @@ impl TreeWatch {
         }
     }
 
-    /// Watches one directory; says whether more can be watched.
+    /// Watches one directory. Returns whether more can be watched.
     fn add_one(&mut self, directory: &Path) -> bool {
         let Some(inotify) = &self.inotify else {
             return false;
@@ -136,7 +136,7 @@ impl TreeWatch {
             | WatchFlags::DELETE
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        // By a handle that was opened beneath the root, because the path may become a symlink.
+        // Use a handle that was opened below the root, because the path may become a symlink.
         let place = if directory.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -150,7 +150,7 @@ impl TreeWatch {
             Ok(number) => {
                 self.directories.insert(number, directory.to_owned());
             }
-            // It is gone again.
+            // The directory is gone already.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return true,
             Err(_) => self.inotify = None,
         }

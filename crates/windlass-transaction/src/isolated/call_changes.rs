@@ -1,5 +1,5 @@
-//! The changes of each call in the copy of an isolated run, by content, so that one call of a run that landed can be
-//! undone. Nothing is in the user's tree here; the landing does not depend on it.
+//! Records the changes of each call in the copy of an isolated run, by content, so that single calls can be undone
+//! after the run landed. The landing does not depend on these records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use windlass_core::workspace::{CallChanges, FileChange, Snapshots, WorkspaceErro
 
 use super::blocking;
 use super::check_tree::image;
-use super::work::Work;
+use super::run_copy::RunCopy;
 use crate::landing::undo::describe;
 use crate::path::{path_of, text_of};
 use windlass_host::workspace::Root;
 
-/// The most changes of one call that are recorded: a call with more is undone with its run.
+/// Maximum recorded changes of one call; a call with more can only be undone with its run.
 const MAX_FILES: usize = 2_000;
 
-/// What the copy held when it was last looked at.
+/// The images in the copy at the last snapshot.
 #[derive(Default)]
 pub(super) struct CopyState {
-    /// By path, where it differs from the user's tree.
+    /// By path; only those that differ from the user's tree.
     images: BTreeMap<String, Image>,
-    /// The copy was changed by something else than a call.
+    /// The copy was changed by something other than a call.
     stale: bool,
 }
 
 impl CopyState {
-    /// The copy is about to change without a call.
+    /// Marks the state as outdated, before the copy changes without a call.
     pub(super) fn expire(&mut self) {
         self.stale = true;
     }
 }
 
-/// Records the changes of calls.
+/// Records the changes of calls in a copy.
 pub(super) struct CallRecorder {
-    work: Arc<Work>,
+    work: Arc<RunCopy>,
     state: Arc<Mutex<CopyState>>,
 }
 
 impl CallRecorder {
-    pub(super) fn new(work: Arc<Work>) -> Self {
+    pub(super) fn new(work: Arc<RunCopy>) -> Self {
         let state = Arc::clone(&work.copy_state);
         Self { work, state }
     }
@@ -53,7 +53,7 @@ impl Snapshots for CallRecorder {
     fn begin(&self, _: &CallId) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.stale) {
-            // What cannot be read now is taken for a change of the call.
+            // If this fails, the changes count as changes of the call.
             let _ = self.work.call_swaps(&mut state);
         }
     }
@@ -62,7 +62,7 @@ impl Snapshots for CallRecorder {
         let (work, state) = (Arc::clone(&self.work), Arc::clone(&self.state));
         Box::pin(blocking(move || {
             let swaps = work.call_swaps(&mut state.lock());
-            // The landing says what cannot be read.
+            // Errors are ignored here; the landing reports unreadable files.
             let files = swaps.map_or_else(|_| Vec::new(), |swaps| work.recorded(swaps));
             Ok(CallChanges {
                 files,
@@ -72,8 +72,8 @@ impl Snapshots for CallRecorder {
     }
 }
 
-impl Work {
-    /// The differences of the copy since it was last looked at.
+impl RunCopy {
+    /// The differences of the copy since the last snapshot.
     fn call_swaps(&self, state: &mut CopyState) -> Result<Vec<Swap>, WorkspaceError> {
         let merged = self.tree()?;
         let mut paths: std::collections::BTreeSet<String> = self
@@ -104,9 +104,9 @@ impl Work {
         Ok(swaps)
     }
 
-    /// Stores both sides where there is room, and describes each change.
+    /// Stores both sides if there is space, and describes each change.
     fn recorded(&self, swaps: Vec<Swap>) -> Vec<(FileChange, Swap)> {
-        let (Ok(contents), Ok(merged)) = (self.desk.contents(), self.tree()) else {
+        let (Ok(contents), Ok(merged)) = (self.context.contents(), self.tree()) else {
             return Vec::new();
         };
         if swaps.len() > MAX_FILES {
@@ -118,8 +118,8 @@ impl Work {
                 && contents.has_room(*size)
                 && let Ok((file, _)) = root.open_file(&path_of(path))
             {
-                // One that changed meanwhile is stored under its own name, and undo finds nothing under this one.
-                let _ = contents.put_soon(&file);
+                // A file that changed meanwhile is stored under its new hash, and undo finds nothing under the old one.
+                let _ = contents.put_unsynced(&file);
             }
         };
         let recorded = swaps.into_iter().map(|swap| {

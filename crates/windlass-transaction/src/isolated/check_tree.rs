@@ -1,7 +1,7 @@
-//! A tree for checks: a layer or a copy of its own with exactly the state that is judged, in a new sandbox session. The
-//! run's processes cannot reach it, so nothing that they left in `/tmp`, in a cache or among ignored files can change a
-//! verdict. A check is code of strangers, too: its tree goes when it is done, and nothing here follows a link that it
-//! left.
+//! The tree for validators: an overlay or a copy of its own with exactly the state that is judged, in a new sandbox
+//! session. The processes of the run cannot reach it, so nothing that they left in `/tmp`, in a cache or among ignored
+//! files can change a verdict. Validators also execute code of the project. Their tree is therefore deleted at the end,
+//! and no symlink that they left is followed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -20,24 +20,24 @@ use windlass_core::BoxFuture;
 use windlass_core::image::Image;
 use windlass_core::workspace::{CheckTree, FileErrorKind, Files, Processes, WorkspaceError};
 
-use super::copied::{self, copy_file};
-use super::layer::{Layers, Touched};
-use super::survey::{Print, Survey, parent};
+use super::copy_tree::{self, copy_file};
+use super::overlay_changes::{OverlayTrees, TouchedPaths};
+use super::stat_snapshot::{StatRecord, StatSnapshot, parent};
 use super::user_git::UserGit;
 use super::{blocking, isolation};
-use crate::landing::look;
+use crate::landing::image_at;
 use crate::path::{path_of, text_of};
 use crate::working_copy::{parent_of, remove};
 use windlass_host::exec::{Guard, HostProcesses};
 use windlass_host::sandbox::{Sandbox, SandboxError, Tree, TreePlan};
 use windlass_host::workspace::Root;
 
-/// The beginning of the name of a folder for such a tree.
-const FOLDER: &str = "checks-";
+/// Prefix of the directory of a check tree.
+const PREFIX: &str = "checks-";
 
-/// The parts of a workspace that every tree over it needs.
+/// The parts of a workspace that every mounted tree needs.
 #[derive(Clone)]
-pub(crate) struct Ground {
+pub(crate) struct TreeContext {
     /// The user's own tree.
     pub(crate) root: Arc<Root>,
     pub(crate) env: Vec<(OsString, OsString)>,
@@ -45,28 +45,29 @@ pub(crate) struct Ground {
     pub(crate) plan: Arc<Sandbox>,
 }
 
-/// An open tree with its processes.
+/// A mounted tree with its processes.
 #[derive(Clone)]
-pub(crate) struct Mounted {
+pub(crate) struct MountedTree {
     pub(crate) root: Arc<Root>,
     pub(crate) processes: Arc<HostProcesses>,
     pub(crate) sandbox: Arc<Sandbox>,
 }
 
-impl Ground {
-    /// Puts a tree at the workspace's path, in a sandbox session of its own. `folder` makes a folder for the session.
+impl TreeContext {
+    /// Mounts a tree at the path of the workspace, in a sandbox session of its own. `folder` creates a directory for
+    /// the session.
     pub(crate) fn mount(
         &self,
         tree: Tree,
         folder: impl Fn(&str) -> Result<PathBuf, String>,
         for_checks: bool,
-    ) -> Result<Mounted, SandboxError> {
+    ) -> Result<MountedTree, SandboxError> {
         let folder = |name: &str| folder(name).map_err(SandboxError::Unavailable);
         let git = match self.plan.outside_git() {
             Some(_) => Some((folder("git-upper")?, folder("git-work")?)),
             None => None,
         };
-        let sandbox = self.plan.over(TreePlan {
+        let sandbox = self.plan.with_tree(TreePlan {
             tree: Some(tree),
             git,
         });
@@ -74,17 +75,17 @@ impl Ground {
             true => sandbox.for_checks(),
             false => sandbox,
         });
-        let handle = sandbox
-            .take_tree()?
-            .ok_or_else(|| SandboxError::Unavailable("the sandbox gave no tree".to_owned()))?;
+        let handle = sandbox.take_tree()?.ok_or_else(|| {
+            SandboxError::Unavailable("the sandbox did not return a tree".to_owned())
+        })?;
         let workspace = self.root.root().to_owned();
         let root = Arc::new(match sandbox.path_of_tree()? {
-            Some(path) => Root::standing_for(path, handle).also_at(workspace),
-            None => Root::standing_for(workspace, handle),
+            Some(path) => Root::from_handle(path, handle).with_alias(workspace),
+            None => Root::from_handle(workspace, handle),
         });
         let processes = HostProcesses::new(Arc::clone(&root), self.env.clone())
-            .held_by(Some(Arc::clone(&sandbox)), Arc::clone(&self.guard));
-        Ok(Mounted {
+            .in_sandbox(Some(Arc::clone(&sandbox)), Arc::clone(&self.guard));
+        Ok(MountedTree {
             root,
             processes: Arc::new(processes),
             sandbox,
@@ -92,31 +93,35 @@ impl Ground {
     }
 }
 
-/// The tree that a tree for checks begins with.
-pub(crate) enum Below<'a> {
-    /// The user's tree, by a layer.
-    Layer,
-    /// The user's tree with the changes of another layer, by a layer.
-    LayerOver(&'a Path),
+/// The tree that a check tree starts with.
+pub(crate) enum CheckBase<'a> {
+    /// The user's tree, through an overlay.
+    Overlay,
+    /// The user's tree with the changes of another overlay, whose upper directory this is.
+    StackedOverlay(&'a Path),
     /// A copy of a tree.
     Copy { of: &'a Root, hidden: &'a [PathBuf] },
 }
 
-impl Below<'_> {
-    /// The tree, and what it is now where it is a copy.
-    fn tree(&self, ground: &Ground, folder: &Folder) -> Result<(Tree, Option<Survey>), String> {
+impl CheckBase<'_> {
+    /// Creates the tree; for a copy, also the snapshot of its initial state.
+    fn tree(
+        &self,
+        tree_context: &TreeContext,
+        folder: &TempFolder,
+    ) -> Result<(Tree, Option<StatSnapshot>), String> {
         let between = match self {
-            Below::Copy { of, hidden } => {
+            CheckBase::Copy { of, hidden } => {
                 let from = folder.make("tree")?;
-                copied::copy(of, &from, hidden)?;
+                copy_tree::copy(of, &from, hidden)?;
                 let own = Root::open(&from).map_err(|err| err.to_string())?;
-                return Ok((Tree::Copy { from }, Some(Survey::of_everything(&own))));
+                return Ok((Tree::Copy { from }, Some(StatSnapshot::of_everything(&own))));
             }
-            Below::Layer => None,
-            Below::LayerOver(layer) => Some((*layer).to_owned()),
+            CheckBase::Overlay => None,
+            CheckBase::StackedOverlay(layer) => Some((*layer).to_owned()),
         };
         let (upper, work) = (folder.make("upper")?, folder.make("work")?);
-        take_mode(ground.root.root(), &upper);
+        copy_root_mode(tree_context.root.root(), &upper);
         let layered = Tree::Layered {
             upper,
             work,
@@ -126,25 +131,25 @@ impl Below<'_> {
     }
 }
 
-/// A tree for checks.
+/// A tree for validators, deleted on drop.
 pub(crate) struct FreshTree {
-    mounted: Mounted,
-    ground: Ground,
-    /// What a copy was when it was made; `None` where it is a layer.
-    copied: Option<Survey>,
-    /// The source files that differ from the user's tree, as the checks are to see them.
+    mounted: MountedTree,
+    tree_context: TreeContext,
+    /// The initial state of a copy; `None` for an overlay.
+    copied: Option<StatSnapshot>,
+    /// The source files that differ from the user's tree, as the validators must see them.
     expected: Mutex<BTreeMap<String, Image>>,
-    images: Mutex<HashMap<String, (Print, Image)>>,
-    /// The run's own tree, which fixes are taken over into.
+    images: Mutex<HashMap<String, (StatRecord, Image)>>,
+    /// The tree of the run, into which fixes are copied.
     run: Option<Arc<Root>>,
-    /// The last field, because it is removed when nothing of the mount is in use any more.
-    folder: Folder,
+    /// The last field, because the directory must be removed after the mount is closed.
+    folder: TempFolder,
 }
 
-/// A folder that goes when it is dropped.
-struct Folder(PathBuf);
+/// A directory that is removed on drop.
+struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     fn make(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.0.join(name);
         windlass_host::private::create_dir(&path).map_err(|err| err.message)?;
@@ -152,31 +157,31 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
-        // The next process to open the copy removes what is left.
+        // If this fails, the next process that opens the copy removes it.
         let _ = windlass_host::private::remove_tree(&self.0);
     }
 }
 
 impl FreshTree {
-    /// Makes one in a folder of `parent`, with nothing changed.
+    /// Creates a check tree in a directory of `parent`, without changes.
     pub(crate) fn make(
-        ground: Ground,
+        tree_context: TreeContext,
         parent: &Path,
-        below: &Below<'_>,
+        below: &CheckBase<'_>,
     ) -> Result<Self, WorkspaceError> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = Folder(parent.join(format!("{FOLDER}{}-{number}", std::process::id())));
-        let failed = |why: String| isolation(format!("no tree for the checks can be made: {why}"));
-        let (tree, copied) = below.tree(&ground, &folder).map_err(failed)?;
-        let mounted = ground
+        let folder = TempFolder(parent.join(format!("{PREFIX}{}-{number}", std::process::id())));
+        let failed = |why: String| isolation(format!("cannot create a tree for the checks: {why}"));
+        let (tree, copied) = below.tree(&tree_context, &folder).map_err(failed)?;
+        let mounted = tree_context
             .mount(tree, |name| folder.make(name), true)
             .map_err(|err| failed(err.to_string()))?;
         Ok(Self {
             mounted,
-            ground,
+            tree_context,
             copied,
             expected: Mutex::default(),
             images: Mutex::default(),
@@ -185,7 +190,7 @@ impl FreshTree {
         })
     }
 
-    /// The same; fixes go to the run's own tree.
+    /// Sets the tree of the run, to which fixes are copied.
     pub(crate) fn of_run(self, run: Arc<Root>) -> Self {
         Self {
             run: Some(run),
@@ -193,8 +198,7 @@ impl FreshTree {
         }
     }
 
-    /// Makes these paths what they are in another tree. What is not there any more goes first, so that a file can take
-    /// the place of a folder.
+    /// Copies these paths from another tree. Deleted paths come first, so that a file can replace a directory.
     pub(crate) fn put<'a>(
         &self,
         from: &Root,
@@ -209,7 +213,7 @@ impl FreshTree {
         Ok(())
     }
 
-    /// Makes these paths what they are in the user's tree: a folder that is not there goes with everything in it.
+    /// Resets these paths to the user's tree. A directory that does not exist there is removed with its content.
     pub(crate) fn reset(&self, paths: &[String]) -> Result<(), WorkspaceError> {
         let root = &self.mounted.root;
         for path in paths {
@@ -217,14 +221,14 @@ impl FreshTree {
                 if let Ok((dir, name)) = parent_of(root, &path_of(path)) {
                     remove(dir.as_fd(), name)?;
                 }
-                copy_path(&self.ground.root, root, &path_of(path))
+                copy_path(&self.tree_context.root, root, &path_of(path))
             };
             reset().map_err(|err| cannot_copy(path, &err))?;
         }
         Ok(())
     }
 
-    /// Makes a path what an image says.
+    /// Writes an image to a path.
     pub(crate) fn put_image(
         &self,
         path: &str,
@@ -234,39 +238,39 @@ impl FreshTree {
         put(&self.mounted.root, &path_of(path), image, bytes).map_err(|err| cannot_copy(path, &err))
     }
 
-    /// These are changes that the checks are to see.
+    /// Adds changes that the validators must see.
     pub(crate) fn expect<'a>(&self, paths: impl Iterator<Item = (&'a str, &'a Image)>) {
         let owned = paths.map(|(path, image)| (path.to_owned(), image.clone()));
         self.expected.lock().extend(owned);
     }
 
-    /// Source files that a check may have written or removed.
+    /// Source files that a validator may have written or removed.
     async fn touched(self: &Arc<Self>) -> Result<BTreeSet<PathBuf>, WorkspaceError> {
         let own = Arc::clone(self);
         let touched = blocking(move || own.written()).await?;
-        with_tracked(touched, &self.ground.root, &self.ground.env)
+        with_tracked(touched, &self.tree_context.root, &self.tree_context.env)
             .await
             .map(|touched| touched.sources)
             .map_err(|(_, why)| WorkspaceError::other(why))
     }
 
-    fn written(&self) -> Result<Touched, WorkspaceError> {
+    fn written(&self) -> Result<TouchedPaths, WorkspaceError> {
         let root = &self.mounted.root;
         if let Some(before) = &self.copied {
-            return Ok(Touched::between(before, root));
+            return Ok(TouchedPaths::between(before, root));
         }
         let upper = Root::open(&self.folder.0.join("upper"))
             .map_err(|err| WorkspaceError::other(err.to_string()))?;
-        let layers = Layers {
+        let layers = OverlayTrees {
             upper: &upper,
-            lower: &self.ground.root,
+            lower: &self.tree_context.root,
             merged: root,
         };
         layers.touched().map_err(WorkspaceError::other)
     }
 
-    /// The paths that are not as the checks are to see them, and what they are now.
-    fn differing(
+    /// The paths that differ from the state that the validators must see, with their current images.
+    fn differences(
         &self,
         touched: BTreeSet<PathBuf>,
     ) -> Result<Vec<(String, Image)>, WorkspaceError> {
@@ -274,24 +278,26 @@ impl FreshTree {
         let expected = self.expected.lock().clone();
         let mut paths = touched;
         paths.extend(expected.keys().map(|path| path_of(path).into_owned()));
-        let mut differing = Vec::new();
+        let mut differences = Vec::new();
         for path in paths {
             let text = text_of(&path);
             let text = text.as_str();
             let now = image(&self.images, root, text).map_err(WorkspaceError::other)?;
             let wanted = match expected.get(text) {
                 Some(image) => image.clone(),
-                None => looked(&self.ground.root, text).map_err(WorkspaceError::other)?,
+                None => {
+                    image_or_absent(&self.tree_context.root, text).map_err(WorkspaceError::other)?
+                }
             };
             if now != wanted {
-                differing.push((text.to_owned(), now));
+                differences.push((text.to_owned(), now));
             }
         }
-        Ok(differing)
+        Ok(differences)
     }
 }
 
-/// The port to a tree for checks.
+/// Implements the core's trait for a shared check tree.
 pub(crate) struct OpenedTree(pub(crate) Arc<FreshTree>);
 
 impl CheckTree for OpenedTree {
@@ -314,8 +320,8 @@ impl CheckTree for OpenedTree {
         Box::pin(async move {
             let touched = self.0.touched().await?;
             let tree = Arc::clone(&self.0);
-            let differing = blocking(move || tree.differing(touched)).await?;
-            Ok(differing.into_iter().map(|(path, _)| path).collect())
+            let differences = blocking(move || tree.differences(touched)).await?;
+            Ok(differences.into_iter().map(|(path, _)| path).collect())
         })
     }
     fn take_over(&self) -> BoxFuture<'_, Result<(), WorkspaceError>> {
@@ -323,7 +329,7 @@ impl CheckTree for OpenedTree {
             let touched = self.0.touched().await?;
             let tree = Arc::clone(&self.0);
             blocking(move || {
-                let differing = tree.differing(touched)?;
+                let differences = tree.differences(touched)?;
                 let root = &tree.mounted.root;
                 let run = tree.run.as_ref().ok_or_else(|| {
                     WorkspaceError::other(
@@ -331,10 +337,10 @@ impl CheckTree for OpenedTree {
                          isolated",
                     )
                 })?;
-                for (path, _) in &differing {
+                for (path, _) in &differences {
                     copy_path(root, run, &path_of(path)).map_err(|err| cannot_copy(path, &err))?;
                 }
-                tree.expected.lock().extend(differing);
+                tree.expected.lock().extend(differences);
                 Ok(())
             })
             .await
@@ -342,8 +348,8 @@ impl CheckTree for OpenedTree {
     }
 }
 
-/// The root of a layered tree has the mode of the layer.
-pub(super) fn take_mode(of: &Path, upper: &Path) {
+/// Copies the mode of the user's root, because an overlay shows the mode of its upper directory.
+pub(super) fn copy_root_mode(of: &Path, upper: &Path) {
     if let Ok(about) = std::fs::metadata(of) {
         let mode = PermissionsExt::from_mode(about.permissions().mode() & 0o7777);
         let _ = std::fs::set_permissions(upper, mode);
@@ -352,27 +358,27 @@ pub(super) fn take_mode(of: &Path, upper: &Path) {
 
 fn cannot_copy(path: &str, err: &io::Error) -> WorkspaceError {
     WorkspaceError::other(format!(
-        "`{path}` cannot be copied between the run's tree and that of the checks: {err}"
+        "cannot copy `{path}` between the run's tree and the tree of the checks: {err}"
     ))
 }
 
-/// Removes trees that a dead process left in a folder.
-pub(super) fn remove_left(parent: &Path) {
+/// Removes check trees that a dead process left in a directory.
+pub(super) fn remove_stale_trees(parent: &Path) {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries {
-        if entry.file_name().to_string_lossy().starts_with(FOLDER) {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
             let _ = windlass_host::private::remove_tree(&entry.path());
         }
     }
 }
 
-/// Moves ignored files that git tracks to the sources: what is tracked counts, whatever the ignore files say. Where git
-/// cannot tell, gives what is known without it, and the reason.
+/// Moves ignored files that git tracks to the sources: a tracked file belongs to the source set, whatever the ignore
+/// files say. If git fails, returns the unchanged paths with the reason.
 pub(super) async fn with_tracked(
-    mut touched: Touched,
+    mut touched: TouchedPaths,
     base: &Root,
     env: &[(OsString, OsString)],
-) -> Result<Touched, (Touched, String)> {
+) -> Result<TouchedPaths, (TouchedPaths, String)> {
     let git = (!touched.left.is_empty())
         .then(|| UserGit::of(base.root(), env))
         .flatten();
@@ -387,9 +393,9 @@ pub(super) async fn with_tracked(
     }
 }
 
-/// The image of a path, hashed once for as long as its record stays the same.
+/// The image at a path, hashed again only if its stat record changed.
 pub(super) fn image(
-    known: &Mutex<HashMap<String, (Print, Image)>>,
+    known: &Mutex<HashMap<String, (StatRecord, Image)>>,
     root: &Root,
     path: &str,
 ) -> Result<Image, String> {
@@ -398,7 +404,7 @@ pub(super) fn image(
         let name = full.file_name().unwrap_or_default();
         rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     });
-    let Some(print) = stat.map(|stat| Print::of(&stat)) else {
+    let Some(print) = stat.map(|stat| StatRecord::of(&stat)) else {
         return Ok(Image::Absent);
     };
     if let Some((same, image)) = known.lock().get(path)
@@ -406,15 +412,15 @@ pub(super) fn image(
     {
         return Ok(image.clone());
     }
-    let image = looked(root, path)?;
+    let image = image_or_absent(root, path)?;
     known.lock().insert(path.to_owned(), (print, image.clone()));
     Ok(image)
 }
 
-pub(super) fn looked(root: &Root, path: &str) -> Result<Image, String> {
-    match look(root, path) {
+pub(super) fn image_or_absent(root: &Root, path: &str) -> Result<Image, String> {
+    match image_at(root, path) {
         Ok(image) => Ok(image),
-        // A directory is in the place: the files in it are told of by themselves.
+        // A directory is at the path; its files are listed separately.
         Err(err) if matches!(err.kind, FileErrorKind::WrongKind | FileErrorKind::NotFound) => {
             Ok(Image::Absent)
         }
@@ -422,8 +428,8 @@ pub(super) fn looked(root: &Root, path: &str) -> Result<Image, String> {
     }
 }
 
-/// Makes a path of a tree what it is in another one: a file with its mode and times, a link, or nothing. A folder counts
-/// as nothing, because the files in it have paths of their own.
+/// Copies a path from one tree to another: a file with its mode and times, a symlink, or nothing. A directory counts as
+/// nothing, because its files have paths of their own.
 pub(super) fn copy_path(from: &Root, to: &Root, path: &Path) -> io::Result<()> {
     let source = parent_of(from, path).ok().and_then(|(dir, name)| {
         let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -445,7 +451,7 @@ pub(super) fn copy_path(from: &Root, to: &Root, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file or a link, and the folders that are empty then.
+/// Removes a file or a symlink, and the directories that become empty.
 fn remove_file(tree: &Root, path: &Path) -> io::Result<()> {
     let Ok((dir, name)) = parent_of(tree, path) else {
         return Ok(());
@@ -464,7 +470,7 @@ fn remove_file(tree: &Root, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A folder of a tree, opened step by step and made where it is missing. What is no folder gives way.
+/// Opens a directory of a tree step by step and creates missing parts. Files in its way are removed.
 fn make_folder(tree: &Root, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = tree.handle().try_clone_to_owned()?;

@@ -1,5 +1,5 @@
-//! A commit of what landed. The repository's own settings name filters and signing programs that an agent may have put
-//! there, so the commit is made with those of the user and the machine alone.
+//! Commits landed files. The settings of the repository may name filters and signing programs that an agent put there,
+//! so the commit uses only the settings of the user and the machine.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,13 +11,13 @@ use super::user_git::UserGit;
 use windlass_core::path_text::from_text;
 use windlass_host::private::remove_tree;
 
-/// Settings of the repository that say how bytes are stored, and run nothing.
+/// Repository settings that affect the stored bytes and execute nothing.
 const CARRIED: &str = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$";
 
-/// Settings of filters: programs that git runs on files.
+/// Settings of filters, which are programs that git runs on files.
 const FILTERS: &str = r"^filter\..*\.(clean|smudge|process|required)$";
 
-/// A commit of exactly the landed paths on top of the current one; what the person has staged stays as it is.
+/// Commits exactly the landed paths on top of HEAD. Changes that the user has staged stay staged.
 pub(super) async fn commit(
     git: &UserGit,
     scratch: &Path,
@@ -68,7 +68,7 @@ async fn make(
     Ok(made)
 }
 
-/// The person's own index follows for the committed paths, so that they are not shown as changed. Nothing is hashed anew.
+/// Updates the user's index for the committed paths, so that they do not appear as changed. No file is hashed again.
 async fn follow(git: &UserGit, made: &str) -> Result<(), String> {
     let args = [
         "diff-tree",
@@ -87,7 +87,7 @@ async fn follow(git: &UserGit, made: &str) -> Result<(), String> {
         let about = String::from_utf8_lossy(about);
         let about: Vec<&str> = about.split(' ').collect();
         let (Some(mode), Some(object)) = (about.get(1), about.get(3)) else {
-            return Err("git lists the commit in an unknown form".to_owned());
+            return Err("git printed the commit in an unknown format".to_owned());
         };
         let mode = mode.trim_start_matches('0');
         let mode = if mode.is_empty() { "0" } else { mode };
@@ -95,14 +95,14 @@ async fn follow(git: &UserGit, made: &str) -> Result<(), String> {
         entries.extend_from_slice(path);
         entries.push(0);
     }
-    // Git may compare files that are as new as its index with what is stored, and would filter them for that.
+    // For files as new as the index, git may compare contents, and would run filters for that.
     let git = without_filters(git).await?;
     git.ask(&["update-index", "-z", "--index-info"], &entries)
         .await
         .map(drop)
 }
 
-/// Git that runs no filter of any scope.
+/// Git with all filters disabled, of any scope.
 async fn without_filters(git: &UserGit) -> Result<UserGit, String> {
     let args = ["config", "-z", "--includes", "--name-only", "--get-regexp"];
     let listed = git
@@ -124,19 +124,19 @@ async fn without_filters(git: &UserGit) -> Result<UserGit, String> {
         env.iter()
             .map(|(name, value)| (name.as_str(), value.as_os_str())),
     );
-    // Git before 2.31 does not read these variables, and would run the filters.
+    // Git before 2.31 ignores these variables and would run the filters.
     if let Some(last) = last
         && git
             .line(&[OsStr::new("config"), OsStr::new("--get"), &last])
             .await
             .is_ok_and(|value| !value.is_empty())
     {
-        return Err("this git cannot switch filters off; update it to 2.31 or newer".to_owned());
+        return Err("this git cannot disable filters; update it to 2.31 or newer".to_owned());
     }
     Ok(git)
 }
 
-/// Git with a directory of our own and the objects of the repository.
+/// Git with a git directory of our own and the objects of the repository.
 async fn without_repository_settings(git: &UserGit, dir: &Path) -> Result<UserGit, String> {
     let objects = git.line(&["rev-parse", "--git-path", "objects"]).await?;
     let objects = git.root().join(objects);
@@ -151,7 +151,7 @@ async fn without_repository_settings(git: &UserGit, dir: &Path) -> Result<UserGi
         ("GIT_OBJECT_DIRECTORY", objects.into_os_string()),
         ("GIT_INDEX_FILE", index.into_os_string()),
     ];
-    // The repository may have an author of its own.
+    // The repository may configure its own author.
     for (of, name, email) in [
         ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
         (
@@ -164,7 +164,7 @@ async fn without_repository_settings(git: &UserGit, dir: &Path) -> Result<UserGi
         let split = identity
             .rsplit_once("> ")
             .and_then(|(who, _)| who.split_once(" <"));
-        let (own_name, own_email) = split.ok_or("git names no author")?;
+        let (own_name, own_email) = split.ok_or("git does not report an author")?;
         env.extend([(name, own_name.into()), (email, own_email.into())]);
     }
     Ok(git.with_env(env.iter().map(|(name, value)| (*name, OsStr::new(value)))))

@@ -1,5 +1,5 @@
-//! Agents that are not ours, played by shell scripts, in real sandboxes over real copies in scratch folders: what they
-//! reach, what they do not, and that nothing of them is left.
+//! Foreign agents, played by shell scripts, in real sandboxes over real copies: what they can reach, what they cannot,
+//! and that nothing of them remains.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
-use windlass_core::enclosure::{Enclosure, Inmate, Launch, Wire};
+use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, Strategy};
 
@@ -19,24 +19,24 @@ use crate::test_helper::helper;
 use windlass_host::sandbox::{AgentPlan, HomeFile, HostRule, SandboxPlan};
 use windlass_needs::{Need, lacks};
 
-/// How long anything here may take before it is stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of every wait in these tests.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A workspace, a person's home and a data folder that exist for one test.
-struct Lab {
+/// A workspace, a user's home and a data directory for one test.
+struct EnclosureFixture {
     _scratch: tempfile::TempDir,
     base: PathBuf,
     plan: SandboxPlan,
 }
 
-/// Which kind of copy.
+/// The kind of copy to test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Layer,
-    Copied,
+enum CopyKind {
+    Overlay,
+    CopiedTree,
 }
 
-impl Lab {
+impl EnclosureFixture {
     fn new(net: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
@@ -73,16 +73,16 @@ impl Lab {
         }
     }
 
-    /// The same with the login of a person and the host it is for.
+    /// With a login of the user and the host that it is for.
     fn logged_in(net: &str) -> Self {
-        let mut lab = Self::new(net);
-        let agent = lab.plan.agent.as_mut().unwrap();
+        let mut fixture = Self::new(net);
+        let agent = fixture.plan.agent.as_mut().unwrap();
         agent.home_files = vec![HomeFile {
-            from: lab.base.join("home/.agent/auth.json"),
+            from: fixture.base.join("home/.agent/auth.json"),
             to: ".agent/auth.json".into(),
         }];
         agent.hosts = vec![HostRule::parse("login.example").unwrap()];
-        lab
+        fixture
     }
 
     fn transactions(&self) -> Transactions {
@@ -101,45 +101,48 @@ impl Lab {
         let root = Arc::new(Root::open(&self.plan.root).unwrap());
         let (plan, copy) = (self.plan.clone(), crate::copy_workspace);
         let sandbox = Some(Arc::new(Sandbox::new(plan, helper(), env.clone(), copy)));
-        let (shelf, undo) = (
-            Shelf::new(self.base.join("data/transactions")),
+        let (kept_runs, undo) = (
+            KeptRuns::new(self.base.join("data/transactions")),
             self.base.join("data/undo"),
         );
-        Transactions::new(root, env, sandbox, shelf, undo).unwrap()
+        Transactions::new(root, env, sandbox, kept_runs, undo).unwrap()
     }
 
-    async fn open_how(&self, how: Isolation, session: u64) -> Run {
+    async fn open_with(&self, isolation: Isolation, session: u64) -> EnclosedRun {
         let session = SessionId::fresh(Timestamp::from_millis(0), session);
         let opening = Opening {
             session: &session,
             run: &RunId::nth(1),
-            isolation: how,
+            isolation,
             kept: None,
         };
-        Run(self.transactions().open(opening).await.unwrap())
+        EnclosedRun(self.transactions().open(opening).await.unwrap())
     }
 
-    async fn open(&self) -> Run {
-        self.open_how(Isolation::Isolated, 1).await
+    async fn open(&self) -> EnclosedRun {
+        self.open_with(Isolation::Isolated, 1).await
     }
 
-    async fn open_as(&self, kind: Kind) -> Run {
-        if kind == Kind::Layer {
+    async fn open_as(&self, kind: CopyKind) -> EnclosedRun {
+        if kind == CopyKind::Overlay {
             let run = self.open().await;
             assert_eq!(run.0.terms().strategy, Strategy::Overlay);
             return run;
         }
-        let desk = Arc::clone(&self.transactions().desk);
-        let sandbox = desk
+        let context = Arc::clone(&self.transactions().context);
+        let sandbox = context
             .sandbox
             .clone()
             .unwrap()
-            .lodging("s1")
+            .for_agent("s1")
             .unwrap()
             .unwrap();
-        let slot = desk.shelf.create(desk.root.root(), "s1", "r1").unwrap();
-        Run(Box::new(IsolatedRun(Arc::new(
-            Work::copied(desk, Arc::new(sandbox), slot, "a test").unwrap(),
+        let slot = context
+            .kept_runs
+            .create(context.root.root(), "s1", "r1")
+            .unwrap();
+        EnclosedRun(Box::new(IsolatedRun(Arc::new(
+            RunCopy::copied(context, Arc::new(sandbox), slot, "a test").unwrap(),
         ))))
     }
 
@@ -148,17 +151,17 @@ impl Lab {
     }
 }
 
-/// A run.
-struct Run(Box<dyn Transaction>);
+/// The transaction under test.
+struct EnclosedRun(Box<dyn Transaction>);
 
-impl Run {
+impl EnclosedRun {
     async fn enclose(&self) -> Arc<dyn Enclosure> {
         self.0.processes().enclose().await.unwrap()
     }
 
-    /// An ordinary command.
+    /// Runs an ordinary command.
     async fn sh(&self, line: &str) -> (ProcessEnd, String) {
-        let (timeout, workdir) = (PATIENCE, String::new());
+        let (timeout, workdir) = (TIMEOUT, String::new());
         let command = Command {
             line: line.into(),
             workdir,
@@ -195,14 +198,14 @@ fn script(text: &str) -> Launch {
     }
 }
 
-const FINE: ProcessEnd = ProcessEnd::Exited { code: 0 };
+const SUCCESS: ProcessEnd = ProcessEnd::Exited { code: 0 };
 
-/// Plays a script to its end; what it said, and how it ended.
-async fn play(place: &dyn Enclosure, text: &str) -> (ProcessEnd, String) {
-    finish(place.start(script(text)).await.unwrap()).await
+/// Runs a script to its end; returns its exit and its output.
+async fn play(enclosure: &dyn Enclosure, text: &str) -> (ProcessEnd, String) {
+    finish(enclosure.start(script(text)).await.unwrap()).await
 }
 
-/// Reads to the end, which comes when nobody holds the pipes any more.
+/// Reads to the end, which comes when no process holds the pipes any more.
 async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
     let Inmate {
         stdin,
@@ -212,41 +215,41 @@ async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
     } = inmate;
     drop(stdin);
     let all = async {
-        let (mut said, mut complained) = (String::new(), String::new());
+        let (mut output, mut errors) = (String::new(), String::new());
         let both = tokio::join!(
-            stdout.read_to_string(&mut said),
-            stderr.read_to_string(&mut complained)
+            stdout.read_to_string(&mut output),
+            stderr.read_to_string(&mut errors)
         );
         both.0.and(both.1).unwrap();
-        (life.wait().await.unwrap(), said + &complained)
+        (life.wait().await.unwrap(), output + &errors)
     };
-    tokio::time::timeout(PATIENCE, all)
+    tokio::time::timeout(TIMEOUT, all)
         .await
-        .expect("somebody still holds the pipes")
+        .expect("a process still holds the pipes")
 }
 
-async fn accept(place: &dyn Enclosure) -> Box<dyn Wire> {
-    tokio::time::timeout(PATIENCE, place.accept())
+async fn accept(enclosure: &dyn Enclosure) -> Box<dyn AgentConnection> {
+    tokio::time::timeout(TIMEOUT, enclosure.accept())
         .await
-        .expect("nobody connects")
+        .expect("no process connects")
         .unwrap()
 }
 
 #[tokio::test]
-async fn a_program_is_spoken_with_line_by_line() {
+async fn stdin_and_output_of_an_agent_are_streamed() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     let text = "while read -r line; do echo \"heard $line\"; echo \"noted $line\" >&2; done; echo bye; exit 3";
     let Inmate {
         mut stdin,
         stdout,
         mut stderr,
         mut life,
-    } = place.start(script(text)).await.unwrap();
+    } = enclosure.start(script(text)).await.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     for word in ["one", "two"] {
         stdin
@@ -272,134 +275,141 @@ async fn a_program_is_spoken_with_line_by_line() {
         env: vec![("HOME".into(), "/x".into())],
         ..script("pwd; echo $HOME")
     };
-    let (_, said) = finish(place.start(launch).await.unwrap()).await;
-    assert!(said.ends_with("/work/sub\n/x\n"), "{said}");
+    let (_, output) = finish(enclosure.start(launch).await.unwrap()).await;
+    assert!(output.ends_with("/work/sub\n/x\n"), "{output}");
 }
 
 #[tokio::test]
-async fn what_it_changes_is_what_the_run_changed() {
+async fn changes_of_an_agent_are_changes_of_the_run() {
     if lacks(Need::Overlay) {
         return;
     }
-    for kind in [Kind::Layer, Kind::Copied] {
-        let lab = Lab::new("off");
-        let run = lab.open_as(kind).await;
-        let place = run.enclose().await;
-        let (end, said) = play(
-            &*place,
+    for kind in [CopyKind::Overlay, CopyKind::CopiedTree] {
+        let fixture = EnclosureFixture::new("off");
+        let run = fixture.open_as(kind).await;
+        let enclosure = run.enclose().await;
+        let (end, output) = play(
+            &*enclosure,
             "echo more >> a.txt && mkdir new && echo n > new/n.txt && cat sub/b.txt",
         )
         .await;
-        assert_eq!((end, said.as_str()), (FINE, "b\n"), "{kind:?}");
+        assert_eq!((end, output.as_str()), (SUCCESS, "b\n"), "{kind:?}");
         assert_eq!(run.changes().await, ["a.txt", "new/n.txt"], "{kind:?}");
         assert_eq!(run.sh("cat a.txt").await.1, "a\nmore\n", "{kind:?}");
         assert_eq!(
-            std::fs::read_to_string(lab.at("work/a.txt")).unwrap(),
+            std::fs::read_to_string(fixture.at("work/a.txt")).unwrap(),
             "a\n",
             "{kind:?}"
         );
     }
 }
 
-/// The line works, or it does not.
+/// Checks whether a command line succeeds.
 #[track_caller]
 fn check<'a>(
-    place: &'a dyn Enclosure,
+    enclosure: &'a dyn Enclosure,
     line: &'a str,
     works: bool,
 ) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
-        let (end, said) = play(place, line).await;
-        assert_eq!(end == FINE, works, "{caller}: {line}: {end:?}: {said}");
+        let (end, output) = play(enclosure, line).await;
+        assert_eq!(end == SUCCESS, works, "{caller}: {line}: {end:?}: {output}");
     }
 }
 
 #[tokio::test]
-async fn its_walls_hold() {
+async fn an_agent_cannot_leave_its_sandbox() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
+    let fixture = EnclosureFixture::new("off");
     let machine = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = machine.local_addr().unwrap().port();
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     for line in [
         "echo x > \"$HOME/mine\"",
         "echo x > /tmp/x",
         "test \"$TERM\" = dumb",
         "git --version",
     ] {
-        check(&*place, line, true).await;
+        check(&*enclosure, line, true).await;
     }
     for line in [
-        format!("echo x > {}", lab.at("outside/new")),
-        format!("cat {}", lab.at("outside/kept.txt")),
-        format!("cat {}", lab.at("home/secret.txt")),
-        format!("cat {}", lab.at("home/.agent/auth.json")),
-        format!("echo x > {}", lab.at("home/new")),
-        format!("ls {}/sessions", lab.at("data")),
+        format!("echo x > {}", fixture.at("outside/new")),
+        format!("cat {}", fixture.at("outside/kept.txt")),
+        format!("cat {}", fixture.at("home/secret.txt")),
+        format!("cat {}", fixture.at("home/.agent/auth.json")),
+        format!("echo x > {}", fixture.at("home/new")),
+        format!("ls {}/sessions", fixture.at("data")),
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
         "echo x > /etc/windlass-test".to_owned(),
         "echo x > /.windlass/x".to_owned(),
         "env | grep 'key-of-the-person\\|proxy.example\\|^XDG'".to_owned(),
         "cat /proc/1/environ | tr '\\0' '\\n' | grep key-of".to_owned(),
     ] {
-        check(&*place, &line, false).await;
+        check(&*enclosure, &line, false).await;
     }
-    assert!(!lab.base.join("outside/new").exists());
+    assert!(!fixture.base.join("outside/new").exists());
 }
 
-/// With this network it reaches its endpoint and nobody else does.
+/// In this network, the agent reaches its endpoint, and no other process does.
 async fn check_endpoint(net: &str) {
-    let lab = Lab::new(net);
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    let port = place.endpoint().unwrap();
+    let fixture = EnclosureFixture::new(net);
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    let port = enclosure.endpoint().unwrap();
     let connect = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
     let ask = format!("{connect}; echo ping >&3; read -r answer <&3; echo \"$answer\"");
-    let asking = place.start(script(&ask)).await.unwrap();
-    let mut wire = BufReader::new(accept(&*place).await);
+    let asking = enclosure.start(script(&ask)).await.unwrap();
+    let mut wire = BufReader::new(accept(&*enclosure).await);
     let mut asked = String::new();
     wire.read_line(&mut asked).await.unwrap();
     assert_eq!(asked, "ping\n", "{net}");
     wire.write_all(b"pong\n").await.unwrap();
-    assert_eq!(finish(asking).await, (FINE, "pong\n".to_owned()), "{net}");
-    let (end, said) = run.sh(&connect).await;
-    assert_ne!(
-        end, FINE,
-        "{net}: an ordinary command reaches the endpoint: {said}"
+    assert_eq!(
+        finish(asking).await,
+        (SUCCESS, "pong\n".to_owned()),
+        "{net}"
     );
-    // One that is still alive finds nobody there when the place is left.
+    let (end, output) = run.sh(&connect).await;
+    assert_ne!(
+        end, SUCCESS,
+        "{net}: an ordinary command reaches the endpoint: {output}"
+    );
+    // An agent that is still alive cannot connect after the enclosure was dropped.
     let late = format!("echo ready; read -r; {connect}");
     let Inmate {
         mut stdin,
         stdout,
         stderr,
         life,
-    } = place.start(script(&late)).await.unwrap();
+    } = enclosure.start(script(&late)).await.unwrap();
     let mut stdout = BufReader::new(stdout);
     let mut ready = String::new();
     stdout.read_line(&mut ready).await.unwrap();
-    drop((wire, place));
+    drop((wire, enclosure));
     stdin.write_all(b"\n").await.unwrap();
-    let (end, said) = finish(Inmate {
+    let (end, output) = finish(Inmate {
         stdin,
         stdout: Box::new(stdout),
         stderr,
         life,
     })
     .await;
-    assert!(end != FINE && said.contains("refused"), "{net}: {said}");
-    let (end, said) = run.sh(&connect).await;
-    assert_ne!(end, FINE, "{net}: somebody still listens: {said}");
-    // The next iteration has another one.
+    assert!(
+        end != SUCCESS && output.contains("refused"),
+        "{net}: {output}"
+    );
+    let (end, output) = run.sh(&connect).await;
+    assert_ne!(end, SUCCESS, "{net}: a process still listens: {output}");
+    // The next iteration gets another endpoint.
     assert!(run.enclose().await.endpoint().is_some());
 }
 
 #[tokio::test]
-async fn only_it_reaches_its_endpoint_and_only_while_it_has_one() {
+async fn only_the_agent_reaches_its_endpoint() {
     for net in ["off", "loopback", "allow:ok.example"] {
         check_endpoint(net).await;
     }
@@ -407,78 +417,78 @@ async fn only_it_reaches_its_endpoint_and_only_while_it_has_one() {
 
 #[tokio::test]
 async fn without_a_network_of_its_own_there_is_no_endpoint() {
-    let lab = Lab::logged_in("open");
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    assert_eq!(place.endpoint(), None);
+    let fixture = EnclosureFixture::logged_in("open");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    assert_eq!(enclosure.endpoint(), None);
     assert!(
-        tokio::time::timeout(Duration::ZERO, place.accept())
+        tokio::time::timeout(Duration::ZERO, enclosure.accept())
             .await
             .is_err()
     );
     assert_eq!(
-        play(&*place, "echo $HTTPS_PROXY").await,
-        (FINE, "\n".to_owned())
+        play(&*enclosure, "echo $HTTPS_PROXY").await,
+        (SUCCESS, "\n".to_owned())
     );
 }
 
-/// Asks the proxy for a host, and says what it answers and what goes past it.
+/// Asks the proxy for a host, and prints its answer and the hosts that bypass it.
 const ASK: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}; \
                    printf 'CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3; echo \"$NO_PROXY\"";
 
 #[tokio::test]
-async fn hosts_of_a_login_are_its_own_and_others_are_refused_and_told() {
+async fn only_hosts_of_the_login_are_allowed_and_refused_hosts_are_reported() {
     for net in ["off", "loopback", "allow:ok.example"] {
-        let lab = Lab::logged_in(net);
-        let run = lab.open().await;
-        let place = run.enclose().await;
-        let (end, said) = play(&*place, ASK).await;
+        let fixture = EnclosureFixture::logged_in(net);
+        let run = fixture.open().await;
+        let enclosure = run.enclose().await;
+        let (end, output) = play(&*enclosure, ASK).await;
         assert!(
-            end == FINE && said.contains(" 403 ") && said.contains("127.0.0.1"),
-            "{net}: {said}"
+            end == SUCCESS && output.contains(" 403 ") && output.contains("127.0.0.1"),
+            "{net}: {output}"
         );
-        assert_eq!(place.take_refused(), ["other.example"], "{net}");
-        assert!(place.take_refused().is_empty(), "{net}");
-        // It cannot be resolved here, which is another answer than one for a host that is not allowed.
-        let (_, said) = play(&*place, &ASK.replace("other.example", "login.example")).await;
+        assert_eq!(enclosure.take_refused(), ["other.example"], "{net}");
+        assert!(enclosure.take_refused().is_empty(), "{net}");
+        // The name cannot be resolved here, which is a different answer from the one for a refused host.
+        let (_, output) = play(&*enclosure, &ASK.replace("other.example", "login.example")).await;
         assert!(
-            !said.contains(" 403 ") && place.take_refused().is_empty(),
-            "{net}: {said}"
+            !output.contains(" 403 ") && enclosure.take_refused().is_empty(),
+            "{net}: {output}"
         );
     }
-    // What commands may do is not more for it; an agent without a login reaches nobody, and is told so at once.
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    // The login grants nothing to commands. An agent without a login reaches no host, and gets an error at once.
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     assert_eq!(run.sh("env | grep -c _PROXY").await.1, "0\n");
-    let (_, said) = play(&*place, &ASK.replace("other.example", "login.example")).await;
-    assert!(said.contains(" 403 "), "{said}");
-    assert_eq!(place.take_refused(), ["login.example"]);
+    let (_, output) = play(&*enclosure, &ASK.replace("other.example", "login.example")).await;
+    assert!(output.contains(" 403 "), "{output}");
+    assert_eq!(enclosure.take_refused(), ["login.example"]);
 }
 
 #[tokio::test]
-async fn what_it_leaves_behind_ends_with_it() {
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    // The daemon holds the pipes: only its end is the end of what they say.
-    let (end, said) = play(
-        &*place,
+async fn background_processes_of_an_agent_end_with_it() {
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    // The daemon holds the pipes, so reading ends only when it ends.
+    let (end, output) = play(
+        &*enclosure,
         "setsid sleep 1000 & (setsid nohup sleep 1000 &) ; echo left",
     )
     .await;
-    assert_eq!((end, said.as_str()), (FINE, "left\n"));
+    assert_eq!((end, output.as_str()), (SUCCESS, "left\n"));
 }
 
 #[tokio::test]
-async fn frozen_with_its_run_it_does_nothing_until_it_is_resumed() {
+async fn a_frozen_agent_does_nothing_until_it_is_resumed() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    // A child of it writes all the time, and is stopped with it.
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    // A child of the agent writes all the time, and is stopped with it.
     let text = "echo x > ticks; (while :; do echo x >> ticks; done) & \
                 while read -r line; do echo \"heard $line\"; done; kill $!";
     let Inmate {
@@ -486,7 +496,7 @@ async fn frozen_with_its_run_it_does_nothing_until_it_is_resumed() {
         stdout,
         stderr,
         mut life,
-    } = place.start(script(text)).await.unwrap();
+    } = enclosure.start(script(text)).await.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     stdin.write_all(b"one\n").await.unwrap();
     assert_eq!(lines.next_line().await.unwrap().unwrap(), "heard one");
@@ -496,25 +506,25 @@ async fn frozen_with_its_run_it_does_nothing_until_it_is_resumed() {
     // Commands of the run work meanwhile, and see a file that does not grow.
     let look = "test -s ticks; a=$(stat -c %s ticks); for n in 1 2 3 4 5 6 7 8 9; do cat ticks > /dev/null; done; \
                 test \"$(stat -c %s ticks)\" = \"$a\" && echo same";
-    assert_eq!(run.sh(look).await, (FINE, "same\n".to_owned()));
+    assert_eq!(run.sh(look).await, (SUCCESS, "same\n".to_owned()));
 
-    assert!(place.resume());
-    let heard = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+    assert!(enclosure.resume());
+    let heard = tokio::time::timeout(TIMEOUT, lines.next_line()).await;
     assert_eq!(heard.unwrap().unwrap().unwrap(), "heard two");
     drop((stdin, stderr));
-    let ended = tokio::time::timeout(PATIENCE, life.wait()).await;
-    assert_eq!(ended.unwrap().unwrap(), FINE);
-    assert!(!place.resume(), "nothing is left to resume");
+    let ended = tokio::time::timeout(TIMEOUT, life.wait()).await;
+    assert_eq!(ended.unwrap().unwrap(), SUCCESS);
+    assert!(!enclosure.resume(), "nothing is left to resume");
 }
 
 #[tokio::test]
-async fn dropped_or_with_its_run_it_is_gone_at_once() {
+async fn an_agent_is_killed_at_once_when_it_is_dropped_or_its_run_ends() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo on; sleep 1000";
     for how in ["dropped", "stopped", "closed"] {
         let Inmate {
@@ -522,10 +532,10 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
             stdout,
             stderr,
             mut life,
-        } = place.start(script(stubborn)).await.unwrap();
+        } = enclosure.start(script(stubborn)).await.unwrap();
         let mut stdout = BufReader::new(stdout);
-        let mut said = String::new();
-        stdout.read_line(&mut said).await.unwrap();
+        let mut output = String::new();
+        stdout.read_line(&mut output).await.unwrap();
         let began = Instant::now();
         match how {
             "dropped" => drop(life),
@@ -541,8 +551,8 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
                 let _ = life.wait().await;
             }
         }
-        let rest = tokio::time::timeout(PATIENCE, stdout.read_to_string(&mut said)).await;
-        assert_eq!(rest.expect("it is still there").unwrap(), 0);
+        let rest = tokio::time::timeout(TIMEOUT, stdout.read_to_string(&mut output)).await;
+        assert_eq!(rest.expect("it is still running").unwrap(), 0);
         assert!(
             began.elapsed() < Duration::from_secs(2),
             "{how}: {:?}",
@@ -553,40 +563,68 @@ async fn dropped_or_with_its_run_it_is_gone_at_once() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_mounted_anew_has_a_place_again() {
+async fn a_remounted_copy_has_a_new_enclosure() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    assert_eq!(play(&*place, "echo x > x.txt").await.0, FINE);
-    std::fs::write(lab.at("work/a.txt"), "mine\n").unwrap();
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    assert_eq!(play(&*enclosure, "echo x > x.txt").await.0, SUCCESS);
+    std::fs::write(fixture.at("work/a.txt"), "mine\n").unwrap();
     run.0.catch_up().await.unwrap();
     let again = run.enclose().await;
     assert_eq!(
         play(&*again, "cat a.txt x.txt").await,
-        (FINE, "mine\nx\n".to_owned())
+        (SUCCESS, "mine\nx\n".to_owned())
     );
-    let Err(refused) = place.start(script("true")).await else {
-        panic!("the old place is of another sandbox")
+    let Err(refused) = enclosure.start(script("true")).await else {
+        panic!("the old enclosure belongs to another sandbox")
     };
     assert!(refused.0.contains("closed"), "{refused}");
 }
 
 #[tokio::test]
-async fn its_home_stays_for_the_session_and_is_nobody_elses() {
+async fn without_a_baseline_every_changed_file_is_a_conflict_whatever_its_name() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    place.put("conf/deep/settings.json", b"{}").unwrap();
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let line = "echo x >> a.txt; echo y > $(printf 'odd-\\377')";
+    assert_eq!(run.sh(line).await.0, SUCCESS);
+    let name = run.0.keep().await.unwrap().unwrap();
+    let copy = fixture.base.join("data/transactions").join(&name);
+    std::fs::remove_file(copy.join("survey")).unwrap();
+    let session = SessionId::fresh(Timestamp::from_millis(0), 1);
+    let opening = Opening {
+        session: &session,
+        run: &RunId::nth(1),
+        isolation: Isolation::Isolated,
+        kept: Some(&name),
+    };
+    let run = fixture.transactions().open(opening).await.unwrap();
+    assert_eq!(run.moved().await.unwrap(), ["a.txt", r#""odd-\377""#]);
+    let conflict = run.catch_up().await.unwrap_err().message;
+    assert!(
+        conflict.contains("a.txt: ") && conflict.contains("odd-"),
+        "{conflict}"
+    );
+}
+
+#[tokio::test]
+async fn the_home_of_an_agent_belongs_to_one_session() {
+    if lacks(Need::Overlay) {
+        return;
+    }
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    enclosure.put("conf/deep/settings.json", b"{}").unwrap();
     let line =
         "test \"$HOME\" = /.windlass/home && cat ~/conf/deep/settings.json && echo kept > ~/memory";
-    assert_eq!(play(&*place, line).await, (FINE, "{}".to_owned()));
-    let home = std::fs::read_dir(lab.base.join("data/sessions"))
+    assert_eq!(play(&*enclosure, line).await, (SUCCESS, "{}".to_owned()));
+    let home = std::fs::read_dir(fixture.base.join("data/sessions"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let home = home
@@ -604,28 +642,31 @@ async fn its_home_stays_for_the_session_and_is_nobody_elses() {
         (mode(""), mode("conf/deep"), mode("conf/deep/settings.json")),
         (0o700, 0o700, 0o600)
     );
-    assert_eq!(run.sh("ls -A /.windlass/home").await, (FINE, String::new()));
-    drop((place, run));
+    assert_eq!(
+        run.sh("ls -A /.windlass/home").await,
+        (SUCCESS, String::new())
+    );
+    drop((enclosure, run));
 
-    let run = lab.open().await;
+    let run = fixture.open().await;
     assert_eq!(run.enclose().await.read("memory", 10).unwrap(), b"kept\n");
     drop(run);
-    let other = lab.open_how(Isolation::Isolated, 2).await;
+    let other = fixture.open_with(Isolation::Isolated, 2).await;
     assert!(other.enclose().await.read("memory", 10).is_err());
 }
 
 #[tokio::test]
-async fn links_in_its_home_lead_nowhere() {
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+async fn symlinks_in_the_home_of_an_agent_are_not_followed() {
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     let plant = format!(
         "ln -s {0} ~/file; ln -s {0} ~/conf.json; ln -s {1} ~/folder; ln -s ../../.. ~/up; mkfifo ~/pipe; \
          head -c 100 /dev/zero > ~/large",
-        lab.at("outside/kept.txt"),
-        lab.at("outside")
+        fixture.at("outside/kept.txt"),
+        fixture.at("outside")
     );
-    assert_eq!(play(&*place, &plant).await.0, FINE);
+    assert_eq!(play(&*enclosure, &plant).await.0, SUCCESS);
     for path in [
         "file",
         "folder/kept.txt",
@@ -636,7 +677,7 @@ async fn links_in_its_home_lead_nowhere() {
         "/etc/passwd",
         "",
     ] {
-        assert!(place.read(path, 50).is_err(), "{path}");
+        assert!(enclosure.read(path, 50).is_err(), "{path}");
     }
     for path in [
         "file",
@@ -648,37 +689,41 @@ async fn links_in_its_home_lead_nowhere() {
         "/tmp/windlass-x",
         "",
     ] {
-        assert!(place.put(path, b"ours").is_err(), "{path}");
+        assert!(enclosure.put(path, b"ours").is_err(), "{path}");
     }
     assert_eq!(
-        std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(),
+        std::fs::read_to_string(fixture.at("outside/kept.txt")).unwrap(),
         "kept\n"
     );
-    assert!(!lab.base.join("outside/new").exists());
-    // A person may keep their login behind a link.
-    let mut lab = Lab::logged_in("off");
-    symlink(lab.at("home/.agent/auth.json"), lab.at("home/link.json")).unwrap();
-    lab.plan.agent.as_mut().unwrap().home_files[0].from = lab.base.join("home/link.json");
-    let run = lab.open().await;
+    assert!(!fixture.base.join("outside/new").exists());
+    // A user may keep the login mount_handle a symlink.
+    let mut fixture = EnclosureFixture::logged_in("off");
+    symlink(
+        fixture.at("home/.agent/auth.json"),
+        fixture.at("home/link.json"),
+    )
+    .unwrap();
+    fixture.plan.agent.as_mut().unwrap().home_files[0].from = fixture.base.join("home/link.json");
+    let run = fixture.open().await;
     assert_eq!(
         play(&*run.enclose().await, "cat ~/.agent/auth.json").await,
-        (FINE, "login\n".to_owned())
+        (SUCCESS, "login\n".to_owned())
     );
 }
 
 #[tokio::test]
-async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
+async fn clear_removes_only_files_in_the_home() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     let plant = format!(
         "mkdir -p ~/conf/rules; echo x > ~/conf/rules/a; ln -s {} ~/folder; ln -s folder ~/chain",
-        lab.at("outside")
+        fixture.at("outside")
     );
-    assert_eq!(play(&*place, &plant).await.0, FINE);
+    assert_eq!(play(&*enclosure, &plant).await.0, SUCCESS);
     for path in [
         "folder/kept.txt",
         "chain/kept.txt",
@@ -687,13 +732,13 @@ async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
         "",
         "/etc/hosts",
     ] {
-        assert!(place.clear(path).is_err(), "{path}");
+        assert!(enclosure.clear(path).is_err(), "{path}");
     }
     for path in ["conf/rules", "chain", "folder", "absent", "absent/too"] {
-        place.clear(path).unwrap();
+        enclosure.clear(path).unwrap();
     }
     assert_eq!(
-        play(&*place, "ls -A ~ ~/conf")
+        play(&*enclosure, "ls -A ~ ~/conf")
             .await
             .1
             .split_whitespace()
@@ -702,42 +747,45 @@ async fn what_it_left_for_itself_can_be_removed_and_nothing_else() {
         "/.windlass/home: conf /.windlass/home/conf:"
     );
     assert_eq!(
-        std::fs::read_to_string(lab.at("outside/kept.txt")).unwrap(),
+        std::fs::read_to_string(fixture.at("outside/kept.txt")).unwrap(),
         "kept\n"
     );
 }
 
 #[tokio::test]
-async fn a_login_is_shown_to_it_alone_and_not_written() {
+async fn a_login_is_visible_to_the_agent_alone_and_read_only() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::logged_in("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+    let fixture = EnclosureFixture::logged_in("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     assert_eq!(
-        play(&*place, "cat ~/.agent/auth.json; ls -A ~/.agent").await,
-        (FINE, "login\nauth.json\n".to_owned())
+        play(&*enclosure, "cat ~/.agent/auth.json; ls -A ~/.agent").await,
+        (SUCCESS, "login\nauth.json\n".to_owned())
     );
     for line in [
         "echo x > ~/.agent/auth.json",
         "mv ~/.agent/auth.json ~/x",
         "unlink ~/.agent/auth.json",
     ] {
-        check(&*place, line, false).await;
+        check(&*enclosure, line, false).await;
     }
-    check(&*place, "echo x > ~/.agent/own", true).await;
-    assert!(place.put(".agent/auth.json", b"x").is_err());
+    check(&*enclosure, "echo x > ~/.agent/own", true).await;
+    assert!(enclosure.put(".agent/auth.json", b"x").is_err());
     assert_eq!(
-        std::fs::read_to_string(lab.at("home/.agent/auth.json")).unwrap(),
+        std::fs::read_to_string(fixture.at("home/.agent/auth.json")).unwrap(),
         "login\n"
     );
-    assert_ne!(run.sh("cat /.windlass/home/.agent/auth.json").await.0, FINE);
-    let find = format!("find /.windlass {} -name auth.json", lab.at(""));
+    assert_ne!(
+        run.sh("cat /.windlass/home/.agent/auth.json").await.0,
+        SUCCESS
+    );
+    let find = format!("find /.windlass {} -name auth.json", fixture.at(""));
     assert_eq!(run.sh(&find).await.1, "");
-    // The next sandbox finds the place of the file as the last one left it.
-    drop((place, run));
-    let run = lab.open().await;
+    // The next sandbox finds the mount point of the file as the last one left it.
+    drop((enclosure, run));
+    let run = fixture.open().await;
     assert_eq!(
         play(&*run.enclose().await, "cat ~/.agent/auth.json ~/.agent/own")
             .await
@@ -747,38 +795,38 @@ async fn a_login_is_shown_to_it_alone_and_not_written() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_says_why() {
-    let lab = Lab::new("off");
-    let run = lab.open().await;
-    let place = run.enclose().await;
+async fn a_failed_start_says_why() {
+    let fixture = EnclosureFixture::new("off");
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
     let missing = Launch {
         argv: vec!["no-such-agent".into()],
         ..Launch::default()
     };
-    let mut inmate = place.start(missing).await.unwrap();
+    let mut inmate = enclosure.start(missing).await.unwrap();
     let why = inmate.life.wait().await.unwrap_err().0;
     assert!(why.contains("no-such-agent"), "{why}");
     let nowhere = Launch {
         workdir: "../..".into(),
         ..script("true")
     };
-    assert!(place.start(nowhere).await.is_err());
-    assert!(place.start(Launch::default()).await.is_err());
-    let Err(why) = lab
-        .open_how(Isolation::InPlace, 3)
+    assert!(enclosure.start(nowhere).await.is_err());
+    assert!(enclosure.start(Launch::default()).await.is_err());
+    let Err(why) = fixture
+        .open_with(Isolation::InPlace, 3)
         .await
         .0
         .processes()
         .enclose()
         .await
     else {
-        panic!("in place")
+        panic!("in enclosure")
     };
     assert!(why.0.contains("isolated"), "{why}");
-    let mut none = Lab::new("off");
+    let mut none = EnclosureFixture::new("off");
     none.plan.agent = None;
     assert!(none.open().await.0.processes().enclose().await.is_err());
-    let mut lost = Lab::logged_in("off");
+    let mut lost = EnclosureFixture::logged_in("off");
     lost.plan.agent.as_mut().unwrap().home_files[0].from = lost.base.join("home/gone.json");
     let session = SessionId::fresh(Timestamp::from_millis(0), 4);
     let opening = Opening {
@@ -794,34 +842,34 @@ async fn what_cannot_be_had_says_why() {
 }
 
 #[tokio::test]
-async fn its_limits_are_told() {
-    let mut lab = Lab::new("off");
-    lab.plan.limits.processes = 20;
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    let mut inmate = place
+async fn exceeded_limits_are_reported() {
+    let mut fixture = EnclosureFixture::new("off");
+    fixture.plan.limits.processes = 20;
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    let mut inmate = enclosure
         .start(script("for n in {1..60}; do sleep 1000 & done; wait"))
         .await
         .unwrap();
     let why = inmate.life.wait().await.unwrap_err().0;
     assert!(why.contains("limit of 20 processes"), "{why}");
-    drop((inmate, place, run));
+    drop((inmate, enclosure, run));
 
-    lab.plan.limits.memory = 256 << 20;
-    let run = lab.open().await;
-    let place = run.enclose().await;
-    // It holds all of a line that does not end.
-    let mut inmate = place
+    fixture.plan.limits.memory = 256 << 20;
+    let run = fixture.open().await;
+    let enclosure = run.enclose().await;
+    // `tail` keeps a whole line in memory, and this one does not end.
+    let mut inmate = enclosure
         .start(script("head -c 2G /dev/zero | tail -n 1 > /dev/null"))
         .await
         .unwrap();
     match inmate.life.wait().await {
         Err(why) => assert!(why.0.contains("limit of 256 MiB"), "{why}"),
-        // Where the system hands on a group for it, the kernel ends it first.
-        Ok(end) => assert_ne!(end, FINE),
+        // If the system delegates a cgroup, the kernel kills the agent first.
+        Ok(end) => assert_ne!(end, SUCCESS),
     }
-    // What is only set aside is another thing for it than for commands.
-    let set_aside = |(_, said): (ProcessEnd, String)| said.trim().parse::<u64>().unwrap() >> 10;
+    // The agent's limit on reserved memory differs from that of commands.
+    let set_aside = |(_, output): (ProcessEnd, String)| output.trim().parse::<u64>().unwrap() >> 10;
     assert_eq!(set_aside(run.sh("ulimit -d").await), 256);
-    assert!(set_aside(play(&*place, "ulimit -d").await) > 32 << 10);
+    assert!(set_aside(play(&*enclosure, "ulimit -d").await) > 32 << 10);
 }

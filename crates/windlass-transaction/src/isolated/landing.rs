@@ -1,5 +1,6 @@
-//! From the copy to where the changes belong: into the tree, as a patch, or as a commit; and commits that the run made
-//! itself. Only what was judged is brought over, and only onto files that are as they were when the copy was opened.
+//! Transfers the changes of a copy to their destination: into the user's tree, as a patch or as a commit; also fetches
+//! commits that the run made itself. Only the changes that were judged are transferred, and only onto files that have
+//! not changed since the copy was opened.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,23 +18,23 @@ use windlass_core::workspace::{
 };
 
 use super::blocking;
-use super::catching_up::conflict;
+use super::catch_up::conflict;
 use super::commit::commit;
+use super::run_copy::{Baseline, RunCopy};
 use super::sources::{COMMITS, is_source};
-use super::survey::Print;
-use super::untold::{self, Untold};
+use super::stat_snapshot::StatRecord;
+use super::unlogged::{self, UnloggedRunLanding};
 use super::user_git::UserGit;
-use super::work::{Baseline, Work};
 use crate::git_dirs::GitDirs;
-use crate::landing::{LandError, Source, land};
+use crate::landing::{ByteSource, LandError, land};
 use crate::path::path_of;
 use windlass_host::workspace::Root;
 
-/// The largest bundle of new commits.
+/// Maximum bytes of a pack of new commits.
 const MAX_PACK: u64 = 256 << 20;
-/// How long the copy's own git may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Files that say that git is in the middle of something.
+/// Timeout of git commands in the copy.
+const GIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Files that show that a git operation is in progress.
 const UNFINISHED: &[&str] = &[
     "MERGE_HEAD",
     "CHERRY_PICK_HEAD",
@@ -43,15 +44,15 @@ const UNFINISHED: &[&str] = &[
     "BISECT_LOG",
 ];
 
-/// Where the journal of a copy's landing is.
+/// The journal directory for the landing of a copy.
 pub(super) fn journal_of(dir: &Path) -> PathBuf {
     dir.join("landing")
 }
 
-/// The run's tree as the source of new bytes.
+/// Reads new bytes from the tree of the run.
 struct FromTree(Arc<Root>);
 
-impl Source for FromTree {
+impl ByteSource for FromTree {
     fn open(&self, swap: &Swap) -> std::io::Result<File> {
         let opened = self.0.open_file(&path_of(&swap.path));
         opened
@@ -60,7 +61,7 @@ impl Source for FromTree {
     }
 }
 
-impl Work {
+impl RunCopy {
     pub(super) async fn land(
         self: &Arc<Self>,
         landing: &Landing,
@@ -71,18 +72,19 @@ impl Work {
                 "`{path}` cannot land: {why}"
             )));
         }
-        // The one list of the changes: a large landing has room for few of them.
+        // The list is not copied, because a large landing has hundreds of thousands of changes.
         let swaps = Arc::new(changed.swaps);
         let (work, judged) = (Arc::clone(self), Arc::clone(&swaps));
         let hash = blocking(move || Ok(work.hash_of(&judged))).await?;
         if landing.tree_hash.as_ref() != Some(&hash) {
-            let message = "what would land is not what was judged; nothing was landed".to_owned();
+            let message =
+                "the changes differ from those that were judged; nothing was landed".to_owned();
             return Err(WorkspaceError {
                 kind: WorkspaceErrorKind::Stale,
                 message,
             });
         }
-        self.unmoved(&swaps)?;
+        self.check_unmoved(&swaps)?;
         let paths = || swaps.iter().map(|swap| &swap.path);
         let mut landed = Landed {
             files: paths().cloned().collect(),
@@ -94,7 +96,7 @@ impl Work {
             ..Landed::default()
         };
         match &landing.to {
-            // The run may have made commits of what was there already.
+            // The run may have committed files that are unchanged.
             _ if swaps.is_empty() => {}
             LandTo::Patch(to) => {
                 self.write_patch(swaps, to).await?;
@@ -110,7 +112,7 @@ impl Work {
                 landed = self.land_tree(landed, hash).await?;
                 match commit(&git, &self.dir, &landed.swaps, message).await {
                     Ok(made) => landed.commit = Some(made),
-                    // What is in the tree has to be in the log, or nobody could take it back.
+                    // The changes are in the tree and must get into the log; otherwise they could not be undone.
                     Err(why) => {
                         landed.unfinished = Some(format!(
                             "the changes are in your tree, but the commit was not made: {why}"
@@ -121,33 +123,31 @@ impl Work {
         }
         match self.bring_commits().await {
             Ok(refname) => landed.refname = refname,
-            Err(why) => self.note(format!(
-                "the run's own commits could not be brought over: {why}"
-            )),
+            Err(why) => self.note(format!("cannot fetch the run's own commits: {why}")),
         }
         Ok(landed)
     }
 
-    /// Every changed path is in the user's tree as it was when the copy was opened.
-    fn unmoved(&self, swaps: &[Swap]) -> Result<(), WorkspaceError> {
+    /// Checks that the user's tree has not changed at these paths since the copy was opened.
+    fn check_unmoved(&self, swaps: &[Swap]) -> Result<(), WorkspaceError> {
         if swaps.is_empty() {
             return Ok(());
         }
-        let Some(survey) = self.survey() else {
+        let Some(snapshot) = self.survey() else {
             return Err(conflict(
-                "it is not known what the tree was when the copy was opened; catch up first",
+                "the state of your tree at the start of the run is unknown; merge your changes into the copy first",
             ));
         };
         let moved = swaps.iter().map(|swap| path_of(&swap.path)).filter(|path| {
-            // What is ignored and tracked is not walked; the landing looks at its bytes.
-            survey.get(path) != record(&self.base, path) && is_source(&self.base, path)
+            // Ignored files that are tracked are not in the snapshot; the landing compares their bytes.
+            snapshot.get(path) != record(&self.base, path) && is_source(&self.base, path)
         });
         let moved: Vec<String> = moved.map(|path| path.display().to_string()).collect();
         if moved.is_empty() {
             return Ok(());
         }
         Err(conflict(&format!(
-            "changed in your tree meanwhile, so that nothing was landed: {}",
+            "nothing was landed, because these files changed in your tree meanwhile: {}",
             moved.join(", ")
         )))
     }
@@ -158,46 +158,45 @@ impl Work {
         tree_hash: String,
     ) -> Result<Landed, WorkspaceError> {
         let work = Arc::clone(self);
-        let untold = Untold {
+        let record = UnloggedRunLanding {
             landed,
             tree_hash: Some(tree_hash),
         };
         blocking(move || {
             let source = FromTree(work.tree()?);
-            let contents = work.desk.contents()?;
+            let contents = work.context.contents()?;
             let journal = journal_of(&work.dir);
-            untold::begin(&work.dir, &untold).map_err(|err| {
-                untold::settle(&work.dir, false);
+            unlogged::begin(&work.dir, &record).map_err(|err| {
+                unlogged::settle(&work.dir, false);
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
-            let swaps = &untold.landed.swaps;
+            let swaps = &record.landed.swaps;
             let landed = land(&work.base, swaps, &source, &contents, &journal);
             if !matches!(landed, Err(LandError::Unfinished(_))) {
                 if landed.is_err()
-                    && let Some(survey) = untold::refresh_survey(&work.dir, &work.base)
+                    && let Some(snapshot) = unlogged::refresh_baseline(&work.dir, &work.base)
                 {
-                    *work.baseline() = Baseline::Known(Arc::new(survey));
+                    *work.baseline() = Baseline::Known(Arc::new(snapshot));
                 }
-                untold::settle(&work.dir, landed.is_ok());
+                unlogged::settle(&work.dir, landed.is_ok());
             }
             if landed.is_ok()
                 && let Some(over_cap) = contents.over_cap()
             {
                 work.note(over_cap.to_string());
             }
-            landed.map(|_| untold.landed).map_err(land_error)
+            landed.map(|_| record.landed).map_err(land_error)
         })
         .await
     }
 
-    /// A patch in git's own form, which knows modes, links and bytes.
+    /// Writes a patch in git's format, which supports modes, symlinks and binary files.
     async fn write_patch(
         self: &Arc<Self>,
         swaps: Arc<Vec<Swap>>,
         to: &Path,
     ) -> Result<(), WorkspaceError> {
-        let failed =
-            |what: &str| WorkspaceError::other(format!("the patch cannot be written: {what}"));
+        let failed = |what: &str| WorkspaceError::other(format!("cannot write the patch: {what}"));
         let scratch = self.dir.join("patch");
         let (work, sides) = (Arc::clone(self), scratch.clone());
         blocking(move || {
@@ -208,14 +207,14 @@ impl Work {
                     .map_err(|err| failed(&err.to_string()))?;
                 for swap in swaps.iter() {
                     let image = if before { &swap.before } else { &swap.after };
-                    lay_out(root, &swap.path, image, &sides.join(side))
+                    write_side(root, &swap.path, image, &sides.join(side))
                         .map_err(|why| failed(&why))?;
                 }
             }
             Ok(())
         })
         .await?;
-        let git = UserGit::anywhere(&scratch, &self.desk.env)
+        let git = UserGit::anywhere(&scratch, &self.context.env)
             .ok_or_else(|| failed("git is not installed"))?;
         let args = [
             "diff",
@@ -236,11 +235,11 @@ impl Work {
         std::fs::write(to, patch).map_err(|err| failed(&format!("{}: {err}", to.display())))
     }
 
-    /// Git, when a commit can be made now.
+    /// Returns git, if a commit is possible now.
     async fn ready_to_commit(&self) -> Result<UserGit, WorkspaceError> {
-        let cannot = |why: &str| WorkspaceError::other(format!("no commit can be made: {why}"));
-        let git = UserGit::of(self.base.root(), &self.desk.env)
-            .ok_or_else(|| cannot("the workspace is no git repository; leave out --commit"))?;
+        let cannot = |why: &str| WorkspaceError::other(format!("cannot commit: {why}"));
+        let git = UserGit::of(self.base.root(), &self.context.env)
+            .ok_or_else(|| cannot("the workspace is not a git repository; leave out `--commit`"))?;
         let dir = git
             .line(&["rev-parse", "--absolute-git-dir"])
             .await
@@ -250,7 +249,7 @@ impl Work {
             .find(|name| Path::new(&dir).join(name).exists());
         if let Some(busy) = busy {
             let why = format!(
-                "git is in the middle of something ({busy}); finish or abort it, then land the kept copy"
+                "a git operation is in progress ({busy}); finish or abort it, then land the kept run"
             );
             return Err(cannot(&why));
         }
@@ -260,7 +259,7 @@ impl Work {
         Ok(git)
     }
 
-    /// The newest commit of the copy, when the user's repository does not have it.
+    /// The newest commit of the copy, if the user's repository does not contain it.
     async fn new_commit(&self, git: &UserGit) -> Option<String> {
         if !self.git_was_touched() {
             return None;
@@ -284,17 +283,17 @@ impl Work {
         Some(head)
     }
 
-    /// Whether the run made commits that are nowhere else.
+    /// Whether the run made commits that exist only in the copy.
     pub(super) async fn has_commits(&self) -> bool {
-        match UserGit::of(self.base.root(), &self.desk.env) {
+        match UserGit::of(self.base.root(), &self.context.env) {
             Some(git) => self.new_commit(&git).await.is_some(),
             None => false,
         }
     }
 
-    /// Fetches the commits that the run made in its copy, by plumbing that runs nothing of it.
+    /// Fetches the commits of the run with plumbing commands that execute nothing from the copy.
     async fn bring_commits(self: &Arc<Self>) -> Result<Option<String>, String> {
-        let Some(git) = UserGit::of(self.base.root(), &self.desk.env) else {
+        let Some(git) = UserGit::of(self.base.root(), &self.context.env) else {
             return Ok(None);
         };
         let Some(head) = self.new_commit(&git).await else {
@@ -314,7 +313,7 @@ impl Work {
         let _ = tree.remove(COMMITS);
         git.ask(&["index-pack", "--stdin", "--fix-thin", "--strict"], &pack)
             .await?;
-        // Everything it needs must be there, or nothing of it is named.
+        // All objects must have arrived before a ref names the commit.
         git.ask(
             &["rev-list", "--objects", "--quiet", &head, "--not", "--all"],
             b"",
@@ -326,8 +325,8 @@ impl Work {
         Ok(Some(refname))
     }
 
-    /// The paths of new commits are held to the bars of the landing. Nobody is asked about commits, so a path that only a
-    /// person lets land keeps them all out.
+    /// Applies the rules of the landing to the paths of new commits. Commits are not put to approval, so that a single
+    /// path that needs a person's approval blocks all of them.
     async fn refuse_barred(&self, git: &UserGit, head: &str) -> Result<(), String> {
         let commits = git.ask(&["rev-list", head, "--not", "--all"], b"").await?;
         let args = [
@@ -365,23 +364,23 @@ impl Work {
             };
             if let Some(why) = barred {
                 return Err(format!(
-                    "one of them changes `{name}` ({why}), and no person was asked about it; commit the landed files yourself"
+                    "one of them changes `{name}` ({why}), which needs your approval; commit the landed files yourself"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Whether anything in the copy's git directory was written, seen without running anything.
+    /// Whether the git directory of the copy was written; decided without executing anything.
     fn git_was_touched(&self) -> bool {
-        !self.is_layer() || untold::git_was_touched(&self.dir)
+        !self.is_layer() || unlogged::git_was_touched(&self.dir)
     }
 
     async fn in_copy(&self, line: &str, input: &[u8]) -> Result<String, String> {
         let command = Command {
             line: line.to_owned(),
             workdir: String::new(),
-            timeout: PATIENCE,
+            timeout: GIT_TIMEOUT,
             keep: 4_096,
             input: Some(input.to_vec()),
             looks: false,
@@ -410,8 +409,8 @@ fn land_error(err: LandError) -> WorkspaceError {
     }
 }
 
-/// Puts what an image is into a folder, to be compared by git.
-fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), String> {
+/// Writes an image into a directory, to be compared by git.
+fn write_side(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), String> {
     let target = into.join(path_of(path));
     let say = |err: std::io::Error| format!("{path}: {err}");
     if image.is_there() {
@@ -430,9 +429,9 @@ fn lay_out(root: &Root, path: &str, image: &Image, into: &Path) -> Result<(), St
     }
 }
 
-/// The stat record of a file of the tree. A folder has none; its files have paths of their own. What is seen through a
-/// link is at another path.
-fn record(base: &Root, path: &Path) -> Option<Print> {
+/// The stat record of a file in the tree; `None` for a directory, whose files have paths of their own, and for a path
+/// through a symlink, which is another path.
+fn record(base: &Root, path: &Path) -> Option<StatRecord> {
     let stat = |path: &Path| {
         let stat = rustix::fs::statat(base.handle(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -446,5 +445,5 @@ fn record(base: &Root, path: &Path) -> Option<Print> {
         return None;
     }
     let (stat, is_folder) = stat(path)?;
-    (!is_folder).then(|| Print::of(&stat))
+    (!is_folder).then(|| StatRecord::of(&stat))
 }

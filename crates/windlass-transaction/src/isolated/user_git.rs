@@ -1,5 +1,5 @@
-//! The git program on the user's own repository, for what no file operation can do: a blob of before, the commits of a
-//! copy, a commit of what landed. No hook, no watcher and no helper of the repository is run, and nothing waits.
+//! Runs git on the user's own repository, for tasks that file operations cannot do: reading an old blob, fetching
+//! commits of a copy, committing landed files. It disables hooks, the file system monitor and prompts.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 
-/// Longer than this git is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Paths that are named in one question.
+/// Timeout of one git command.
+const GIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum paths in one command line.
 const MAX_NAMED: usize = 500;
-/// The most that is read of an answer.
-const MAX_ANSWER: u64 = 64 << 20;
+/// Maximum bytes of git's output.
+const MAX_OUTPUT: u64 = 64 << 20;
 
-/// Git in one workspace.
+/// The git program for one workspace.
 #[derive(Debug, Clone)]
 pub(super) struct UserGit {
     program: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct UserGit {
 }
 
 impl UserGit {
-    /// Git for a workspace that is a repository; a program of the workspace itself is none.
+    /// Git for a workspace that is a repository. A `git` program inside the workspace is not used.
     pub(super) fn of(root: &Path, env: &[(OsString, OsString)]) -> Option<Self> {
         if root.join(".git").symlink_metadata().is_err() {
             return None;
@@ -33,7 +33,7 @@ impl UserGit {
         Self::anywhere(root, env)
     }
 
-    /// Git, whether the directory is a repository or not.
+    /// Git for any directory.
     pub(super) fn anywhere(root: &Path, env: &[(OsString, OsString)]) -> Option<Self> {
         let path = env
             .iter()
@@ -53,7 +53,7 @@ impl UserGit {
         })
     }
 
-    /// The same with more of an environment.
+    /// Returns a copy that also sets these environment variables.
     pub(super) fn with_env<'a>(
         &self,
         more: impl IntoIterator<Item = (&'a str, &'a OsStr)>,
@@ -69,7 +69,7 @@ impl UserGit {
         &self.root
     }
 
-    /// The output of git; the error is its complaint.
+    /// Runs git and returns its output, or its stderr as the error.
     pub(super) async fn ask<S: AsRef<OsStr>>(
         &self,
         args: &[S],
@@ -101,42 +101,46 @@ impl UserGit {
             .stderr(Stdio::piped());
         let mut child = command
             .spawn()
-            .map_err(|err| format!("git cannot be started: {err}"))?;
+            .map_err(|err| format!("cannot start git: {err}"))?;
         let stdin = child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A git that ended early says why by itself.
+                // If git exits early, its stderr explains why.
                 let _ = stdin.write_all(input).await;
             }
         };
         let answer = async { tokio::join!(feed, child.wait_with_output()).1 };
-        let answer = tokio::time::timeout(PATIENCE, answer).await;
-        let answer = answer
-            .map_err(|_| format!("git did not answer within {} seconds", PATIENCE.as_secs()))?;
-        let answer = answer.map_err(|err| format!("git cannot be read: {err}"))?;
+        let answer = tokio::time::timeout(GIT_TIMEOUT, answer).await;
+        let answer = answer.map_err(|_| {
+            format!(
+                "git did not finish within {} seconds",
+                GIT_TIMEOUT.as_secs()
+            )
+        })?;
+        let answer = answer.map_err(|err| format!("cannot read git's output: {err}"))?;
         let differs = args.first().is_some_and(|first| first.as_ref() == "diff")
             && answer.status.code() == Some(1);
         if !answer.status.success() && !differs {
             return Err(String::from_utf8_lossy(&answer.stderr).trim().to_owned());
         }
-        if answer.stdout.len() as u64 > MAX_ANSWER {
-            return Err("git's answer is too long".to_owned());
+        if answer.stdout.len() as u64 > MAX_OUTPUT {
+            return Err("git's output is too long".to_owned());
         }
         Ok(answer.stdout)
     }
 
-    /// An answer of one line.
+    /// Runs git and returns its output without surrounding white space.
     pub(super) async fn line<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String, String> {
         let answer = self.ask(args, b"").await?;
         Ok(String::from_utf8_lossy(&answer).trim().to_owned())
     }
 
-    /// Which of these paths are tracked, or hold something that is.
+    /// Those of the paths that are tracked, and tracked files below the paths.
     pub(super) async fn tracked(&self, paths: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, String> {
         let mut args: Vec<OsString> = ["--literal-pathspecs", "ls-files", "-z", "--"]
             .map(OsString::from)
             .to_vec();
-        // More do not fit into a command line; then git names everything, and they are looked for here.
+        // More paths do not fit into a command line; then git lists all files, and the filter is applied here.
         if paths.len() <= MAX_NAMED {
             args.extend(paths.iter().map(|path| path.clone().into_os_string()));
         }
@@ -150,8 +154,8 @@ impl UserGit {
         Ok(asked.map(Path::to_owned).collect())
     }
 
-    /// The blob of a tracked file and the record git took of it when it last saw both equal.
-    pub(super) async fn recorded(&self, path: &str) -> Option<Recorded> {
+    /// The index entry of a file: its blob, and its metadata at the time when both were equal.
+    pub(super) async fn index_entry(&self, path: &str) -> Option<IndexEntry> {
         let args = [
             "--literal-pathspecs",
             "ls-files",
@@ -161,18 +165,17 @@ impl UserGit {
             path,
         ];
         let answer = self.ask(&args, b"").await.ok()?;
-        Recorded::parse(&String::from_utf8_lossy(&answer))
+        IndexEntry::parse(&String::from_utf8_lossy(&answer))
     }
 
-    /// The bytes of a blob.
     pub(super) async fn blob(&self, id: &str) -> Result<Vec<u8>, String> {
         self.ask(&["cat-file", "blob", id], b"").await
     }
 }
 
-/// What git's index holds of a file.
+/// A file in git's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Recorded {
+pub(super) struct IndexEntry {
     pub(super) blob: String,
     pub(super) inode: u64,
     pub(super) size: u64,
@@ -180,8 +183,9 @@ pub(super) struct Recorded {
     pub(super) written: i64,
 }
 
-impl Recorded {
-    /// `100644 <blob> 0\tpath`, then indented lines of `name: value` pairs; a file in conflict has several.
+impl IndexEntry {
+    /// Parses `100644 <blob> 0\tpath`, followed by indented lines of `name: value` pairs. A file in conflict has
+    /// several entries.
     fn parse(text: &str) -> Option<Self> {
         let mut stages = text.lines().filter(|line| !line.starts_with(' '));
         let blob = stages.next()?.split_whitespace().nth(1)?.to_owned();
@@ -222,14 +226,14 @@ mod tests {
     fn the_index_is_read_as_git_prints_it() {
         let text = "100644 8baef1b4abc478178b004d62031cf7fe6db6f903 0\ta file.txt\n  ctime: 1763208000:123\n  \
                     mtime: 1763208001:5\n  dev: 65024\tino: 77\n  uid: 0\tgid: 0\n  size: 4\tflags: 0\n";
-        let recorded = Recorded::parse(text).unwrap();
+        let index_entry = IndexEntry::parse(text).unwrap();
         assert_eq!(
-            (recorded.inode, recorded.size, recorded.written),
+            (index_entry.inode, index_entry.size, index_entry.written),
             (77, 4, 1_763_208_001_000_000_005)
         );
-        assert_eq!(recorded.changed, 1_763_208_000_000_000_123);
-        assert_eq!(Recorded::parse(""), None);
+        assert_eq!(index_entry.changed, 1_763_208_000_000_000_123);
+        assert_eq!(IndexEntry::parse(""), None);
         let conflict = "100644 aaaa 1\tx\n  ctime: 1:1\n100644 bbbb 2\tx\n  ctime: 1:1\n";
-        assert_eq!(Recorded::parse(conflict), None);
+        assert_eq!(IndexEntry::parse(conflict), None);
     }
 }

@@ -1,5 +1,5 @@
-//! What is looked at before a landing touches anything: every path is as it was, may be changed, and can be reached.
-//! The answer is the order of the work, or everything that speaks against it, each path with its reason.
+//! Checks before a landing: every path must have its expected image, must be allowed to change, and must be reachable.
+//! The result is the order of the work, or every path that cannot land, with its reason. Nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -11,42 +11,42 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, FileKind};
 
 use super::disk::Disk;
-use super::journal::Dir;
-use super::look::{Seen, dir_at, mode_of, parent, parents, parts, see};
-use super::{LandError, Refused};
+use super::journal::EmptiedDir;
+use super::path_state::{PathState, dir_at, mode_of, parent, parents, parts, path_state};
+use super::{LandError, RefusedPath};
 use crate::path::{path_of, text_of};
 use windlass_host::workspace::from_errno;
 use windlass_host::workspace::is_staging;
 
-/// A directory that becomes a file is walked at most so far.
+/// Maximum entries that are visited in a directory that becomes a file.
 const MAX_WALKED: usize = 100_000;
 
 /// The fate of a directory that the deletes of a change leave empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptiedFolders {
-    /// It goes, as in git.
+    /// Git does the same.
     Remove,
-    /// It stays, unless something else comes to its path.
+    /// It stays, unless a file of the change takes its path.
     Keep,
 }
 
-/// The work, in its order.
+/// The work of a landing, in order.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) swaps: Vec<(Swap, usize)>,
     pub(super) stages: Vec<String>,
     pub(super) made: Vec<String>,
-    pub(super) emptied: Vec<Dir>,
+    pub(super) emptied: Vec<EmptiedDir>,
 }
 
-/// Looks at every path; nothing is changed.
+/// Checks every path and changes nothing.
 pub(super) fn check(
     disk: &Disk,
     root: BorrowedFd<'_>,
     swaps: &[Swap],
     emptied: EmptiedFolders,
 ) -> Result<Layout, LandError> {
-    let mut check = Check {
+    let mut check = LandingCheck {
         disk,
         root,
         set: BTreeMap::new(),
@@ -56,7 +56,10 @@ pub(super) fn check(
     let mut refused = Vec::new();
     for swap in swaps {
         if check.set.insert(&swap.path, swap).is_some() {
-            refused.push(Refused::new(&swap.path, "it is named twice in one change"));
+            refused.push(RefusedPath::new(
+                &swap.path,
+                "it is named twice in one change",
+            ));
         }
     }
     let mut layout = Layout::default();
@@ -69,7 +72,7 @@ pub(super) fn check(
     {
         match check.path(swap, &mut walked) {
             Ok(stage) => layout.swaps.push((swap.clone(), stage)),
-            Err(reason) => refused.push(Refused::new(&swap.path, &reason)),
+            Err(reason) => refused.push(RefusedPath::new(&swap.path, &reason)),
         }
     }
     if !refused.is_empty() {
@@ -78,15 +81,15 @@ pub(super) fn check(
             left: Vec::new(),
         });
     }
-    layout.swaps.sort_by_key(|(swap, _)| turn(swap));
+    layout.swaps.sort_by_key(|(swap, _)| swap_order(swap));
     layout.made = check.made();
     layout.emptied = check.emptied(walked, emptied)?;
     layout.stages = check.stages;
     Ok(layout)
 }
 
-/// Deletes come first, the deepest of them before all, then what stays in its place, then what is new.
-fn turn(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, String) {
+/// Orders the swaps: deletes (deepest first), then replacements, then created paths.
+fn swap_order(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, String) {
     let deletes = !swap.after.is_there();
     let depth = if deletes {
         swap.path.matches('/').count()
@@ -101,22 +104,22 @@ fn turn(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, String) {
     (group, std::cmp::Reverse(depth), swap.path.clone())
 }
 
-/// The directory a path will be in.
-struct Folder {
+/// The directory that will contain a path.
+struct TargetFolder {
     stage: usize,
     missing: Vec<String>,
 }
 
-struct Check<'a> {
+struct LandingCheck<'a> {
     disk: &'a Disk,
     root: BorrowedFd<'a>,
     set: BTreeMap<&'a str, &'a Swap>,
-    folders: HashMap<String, Result<Folder, String>>,
+    folders: HashMap<String, Result<TargetFolder, String>>,
     stages: Vec<String>,
 }
 
-impl Check<'_> {
-    /// The stage of a path, or what speaks against landing it.
+impl LandingCheck<'_> {
+    /// Returns the index of the staging directory for a path, or the reason why the path cannot land.
     fn path(&mut self, swap: &Swap, walked: &mut BTreeSet<String>) -> Result<usize, String> {
         let path = swap.path.as_str();
         let parts = parts(path).map_err(|err| err.message)?;
@@ -125,21 +128,21 @@ impl Check<'_> {
                 "it is in a directory of a landing, which is not part of the project".to_owned(),
             );
         }
-        sound(swap)?;
-        let seen = see(self.disk, self.root, path).map_err(|err| err.message)?;
+        check_image(swap)?;
+        let seen = path_state(self.disk, self.root, path).map_err(|err| err.message)?;
         match &seen {
             seen if seen.is(&swap.before) => {}
-            Seen::Blocked(at, FileKind::File | FileKind::Link)
+            PathState::Blocked(at, FileKind::File | FileKind::Link)
                 if !swap.before.is_there() && self.deletes(at) => {}
-            Seen::Directory if !swap.before.is_there() && self.deletes_beneath(path) => {
+            PathState::Directory if !swap.before.is_there() && self.deletes_beneath(path) => {
                 self.walk(path, walked)?;
             }
-            seen => return Err(self.hint(swap, why(&swap.before, seen))),
+            seen => return Err(self.hint(swap, conflict_reason(&swap.before, seen))),
         }
         let folder = parent(path);
         if !self.folders.contains_key(folder) {
-            let looked = self.folder(folder);
-            self.folders.insert(folder.to_owned(), looked);
+            let checked = self.folder(folder);
+            self.folders.insert(folder.to_owned(), checked);
         }
         match self.folders.get(folder) {
             Some(Ok(folder)) => Ok(folder.stage),
@@ -163,14 +166,14 @@ impl Check<'_> {
         beneath.any(|(other, _)| self.deletes(other))
     }
 
-    /// A directory gives way to a file when everything in it goes by the same change.
+    /// Checks that a change deletes everything in a directory, so that a file can replace it.
     fn walk(&self, top: &str, walked: &mut BTreeSet<String>) -> Result<(), String> {
         let mut todo = vec![top.to_owned()];
         let mut count = 0;
         while let Some(path) = todo.pop() {
             let dir = dir_at(self.disk, self.root, &path).map_err(|err| err.message)?;
             let Some(dir) = dir else {
-                return Err(format!("{path} changed while it was looked at"));
+                return Err(format!("{path} changed while it was read"));
             };
             let names = self
                 .disk
@@ -180,7 +183,7 @@ impl Check<'_> {
                 count += 1;
                 if count > MAX_WALKED {
                     return Err(
-                        "it is a directory that holds more than this change removes".to_owned()
+                        "it is a directory with more entries than this change removes".to_owned(),
                     );
                 }
                 let inner = format!("{path}/{}", text_of(Path::new(&name)));
@@ -194,7 +197,7 @@ impl Check<'_> {
                 let kind = stat.map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
                 if kind != Some(rustix::fs::FileType::Directory) {
                     return Err(format!(
-                        "it is a directory that still holds {inner}; move that away first"
+                        "it is a directory that still contains {inner}; move that file first"
                     ));
                 }
                 todo.push(inner);
@@ -204,19 +207,22 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a directory can be worked in, and where its staging directory goes: at the top of its file system,
-    /// as seen from the root, because names cannot be exchanged between two of them.
-    fn folder(&mut self, folder: &str) -> Result<Folder, String> {
-        let said = |errno| from_errno(Path::new(folder), errno).message;
-        let mut dir = self.disk.walk(self.root, OsStr::new(".")).map_err(said)?;
-        let mut mount = self.disk.mount(dir.as_fd()).map_err(said)?;
+    /// Checks that the directory is writable, and finds the place of its staging directory: the topmost directory of
+    /// the same mount below the root, because a rename cannot cross mounts.
+    fn folder(&mut self, folder: &str) -> Result<TargetFolder, String> {
+        let message = |errno| from_errno(Path::new(folder), errno).message;
+        let mut dir = self
+            .disk
+            .walk(self.root, OsStr::new("."))
+            .map_err(message)?;
+        let mut mount = self.disk.mount(dir.as_fd()).map_err(message)?;
         let (mut top, mut missing) = ("", Vec::new());
         let path = format!("{folder}/");
         for at in parents(&path).filter(|at| !at.is_empty()) {
             let name = at.rsplit('/').next().unwrap_or(at);
             match self.disk.walk(dir.as_fd(), path_of(name).as_os_str()) {
                 Ok(next) => dir = next,
-                // What is in the way goes by the same change, or the path would have been refused.
+                // The same change deletes the file that is in the way; otherwise the path was refused before.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
                     missing = parents(&path)
                         .filter(|under| under.len() >= at.len())
@@ -224,9 +230,9 @@ impl Check<'_> {
                         .collect();
                     break;
                 }
-                Err(errno) => return Err(said(errno)),
+                Err(errno) => return Err(message(errno)),
             }
-            let here = self.disk.mount(dir.as_fd()).map_err(said)?;
+            let here = self.disk.mount(dir.as_fd()).map_err(message)?;
             if here != mount {
                 (mount, top) = (here, at);
             }
@@ -235,9 +241,9 @@ impl Check<'_> {
             .may_change(dir.as_fd())
             .map_err(|errno| match errno {
                 Errno::ACCESS | Errno::PERM => {
-                    format!("its directory `{folder}` may not be written; check its mode")
+                    format!("no permission to write to its directory `{folder}`; check its mode")
                 }
-                errno => said(errno),
+                errno => message(errno),
             })?;
         let stage = self
             .stages
@@ -247,10 +253,10 @@ impl Check<'_> {
                 self.stages.push(top.to_owned());
                 self.stages.len() - 1
             });
-        Ok(Folder { stage, missing })
+        Ok(TargetFolder { stage, missing })
     }
 
-    /// Directories that are not there and will be.
+    /// Directories that are missing and have to be created.
     fn made(&self) -> Vec<String> {
         let arriving = self.set.values().filter(|swap| swap.after.is_there());
         let arriving: BTreeSet<&str> = arriving.map(|swap| parent(&swap.path)).collect();
@@ -265,13 +271,13 @@ impl Check<'_> {
         made.into_iter().cloned().collect()
     }
 
-    /// Directories that the deletes may leave empty, deepest first. One that something stays in or comes to is not
-    /// among them.
+    /// Directories that the deletes may leave empty, deepest first. Directories in which a file stays or arrives are
+    /// left out.
     fn emptied(
         &self,
         walked: BTreeSet<String>,
         which: EmptiedFolders,
-    ) -> Result<Vec<Dir>, FileError> {
+    ) -> Result<Vec<EmptiedDir>, FileError> {
         let (mut emptied, mut needed) = (walked, BTreeSet::new());
         for swap in self.set.values() {
             let above = parents(&swap.path).map(str::to_owned);
@@ -301,7 +307,7 @@ impl Check<'_> {
             let stage = above
                 .max_by_key(|(_, stage)| stage.len())
                 .map_or(0, |(at, _)| at);
-            dirs.push(Dir {
+            dirs.push(EmptiedDir {
                 mode: mode_of(&stat),
                 stage,
                 path,
@@ -311,7 +317,7 @@ impl Check<'_> {
         Ok(dirs)
     }
 
-    /// Says so when what is in the way has another spelling of the same name.
+    /// Extends the reason if the directory has the same name in another case.
     fn hint(&self, swap: &Swap, reason: String) -> String {
         let name = swap.path.rsplit('/').next().unwrap_or_default();
         let names = dir_at(self.disk, self.root, parent(&swap.path))
@@ -323,11 +329,11 @@ impl Check<'_> {
         let other = names
             .iter()
             .filter_map(|other| other.to_str())
-            .find(|other| same_but_case(other, name));
+            .find(|other| differ_only_in_case(other, name));
         match other {
             Some(other) if !names.iter().any(|exact| exact == name) => {
                 format!(
-                    "{reason} (it is spelled `{other}` there, and this file system takes both for one name)"
+                    "{reason} (it is spelled `{other}` there, and this file system treats both as one name)"
                 )
             }
             _ => reason,
@@ -335,8 +341,8 @@ impl Check<'_> {
     }
 }
 
-/// What must hold of a change itself.
-fn sound(swap: &Swap) -> Result<(), String> {
+/// Checks the mode and the symlink target of the new image.
+fn check_image(swap: &Swap) -> Result<(), String> {
     let mode = |image: &Image| {
         if let Image::File { mode, .. } = image {
             *mode
@@ -347,60 +353,58 @@ fn sound(swap: &Swap) -> Result<(), String> {
     let (before, after) = (mode(&swap.before), mode(&swap.after));
     if after & 0o6000 & !before != 0 {
         return Err(
-            "it would run with the rights of its owner (set-user-id); take that bit off its mode"
+            "it would run with the rights of its owner (set-user-id or set-group-id); remove that bit from its mode"
                 .to_owned(),
         );
     }
     if matches!(swap.after, Image::File { .. }) && after & 0o400 == 0 {
-        return Err(
-            "its owner could not read it; give it a mode with which its owner can".to_owned(),
-        );
+        return Err("its owner could not read it; give its owner read permission".to_owned());
     }
     match &swap.after {
         Image::Link { target }
             if target.is_empty() || target.contains('\0') || target.len() > 4095 =>
         {
-            Err("it is a link whose target no file system takes".to_owned())
+            Err("it is a symlink with an invalid target".to_owned())
         }
         _ => Ok(()),
     }
 }
 
-/// Paths of one change that are one name where case does not count.
-pub(super) fn clashes<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<Refused> {
+/// Paths of one change that are the same name on a file system that ignores case.
+pub(super) fn clashes<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<RefusedPath> {
     let mut seen: HashMap<String, &str> = HashMap::new();
     let clash = |path: &'a str| {
         let other = seen.insert(path.to_lowercase(), path)?;
-        Some(Refused::new(
+        Some(RefusedPath::new(
             path,
-            &format!("on this file system it is the same name as {other}; rename one of them"),
+            &format!("on this file system it has the same name as {other}; rename one of them"),
         ))
     };
     paths.filter_map(clash).collect()
 }
 
-fn same_but_case(a: &str, b: &str) -> bool {
+fn differ_only_in_case(a: &str, b: &str) -> bool {
     a != b && a.to_lowercase() == b.to_lowercase()
 }
 
-/// How what is there differs from what was.
-pub(super) fn why(before: &Image, seen: &Seen) -> String {
+/// Describes the difference between the expected image and the actual one.
+pub(super) fn conflict_reason(before: &Image, seen: &PathState) -> String {
     match (before, seen) {
-        (_, Seen::Directory) => "a directory is in its place; move it away first".to_owned(),
-        (_, Seen::Special) => {
-            "a pipe, socket or device is in its place; move it away first".to_owned()
+        (_, PathState::Directory) => "a directory is at this path; move it first".to_owned(),
+        (_, PathState::Special) => {
+            "a pipe, socket or device is at this path; move it first".to_owned()
         }
-        (_, Seen::Blocked(at, FileKind::Link)) => {
-            format!("its parent {at} is a symbolic link, and nothing is landed through a link")
+        (_, PathState::Blocked(at, FileKind::Link)) => {
+            format!("its parent {at} is a symlink, and a landing does not follow symlinks")
         }
-        (_, Seen::Blocked(at, _)) => format!("its parent {at} is a file, not a directory"),
+        (_, PathState::Blocked(at, _)) => format!("its parent {at} is a file, not a directory"),
         (Image::Absent, _) => {
-            "something is there that was not there before; move it away first".to_owned()
+            "another program created this file meanwhile; move it first".to_owned()
         }
-        (_, Seen::Image(Image::Absent)) => "it was deleted meanwhile".to_owned(),
+        (_, PathState::Image(Image::Absent)) => "it was deleted meanwhile".to_owned(),
         (
             Image::File { hash, mode, .. },
-            Seen::Image(Image::File {
+            PathState::Image(Image::File {
                 hash: now,
                 mode: now_mode,
                 ..
@@ -408,11 +412,11 @@ pub(super) fn why(before: &Image, seen: &Seen) -> String {
         ) if hash == now => {
             format!("its mode was changed meanwhile ({mode:o}, now {now_mode:o})")
         }
-        (Image::Link { .. }, Seen::Image(Image::File { .. })) => {
-            "it was a link and became a file meanwhile".to_owned()
+        (Image::Link { .. }, PathState::Image(Image::File { .. })) => {
+            "it was a symlink and became a file meanwhile".to_owned()
         }
-        (Image::File { .. }, Seen::Image(Image::Link { .. })) => {
-            "it became a symbolic link meanwhile".to_owned()
+        (Image::File { .. }, PathState::Image(Image::Link { .. })) => {
+            "it became a symlink meanwhile".to_owned()
         }
         _ => "it was changed meanwhile".to_owned(),
     }

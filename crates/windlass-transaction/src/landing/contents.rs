@@ -1,7 +1,9 @@
-//! Bytes under their hash, in a directory for their owner alone: what undo puts back. Older bytes go when a change needs
-//! room under the cap; the bytes that the change itself replaces are always stored, or it does not land.
-//! Nothing here knows what the bytes were of. A file is never read into memory as a whole, and what is read for use
-//! is held against its name first.
+//! The content store: files that are named by the hash of their bytes, in a private directory. Undo restores files from
+//! it.
+//!
+//! The store has a cap. A change that needs space evicts older bytes. The bytes that the change itself replaces are
+//! always stored, or the change does not land. The store does not know the paths of its bytes. It never reads a whole
+//! file into memory, and it checks the hash of bytes before it returns them.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -17,67 +19,70 @@ use windlass_core::clock::Clock;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{FileError, FileErrorKind};
 
-use super::Source;
+use super::ByteSource;
 use super::disk::{Disk, Sys};
-use super::look::{hash, read_pieces};
+use super::path_state::{hash, read_pieces};
 use windlass_host::workspace::{from_errno, from_io};
 
-/// What the name of a file begins with while it is being filled.
+/// Prefix of the name of a file that is being written.
 const DRAFT: &str = "draft-";
-/// A draft that nobody has touched for so long was left by a process that is gone.
-const ABANDONED: Duration = Duration::from_secs(60 * 60);
+/// Age at which a draft counts as abandoned by a dead process.
+const DRAFT_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// A disk with fewer free bytes is full.
+/// Free bytes below which a disk counts as full.
 const MIN_FREE: u64 = 64 << 10;
-/// The same for free files: a landing makes a few.
+/// Free inodes below which a disk counts as full; a landing creates a few files.
 const MIN_FREE_FILES: u64 = 16;
 
-/// The largest file whose new bytes are kept, so that undo can merge with later edits.
+/// Largest file whose new bytes are stored, so that undo can merge with later edits.
 const MAX_AFTER: u64 = 16 << 20;
 
-/// A content store.
+/// A content store in a private directory.
 #[derive(Debug)]
 pub struct Contents {
     path: PathBuf,
     dir: OwnedFd,
     cap: u64,
-    /// As counted when it is first asked for, and kept by what is done here; another process's share is seen at the
-    /// next count.
+    /// Counted at first use and then updated by this process. Bytes that another process adds are noticed at the next
+    /// count.
     used: Mutex<Option<u64>>,
 }
 
-/// When bytes are safe from a crash of the machine.
+/// The time at which stored bytes are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasting {
-    /// When they are put in.
-    Now,
-    /// When the file system is synced; until then a crash may leave a name with other bytes, which reading finds out.
-    Later,
+pub(crate) enum Durability {
+    /// When they are stored.
+    Synced,
+    /// When the file system is synced. Until then, a power cut may leave a name with wrong bytes; the hash check finds
+    /// that out.
+    Deferred,
 }
 
-/// So many files are made to last one by one, which does not wait for what others write to the same disk. The tests
-/// have changes of both sizes.
-const FEW: usize = if cfg!(test) { 8 } else { 64 };
+/// Up to this number of files are synced one by one, which does not wait for unrelated writes to the same disk. It is
+/// small in tests, so that the tests cover both cases.
+const MAX_SYNCED_FILES: usize = if cfg!(test) { 8 } else { 64 };
 
-impl Lasting {
-    /// When the bytes of a change of so many files last.
-    pub(crate) fn of(files: usize) -> Self {
-        if files > FEW { Self::Later } else { Self::Now }
+impl Durability {
+    /// The timing for a change of this number of files.
+    pub(crate) fn for_files(files: usize) -> Self {
+        if files > MAX_SYNCED_FILES {
+            Self::Deferred
+        } else {
+            Self::Synced
+        }
     }
 }
 
-/// Why bytes cannot be kept or had.
+/// The reason why bytes cannot be stored or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsError {
-    /// They are not there.
-    #[error("the bytes {0} are not kept; they were removed to make room, or never stored")]
+    #[error("the bytes {0} are not stored; they were removed to free space, or never stored")]
     Missing(String),
-    /// What is there is not what it was.
+    /// The bytes do not match their hash.
     #[error(
-        "the kept bytes {0} are damaged, so they are not used; restore them from a backup if they are needed"
+        "the stored bytes {0} are damaged and cannot be used; restore the file from a backup if you need it"
     )]
     Damaged(String),
-    /// The system refuses.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -94,7 +99,7 @@ impl ContentsError {
     }
 }
 
-/// A store that holds more than its cap, because one change needs more.
+/// A store that exceeds its cap, because one change needs more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverCap {
     used: u64,
@@ -106,7 +111,7 @@ impl fmt::Display for OverCap {
         let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
         write!(
             f,
-            "the replaced files need {} MB for undo, more than the {} MB that are kept: undo works until another run \
+            "undo needs {} MB for the replaced files, more than the limit of {} MB: undo works until another run \
              changes a file of any project",
             megabytes(self.used),
             megabytes(self.cap)
@@ -115,8 +120,8 @@ impl fmt::Display for OverCap {
 }
 
 impl Contents {
-    /// The store in `dir`, which is made when it is missing. It holds `cap` bytes, and more only where one change needs
-    /// more.
+    /// Opens the store in `dir`, and creates it if it is missing. It holds at most `cap` bytes, unless a single change
+    /// needs more.
     pub fn open(dir: &Path, cap: u64) -> Result<Self, ContentsError> {
         windlass_host::private::create_dir(dir)?;
         let disk = Disk::default();
@@ -131,43 +136,42 @@ impl Contents {
         })
     }
 
-    /// Keeps the bytes of a file, all of them. Gives their hash and how many they are.
+    /// Stores all bytes of a file and syncs them. Returns their hash and length.
     pub fn put(&self, file: &File) -> Result<(String, u64), ContentsError> {
-        self.put_through(&Disk::default(), file, Lasting::Now)
+        self.put_through(&Disk::default(), file, Durability::Synced)
     }
 
-    /// The same without waiting for the disk: after a power cut it may be gone or damaged, which is seen when it is
-    /// read.
-    pub(crate) fn put_soon(&self, file: &File) -> Result<(String, u64), ContentsError> {
-        self.put_through(&Disk::default(), file, Lasting::Later)
+    /// Like [`Self::put`], without a sync. After a power cut the bytes may be missing or damaged, which `read` reports.
+    pub(crate) fn put_unsynced(&self, file: &File) -> Result<(String, u64), ContentsError> {
+        self.put_through(&Disk::default(), file, Durability::Deferred)
     }
 
-    /// Keeps these bytes.
+    /// Stores bytes from memory and syncs them. Returns their hash and length.
     pub fn put_bytes(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
-        self.put_bytes_through(bytes, Lasting::Now)
+        self.put_bytes_through(bytes, Durability::Synced)
     }
 
-    /// The same without waiting for the disk.
-    pub(crate) fn put_bytes_soon(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
-        self.put_bytes_through(bytes, Lasting::Later)
+    /// Like [`Self::put_bytes`], without a sync.
+    pub(crate) fn put_bytes_unsynced(&self, bytes: &[u8]) -> Result<(String, u64), ContentsError> {
+        self.put_bytes_through(bytes, Durability::Deferred)
     }
 
-    /// Whether its disk has no room for another journal.
+    /// Whether the disk of the store has no space for another journal.
     pub(crate) fn is_disk_full(&self) -> bool {
         rustix::fs::fstatvfs(&self.dir).is_ok_and(|disk| {
             let bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
-            // Some file systems do not count files.
+            // Some file systems do not count inodes.
             let no_files = disk.f_files > 0 && disk.f_favail < MIN_FREE_FILES;
             bytes < MIN_FREE || no_files
         })
     }
 
-    /// Whether so many bytes more are under the cap.
+    /// Whether this number of additional bytes fits under the cap.
     pub(crate) fn has_room(&self, needed: u64) -> bool {
         self.fits(needed).unwrap_or(false)
     }
 
-    /// By how much the store is over its cap: the bytes of one change are more than it holds otherwise.
+    /// Reports whether the store exceeds its cap.
     pub(crate) fn over_cap(&self) -> Option<OverCap> {
         let used = self.used().ok().filter(|used| *used > self.cap)?;
         Some(OverCap {
@@ -179,18 +183,18 @@ impl Contents {
     fn put_bytes_through(
         &self,
         bytes: &[u8],
-        lasting: Lasting,
+        durability: Durability,
     ) -> Result<(String, u64), ContentsError> {
         let hash = blake3::hash(bytes).to_hex().to_string();
         let size = bytes.len() as u64;
         let disk = Disk::default();
-        self.draft(&disk, lasting, |draft| {
+        self.draft(&disk, durability, |draft| {
             disk.write(draft, bytes)?;
             Ok((hash, size))
         })
     }
 
-    /// The bytes of this name, proven to be them, from their beginning.
+    /// Opens the bytes with this hash, after checking them, positioned at the start.
     pub fn read(&self, name: &str) -> Result<File, ContentsError> {
         let disk = Disk::default();
         let Some((folder, rest)) = split(name) else {
@@ -212,14 +216,14 @@ impl Contents {
         Ok(file)
     }
 
-    /// Whether something of this name is kept.
+    /// Whether bytes with this hash are stored. Their content is not checked.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.size_of(&Disk::default(), name)
             .is_ok_and(|size| size.is_some())
     }
 
-    /// How many bytes are kept.
+    /// Number of stored bytes.
     pub fn used(&self) -> Result<u64, ContentsError> {
         let known = *self.used.lock();
         match known {
@@ -230,8 +234,8 @@ impl Contents {
         }
     }
 
-    /// Removes the oldest of what `keep` does not name until `needed` bytes more are under the cap, or nothing is left to
-    /// remove. Gives how many bytes went.
+    /// Evicts the oldest bytes, except those that `keep` accepts, until `needed` more bytes fit under the cap or
+    /// nothing is left to evict. Returns the number of evicted bytes.
     pub fn make_room(
         &self,
         needed: u64,
@@ -250,21 +254,21 @@ impl Contents {
                     .remove(&disk, &entry.name)
                     .map_err(|errno| self.failed(errno))?
             {
-                self.changed(|used| used.saturating_sub(entry.size));
+                self.update_used(|used| used.saturating_sub(entry.size));
                 freed += entry.size;
             }
         }
         Ok(freed)
     }
 
-    /// Makes room for both sides of a change and stores the new bytes, which a three-way undo merges with. New bytes that
-    /// are not under the cap beside the old ones are not stored: the landing does not need them. `keep` names
-    /// bytes that must not go.
+    /// Evicts bytes so that both sides of a change fit, and stores the new bytes, which a three-way undo needs as its
+    /// base. New bytes that do not fit together with the old ones are not stored: the landing does not need them. Bytes
+    /// that `keep` accepts are not evicted.
     pub(crate) fn store_after(
         &self,
         swaps: &[Swap],
-        source: &dyn Source,
-        lasting: Lasting,
+        source: &dyn ByteSource,
+        durability: Durability,
         keep: &dyn Fn(&str) -> bool,
     ) -> Result<(), FileError> {
         let (mut old, mut new) = (HashMap::new(), HashMap::new());
@@ -300,7 +304,7 @@ impl Contents {
             let file = source
                 .open(swap)
                 .map_err(|err| from_io(Path::new(&swap.path), &err))?;
-            self.put_through(&Disk::default(), &file, lasting)
+            self.put_through(&Disk::default(), &file, durability)
                 .map_err(ContentsError::into_file)?;
         }
         Ok(())
@@ -319,24 +323,24 @@ impl Contents {
         &self,
         disk: &Disk,
         file: &File,
-        lasting: Lasting,
+        durability: Durability,
     ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
         disk.rewind(file).map_err(fail)?;
-        self.draft(disk, lasting, |draft| copy(disk, file, draft))
+        self.draft(disk, durability, |draft| copy(disk, file, draft))
     }
 
-    /// A handle on its file system, by which everything in it is made to last.
+    /// A handle on the directory, for `syncfs`.
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Fills a file that nobody sees, then gives it the name of its bytes. What had the name before had the same
-    /// bytes, or damaged ones.
+    /// Writes a draft, then renames it to the hash of its bytes. A file that had this name before has the same bytes,
+    /// or damaged ones.
     fn draft(
         &self,
         disk: &Disk,
-        lasting: Lasting,
+        durability: Durability,
         fill: impl FnOnce(&File) -> Sys<(String, u64)>,
     ) -> Result<(String, u64), ContentsError> {
         let fail = |errno| self.failed(errno);
@@ -345,7 +349,7 @@ impl Contents {
             windlass_host::clock::random_u64()
         ));
         let file = disk.create(self.dir.as_fd(), &draft, 0o600).map_err(fail)?;
-        let now = lasting == Lasting::Now;
+        let now = durability == Durability::Synced;
         let safe = |filled| {
             if now {
                 disk.sync(&file).map(|()| filled)
@@ -357,12 +361,12 @@ impl Contents {
         let named = filled.and_then(|(name, size)| {
             let (folder, rest) =
                 split(&name).ok_or_else(|| ContentsError::Missing(name.clone()))?;
-            let folder = self.folder(disk, folder, lasting).map_err(fail)?;
+            let folder = self.folder(disk, folder, durability).map_err(fail)?;
             let new = disk.stat(folder.as_fd(), rest).map_err(fail)?.is_none();
             disk.rename(self.dir.as_fd(), &draft, folder.as_fd(), rest)
                 .map_err(fail)?;
             if new {
-                self.changed(|used| used.saturating_add(size));
+                self.update_used(|used| used.saturating_add(size));
             }
             if now {
                 disk.sync_dir(folder.as_fd()).map_err(fail)?;
@@ -370,20 +374,20 @@ impl Contents {
             Ok((name, size))
         });
         if named.is_err() {
-            // After a rename there is nothing of that name any more.
+            // If the rename succeeded, the draft does not exist any more.
             let _ = disk.remove(self.dir.as_fd(), &draft);
         }
         named
     }
 
     /// A folder of the store, which is made when it is missing.
-    fn folder(&self, disk: &Disk, name: &OsStr, lasting: Lasting) -> Sys<OwnedFd> {
+    fn folder(&self, disk: &Disk, name: &OsStr, durability: Durability) -> Sys<OwnedFd> {
         match disk.walk(self.dir.as_fd(), name) {
             Err(Errno::NOENT) => {}
             other => return other,
         }
         match disk.make_dir(self.dir.as_fd(), name, 0o700) {
-            Ok(()) if lasting == Lasting::Now => disk.sync_dir(self.dir.as_fd())?,
+            Ok(()) if durability == Durability::Synced => disk.sync_dir(self.dir.as_fd())?,
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
@@ -415,8 +419,8 @@ impl Contents {
         }
     }
 
-    /// Everything that is kept, counted anew; what killed processes left half-written goes.
-    fn count(&self, disk: &Disk) -> Result<Vec<Entry>, ContentsError> {
+    /// Counts all stored bytes again, and removes the drafts of dead processes.
+    fn count(&self, disk: &Disk) -> Result<Vec<StoredEntry>, ContentsError> {
         let fail = |errno| self.failed(errno);
         let now = windlass_host::clock::SystemClock::new().now().as_millis() / 1000;
         let mut entries = Vec::new();
@@ -437,9 +441,9 @@ impl Contents {
 
     fn drop_abandoned(&self, disk: &Disk, draft: &OsStr, now: i64) {
         if let Ok(Some(stat)) = disk.stat(self.dir.as_fd(), draft)
-            && now.saturating_sub(seconds(&stat)) > ABANDONED.as_secs().cast_signed()
+            && now.saturating_sub(seconds(&stat)) > DRAFT_MAX_AGE.as_secs().cast_signed()
         {
-            // The next count tries again.
+            // If this fails, the next count tries again.
             let _ = disk.remove(self.dir.as_fd(), draft);
         }
     }
@@ -448,10 +452,10 @@ impl Contents {
         Ok(self.used()?.saturating_add(needed) <= self.cap)
     }
 
-    /// What is not counted yet is counted as it is then.
-    fn changed(&self, how: impl FnOnce(u64) -> u64) {
+    /// Updates the number of used bytes, if they were counted already.
+    fn update_used(&self, update: impl FnOnce(u64) -> u64) {
         let mut used = self.used.lock();
-        *used = used.map(how);
+        *used = used.map(update);
     }
 
     fn failed(&self, errno: Errno) -> ContentsError {
@@ -459,13 +463,18 @@ impl Contents {
     }
 }
 
-struct Entry {
+struct StoredEntry {
     name: String,
     size: u64,
     touched: (i64, i64),
 }
 
-fn list(disk: &Disk, dir: BorrowedFd<'_>, folder: &OsStr, entries: &mut Vec<Entry>) -> Sys<()> {
+fn list(
+    disk: &Disk,
+    dir: BorrowedFd<'_>,
+    folder: &OsStr,
+    entries: &mut Vec<StoredEntry>,
+) -> Sys<()> {
     for rest in disk.names(dir)? {
         let (Some(first), Some(second)) = (folder.to_str(), rest.to_str()) else {
             continue;
@@ -476,7 +485,7 @@ fn list(disk: &Disk, dir: BorrowedFd<'_>, folder: &OsStr, entries: &mut Vec<Entr
         {
             let nanos = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            entries.push(Entry {
+            entries.push(StoredEntry {
                 name,
                 size,
                 touched: (seconds(&stat), nanos),
@@ -490,7 +499,7 @@ fn seconds(stat: &rustix::fs::Stat) -> i64 {
     stat.st_mtime
 }
 
-/// The folder of a hash and its name there; nothing for what is not the hash of anything.
+/// Splits a hash into its directory and its name there; `None` if it is not a hash.
 fn split(name: &str) -> Option<(&OsStr, &OsStr)> {
     let hash = name.len() == 64
         && name
@@ -500,10 +509,10 @@ fn split(name: &str) -> Option<(&OsStr, &OsStr)> {
     Some((OsStr::new(folder), OsStr::new(rest)))
 }
 
-/// Fills a new file with the bytes of another that stands at its beginning, and gives the hash and the length of
-/// what came over.
+/// Copies the bytes of `from`, which must be at its start, into the new file `to`. Returns the hash and length of the
+/// copied bytes.
 pub(super) fn copy(disk: &Disk, from: &File, to: &File) -> Sys<(String, u64)> {
-    // A clone costs nothing and stands still while it is hashed.
+    // A reflink is cheap, and it does not change while it is hashed.
     if disk.clone_bytes(from, to).is_ok() {
         return hash(disk, to);
     }

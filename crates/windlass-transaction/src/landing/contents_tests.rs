@@ -1,4 +1,4 @@
-//! The cases of the content store.
+//! Tests of the content store: eviction, damaged bytes and abandoned drafts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-use super::super::look::CHUNK;
+use super::super::path_state::CHUNK;
 use super::super::testing::{file, scratch, swap};
 use super::*;
 
@@ -21,7 +21,7 @@ fn place(dir: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn bytes_come_back_by_their_hash_and_nobody_else_reads_them() {
+fn stored_bytes_are_found_by_hash_and_are_private() {
     let dir = scratch();
     let dir = dir.path().join("store");
     let contents = Contents::open(&dir, 1000).unwrap();
@@ -76,7 +76,7 @@ fn the_cap_bounds_older_bytes_and_not_what_a_change_replaces() {
     let source = Contents::open(&dir.path().join("source"), 1000).unwrap();
     source.put_bytes(b"new").unwrap();
     contents
-        .store_after(&change, &source, Lasting::Now, &|_| false)
+        .store_after(&change, &source, Durability::Synced, &|_| false)
         .unwrap();
     assert!(!contents.has(&first), "older bytes go first");
     assert_eq!(
@@ -88,20 +88,20 @@ fn the_cap_bounds_older_bytes_and_not_what_a_change_replaces() {
     let (large, size) = contents.put_bytes(b"much longer than the cap").unwrap();
     let over_cap = contents.over_cap().unwrap();
     assert_eq!((over_cap.used, over_cap.cap), (size, 10));
-    // The bytes stay while the caller names them, and go with the next change otherwise.
+    // The bytes stay while `keep` accepts them; otherwise the next change evicts them.
     let next = [swap("b", file("old", 0o644), file("new", 0o644))];
     contents
-        .store_after(&next, &source, Lasting::Now, &|name| name == large)
+        .store_after(&next, &source, Durability::Synced, &|name| name == large)
         .unwrap();
     assert!(contents.has(&large));
     contents
-        .store_after(&next, &source, Lasting::Now, &|_| false)
+        .store_after(&next, &source, Durability::Synced, &|_| false)
         .unwrap();
     assert!(!contents.has(&large) && contents.has(blake3::hash(b"new").to_hex().as_str()));
 }
 
 #[test]
-fn the_oldest_that_nobody_needs_goes_first() {
+fn the_oldest_unneeded_bytes_are_evicted_first() {
     let dir = scratch();
     let store = dir.path().join("store");
     let contents = Contents::open(&store, 9).unwrap();
@@ -128,7 +128,7 @@ fn the_oldest_that_nobody_needs_goes_first() {
         (vec![true, false, true], 6)
     );
     assert_eq!(contents.make_room(3, &|_| true).unwrap(), 0);
-    // Where it cannot make enough room, it makes what it can.
+    // If it cannot free enough, it frees as much as it can.
     assert_eq!(contents.make_room(9, &|name| name == names[0]).unwrap(), 3);
     assert_eq!(there(), vec![true, false, false]);
 }
@@ -148,7 +148,7 @@ fn damaged_bytes_are_not_used_and_are_replaced_by_good_ones() {
 }
 
 #[test]
-fn a_name_that_is_no_hash_leads_nowhere() {
+fn a_name_that_is_not_a_hash_finds_nothing() {
     let dir = scratch();
     let contents = Contents::open(&dir.path().join("store"), 100).unwrap();
     std::fs::write(dir.path().join("secret"), "s").unwrap();
@@ -169,12 +169,12 @@ fn a_name_that_is_no_hash_leads_nowhere() {
 }
 
 #[test]
-fn what_a_killed_process_left_half_written_goes_when_it_is_old() {
+fn old_drafts_of_killed_processes_are_removed() {
     let dir = scratch();
     let contents = Contents::open(dir.path(), 100).unwrap();
     for (name, age) in [("draft-old", 2), ("draft-young", 0)] {
         let file = File::create(dir.path().join(name)).unwrap();
-        file.set_modified(SystemTime::now() - ABANDONED * age)
+        file.set_modified(SystemTime::now() - DRAFT_MAX_AGE * age)
             .unwrap();
     }
     contents.make_room(0, &|_| true).unwrap();

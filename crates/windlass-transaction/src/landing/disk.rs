@@ -1,5 +1,5 @@
-//! The one door between landing and the system: every call that landing, recovery and the content store make goes
-//! through here. In production it only calls; a test counts the calls and lets one fail, or ends the process at one.
+//! All system calls of landing, recovery and the content store. In production the functions only call the kernel. A
+//! test counts the calls, and makes one of them fail or ends the process at it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,12 +14,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::isolated::copied::times_of;
+use crate::isolated::copy_tree::times_of;
 
-/// What a call of the system gives.
 pub(crate) type Sys<T> = Result<T, Errno>;
 
-/// How many names of one directory are looked at.
+/// Maximum entries of one directory that are read.
 const MAX_NAMES: usize = 1_000_000;
 
 const WALK: OFlags = OFlags::PATH
@@ -36,43 +35,40 @@ const NEW: OFlags = OFlags::RDWR
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW);
 
-/// What a test does before a call: it learns the call's number and name, and may refuse it.
+/// Runs hook each call in a test: it receives the number and the name of the call, and may return an error instead.
 #[cfg(test)]
-pub(super) type Before = Box<dyn Fn(u64, &'static str) -> Sys<()>>;
+pub(super) type CallHook = Box<dyn Fn(u64, &'static str) -> Sys<()>>;
 
-/// The system, as landing sees it.
+/// Access to the file system.
 #[derive(Default)]
 pub(super) struct Disk {
-    /// Skips every sync: what was written survives a killed process and not a power cut.
+    /// Skips every sync: the writes survive a killed process and not a power cut.
     pub(super) unsynced: bool,
     #[cfg(test)]
     calls: std::cell::Cell<u64>,
     #[cfg(test)]
-    before: Option<Before>,
+    hook: Option<CallHook>,
 }
 
 impl Disk {
-    /// The system without waiting for the disk.
     pub(super) fn unsynced() -> Self {
         Self {
             unsynced: true,
             #[cfg(test)]
             calls: std::cell::Cell::default(),
             #[cfg(test)]
-            before: None,
+            hook: None,
         }
     }
 
-    /// The system with something in the way.
     #[cfg(test)]
-    pub(super) fn watched(before: Before) -> Self {
+    pub(super) fn with_hook(hook: CallHook) -> Self {
         Self {
-            before: Some(before),
+            hook: Some(hook),
             ..Self::default()
         }
     }
 
-    /// How many calls there were.
     #[cfg(test)]
     pub(super) fn calls(&self) -> u64 {
         self.calls.get()
@@ -81,9 +77,9 @@ impl Disk {
     #[cfg(test)]
     fn step(&self, what: &'static str) -> Sys<()> {
         self.calls.set(self.calls.get() + 1);
-        self.before
+        self.hook
             .as_ref()
-            .map_or(Ok(()), |before| before(self.calls.get(), what))
+            .map_or(Ok(()), |hook| hook(self.calls.get(), what))
     }
 
     #[cfg(not(test))]
@@ -93,19 +89,19 @@ impl Disk {
         Ok(())
     }
 
-    /// A handle to go on from; a link in its place is not followed.
+    /// Opens a directory for further lookups; does not follow a symlink.
     pub(super) fn walk(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<OwnedFd> {
         self.step("walk")?;
         rustix::fs::openat(dir, name, WALK, Mode::empty())
     }
 
-    /// The same for a path of many names below a directory. The kernel follows no link on the way.
+    /// Opens a directory below another one by a path of many names. The kernel follows no symlink on it.
     pub(super) fn walk_beneath(&self, dir: BorrowedFd<'_>, path: &Path) -> Sys<OwnedFd> {
         self.step("walk")?;
         rustix::fs::openat2(dir, path, WALK, Mode::empty(), NO_LINKS)
     }
 
-    /// A handle to go on from, by a plain path of our own.
+    /// Opens one of our own directories by its path.
     pub(super) fn open_dir(&self, path: &Path) -> Sys<OwnedFd> {
         self.step("open_dir")?;
         rustix::fs::open(
@@ -115,20 +111,20 @@ impl Disk {
         )
     }
 
-    /// A file for reading, whatever it is; nothing here waits for a pipe.
+    /// Opens a file for reading; does not wait for the writer of a pipe.
     pub(super) fn open(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<File> {
         self.step("open")?;
         rustix::fs::openat(dir, name, READ | OFlags::CLOEXEC, Mode::empty()).map(File::from)
     }
 
-    /// A file that was not there before.
+    /// Creates a file that must not exist.
     pub(super) fn create(&self, dir: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Sys<File> {
         self.step("create")?;
         rustix::fs::openat(dir, name, NEW | OFlags::CLOEXEC, Mode::from_raw_mode(mode))
             .map(File::from)
     }
 
-    /// What is at a name, itself and not what it points to; nothing when nothing is there.
+    /// The metadata of a name, without following a symlink; `None` if it does not exist.
     pub(super) fn stat(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<Option<Stat>> {
         self.step("stat")?;
         match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -143,11 +139,11 @@ impl Disk {
         rustix::fs::fstat(fd)
     }
 
-    /// Which mounted tree a directory is in. Two names in one can be renamed to each other.
+    /// The mount that a directory is in: its device and mount id. A rename works only within one mount.
     pub(super) fn mount(&self, dir: BorrowedFd<'_>) -> Sys<(u64, u64)> {
         let stat = self.stat_of(dir)?;
         let flags = StatxFlags::MNT_ID;
-        // Older kernels do not tell, and then the device alone must do.
+        // Older kernels do not report the mount id; then the device has to do.
         match rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, flags) {
             Ok(more) if more.stx_mask & flags.bits() != 0 => Ok((stat.st_dev, more.stx_mnt_id)),
             _ => Ok((stat.st_dev, 0)),
@@ -179,7 +175,7 @@ impl Disk {
         rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
     }
 
-    /// Replaces what is at the new name. Only for names that are ours.
+    /// Replaces the file at the new name. Only for names in directories of our own.
     pub(super) fn rename(
         &self,
         from: BorrowedFd<'_>,
@@ -191,7 +187,7 @@ impl Disk {
         rustix::fs::renameat(from, old, to, new.as_ref())
     }
 
-    /// Never replaces anything.
+    /// Fails with `EEXIST` if the new name exists.
     pub(super) fn rename_new(
         &self,
         from: BorrowedFd<'_>,
@@ -203,7 +199,8 @@ impl Disk {
             .step("rename_new")
             .and_then(|()| rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE));
         match renamed {
-            // Not every file system can refuse to replace. A hard link can, for everything but directories.
+            // Not every file system supports RENAME_NOREPLACE. A hard link also fails if the name exists, and works for
+            // everything except directories.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 self.step("link")?;
                 rustix::fs::linkat(from, old, to, new, AtFlags::empty())?;
@@ -213,7 +210,7 @@ impl Disk {
         }
     }
 
-    /// Both names are there before and after, each with what the other had.
+    /// Exchanges two names atomically; both exist hook and after.
     pub(super) fn exchange(
         &self,
         a: BorrowedFd<'_>,
@@ -230,7 +227,7 @@ impl Disk {
         rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
     }
 
-    /// The same by a handle that can only be gone on from.
+    /// Like [`Self::set_mode`], for a handle that was opened with `O_PATH`.
     pub(super) fn set_dir_mode(&self, dir: BorrowedFd<'_>, mode: u32) -> Sys<()> {
         self.step("set_mode")?;
         rustix::fs::chmodat(dir, ".", Mode::from_raw_mode(mode), AtFlags::empty())
@@ -241,14 +238,14 @@ impl Disk {
         rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
     }
 
-    /// Gives a file the access lists, labels and the like of another, as far as the system lets us.
+    /// Copies access lists, labels and other extended attributes, as far as the kernel allows it.
     pub(super) fn copy_attributes(&self, dir: BorrowedFd<'_>, name: &OsStr, to: &File) -> Sys<()> {
         self.step("copy_attributes")?;
         windlass_host::workspace::copy_attributes(dir, name, to);
         Ok(())
     }
 
-    /// Gives a file the access lists, labels and times of another that is open.
+    /// Copies access lists, labels and times from an open file.
     pub(super) fn copy_attributes_and_times(&self, from: &File, to: &File) -> Sys<()> {
         self.step("copy_attributes_and_times")?;
         windlass_host::workspace::copy_attributes_of(from, to);
@@ -258,36 +255,36 @@ impl Disk {
 
     pub(super) fn read(&self, file: &File, buffer: &mut [u8]) -> Sys<usize> {
         self.step("read")?;
-        again(|| rustix::io::read(file, &mut *buffer))
+        retry_interrupted(|| rustix::io::read(file, &mut *buffer))
     }
 
     pub(super) fn write(&self, file: &File, mut bytes: &[u8]) -> Sys<()> {
         while !bytes.is_empty() {
             self.step("write")?;
-            let written = again(|| rustix::io::write(file, bytes))?;
+            let written = retry_interrupted(|| rustix::io::write(file, bytes))?;
             bytes = bytes.get(written..).unwrap_or_default();
         }
         Ok(())
     }
 
-    /// A file of ours whose room on the disk is taken already, to be written over from its beginning.
+    /// Opens a file whose disk space is reserved already, for [`Self::overwrite`].
     pub(super) fn open_reserved(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Sys<File> {
         self.step("open_reserved")?;
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
     }
 
-    /// Writes over the beginning of a file and cuts off the rest.
+    /// Overwrites a file from its start and truncates the rest.
     pub(super) fn overwrite(&self, file: &File, bytes: &[u8]) -> Sys<()> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             self.step("overwrite")?;
-            written += again(|| rustix::io::pwrite(file, rest, written as u64))?;
+            written += retry_interrupted(|| rustix::io::pwrite(file, rest, written as u64))?;
         }
         rustix::fs::ftruncate(file, bytes.len() as u64)
     }
 
-    /// Lets a new file share the bytes of another, where the file system can.
+    /// Makes a new file share the bytes of another (reflink), if the file system supports it.
     pub(super) fn clone_bytes(&self, from: &File, to: &File) -> Sys<()> {
         self.step("clone_bytes")?;
         rustix::fs::ioctl_ficlone(to, from)
@@ -306,8 +303,7 @@ impl Disk {
         rustix::fs::fsync(fd)
     }
 
-    /// Makes everything last that was written to the file system of a directory: for many files far less work than each
-    /// alone.
+    /// Syncs the whole file system of a directory. For many files this is far cheaper than one sync for each.
     pub(super) fn sync_all(&self, dir: BorrowedFd<'_>) -> Sys<()> {
         if self.unsynced {
             return Ok(());
@@ -317,7 +313,8 @@ impl Disk {
         rustix::fs::syncfs(rustix::fs::openat(dir, ".", flags, Mode::empty())?)
     }
 
-    /// Makes the names of a directory last. One that may not be read cannot be synced, and one that is gone need not.
+    /// Syncs the names in a directory. A directory without read permission cannot be synced, and a deleted one need not
+    /// be.
     pub(super) fn sync_dir(&self, dir: BorrowedFd<'_>) -> Sys<()> {
         if self.unsynced {
             return Ok(());
@@ -331,7 +328,7 @@ impl Disk {
         }
     }
 
-    /// Whether names can be added to and taken from a directory.
+    /// Checks that entries can be created in and removed from a directory.
     pub(super) fn may_change(&self, dir: BorrowedFd<'_>) -> Sys<()> {
         self.step("may_change")?;
         rustix::fs::accessat(
@@ -342,7 +339,7 @@ impl Disk {
         )
     }
 
-    /// The names in a directory, in order.
+    /// The names in a directory, sorted.
     pub(super) fn names(&self, dir: BorrowedFd<'_>) -> Sys<Vec<OsString>> {
         self.step("names")?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -362,48 +359,49 @@ impl Disk {
         Ok(names)
     }
 
-    /// Becomes the only holder of a lock file, or says that another still is after `patience`.
+    /// Takes an exclusive lock on a lock file; `None` if another process still holds it after `timeout`.
     pub(super) fn lock(
         &self,
         dir: BorrowedFd<'_>,
         name: &OsStr,
-        patience: Duration,
+        timeout: Duration,
     ) -> Sys<Option<OwnedFd>> {
         self.step("lock")?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-        lock_within(fd, patience)
+        lock_within(fd, timeout)
     }
 }
 
-/// Locks an open file, or says that another still holds it after `patience`.
-pub(crate) fn lock_within(fd: OwnedFd, patience: Duration) -> Sys<Option<OwnedFd>> {
+/// Takes an exclusive lock on an open file; `None` if another process still holds it after `timeout`.
+pub(crate) fn lock_within(fd: OwnedFd, timeout: Duration) -> Sys<Option<OwnedFd>> {
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(fd)),
-        Err(Errno::WOULDBLOCK) if patience.is_zero() => Ok(None),
-        Err(Errno::WOULDBLOCK) => wait_for_lock(fd, patience),
+        Err(Errno::WOULDBLOCK) if timeout.is_zero() => Ok(None),
+        Err(Errno::WOULDBLOCK) => wait_for_lock(fd, timeout),
         Err(errno) => Err(errno),
     }
 }
 
-/// Waits in the kernel's queue, where the first to ask comes first. A thread waits, because a wait for a lock has no
-/// timeout; if it gets the lock too late, it lets go at once.
-fn wait_for_lock(fd: OwnedFd, patience: Duration) -> Sys<Option<OwnedFd>> {
+/// Waits in the kernel's queue, which is first come, first served. The wait is in a thread, because `flock` has no
+/// timeout. If the thread gets the lock too late, it releases it at once.
+fn wait_for_lock(fd: OwnedFd, timeout: Duration) -> Sys<Option<OwnedFd>> {
     let (got, lock) = std::sync::mpsc::channel();
     std::thread::Builder::new()
         .name("landing lock".to_owned())
         .spawn(move || {
-            let locked = again(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive));
+            let locked =
+                retry_interrupted(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive));
             drop(got.send(locked.map(|()| fd)));
         })
         .map_err(|_| Errno::AGAIN)?;
-    match lock.recv_timeout(patience) {
+    match lock.recv_timeout(timeout) {
         Ok(locked) => locked.map(Some),
         Err(_) => Ok(None),
     }
 }
 
-fn again<T>(mut call: impl FnMut() -> Sys<T>) -> Sys<T> {
+fn retry_interrupted<T>(mut call: impl FnMut() -> Sys<T>) -> Sys<T> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

@@ -1,5 +1,5 @@
-//! What a landing is about to do, written down before it does it, so that whoever comes after a crash can finish it
-//! or take it back. Nothing here touches the user's tree.
+//! The journal of a landing. It records the planned changes before the first of them is made, so that recovery can
+//! finish the landing or roll it back after a crash. Nothing here touches the user's tree.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,86 +11,83 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use windlass_core::image::Swap;
 
-use super::contents::Lasting;
+use super::contents::Durability;
 use super::disk::{Disk, Sys};
-use super::look::read_pieces;
+use super::path_state::read_pieces;
 use super::{LandError, LandMode, LandingCall, LandingUndo};
 use windlass_host::workspace::from_errno;
 
 const FILE: &str = "journal.json";
 const DRAFT: &str = "journal.json.new";
-/// Room for the last state of the journal, taken before the first path is swapped.
+/// Reserves disk space for the last state of the journal before the first path is swapped.
 const END: &str = "journal.json.end";
-/// The last state is at most so much longer than the first one.
+/// Bytes by which the last state may be longer than the first one.
 const END_SLACK: usize = 64;
 const LOCK: &str = "lock";
-/// The name of a record begins with this.
+/// Prefix of the names of records.
 const RECORD: &str = "landed-";
-/// Records that are looked at.
+/// Records that one call reads.
 const MAX_RECORDS: usize = 10_000;
-/// A journal of the largest change that anyone lands is far below this.
+/// Far above the size of the journal of the largest landing.
 const MAX_JOURNAL: usize = 256 << 20;
 
-/// How far a landing is.
+/// The progress of a landing. Recovery decides by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
-    /// New files are being written aside; the tree is untouched.
+pub(super) enum LandingState {
+    /// New files are being staged; the tree is unchanged.
     Staging,
     /// Paths are being swapped; every new file is complete.
     Swapping,
-    /// The tree is the new one; what is left is to clean up.
+    /// The tree is the new one; only cleaning up remains.
     Done,
-    /// The tree is the old one again; what is left is to clean up.
+    /// The tree is the old one again; only cleaning up remains.
     Undone,
 }
 
-/// A directory that was there.
+/// A directory that the deletes of a landing leave empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Dir {
+pub(super) struct EmptiedDir {
     pub(super) path: String,
-    /// Its permission bits.
     pub(super) mode: u32,
-    /// The place in `stages` of what is on its file system.
+    /// Index in `Journal::stages` of the staging directory on the same file system.
     pub(super) stage: usize,
 }
 
-/// One landing, as it is written down.
+/// The content of the journal file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
-    pub(super) state: State,
-    /// The path of the tree, which need not be UTF-8.
+    pub(super) state: LandingState,
+    /// Path of the tree; not necessarily UTF-8.
     pub(super) root: OsString,
-    /// The name of every staging directory.
+    /// The file name of every staging directory.
     pub(super) name: String,
-    /// The directories that hold one; the first is the root, and more are only for other file systems.
+    /// Directories that contain a staging directory. The first is the root; each further one is on another file system.
     pub(super) stages: Vec<String>,
-    /// In the order in which they are done, each with its place in `stages`.
+    /// In the order of the work, each with its index in `stages`.
     pub(super) swaps: Vec<(Swap, usize)>,
-    /// Directories that are made, outermost first.
+    /// Directories to create, outermost first.
     pub(super) made: Vec<String>,
-    /// Directories that go when the deletes have emptied them, deepest first.
-    pub(super) emptied: Vec<Dir>,
-    /// The staging directories hold something that has no other place, so they stay.
+    /// Directories to remove when the deletes have emptied them, deepest first.
+    pub(super) emptied: Vec<EmptiedDir>,
+    /// The staging directories contain a file that has no other place, so they stay.
     pub(super) hold: bool,
-    /// The kind of the landing, with the call it belongs to.
     #[serde(default)]
     pub(super) mode: LandMode,
 }
 
 impl Journal {
-    /// Whether there are so many files that the file system is made to last as a whole, and not each of them.
+    /// Whether the landing has so many files that one `syncfs` is cheaper than one sync for each file.
     pub(super) fn is_large(&self) -> bool {
-        Lasting::of(self.swaps.len()) == Lasting::Later
+        Durability::for_files(self.swaps.len()) == Durability::Deferred
     }
 
-    /// The paths that it changes.
     pub(super) fn paths(&self) -> Vec<String> {
         let swaps = self.swaps.iter();
         swaps.map(|(swap, _)| swap.path.clone()).collect()
     }
 
-    /// Where its staging directories are.
+    /// The paths of its staging directories, relative to the root.
     pub(super) fn stage_paths(&self) -> impl Iterator<Item = String> {
         self.stages
             .iter()
@@ -98,25 +95,25 @@ impl Journal {
     }
 }
 
-/// The directory of the journal, held so that nobody else lands or recovers with it meanwhile.
-pub(super) struct Desk {
+/// The directory of the journal, locked, so that no other process lands or recovers with it.
+pub(super) struct JournalDir {
     dir: OwnedFd,
     path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Desk {
-    /// Takes the lock of the directory; `None` if another landing still holds it after `patience`.
-    pub(super) fn take(
+impl JournalDir {
+    /// Locks the directory; `None` if another landing still holds the lock after `lock_timeout`.
+    pub(super) fn lock(
         disk: &Disk,
         path: &Path,
-        patience: Duration,
+        lock_timeout: Duration,
     ) -> Result<Option<Self>, LandError> {
         let fail = |errno| LandError::File(from_errno(path, errno));
         windlass_host::private::create_dir(path)?;
         let dir = disk.open_dir(path).map_err(fail)?;
         let lock = disk
-            .lock(dir.as_fd(), OsStr::new(LOCK), patience)
+            .lock(dir.as_fd(), OsStr::new(LOCK), lock_timeout)
             .map_err(fail)?;
         Ok(lock.map(|lock| Self {
             dir,
@@ -125,12 +122,12 @@ impl Desk {
         }))
     }
 
-    /// Whether a journal lies there, seen without the lock: a command that only looks keeps no landing waiting.
+    /// Whether a journal exists. It does not take the lock, so that a command that only asks does not delay a landing.
     pub(super) fn has_journal(path: &Path) -> bool {
         path.join(FILE).exists()
     }
 
-    /// The journal that lies there.
+    /// Reads the journal, if one exists.
     pub(super) fn read(&self, disk: &Disk) -> Result<Option<Journal>, LandError> {
         let path = self.path.join(FILE);
         let file = match disk.open(self.dir.as_fd(), OsStr::new(FILE)) {
@@ -140,12 +137,12 @@ impl Desk {
         };
         let text = read(disk, &file).map_err(|errno| from_errno(&path, errno))?;
         if text.is_empty() {
-            // Only a power cut leaves this, of a journal that was not synced: the landing of a call.
+            // Only a power cut leaves an empty journal, and only of the landing of a call, which is not synced.
             return Ok(None);
         }
         let unreadable = |err: serde_json::Error| {
             LandError::Journal(format!(
-                "{} cannot be read ({err}), so an unfinished landing cannot be recovered; look for directories \
+                "{} cannot be read ({err}), so an unfinished landing cannot be recovered; check for directories \
                  named `.windlass-landing-…` in the project, then remove the journal",
                 path.display()
             ))
@@ -153,7 +150,7 @@ impl Desk {
         serde_json::from_slice(&text).map(Some).map_err(unreadable)
     }
 
-    /// Writes it down so that it outlives a crash, as a whole or not at all.
+    /// Writes and syncs the journal atomically.
     pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
         let (text, draft) = (encode(journal)?, OsStr::new(DRAFT));
         self.fill(disk, draft, &text)
@@ -161,14 +158,15 @@ impl Desk {
             .map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
     }
 
-    /// Takes the room that [`Self::write_end`] needs, so that a full disk cannot keep the end from being written down.
+    /// Reserves the disk space for [`Self::write_end`], so that a full disk cannot prevent the last state from being
+    /// recorded.
     pub(super) fn reserve_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let room = vec![0; encode(journal)?.len() + END_SLACK];
-        self.fill(disk, OsStr::new(END), &room)
+        let space = vec![0; encode(journal)?.len() + END_SLACK];
+        self.fill(disk, OsStr::new(END), &space)
             .map_err(|errno| from_errno(&self.path.join(END), errno).into())
     }
 
-    /// Writes the last state down, in the room that was reserved for it if there is some.
+    /// Writes the last state, into the reserved space if it exists.
     pub(super) fn write_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
         let (dir, end) = (self.dir.as_fd(), OsStr::new(END));
         let fail = |errno| LandError::File(from_errno(&self.path.join(FILE), errno));
@@ -184,7 +182,7 @@ impl Desk {
             .map_err(fail)
     }
 
-    /// Makes a file anew, with these bytes.
+    /// Creates a file with these bytes, replacing an older one.
     fn fill(&self, disk: &Disk, name: &OsStr, bytes: &[u8]) -> Sys<()> {
         match disk.remove(self.dir.as_fd(), name) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -201,7 +199,8 @@ impl Desk {
         disk.sync_dir(dir)
     }
 
-    /// The landing of a call or an undo is done: the journal becomes the record of changes that are not in the log yet. Gives its path.
+    /// Turns the journal of the landing of a call or an undo into a record of changes that are not in the log yet.
+    /// Returns its path.
     pub(super) fn become_record(
         &self,
         disk: &Disk,
@@ -220,7 +219,7 @@ impl Desk {
         Ok(path)
     }
 
-    /// The landing is over.
+    /// Removes the journal at the end of a landing.
     pub(super) fn remove(&self, disk: &Disk) -> Result<(), LandError> {
         let fail = |errno| from_errno(&self.path.join(FILE), errno);
         for name in [DRAFT, END, FILE] {
@@ -234,8 +233,9 @@ impl Desk {
 }
 
 fn encode(journal: &Journal) -> Result<Vec<u8>, LandError> {
-    serde_json::to_vec(journal)
-        .map_err(|err| LandError::Journal(format!("the landing cannot be written down: {err}")))
+    serde_json::to_vec(journal).map_err(|err| {
+        LandError::Journal(format!("cannot encode the journal of the landing: {err}"))
+    })
 }
 
 fn record_name(journal: &Journal) -> String {
@@ -243,33 +243,27 @@ fn record_name(journal: &Journal) -> String {
     format!("{RECORD}{random}.json")
 }
 
-/// A landing of a call that is in the tree and perhaps not in the log of its session.
+/// A landing of a call that is in the tree, and that may be missing in the log of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnloggedLanding {
-    /// The file that holds it; to be removed when the log has it.
+    /// The file of the record. The caller removes it when the log has the change.
     pub record: PathBuf,
-    /// The tree.
     pub root: PathBuf,
-    /// The call.
     pub call: LandingCall,
-    /// The changes of the call.
     pub swaps: Vec<Swap>,
 }
 
-/// An undo or a redo that is in the tree and perhaps not in the log of its session.
+/// An undo or a redo that is in the tree, and that may be missing in the log of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnloggedUndo {
-    /// The file that holds it; to be removed when the log has it.
+    /// The file of the record. The caller removes it when the log has the undo.
     pub record: PathBuf,
-    /// The tree.
     pub root: PathBuf,
-    /// The event that the log needs.
     pub undo: LandingUndo,
-    /// Its changes.
     pub swaps: Vec<Swap>,
 }
 
-/// The landings of calls that are perhaps not in the log yet, oldest first. Those of a live session are among them.
+/// The landings of calls that may be missing in the log, oldest first. They include landings of live sessions.
 #[must_use]
 pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
     let call = |(record, journal): (PathBuf, Journal)| match journal.mode {
@@ -284,7 +278,7 @@ pub fn unlogged_landings(journal_dir: &Path) -> Vec<UnloggedLanding> {
     records(journal_dir).filter_map(call).collect()
 }
 
-/// The same for undos and redos.
+/// The landings of undos and redos that may be missing in the log, oldest first.
 #[must_use]
 pub fn unlogged_undos(journal_dir: &Path) -> Vec<UnloggedUndo> {
     let undo = |(record, journal): (PathBuf, Journal)| match journal.mode {

@@ -1,4 +1,4 @@
-//! What a landing refuses and says, what it keeps, and how it ends when the machine is not kind.
+//! Refusals, messages and recovery of landings, on unusual file systems as well.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -12,41 +12,45 @@ use windlass_host::workspace::is_staging;
 use windlass_needs::{Need, lacks};
 
 use super::check::clashes;
-use super::testing::{Scene, change, file, land_through, link, old_tree, swap, tree_of};
+use super::testing::{LandingFixture, change, file, land_through, link, old_tree, swap, tree_of};
 use super::*;
 
-fn landed_through(disk: &Disk, scene: &Scene, swaps: &[Swap]) -> Result<Done, LandError> {
+fn landed_through(
+    disk: &Disk,
+    fixture: &LandingFixture,
+    swaps: &[Swap],
+) -> Result<CompletedLanding, LandError> {
     land_through(
         disk,
-        &scene.root(),
+        &fixture.root(),
         swaps,
-        &scene.contents,
-        &scene.contents,
-        &scene.journal(),
+        &fixture.contents,
+        &fixture.contents,
+        &fixture.journal(),
     )
 }
 
-fn landed(scene: &Scene, swaps: &[Swap]) -> Result<Done, LandError> {
-    landed_through(&Disk::default(), scene, swaps)
+fn landed(fixture: &LandingFixture, swaps: &[Swap]) -> Result<CompletedLanding, LandError> {
+    landed_through(&Disk::default(), fixture, swaps)
 }
 
-/// A tree with a file, a link, a directory and a pipe; a good change beside the one that is refused never lands.
-fn small() -> Scene {
-    let scene = Scene::new();
-    scene.file("file", "old\n", 0o644);
-    scene.file("dir/inner", "inner\n", 0o644);
-    scene.link("link", "dir");
-    rustix::fs::mkfifoat(rustix::fs::CWD, scene.tree().join("pipe"), 0o600.into()).unwrap();
-    scene.contents.put_bytes(b"new\n").unwrap();
-    scene
+/// A tree with a file, a symlink, a directory and a pipe.
+fn small() -> LandingFixture {
+    let fixture = LandingFixture::new();
+    fixture.file("file", "old\n", 0o644);
+    fixture.file("dir/inner", "inner\n", 0o644);
+    fixture.link("link", "dir");
+    rustix::fs::mkfifoat(rustix::fs::CWD, fixture.tree().join("pipe"), 0o600.into()).unwrap();
+    fixture.contents.put_bytes(b"new\n").unwrap();
+    fixture
 }
 
 #[track_caller]
-fn check_refused(scene: &Scene, disk: &Disk, refused: Swap, reason: &str) {
-    let old = tree_without_pipe(scene);
+fn check_refused(fixture: &LandingFixture, disk: &Disk, refused: Swap, reason: &str) {
+    let old = tree_without_pipe(fixture);
     let path = refused.path.clone();
     let good = swap("good", Image::Absent, file("new\n", 0o644));
-    let said = match landed_through(disk, scene, &[good, refused]).unwrap_err() {
+    let message = match landed_through(disk, fixture, &[good, refused]).unwrap_err() {
         LandError::Conflict { refused, left } => {
             assert_eq!((refused.len(), left), (1, vec![]), "{refused:?}");
             assert_eq!(refused[0].path, path);
@@ -54,14 +58,16 @@ fn check_refused(scene: &Scene, disk: &Disk, refused: Swap, reason: &str) {
         }
         err => err.to_string(),
     };
-    assert!(said.contains(reason), "{said}");
-    assert_eq!(tree_without_pipe(scene), old);
-    assert!(!scene.journal().join("journal.json").exists());
+    assert!(message.contains(reason), "{message}");
+    assert_eq!(tree_without_pipe(fixture), old);
+    assert!(!fixture.journal().join("journal.json").exists());
 }
 
-fn tree_without_pipe(scene: &Scene) -> std::collections::BTreeMap<String, (char, u32, Vec<u8>)> {
-    let _ = std::fs::remove_file(scene.tree().join("pipe"));
-    tree_of(&scene.tree())
+fn tree_without_pipe(
+    fixture: &LandingFixture,
+) -> std::collections::BTreeMap<String, (char, u32, Vec<u8>)> {
+    let _ = std::fs::remove_file(fixture.tree().join("pipe"));
+    tree_of(&fixture.tree())
 }
 
 #[track_caller]
@@ -92,14 +98,19 @@ fn a_tree_that_is_not_as_it_was_is_refused_with_the_reason() {
         new(),
         "its mode was changed meanwhile (600, now 644)",
     );
-    check("file", link("x"), new(), "it was a link and became a file");
-    check("link", file("x", 0o644), new(), "it became a symbolic link");
+    check(
+        "file",
+        link("x"),
+        new(),
+        "it was a symlink and became a file",
+    );
+    check("link", file("x", 0o644), new(), "it became a symlink");
     check("link", link("elsewhere"), new(), "it was changed meanwhile");
     check(
         "file",
         Image::Absent,
         new(),
-        "something is there that was not there before",
+        "another program created this file meanwhile",
     );
     check(
         "absent",
@@ -107,28 +118,28 @@ fn a_tree_that_is_not_as_it_was_is_refused_with_the_reason() {
         new(),
         "it was deleted meanwhile",
     );
-    check("dir", Image::Absent, new(), "a directory is in its place");
+    check("dir", Image::Absent, new(), "a directory is at this path");
     check(
         "dir",
         file("x", 0o644),
         Image::Absent,
-        "a directory is in its place",
+        "a directory is at this path",
     );
     check("file/x", Image::Absent, new(), "its parent file is a file");
     check(
         "link/inner",
         Image::Absent,
         new(),
-        "its parent link is a symbolic link",
+        "its parent link is a symlink",
     );
 }
 
 #[test]
 fn an_edit_of_the_same_size_and_time_is_seen() {
-    let scene = small();
+    let fixture = small();
     let (path, before) = (
-        scene.tree().join("file"),
-        look(&scene.root(), "file").unwrap(),
+        fixture.tree().join("file"),
+        image_at(&fixture.root(), "file").unwrap(),
     );
     let time = path.metadata().unwrap().modified().unwrap();
     std::fs::write(&path, "odl\n").unwrap();
@@ -138,9 +149,9 @@ fn an_edit_of_the_same_size_and_time_is_seen() {
         .unwrap()
         .set_modified(time)
         .unwrap();
-    assert_ne!(look(&scene.root(), "file").unwrap(), before);
+    assert_ne!(image_at(&fixture.root(), "file").unwrap(), before);
     check_refused(
-        &scene,
+        &fixture,
         &Disk::default(),
         swap("file", before, new()),
         "it was changed meanwhile",
@@ -149,23 +160,23 @@ fn an_edit_of_the_same_size_and_time_is_seen() {
 
 #[test]
 fn a_pipe_in_the_way_is_refused_without_waiting_for_it() {
-    let scene = small();
-    let err = landed(&scene, &[swap("pipe", Image::Absent, new())]).unwrap_err();
+    let fixture = small();
+    let err = landed(&fixture, &[swap("pipe", Image::Absent, new())]).unwrap_err();
     assert!(
         err.to_string()
-            .contains("pipe: a pipe, socket or device is in its place"),
+            .contains("pipe: a pipe, socket or device is at this path"),
         "{err}"
     );
 }
 
 #[test]
-fn a_path_that_leads_out_or_is_not_plain_is_refused() {
+fn a_path_outside_the_tree_or_not_normalized_is_refused() {
     for path in ["../out", "/etc/out", "dir/../../out", "."] {
         check(path, Image::Absent, new(), "leads out of the workspace");
     }
     check("", Image::Absent, new(), "it is empty");
     for path in ["dir//x", "dir/./x", "x/"] {
-        check(path, Image::Absent, new(), "it must be written plainly");
+        check(path, Image::Absent, new(), "it must be normalized");
     }
     check(&"x/".repeat(3000), Image::Absent, new(), "too long");
     check(
@@ -177,7 +188,7 @@ fn a_path_that_leads_out_or_is_not_plain_is_refused() {
 }
 
 #[test]
-fn a_change_that_is_not_sound_is_refused() {
+fn an_invalid_change_is_refused() {
     check("x", Image::Absent, file("new\n", 0o4755), "set-user-id");
     check(
         "x",
@@ -185,47 +196,53 @@ fn a_change_that_is_not_sound_is_refused() {
         file("new\n", 0o200),
         "its owner could not read it",
     );
-    check("x", Image::Absent, link(""), "no file system takes");
+    check("x", Image::Absent, link(""), "invalid target");
     check("good", Image::Absent, new(), "named twice");
-    check("x", Image::Absent, file("never stored", 0o644), "not kept");
+    check(
+        "x",
+        Image::Absent,
+        file("never stored", 0o644),
+        "are not stored",
+    );
 }
 
 #[test]
-fn bytes_that_are_not_the_promised_ones_do_not_land() {
-    struct Wrong(std::path::PathBuf);
-    impl Source for Wrong {
+fn bytes_that_differ_from_their_hash_do_not_land() {
+    struct WrongBytes(std::path::PathBuf);
+    impl ByteSource for WrongBytes {
         fn open(&self, _: &Swap) -> io::Result<File> {
             File::open(&self.0)
         }
     }
-    let scene = small();
-    let source = Wrong(scene.tree().join("dir/inner"));
+    let fixture = small();
+    let source = WrongBytes(fixture.tree().join("dir/inner"));
     let swaps = [swap("x", Image::Absent, new())];
     let err = land(
-        &scene.root(),
+        &fixture.root(),
         &swaps,
         &source,
-        &scene.contents,
-        &scene.journal(),
+        &fixture.contents,
+        &fixture.journal(),
     )
     .unwrap_err();
     assert!(
-        err.to_string().contains("not the ones that were promised"),
+        err.to_string()
+            .contains("its bytes changed after they were checked"),
         "{err}"
     );
-    assert!(!scene.tree().join("x").exists());
+    assert!(!fixture.tree().join("x").exists());
 }
 
 #[test]
 fn names_and_link_targets_that_are_not_utf8_land() {
-    let scene = Scene::new();
-    let tree = scene.tree();
+    let fixture = LandingFixture::new();
+    let tree = fixture.tree();
     let (dir, name) = (OsStr::from_bytes(b"d\xfe"), OsStr::from_bytes(b"f\xff"));
     std::fs::create_dir(tree.join(dir)).unwrap();
     std::fs::write(tree.join(dir).join(name), "old\n").unwrap();
     symlink(OsStr::from_bytes(b"\xff"), tree.join("link")).unwrap();
-    scene.contents.put_bytes(b"new\n").unwrap();
-    let before = |path: &str| look(&scene.root(), path).unwrap();
+    fixture.contents.put_bytes(b"new\n").unwrap();
+    let before = |path: &str| image_at(&fixture.root(), path).unwrap();
     let link = |target: &str| Image::Link {
         target: target.to_owned(),
     };
@@ -236,7 +253,7 @@ fn names_and_link_targets_that_are_not_utf8_land() {
         swap("link", link(r#""\377""#), link(r#"a/"\376""#)),
         swap(r#""n\377"/x"#, Image::Absent, file("new\n", 0o644)),
     ];
-    landed(&scene, &swaps).unwrap();
+    landed(&fixture, &swaps).unwrap();
     let read = |path: PathBuf| std::fs::read_to_string(tree.join(path)).unwrap();
     assert_eq!(read(Path::new(dir).join(name)), "new\n");
     assert_eq!(
@@ -246,39 +263,39 @@ fn names_and_link_targets_that_are_not_utf8_land() {
     let target = std::fs::read_link(tree.join("link")).unwrap();
     assert_eq!(target.as_os_str().as_bytes(), b"a/\xfe");
     let gone = [swap(text, file("new\n", 0o644), Image::Absent)];
-    landed(&scene, &gone).unwrap();
+    landed(&fixture, &gone).unwrap();
     assert!(!tree.join(dir).exists(), "the empty folder goes, too");
 }
 
-/// The n-th call of a kind fails.
+/// Every call of a kind fails.
 fn failing(what: &'static str, errno: Errno) -> Disk {
-    Disk::watched(Box::new(
+    Disk::with_hook(Box::new(
         move |_, call| if call == what { Err(errno) } else { Ok(()) },
     ))
 }
 
-/// The process is dead from the first call of a kind on.
+/// Every call fails from the first call of a kind on, as if the process were dead.
 fn dead_from(what: &'static str) -> Disk {
     let dead = std::cell::Cell::new(false);
-    Disk::watched(Box::new(move |_, call| {
+    Disk::with_hook(Box::new(move |_, call| {
         dead.set(dead.get() || call == what);
         if dead.get() { Err(Errno::IO) } else { Ok(()) }
     }))
 }
 
 #[test]
-fn a_machine_that_refuses_says_why() {
+fn errors_of_the_system_are_reported() {
     let put = || swap("dir/x", Image::Absent, new());
-    let scene = small();
+    let fixture = small();
     for (what, errno, reason) in [
         ("make_dir", Errno::ROFS, "the file system is read-only"),
         ("make_dir", Errno::ACCESS, "permission denied"),
         ("write", Errno::NOSPC, "no space is left"),
     ] {
-        check_refused(&scene, &failing(what, errno), put(), reason);
+        check_refused(&fixture, &failing(what, errno), put(), reason);
     }
-    // Only the directory of one path may not be written.
-    let disk = Disk::watched(Box::new({
+    // Only the directory of one path is not writable.
+    let disk = Disk::with_hook(Box::new({
         let asked = std::cell::Cell::new(0);
         move |_, call| {
             asked.set(asked.get() + u32::from(call == "may_change"));
@@ -290,28 +307,28 @@ fn a_machine_that_refuses_says_why() {
         }
     }));
     check_refused(
-        &scene,
+        &fixture,
         &disk,
         put(),
-        "its directory `dir` may not be written",
+        "no permission to write to its directory `dir`",
     );
 }
 
 #[test]
 fn a_read_only_directory_is_refused_before_anything_happens() {
-    let scene = small();
-    let dir = scene.tree().join("dir");
+    let fixture = small();
+    let dir = fixture.tree().join("dir");
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o555)).unwrap();
     let put = swap("dir/x", Image::Absent, new());
     if rustix::process::geteuid().is_root() {
-        // Nothing is read-only to the superuser.
-        landed(&scene, &[put]).unwrap();
+        // Root may write to every directory.
+        landed(&fixture, &[put]).unwrap();
     } else {
         check_refused(
-            &scene,
+            &fixture,
             &Disk::default(),
             put,
-            "its directory `dir` may not be written",
+            "no permission to write to its directory `dir`",
         );
     }
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
@@ -320,19 +337,19 @@ fn a_read_only_directory_is_refused_before_anything_happens() {
 #[test]
 fn an_owner_is_kept_or_the_file_is_left_alone() {
     if !rustix::process::geteuid().is_root() {
-        return; // Nobody else can make a file that is not theirs.
+        return; // Only root can create a file of another user.
     }
-    let scene = small();
-    std::os::unix::fs::chown(scene.tree().join("file"), Some(4242), Some(4243)).unwrap();
+    let fixture = small();
+    std::os::unix::fs::chown(fixture.tree().join("file"), Some(4242), Some(4243)).unwrap();
     let change = || swap("file", file("old\n", 0o644), file("new\n", 0o640));
     check_refused(
-        &scene,
+        &fixture,
         &failing("set_owner", Errno::PERM),
         change(),
-        "it belongs to somebody else (user 4242)",
+        "it belongs to another user (uid 4242)",
     );
-    landed(&scene, &[change()]).unwrap();
-    let meta = scene.tree().join("file").metadata().unwrap();
+    landed(&fixture, &[change()]).unwrap();
+    let meta = fixture.tree().join("file").metadata().unwrap();
     assert_eq!(
         (meta.uid(), meta.gid(), meta.mode() & 0o7777),
         (4242, 4243, 0o640)
@@ -340,21 +357,21 @@ fn an_owner_is_kept_or_the_file_is_left_alone() {
 }
 
 #[test]
-fn names_that_differ_only_in_case_clash_where_case_does_not_count() {
-    let said = clashes(["a/README", "b", "a/Readme"].into_iter());
-    assert_eq!(said.len(), 1);
+fn names_that_differ_only_in_case_conflict_on_some_file_systems() {
+    let message = clashes(["a/README", "b", "a/Readme"].into_iter());
+    assert_eq!(message.len(), 1);
     assert!(
-        said[0].path == "a/Readme" && said[0].reason.contains("same name as a/README"),
-        "{said:?}"
+        message[0].path == "a/Readme" && message[0].reason.contains("same name as a/README"),
+        "{message:?}"
     );
     let two = [
         swap("README", Image::Absent, new()),
         swap("readme", Image::Absent, new()),
     ];
-    // The file system answers to the staging directory's name in capitals, as one without case would.
-    let scene = small();
-    let tree = scene.tree();
-    let disk = Disk::watched(Box::new(move |_, _| {
+    // Simulate a file system that ignores case: the name of the staging directory in capitals exists, too.
+    let fixture = small();
+    let tree = fixture.tree();
+    let disk = Disk::with_hook(Box::new(move |_, _| {
         for entry in std::fs::read_dir(&tree).unwrap() {
             let name = entry.unwrap().file_name();
             if is_staging(&name) {
@@ -363,21 +380,21 @@ fn names_that_differ_only_in_case_clash_where_case_does_not_count() {
         }
         Ok(())
     }));
-    let err = landed_through(&disk, &scene, &two).unwrap_err();
+    let err = landed_through(&disk, &fixture, &two).unwrap_err();
     assert!(
         err.to_string()
-            .contains("readme: on this file system it is the same name as README"),
+            .contains("readme: on this file system it has the same name as README"),
         "{err}"
     );
     landed(&small(), &two).unwrap();
 }
 
 #[test]
-fn a_landing_whose_old_bytes_cannot_be_kept_for_undo_is_rolled_back() {
-    let scene = Scene::that_cannot_store("too large to keep\n");
-    scene.file("large", "too large to keep\n", 0o644);
-    scene.file("small", "old\n", 0o644);
-    scene.contents.put_bytes(b"new\n").unwrap();
+fn a_landing_whose_old_bytes_cannot_be_stored_is_rolled_back() {
+    let fixture = LandingFixture::without_storage_for("too large to keep\n");
+    fixture.file("large", "too large to keep\n", 0o644);
+    fixture.file("small", "old\n", 0o644);
+    fixture.contents.put_bytes(b"new\n").unwrap();
     let swaps = [
         swap(
             "large",
@@ -386,25 +403,25 @@ fn a_landing_whose_old_bytes_cannot_be_kept_for_undo_is_rolled_back() {
         ),
         swap("small", file("old\n", 0o644), Image::Absent),
     ];
-    let before = tree_of(&scene.tree());
-    let refused = landed(&scene, &swaps).unwrap_err().to_string();
+    let before = tree_of(&fixture.tree());
+    let refused = landed(&fixture, &swaps).unwrap_err().to_string();
     assert!(
-        refused.contains("the old bytes of large cannot be stored"),
+        refused.contains("cannot store the old bytes of large"),
         "{refused}"
     );
-    assert_eq!(tree_of(&scene.tree()), before);
-    assert!(!scene.journal().join("journal.json").exists());
+    assert_eq!(tree_of(&fixture.tree()), before);
+    assert!(!fixture.journal().join("journal.json").exists());
 }
 
 #[test]
 fn a_large_landing_syncs_as_often_as_one_of_any_size() {
     let syncs = |files: usize| {
-        let scene = Scene::new();
-        scene.contents.put_bytes(b"new\n").unwrap();
+        let fixture = LandingFixture::new();
+        fixture.contents.put_bytes(b"new\n").unwrap();
         let paths: Vec<String> = (0..files).map(|at| format!("d{at}/f")).collect();
         paths
             .iter()
-            .for_each(|path| scene.file(path, &format!("{path} old\n"), 0o644));
+            .for_each(|path| fixture.file(path, &format!("{path} old\n"), 0o644));
         let swaps: Vec<Swap> = paths
             .iter()
             .map(|path| {
@@ -417,7 +434,7 @@ fn a_large_landing_syncs_as_often_as_one_of_any_size() {
             .collect();
         let counted = std::rc::Rc::new(std::cell::RefCell::new((0, 0)));
         let count = std::rc::Rc::clone(&counted);
-        let disk = Disk::watched(Box::new(move |_, call| {
+        let disk = Disk::with_hook(Box::new(move |_, call| {
             let mut count = count.borrow_mut();
             match call {
                 "sync" => count.0 += 1,
@@ -426,7 +443,7 @@ fn a_large_landing_syncs_as_often_as_one_of_any_size() {
             }
             Ok(())
         }));
-        landed_through(&disk, &scene, &swaps).unwrap();
+        landed_through(&disk, &fixture, &swaps).unwrap();
         *counted.borrow()
     };
     let few = syncs(20);
@@ -438,44 +455,53 @@ fn a_large_landing_syncs_as_often_as_one_of_any_size() {
 
 #[test]
 fn a_change_of_nothing_is_done_at_once() {
-    let scene = small();
-    assert_eq!(landed(&scene, &[]).unwrap(), Done::default());
+    let fixture = small();
+    assert_eq!(landed(&fixture, &[]).unwrap(), CompletedLanding::default());
     let same = swap("file", file("old\n", 0o644), file("old\n", 0o644));
-    assert_eq!(landed(&scene, &[same]).unwrap(), Done::default());
-    assert_eq!(recover(&scene.journal(), &scene.contents).unwrap(), None);
+    assert_eq!(
+        landed(&fixture, &[same]).unwrap(),
+        CompletedLanding::default()
+    );
+    assert_eq!(
+        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        None
+    );
 }
 
 #[test]
-fn a_landing_at_work_is_not_disturbed_and_a_dead_one_comes_first() {
-    let scene = Scene::new();
-    old_tree(&scene);
-    let swaps = change(&scene);
-    let desk = Desk::take(&Disk::default(), &scene.journal(), Duration::ZERO)
+fn a_running_landing_is_not_disturbed_and_a_dead_one_is_recovered_first() {
+    let fixture = LandingFixture::new();
+    old_tree(&fixture);
+    let swaps = change(&fixture);
+    let dir = JournalDir::lock(&Disk::default(), &fixture.journal(), Duration::ZERO)
         .unwrap()
         .unwrap();
-    assert_eq!(landed(&scene, &swaps), Err(LandError::Busy));
-    assert_eq!(recover(&scene.journal(), &scene.contents).unwrap(), None);
-    drop(desk);
-    let dead = Disk::watched(Box::new(
+    assert_eq!(landed(&fixture, &swaps), Err(LandError::Busy));
+    assert_eq!(
+        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        None
+    );
+    drop(dir);
+    let dead = Disk::with_hook(Box::new(
         |call, _| if call > 250 { Err(Errno::IO) } else { Ok(()) },
     ));
-    landed_through(&dead, &scene, &swaps).unwrap_err();
+    landed_through(&dead, &fixture, &swaps).unwrap_err();
     assert!(matches!(
-        landed(&scene, &swaps),
+        landed(&fixture, &swaps),
         Err(LandError::Unfinished(_))
     ));
     assert!(
-        recover(&scene.journal(), &scene.contents)
+        recover(&fixture.journal(), &fixture.contents)
             .unwrap()
             .is_some()
     );
 }
 
-/// A landing that died after its first exchange.
-fn dead_in_the_middle(scene: &Scene) -> Vec<Swap> {
+/// A landing whose process died after the first exchange.
+fn dead_in_the_middle(fixture: &LandingFixture) -> Vec<Swap> {
     for path in ["a", "b"] {
-        scene.file(path, &format!("{path} old\n"), 0o644);
-        scene
+        fixture.file(path, &format!("{path} old\n"), 0o644);
+        fixture
             .contents
             .put_bytes(format!("{path} new\n").as_bytes())
             .unwrap();
@@ -490,7 +516,7 @@ fn dead_in_the_middle(scene: &Scene) -> Vec<Swap> {
         })
         .into();
     let exchanged = std::cell::Cell::new(0);
-    let dead = Disk::watched(Box::new(move |_, what| {
+    let dead = Disk::with_hook(Box::new(move |_, what| {
         exchanged.set(exchanged.get() + u32::from(what == "exchange"));
         if exchanged.get() > 1 {
             Err(Errno::IO)
@@ -498,41 +524,43 @@ fn dead_in_the_middle(scene: &Scene) -> Vec<Swap> {
             Ok(())
         }
     }));
-    landed_through(&dead, scene, &swaps).unwrap_err();
+    landed_through(&dead, fixture, &swaps).unwrap_err();
     assert_eq!(
-        std::fs::read_to_string(scene.tree().join("a")).unwrap(),
+        std::fs::read_to_string(fixture.tree().join("a")).unwrap(),
         "a new\n"
     );
     swaps
 }
 
 #[test]
-fn recovery_goes_on_where_it_can_and_says_what_it_did() {
-    let scene = Scene::new();
-    dead_in_the_middle(&scene);
-    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+fn recovery_finishes_a_landing_and_reports_it() {
+    let fixture = LandingFixture::new();
+    dead_in_the_middle(&fixture);
+    let found = recover(&fixture.journal(), &fixture.contents)
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (found.landed, found.paths, found.left),
         (true, vec!["a".to_owned(), "b".to_owned()], vec![])
     );
     assert_eq!(
-        std::fs::read_to_string(scene.tree().join("b")).unwrap(),
+        std::fs::read_to_string(fixture.tree().join("b")).unwrap(),
         "b new\n"
     );
     assert!(
-        scene
+        fixture
             .contents
             .has(blake3::hash(b"a old\n").to_hex().as_str()),
-        "recovery keeps the undo too"
+        "recovery stores the old bytes, too"
     );
 }
 
 #[test]
 fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
-    let scene = Scene::new();
-    let tree = scene.dir.path().join(OsStr::from_bytes(b"odd-\xff"));
+    let fixture = LandingFixture::new();
+    let tree = fixture.dir.path().join(OsStr::from_bytes(b"odd-\xff"));
     std::fs::create_dir(&tree).unwrap();
-    scene.contents.put_bytes(b"new\n").unwrap();
+    fixture.contents.put_bytes(b"new\n").unwrap();
     let swaps = [swap("x", Image::Absent, new())];
     let root = Root::open(&tree).unwrap();
     let dead = dead_from("rename_new");
@@ -540,75 +568,86 @@ fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
         &dead,
         &root,
         &swaps,
-        &scene.contents,
-        &scene.contents,
-        &scene.journal(),
+        &fixture.contents,
+        &fixture.contents,
+        &fixture.journal(),
     )
     .unwrap_err();
-    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+    let found = recover(&fixture.journal(), &fixture.contents)
+        .unwrap()
+        .unwrap();
     assert_eq!((found.root, found.landed), (tree.clone(), true));
     assert_eq!(std::fs::read_to_string(tree.join("x")).unwrap(), "new\n");
 }
 
 #[test]
 fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_they_cannot_be_stored() {
-    let scene = Scene::that_cannot_store("a old\n");
-    dead_in_the_middle(&scene);
-    // Somebody wrote to what was swapped, and to what was not yet: it cannot go on, and `a` cannot go back.
-    std::fs::write(scene.tree().join("a"), "mine\n").unwrap();
-    std::fs::write(scene.tree().join("b"), "mine too\n").unwrap();
-    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+    let fixture = LandingFixture::without_storage_for("a old\n");
+    dead_in_the_middle(&fixture);
+    // Another program wrote to `a`, which was swapped, and to `b`, which was not. The landing cannot continue, and `a`
+    // cannot be restored.
+    std::fs::write(fixture.tree().join("a"), "mine\n").unwrap();
+    std::fs::write(fixture.tree().join("b"), "mine too\n").unwrap();
+    let found = recover(&fixture.journal(), &fixture.contents)
+        .unwrap()
+        .unwrap();
     assert!(
         !found.landed && found.left.len() == 3 && found.left[1..] == ["a", "b"],
         "{found:?}"
     );
-    let staged = std::fs::read_to_string(scene.tree().join(&found.left[0]).join("0.new")).unwrap();
+    let staged =
+        std::fs::read_to_string(fixture.tree().join(&found.left[0]).join("0.new")).unwrap();
     assert_eq!(staged, "a old\n");
     assert_eq!(
-        std::fs::read_to_string(scene.tree().join("a")).unwrap(),
+        std::fs::read_to_string(fixture.tree().join("a")).unwrap(),
         "mine\n"
     );
-    assert_eq!(recover(&scene.journal(), &scene.contents).unwrap(), None);
+    assert_eq!(
+        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        None
+    );
 }
 
 #[test]
-fn a_staging_directory_that_somebody_removed_is_reported_and_nothing_is_touched() {
-    let scene = Scene::new();
-    dead_in_the_middle(&scene);
-    for entry in std::fs::read_dir(scene.tree()).unwrap() {
+fn a_deleted_staging_directory_is_reported() {
+    let fixture = LandingFixture::new();
+    dead_in_the_middle(&fixture);
+    for entry in std::fs::read_dir(fixture.tree()).unwrap() {
         let path = entry.unwrap().path();
         if is_staging(path.file_name().unwrap()) {
             std::fs::remove_dir_all(path).unwrap();
         }
     }
-    let found = recover(&scene.journal(), &scene.contents).unwrap().unwrap();
+    let found = recover(&fixture.journal(), &fixture.contents)
+        .unwrap()
+        .unwrap();
     assert_eq!((found.landed, found.left), (false, vec!["b".to_owned()]));
     assert_eq!(
-        std::fs::read_to_string(scene.tree().join("a")).unwrap(),
+        std::fs::read_to_string(fixture.tree().join("a")).unwrap(),
         "a new\n"
     );
 }
 
 #[test]
 fn a_journal_that_cannot_be_used_says_what_to_do() {
-    let scene = Scene::new();
-    dead_in_the_middle(&scene);
-    std::fs::rename(scene.tree(), scene.dir.path().join("moved")).unwrap();
-    let err = recover(&scene.journal(), &scene.contents).unwrap_err();
+    let fixture = LandingFixture::new();
+    dead_in_the_middle(&fixture);
+    std::fs::rename(fixture.tree(), fixture.dir.path().join("moved")).unwrap();
+    let err = recover(&fixture.journal(), &fixture.contents).unwrap_err();
     assert!(
         err.to_string()
             .contains("make the directory reachable again"),
         "{err}"
     );
-    std::fs::write(scene.journal().join("journal.json"), "{").unwrap();
-    let err = recover(&scene.journal(), &scene.contents).unwrap_err();
+    std::fs::write(fixture.journal().join("journal.json"), "{").unwrap();
+    let err = recover(&fixture.journal(), &fixture.contents).unwrap_err();
     assert!(err.to_string().contains("cannot be read"), "{err}");
 }
 
 const MOUNTED: &str = "WINDLASS_TEST_MOUNTED";
 
-/// Runs itself again in a mount namespace, where a part of the tree is on another file system and a part is the
-/// same one by another mount.
+/// Runs itself again in a mount namespace, where one directory of the tree is on another file system, and one is a bind
+/// mount of the same file system.
 #[test]
 fn a_target_on_another_file_system_is_staged_there() {
     if let Ok(tree) = std::env::var(MOUNTED) {
@@ -628,7 +667,7 @@ fn a_target_on_another_file_system_is_staged_there() {
         .current_dir(dir.path())
         .env(MOUNTED, dir.path().join("tree"))
         .output();
-    // Where no namespace can be made there is nothing to see.
+    // Without namespaces there is nothing to test.
     let Ok(ended) = ended else { return };
     let refused = matches!(ended.status.code(), Some(1 | 77)) && ended.stdout.is_empty();
     assert!(
@@ -638,7 +677,7 @@ fn a_target_on_another_file_system_is_staged_there() {
     );
 }
 
-/// Runs itself again with its stores on a small file system that gets full at every stage of a landing.
+/// Runs itself again with the stores on a small file system, which becomes full at each stage of a landing.
 #[test]
 fn a_small_disk_lets_a_landing_happen_or_leaves_the_old_tree() {
     if let Ok(dir) = std::env::var(MOUNTED) {
@@ -658,9 +697,9 @@ fn a_small_disk_lets_a_landing_happen_or_leaves_the_old_tree() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "{said}");
+    let message = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{message}");
+    assert!(message.contains("1 passed"), "{message}");
 }
 
 fn land_on_a_small_disk(dir: &Path) {
@@ -712,7 +751,7 @@ fn land_on_a_small_disk(dir: &Path) {
     );
 }
 
-/// Leaves so much of a file system free.
+/// Fills a file system and leaves this number of kilobytes free.
 fn fill_but(data: &Path, free_kb: u64) {
     let disk = rustix::fs::statvfs(data).unwrap();
     let free = disk.f_bavail * disk.f_frsize / 1024;
@@ -736,7 +775,7 @@ fn land_on_mounts(tree: &Path) {
         swap("mnt/deep/new", Image::Absent, new()),
     ];
     let (root, journal) = (Root::open(tree).unwrap(), above.join("journal"));
-    // It dies before the last path, which is new, and recovery brings that one too.
+    // It dies before the last path, which is new; recovery lands that one, too.
     let disk = dead_from("rename_new");
     land_through(&disk, &root, &swaps, &contents, &contents, &journal).unwrap_err();
     for place in ["", "mnt", "bound"] {

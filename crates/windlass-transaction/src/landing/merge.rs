@@ -1,32 +1,29 @@
-//! Two changes of one text brought together, line by line. Lines keep their own endings, so that CRLF and a missing
-//! last newline stay what they were. What cannot be brought together is said and never guessed.
+//! A three-way merge of text, line by line. Lines keep their own endings, so that CRLF and a missing last newline stay
+//! as they were. The merge never guesses: changes that do not fit together are a conflict.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use windlass_edit::sequence::{DiffTag, diff};
 
-/// Texts with more lines are not merged.
 const MAX_LINES: usize = 200_000;
-/// Comparing stops refining after this time; the result is still a correct comparison, only a coarser one.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The diff stops refining after this time. Its result is still correct, only coarser.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why two changes cannot be brought together.
+/// The reason why two changes cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Clash {
-    /// One of them is not text.
+pub enum MergeConflict {
     #[error("both sides changed it, and it is not text")]
     Binary,
-    /// They are too long to compare.
     #[error("both sides changed it, and it is too long to merge")]
     TooLong,
-    /// Both changed the same lines, or lines that touch.
+    /// Both sides changed the same lines or adjacent lines; the line number is in the base.
     #[error("both sides changed it around line {0}")]
     Lines(usize),
 }
 
-/// What `base` becomes by both changes. Changes that touch each other clash, unless they are the same.
-pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Clash> {
+/// Applies both changes to `base`. Overlapping or adjacent changes conflict, unless they are equal.
+pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, MergeConflict> {
     if ours == base || ours == theirs {
         return Ok(theirs.to_vec());
     }
@@ -37,26 +34,26 @@ pub fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Cla
         .iter()
         .any(|text| memchr::memchr(0, text).is_some())
     {
-        return Err(Clash::Binary);
+        return Err(MergeConflict::Binary);
     }
     let sides = [lines(ours), lines(theirs)];
     let base = lines(base);
     if base.len().max(sides[0].len()).max(sides[1].len()) > MAX_LINES {
-        return Err(Clash::TooLong);
+        return Err(MergeConflict::TooLong);
     }
     let merged = merge(
         &base,
         &sides,
         [&hunks(&base, &sides[0]), &hunks(&base, &sides[1])],
     )?;
-    // A last line without a newline can only stay a last line.
+    // A line without a newline is only possible at the end.
     let open = merged
         .iter()
         .rev()
         .skip(1)
         .any(|line| !line.ends_with(b"\n"));
     if open {
-        Err(Clash::Lines(base.len()))
+        Err(MergeConflict::Lines(base.len()))
     } else {
         Ok(merged.concat())
     }
@@ -66,7 +63,7 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// Lines of the base that one side replaced, and by which.
+/// Lines of the base that one side replaced, and the lines that replace them.
 #[derive(Debug, Clone)]
 struct Hunk {
     base: Range<usize>,
@@ -74,7 +71,7 @@ struct Hunk {
 }
 
 fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
-    let ops = diff(base, side, Some(PATIENCE));
+    let ops = diff(base, side, Some(DIFF_TIMEOUT));
     let mut hunks: Vec<Hunk> = Vec::new();
     for op in ops.iter().filter(|op| op.tag() != DiffTag::Equal) {
         match hunks.last_mut() {
@@ -97,7 +94,7 @@ fn merge<'a>(
     base: &[&'a [u8]],
     sides: &[Vec<&'a [u8]>; 2],
     hunks: [&[Hunk]; 2],
-) -> Result<Vec<&'a [u8]>, Clash> {
+) -> Result<Vec<&'a [u8]>, MergeConflict> {
     let mut merged: Vec<&[u8]> = Vec::new();
     let mut rest = hunks;
     let mut at = 0;
@@ -107,15 +104,22 @@ fn merge<'a>(
         .map(|hunk| hunk.base.start)
         .min()
     {
-        let (end, taken) = together(start, rest);
+        let (end, taken) = overlapping_region(start, rest);
         merged.extend(base.get(at..start).unwrap_or_default());
-        let mut made = [0, 1].map(|side| {
+        let mut changed = [0, 1].map(|side| {
             let (mine, _) = rest[side].split_at(taken[side]);
             replaced(mine, start..end).map(|range| sides[side].get(range).unwrap_or_default())
         });
-        match made {
-            [Some(ours), Some(theirs)] if ours != theirs => return Err(Clash::Lines(start + 1)),
-            _ => merged.extend(made.iter_mut().find_map(Option::take).unwrap_or_default()),
+        match changed {
+            [Some(ours), Some(theirs)] if ours != theirs => {
+                return Err(MergeConflict::Lines(start + 1));
+            }
+            _ => merged.extend(
+                changed
+                    .iter_mut()
+                    .find_map(Option::take)
+                    .unwrap_or_default(),
+            ),
         }
         rest = [0, 1].map(|side| rest[side].split_at(taken[side]).1);
         at = end;
@@ -124,9 +128,9 @@ fn merge<'a>(
     Ok(merged)
 }
 
-/// Where the stretch that begins at `start` ends when everything that touches it belongs to it, and how many hunks
-/// of each side that is.
-fn together(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
+/// The end of the region that begins at `start` and includes every hunk that touches it, and the number of hunks of
+/// each side in it.
+fn overlapping_region(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
     let (mut end, mut taken) = (start, [0, 0]);
     loop {
         let before = taken;
@@ -145,14 +149,14 @@ fn together(start: usize, rest: [&[Hunk]; 2]) -> (usize, [usize; 2]) {
     }
 }
 
-/// The lines of a side that stand for a stretch of the base; nothing when the side did not change it.
-fn replaced(hunks: &[Hunk], stretch: Range<usize>) -> Option<Range<usize>> {
+/// The lines of a side that replace a region of the base; `None` if the side did not change it.
+fn replaced(hunks: &[Hunk], region: Range<usize>) -> Option<Range<usize>> {
     let (first, last) = (hunks.first()?, hunks.last()?);
     let start = first
         .side
         .start
-        .checked_sub(first.base.start.checked_sub(stretch.start)?)?;
-    Some(start..last.side.end + stretch.end.checked_sub(last.base.end)?)
+        .checked_sub(first.base.start.checked_sub(region.start)?)?;
+    Some(start..last.side.end + region.end.checked_sub(last.base.end)?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The cases of the three-way merge, and what must hold of every one.
+//! Cases of the three-way merge, and properties of every merge.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[track_caller]
-fn check(base: &str, ours: &str, theirs: &str, expect: Result<&str, Clash>) {
+fn check(base: &str, ours: &str, theirs: &str, expect: Result<&str, MergeConflict>) {
     let merged = |ours: &str, theirs: &str| {
         three_way(base.as_bytes(), ours.as_bytes(), theirs.as_bytes())
             .map(|bytes| String::from_utf8(bytes).unwrap())
@@ -21,7 +21,7 @@ fn check(base: &str, ours: &str, theirs: &str, expect: Result<&str, Clash>) {
 }
 
 #[test]
-fn changes_apart_come_together() {
+fn separate_changes_are_merged() {
     check(
         "1\n2\n3\n4\n5\n",
         "1\nX\n3\n4\n5\n",
@@ -49,7 +49,7 @@ fn changes_apart_come_together() {
 }
 
 #[test]
-fn the_same_change_counts_once() {
+fn equal_changes_are_applied_once() {
     check("1\n2\n3\n", "1\nX\n3\n", "1\nX\n3\n", Ok("1\nX\n3\n"));
     check(
         "1\n2\n3\n4\n5\n",
@@ -60,16 +60,31 @@ fn the_same_change_counts_once() {
 }
 
 #[test]
-fn changes_that_touch_clash() {
-    check("1\n2\n3\n", "1\nX\n3\n", "1\nY\n3\n", Err(Clash::Lines(2)));
-    check("1\n2\n3\n", "X\n2\n3\n", "1\nY\n3\n", Err(Clash::Lines(1)));
-    check("1\n2\n", "1\nX\n2\n", "1\nY\n2\n", Err(Clash::Lines(2)));
-    check("", "X\n", "Y\n", Err(Clash::Lines(1)));
-    check("1\n2\n3\n", "", "1\nX\n3\n", Err(Clash::Lines(1)));
+fn adjacent_changes_conflict() {
+    check(
+        "1\n2\n3\n",
+        "1\nX\n3\n",
+        "1\nY\n3\n",
+        Err(MergeConflict::Lines(2)),
+    );
+    check(
+        "1\n2\n3\n",
+        "X\n2\n3\n",
+        "1\nY\n3\n",
+        Err(MergeConflict::Lines(1)),
+    );
+    check(
+        "1\n2\n",
+        "1\nX\n2\n",
+        "1\nY\n2\n",
+        Err(MergeConflict::Lines(2)),
+    );
+    check("", "X\n", "Y\n", Err(MergeConflict::Lines(1)));
+    check("1\n2\n3\n", "", "1\nX\n3\n", Err(MergeConflict::Lines(1)));
 }
 
 #[test]
-fn endings_stay_what_they_were() {
+fn line_endings_stay() {
     check(
         "1\r\n2\r\n3\r\n",
         "1\r\n2\r\nX\r\n",
@@ -82,18 +97,18 @@ fn endings_stay_what_they_were() {
         "1\n2\n3\n",
         "1\n2\n3\n4",
         "1\n2\n3\n5\n",
-        Err(Clash::Lines(4)),
+        Err(MergeConflict::Lines(4)),
     );
 }
 
 #[test]
-fn what_is_not_text_is_taken_whole_or_not_at_all() {
+fn binary_files_are_taken_whole_or_refused() {
     check("a\0", "b\0", "a\0", Ok("b\0"));
     check(
         "a\0\n2\n3\n",
         "b\0\n2\n3\n",
         "a\0\n2\nX\n",
-        Err(Clash::Binary),
+        Err(MergeConflict::Binary),
     );
 }
 
@@ -123,10 +138,13 @@ fn a_long_text_is_merged_in_bounded_time_and_a_longer_one_is_refused() {
         text(10, "X\n", 200_002),
         text(11, "Y\n", 200_002),
     );
-    assert_eq!(three_way(&base, &ours, &theirs), Err(Clash::TooLong));
+    assert_eq!(
+        three_way(&base, &ours, &theirs),
+        Err(MergeConflict::TooLong)
+    );
 }
 
-/// Lines of few kinds, so that they repeat, with all endings.
+/// Lines of few kinds, so that they repeat, with all line endings.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         Just("a\n"),
@@ -142,7 +160,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(lines, last)| (lines.concat() + last).into_bytes())
 }
 
-/// A text with lines inserted, removed and replaced; what is new is marked by who made it.
+/// A text with lines inserted, removed and replaced. New lines are marked with `who`.
 fn edited(base: &[u8], edits: &[(u8, u8)], who: &str) -> Vec<u8> {
     let mut all: Vec<Vec<u8>> = lines(base).into_iter().map(<[u8]>::to_vec).collect();
     for (number, (at, what)) in edits.iter().enumerate() {
@@ -171,7 +189,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_holds_of_every_merge(base in text(), ours in edits(), theirs in edits()) {
+    fn properties_of_every_merge(base in text(), ours in edits(), theirs in edits()) {
         let (ours, theirs) = (edited(&base, &ours, "ours"), edited(&base, &theirs, "theirs"));
         prop_assert_eq!(three_way(&base, &ours, &base).unwrap(), ours.clone());
         prop_assert_eq!(three_way(&base, &base, &theirs).unwrap(), theirs.clone());
@@ -184,7 +202,7 @@ proptest! {
                 let new = line.starts_with(b"ours") || line.starts_with(b"theirs");
                 prop_assert!(!new || found.contains(&line), "{:?} is lost", String::from_utf8_lossy(line));
             }
-            // Every line comes from somewhere.
+            // Every line comes from one of the inputs.
             for line in &found {
                 let from = [&base, &ours, &theirs].iter().any(|side| lines(side).contains(line));
                 prop_assert!(from, "{:?} is made up", String::from_utf8_lossy(line));

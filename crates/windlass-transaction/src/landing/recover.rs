@@ -1,5 +1,5 @@
-//! After a crash: finishing a landing that its process could not finish, or taking it back. It can itself be
-//! killed anywhere and run again. Only paths that hold exactly the old or the new are touched.
+//! Recovery after a crash: finishes a landing whose process died, or rolls it report. Recovery itself can be killed at
+//! any point and run again. It changes only paths that hold exactly the old or the new image.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,26 +8,25 @@ use windlass_core::workspace::Files;
 
 use super::contents::Contents;
 use super::disk::Disk;
-use super::journal::{Desk, Journal, State};
-use super::look::see;
-use super::swap::{Standing, Work};
-use super::{Halt, LandError, stage};
+use super::journal::{Journal, JournalDir, LandingState};
+use super::path_state::path_state;
+use super::swap::{ActiveLanding, SwapProgress};
+use super::{LandError, LandingFailure, stage};
 use windlass_host::workspace::Root;
 
-/// What recovery found and did.
+/// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// The tree.
     pub root: PathBuf,
-    /// Whether the change is in the tree now; otherwise the tree is as it was before.
+    /// Whether the change is in the tree now; otherwise the tree is the old one.
     pub landed: bool,
-    /// The paths of the change.
     pub paths: Vec<String>,
-    /// Paths that somebody wrote to meanwhile, left as they are, and staging directories that still hold something.
+    /// Paths that were left alone because another program wrote to them meanwhile, and staging directories that still
+    /// contain files.
     pub left: Vec<String>,
 }
 
-/// Finishes or takes back what a dead process left, if there is something; a landing that is at work is not disturbed.
+/// Finishes or rolls back the landing of a dead process, if there is one. A landing in progress is not disturbed.
 pub fn recover(journal_dir: &Path, contents: &Contents) -> Result<Option<Recovered>, LandError> {
     recover_through(&Disk::default(), journal_dir, contents).map_err(|err| match err {
         LandError::File(err) => LandError::Unfinished(err.message),
@@ -40,14 +39,14 @@ pub(super) fn recover_through(
     journal_dir: &Path,
     contents: &Contents,
 ) -> Result<Option<Recovered>, LandError> {
-    // The common case costs one look: no landing is at work, and none was left.
-    if !Desk::has_journal(journal_dir) {
+    // In the common case there is no journal, and this costs one system call.
+    if !JournalDir::has_journal(journal_dir) {
         return Ok(None);
     }
-    let Some(desk) = Desk::take(disk, journal_dir, Duration::ZERO)? else {
+    let Some(dir) = JournalDir::lock(disk, journal_dir, Duration::ZERO)? else {
         return Ok(None);
     };
-    let Some(mut journal) = desk.read(disk)? else {
+    let Some(mut journal) = dir.read(disk)? else {
         return Ok(None);
     };
     let root = Root::open(Path::new(&journal.root)).map_err(|err| {
@@ -59,18 +58,18 @@ pub(super) fn recover_through(
     })?;
     let mut done = Recovered {
         root: root.root().to_owned(),
-        landed: journal.state == State::Done,
+        landed: journal.state == LandingState::Done,
         paths: journal.paths(),
         left: Vec::new(),
     };
-    if journal.state == State::Swapping {
-        journal.hold = settle(disk, &root, &journal, contents, &mut done)?;
+    if journal.state == LandingState::Swapping {
+        journal.hold = finish_or_roll_back(disk, &root, &journal, contents, &mut done)?;
         journal.state = if done.landed {
-            State::Done
+            LandingState::Done
         } else {
-            State::Undone
+            LandingState::Undone
         };
-        desk.write_end(disk, &journal)?;
+        dir.write_end(disk, &journal)?;
     }
     if journal.hold {
         done.left.extend(journal.stage_paths());
@@ -79,23 +78,24 @@ pub(super) fn recover_through(
             .extend(stage::clean(disk, root.handle(), &journal)?);
     }
     if done.landed && journal.mode.leaves_record() {
-        desk.become_record(disk, &journal)?;
+        dir.become_record(disk, &journal)?;
     }
-    desk.remove(disk)?;
+    dir.remove(disk)?;
     done.left.sort_unstable();
     done.left.dedup();
     Ok(Some(done))
 }
 
-/// Goes on, or back. Says whether a staging directory must stay.
-fn settle(
+/// Finishes the landing if every path allows it; otherwise rolls it report. Returns whether a staging directory must
+/// stay.
+fn finish_or_roll_back(
     disk: &Disk,
     root: &Root,
     journal: &Journal,
     contents: &Contents,
     done: &mut Recovered,
 ) -> Result<bool, LandError> {
-    let Some(work) = Work::open(disk, root.handle(), journal, contents)? else {
+    let Some(active) = ActiveLanding::open(disk, root.handle(), journal, contents)? else {
         report_only(disk, root, journal, done)?;
         return Ok(false);
     };
@@ -104,29 +104,33 @@ fn settle(
         files = journal.swaps.len(),
         "landing: recover"
     );
-    let standing = |at: usize| Ok(work.places(at)?.standing(work.at(at)?.0));
-    let mut can_go_on = true;
+    let progress = |at: usize| Ok(active.slots(at)?.progress(active.at(at)?.0));
+    let mut can_continue = true;
     for at in 0..journal.swaps.len() {
-        can_go_on &= matches!(
-            standing(at)?,
-            Standing::NotYet | Standing::Between | Standing::Done
+        can_continue &= matches!(
+            progress(at)?,
+            SwapProgress::NotStarted | SwapProgress::HalfDone | SwapProgress::Done
         );
     }
-    if can_go_on {
-        match work.forward(standing) {
+    if can_continue {
+        match active.forward(progress) {
             Ok(()) => {
                 done.landed = true;
                 return Ok(false);
             }
-            Err(Halt::Conflict(_) | Halt::NotStored(_) | Halt::File(_)) => {}
+            Err(
+                LandingFailure::Conflict(_)
+                | LandingFailure::NotStored(_)
+                | LandingFailure::File(_),
+            ) => {}
         }
     }
-    let back = work.back()?;
-    done.left = back.left;
-    Ok(back.hold)
+    let report = active.rollback()?;
+    done.left = report.left;
+    Ok(report.hold)
 }
 
-/// The staging directories were removed by somebody: nothing can be done but to say how the tree is.
+/// Reports the state of the tree. Nothing else is possible, because the staging directories were deleted.
 fn report_only(
     disk: &Disk,
     root: &Root,
@@ -135,7 +139,7 @@ fn report_only(
 ) -> Result<(), LandError> {
     let (mut old, mut new) = (Vec::new(), 0);
     for (swap, _) in &journal.swaps {
-        let seen = see(disk, root.handle(), &swap.path)?;
+        let seen = path_state(disk, root.handle(), &swap.path)?;
         if seen.is(&swap.after) {
             new += 1;
         } else if seen.is(&swap.before) {
@@ -146,7 +150,7 @@ fn report_only(
     }
     done.landed = new > 0 && old.is_empty();
     if new > 0 {
-        // Half a landing that nobody can finish: what did not arrive is named too.
+        // Nothing can complete this landing: also report the paths that still have their old image.
         done.left.extend(old);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! New files, written aside before anything is swapped: complete, with their modes, and safe on the disk.
-//! A staging directory is for its owner alone, and everything in it is ours by number.
+//! Staging: writes all new files, with their modes, and syncs them before anything is swapped. A staging directory is
+//! private to its owner, and its files are named by the index of their swap.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,27 +14,26 @@ use super::check::clashes;
 use super::contents::copy;
 use super::disk::Disk;
 use super::journal::Journal;
-use super::look::{Spot, dir_at, find};
-use super::{Halt, Source};
+use super::path_state::{PathLocation, dir_at, find};
+use super::{ByteSource, LandingFailure};
 use crate::path::path_of;
 use windlass_host::workspace::{from_errno, from_io};
 
-/// What comes to a path, and after an exchange what was there.
+/// The slot of the new file of a swap. After an exchange it holds the old file.
 pub(super) fn new_name(at: usize) -> OsString {
     OsString::from(format!("{at}.new"))
 }
 
-/// What was at a path and was moved aside.
+/// The slot of an old file that was moved out of its path.
 pub(super) fn old_name(at: usize) -> OsString {
     OsString::from(format!("{at}.old"))
 }
 
-/// A directory that is coming back.
+/// The slot of an empty directory that a rollback restores.
 pub(super) fn dir_name(at: usize) -> OsString {
     OsString::from(format!("{at}.dir"))
 }
 
-/// Makes the staging directories.
 pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<(), FileError> {
     for at in &journal.stages {
         let fail = |errno| from_errno(Path::new(if at.is_empty() { "." } else { at }), errno);
@@ -46,7 +45,7 @@ pub(super) fn make(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resu
     Ok(())
 }
 
-/// The staging directories, in their order; nothing for one that is not there.
+/// Opens the staging directories, in order; `None` for one that does not exist.
 pub(super) fn open(
     disk: &Disk,
     root: BorrowedFd<'_>,
@@ -63,20 +62,20 @@ pub(super) fn open(
     journal.stages.iter().map(opened).collect()
 }
 
-/// Writes every new file, and makes the directories that a rollback brings back, so that it needs no room on the disk.
+/// Writes every new file, and makes the directories that a rollback restores, so that a rollback needs no disk space.
 pub(super) fn fill(
     disk: &Disk,
     root: BorrowedFd<'_>,
     journal: &Journal,
-    source: &dyn Source,
-) -> Result<(), Halt> {
+    source: &dyn ByteSource,
+) -> Result<(), LandingFailure> {
     refuse_clashes(disk, root, journal)?;
     let stages = open(disk, root, journal)?;
     for (at, (swap, stage)) in journal.swaps.iter().enumerate() {
         let Some(Some(dir)) = stages.get(*stage) else {
             return Err(from_errno(Path::new(&swap.path), Errno::NOENT).into());
         };
-        let file = one(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
+        let file = stage_file(disk, root, dir.as_fd(), &new_name(at), swap, source)?;
         if let Some(file) = file.filter(|_| !journal.is_large()) {
             disk.sync(&file)
                 .map_err(|errno| from_errno(Path::new(&swap.path), errno))?;
@@ -99,9 +98,13 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Where case does not count, two paths may be one name; that is known only when something with a known spelling
-/// is there.
-fn refuse_clashes(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Result<(), Halt> {
+/// On a file system that ignores case, two paths may be the same name. This can be tested only with an existing entry
+/// of known spelling: the staging directory itself.
+fn refuse_clashes(
+    disk: &Disk,
+    root: BorrowedFd<'_>,
+    journal: &Journal,
+) -> Result<(), LandingFailure> {
     let other = journal.name.to_uppercase();
     let found = disk
         .stat(root, OsStr::new(&other))
@@ -111,20 +114,20 @@ fn refuse_clashes(disk: &Disk, root: BorrowedFd<'_>, journal: &Journal) -> Resul
         .iter()
         .filter(|(swap, _)| swap.after.is_there());
     match found.map(|_| clashes(arriving.map(|(swap, _)| swap.path.as_str()))) {
-        Some(clashes) if !clashes.is_empty() => Err(Halt::Conflict(clashes)),
+        Some(clashes) if !clashes.is_empty() => Err(LandingFailure::Conflict(clashes)),
         _ => Ok(()),
     }
 }
 
-/// Writes one new file, or makes a new link.
-fn one(
+/// Writes a new file, or creates a symlink.
+fn stage_file(
     disk: &Disk,
     root: BorrowedFd<'_>,
     stage: BorrowedFd<'_>,
     name: &OsStr,
     swap: &Swap,
-    source: &dyn Source,
-) -> Result<Option<File>, Halt> {
+    source: &dyn ByteSource,
+) -> Result<Option<File>, LandingFailure> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
     match &swap.after {
@@ -139,13 +142,13 @@ fn one(
             let from = source.open(swap).map_err(|err| from_io(path, &err))?;
             let file = disk.create(stage, name, 0o600).map_err(fail)?;
             if copy(disk, &from, &file).map_err(fail)? != (hash.clone(), *size) {
-                let reason = "the bytes to land are not the ones that were promised; run again, and let nothing \
-                              write to the copy meanwhile";
-                return Err(Halt::conflict(&swap.path, reason));
+                let reason = "its bytes changed after they were checked; run again, and let nothing write to \
+                              the copy meanwhile";
+                return Err(LandingFailure::conflict(&swap.path, reason));
             }
             let own_attributes = source.has_attributes();
             if matches!(swap.before, Image::File { .. }) {
-                take_after(disk, root, &file, swap, !own_attributes)?;
+                copy_owner(disk, root, &file, swap, !own_attributes)?;
             }
             if own_attributes {
                 disk.copy_attributes_and_times(&from, &file).map_err(fail)?;
@@ -156,17 +159,17 @@ fn one(
     }
 }
 
-/// Gives a new file the owner of the one it will replace, and where wanted its attributes.
-fn take_after(
+/// Gives a new file the owner of the file that it replaces, and its extended attributes if `attributes` is set.
+fn copy_owner(
     disk: &Disk,
     root: BorrowedFd<'_>,
     file: &File,
     swap: &Swap,
     attributes: bool,
-) -> Result<(), Halt> {
+) -> Result<(), LandingFailure> {
     let path = Path::new(&swap.path);
     let fail = |errno| from_errno(path, errno);
-    let Spot::There(dir, name) = find(disk, root, &swap.path)? else {
+    let PathLocation::Found(dir, name) = find(disk, root, &swap.path)? else {
         return Ok(());
     };
     let Some(old) = disk.stat(dir.as_fd(), &name).map_err(fail)? else {
@@ -178,15 +181,16 @@ fn take_after(
             Ok(()) => {}
             Err(Errno::PERM | Errno::INVAL) => {
                 let reason = format!(
-                    "it belongs to somebody else (user {}); take it over first, or leave it out",
+                    "it belongs to another user (uid {}); change its owner first, or leave it out",
                     old.st_uid
                 );
-                return Err(Halt::conflict(&swap.path, &reason));
+                return Err(LandingFailure::conflict(&swap.path, &reason));
             }
             Err(errno) => return Err(fail(errno).into()),
         }
     } else if fresh.st_gid != old.st_gid {
-        // A group that we are not in cannot be given; the file is then in ours, as a new one would be.
+        // We cannot set a group that we are not a member of. The file then has our group, as a newly created file
+        // would.
         let _ = disk.set_owner(file, None, Some(old.st_gid));
     }
     if attributes {
@@ -196,8 +200,8 @@ fn take_after(
     Ok(())
 }
 
-/// Removes the staging directories and all that is in them. A directory in one that is not empty is nothing that
-/// landing made, so it stays, and its place is given.
+/// Removes the staging directories with their content. A directory in one of them that is not empty was not made by the
+/// landing: it stays, and the path of its staging directory is returned.
 pub(super) fn clean(
     disk: &Disk,
     root: BorrowedFd<'_>,

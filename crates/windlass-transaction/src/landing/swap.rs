@@ -1,6 +1,6 @@
-//! Bringing one path after the other into the tree. What is displaced is looked at after it was displaced, so that
-//! nothing depends on a look before; what turns out to be somebody else's stops the landing, and [`super::back`]
-//! gives it back.
+//! Swaps each path of a landing. A displaced file is checked after the rename that displaced it, not before: a check
+//! before the rename would race with other programs. If the displaced file is not the expected one, another program
+//! wrote it; then the landing stops and [`super::rollback`] restores the file.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::FileError;
 
-use super::Halt;
-use super::check::why;
-use super::contents::{Contents, ContentsError, Lasting};
+use super::LandingFailure;
+use super::check::conflict_reason;
+use super::contents::{Contents, ContentsError, Durability};
 use super::disk::Disk;
 use super::journal::Journal;
-use super::look::{Seen, Spot, dir_at, find, parent, see, see_at};
+use super::path_state::{PathLocation, PathState, dir_at, entry_state, find, parent, path_state};
 use super::stage::{self, new_name, old_name};
 use windlass_host::workspace::from_errno;
 
-/// A landing at work.
-pub(super) struct Work<'a> {
+/// A landing in progress, with its staging directories open.
+pub(super) struct ActiveLanding<'a> {
     pub(super) disk: &'a Disk,
     pub(super) root: BorrowedFd<'a>,
     pub(super) journal: &'a Journal,
@@ -29,34 +29,33 @@ pub(super) struct Work<'a> {
     stages: Vec<OwnedFd>,
 }
 
-/// How far one path is, as its own place and its places in the staging directory tell.
+/// The progress of one path, derived from the images at the path and in its two slots of the staging directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Nothing was done.
-    NotYet,
-    /// What was there is aside, and what comes is not there yet.
-    Between,
-    /// It is swapped. What is at the path is ours, or what somebody made of it since.
+pub(super) enum SwapProgress {
+    NotStarted,
+    /// The old file was moved to its slot, and the new file is not at the path yet.
+    HalfDone,
+    /// The path was swapped. It holds the new file, or whatever another program made of it since.
     Done,
-    /// What was displaced is not what was expected: it is somebody's, and belongs back.
-    Held,
-    /// What is at the path is neither what was there nor what comes.
-    Theirs,
-    /// It was not swapped and cannot be any more.
+    /// The displaced file is not the expected one: another program wrote it, and it must return to the path.
+    WrongDisplaced,
+    /// The path holds neither the old nor the new file.
+    ForeignFile,
+    /// The path was not swapped, and cannot be, because the new file is gone.
     Lost,
 }
 
-/// What is at the places of one path.
-pub(super) struct Places {
-    pub(super) target: Seen,
-    pub(super) new: Seen,
-    pub(super) old: Seen,
-    /// Whether the path and the new place are one file under two names.
+/// The images at one path and in its two slots of the staging directory.
+pub(super) struct SwapSlots {
+    pub(super) target: PathState,
+    pub(super) new: PathState,
+    pub(super) old: PathState,
+    /// Whether the path and the new slot are hard links to one file.
     one_file: bool,
 }
 
-impl Places {
-    /// Whether something was exchanged into the new place.
+impl SwapSlots {
+    /// Whether an exchange moved something from the path into the new slot.
     pub(super) fn displaced_in_new(&self, swap: &Swap) -> bool {
         !self.new.is(&Image::Absent) && !self.new.is(&swap.after)
     }
@@ -65,38 +64,40 @@ impl Places {
         !self.old.is(&Image::Absent)
     }
 
-    pub(super) fn standing(&self, swap: &Swap) -> Standing {
-        let waits = swap.after.is_there() && self.new.is(&swap.after);
+    pub(super) fn progress(&self, swap: &Swap) -> SwapProgress {
+        let staged = swap.after.is_there() && self.new.is(&swap.after);
         let displaced = match (self.displaced_in_old(), self.displaced_in_new(swap)) {
-            // Only something that was taken from the path can be beside what was moved aside.
-            (true, true) => return Standing::Held,
+            // Both slots are used: the new slot can only hold something that an exchange took from the path.
+            (true, true) => return SwapProgress::WrongDisplaced,
             (true, false) => Some(&self.old),
             (false, true) => Some(&self.new),
             (false, false) => None,
         };
         match displaced {
-            Some(displaced) if !displaced.is(&swap.before) => Standing::Held,
-            Some(_) if waits && self.one_file => Standing::Done,
-            Some(_) if waits && self.target.is(&Image::Absent) => Standing::Between,
-            Some(_) if waits => Standing::Theirs,
-            Some(_) => Standing::Done,
-            None if waits && self.one_file => Standing::Done,
-            None if waits && self.target.is(&swap.before) => Standing::NotYet,
-            None if waits => Standing::Theirs,
-            // A delete: nothing was taken aside.
-            None if !swap.after.is_there() && self.target.is(&swap.before) => Standing::NotYet,
-            None if !swap.after.is_there() && self.target.is(&swap.after) => Standing::Done,
-            None if !swap.after.is_there() => Standing::Theirs,
-            // What was to come has left its place, and a new path displaces nothing.
-            None if !swap.before.is_there() || self.target.is(&swap.after) => Standing::Done,
-            None if self.target.is(&swap.before) => Standing::Lost,
-            None => Standing::Theirs,
+            Some(displaced) if !displaced.is(&swap.before) => SwapProgress::WrongDisplaced,
+            Some(_) if staged && self.one_file => SwapProgress::Done,
+            Some(_) if staged && self.target.is(&Image::Absent) => SwapProgress::HalfDone,
+            Some(_) if staged => SwapProgress::ForeignFile,
+            Some(_) => SwapProgress::Done,
+            None if staged && self.one_file => SwapProgress::Done,
+            None if staged && self.target.is(&swap.before) => SwapProgress::NotStarted,
+            None if staged => SwapProgress::ForeignFile,
+            // A delete: nothing was moved to the old slot.
+            None if !swap.after.is_there() && self.target.is(&swap.before) => {
+                SwapProgress::NotStarted
+            }
+            None if !swap.after.is_there() && self.target.is(&swap.after) => SwapProgress::Done,
+            None if !swap.after.is_there() => SwapProgress::ForeignFile,
+            // The new file has left its slot, and a created path displaces nothing.
+            None if !swap.before.is_there() || self.target.is(&swap.after) => SwapProgress::Done,
+            None if self.target.is(&swap.before) => SwapProgress::Lost,
+            None => SwapProgress::ForeignFile,
         }
     }
 }
 
-impl<'a> Work<'a> {
-    /// A landing whose staging directories are all there; nothing when one is missing.
+impl<'a> ActiveLanding<'a> {
+    /// Opens the staging directories; returns `None` if one of them is missing.
     pub(super) fn open(
         disk: &'a Disk,
         root: BorrowedFd<'a>,
@@ -113,7 +114,7 @@ impl<'a> Work<'a> {
         }))
     }
 
-    /// The path at a place of the order, with its staging directory.
+    /// The swap at an index of the journal, with its staging directory.
     pub(super) fn at(&self, at: usize) -> Result<(&'a Swap, BorrowedFd<'_>), FileError> {
         let (swap, stage) = self
             .journal
@@ -131,7 +132,7 @@ impl<'a> Work<'a> {
         Ok(stage.as_fd())
     }
 
-    /// The places of the order that are deletes, then those that replace, then those that are new.
+    /// The indices of deletes, of replacements, and of created paths.
     pub(super) fn groups(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
         let of = |wanted: fn(&Swap) -> bool| {
             let all = self.journal.swaps.iter().enumerate();
@@ -146,34 +147,34 @@ impl<'a> Work<'a> {
         )
     }
 
-    pub(super) fn places(&self, at: usize) -> Result<Places, FileError> {
+    pub(super) fn slots(&self, at: usize) -> Result<SwapSlots, FileError> {
         let (swap, stage) = self.at(at)?;
         let (new, old) = (new_name(at), old_name(at));
-        Ok(Places {
+        Ok(SwapSlots {
             target: self.target(&swap.path)?,
-            new: see_at(self.disk, stage, &new, &swap.path)?,
-            old: see_at(self.disk, stage, &old, &swap.path)?,
+            new: entry_state(self.disk, stage, &new, &swap.path)?,
+            old: entry_state(self.disk, stage, &old, &swap.path)?,
             one_file: self.one_file(swap, stage, &new)?,
         })
     }
 
-    /// What is at a path. Where files become directories and the other way round, what stands in for a path for a
-    /// while is the landing's own doing: it is nothing at that path.
-    fn target(&self, path: &str) -> Result<Seen, FileError> {
+    /// The image at a path. A directory that the landing itself makes or removes may be at the path for a while, where
+    /// a file becomes a directory or the other way round; this counts as absent.
+    fn target(&self, path: &str) -> Result<PathState, FileError> {
         let ours = || {
             let mut emptied = self.journal.emptied.iter().map(|dir| &dir.path);
             emptied.any(|dir| dir == path) || self.journal.made.iter().any(|dir| dir == path)
         };
-        Ok(match see(self.disk, self.root, path)? {
-            Seen::Blocked(..) => Seen::Image(Image::Absent),
-            Seen::Directory if ours() => Seen::Image(Image::Absent),
+        Ok(match path_state(self.disk, self.root, path)? {
+            PathState::Blocked(..) => PathState::Image(Image::Absent),
+            PathState::Directory if ours() => PathState::Image(Image::Absent),
             seen => seen,
         })
     }
 
     fn one_file(&self, swap: &Swap, stage: BorrowedFd<'_>, new: &OsStr) -> Result<bool, FileError> {
         let fail = |errno| from_errno(Path::new(&swap.path), errno);
-        let Spot::There(dir, name) = find(self.disk, self.root, &swap.path)? else {
+        let PathLocation::Found(dir, name) = find(self.disk, self.root, &swap.path)? else {
             return Ok(false);
         };
         let target = self.disk.stat(dir.as_fd(), &name).map_err(fail)?;
@@ -183,105 +184,116 @@ impl<'a> Work<'a> {
         )
     }
 
-    /// Swaps every path that is not swapped yet, as `standing` tells, keeps what was displaced and makes it all last.
+    /// Swaps every path that `progress` reports as not swapped, stores the displaced files and syncs the tree.
     pub(super) fn forward(
         &self,
-        standing: impl Fn(usize) -> Result<Standing, FileError>,
-    ) -> Result<(), Halt> {
+        progress: impl Fn(usize) -> Result<SwapProgress, FileError>,
+    ) -> Result<(), LandingFailure> {
         let (deletes, replaced, new) = self.groups();
-        let step = |at: usize| match standing(at)? {
-            Standing::NotYet => self.apply(at),
-            Standing::Between => self.arrive(at),
-            Standing::Done => Ok(()),
-            Standing::Held | Standing::Theirs | Standing::Lost => Err(self.changed(at)?),
+        let step = |at: usize| match progress(at)? {
+            SwapProgress::NotStarted => self.swap_path(at),
+            SwapProgress::HalfDone => self.move_in(at),
+            SwapProgress::Done => Ok(()),
+            SwapProgress::WrongDisplaced | SwapProgress::ForeignFile | SwapProgress::Lost => {
+                Err(self.conflict_at(at)?)
+            }
         };
         deletes.into_iter().try_for_each(step)?;
         self.remove_emptied()?;
         replaced.into_iter().try_for_each(step)?;
         self.make_dirs()?;
         new.into_iter().try_for_each(step)?;
-        self.keep_displaced()?;
+        self.store_displaced()?;
         Ok(self.sync()?)
     }
 
-    fn apply(&self, at: usize) -> Result<(), Halt> {
+    fn swap_path(&self, at: usize) -> Result<(), LandingFailure> {
         let (swap, stage) = self.at(at)?;
         if !swap.before.is_there() {
-            return self.arrive(at);
+            return self.move_in(at);
         }
         let fail = |errno| from_errno(Path::new(&swap.path), errno);
-        let (dir, name) = self.place(swap)?;
+        let (dir, name) = self.locate(swap)?;
         if swap.after.is_there() {
             match self.disk.exchange(stage, &new_name(at), dir.as_fd(), &name) {
-                Ok(()) => return self.expect(at, &new_name(at)),
-                // Not every file system can exchange; there the path is missing for a moment.
+                Ok(()) => return self.check_displaced(at, &new_name(at)),
+                // Not every file system supports RENAME_EXCHANGE. Without it, the path is missing for a moment.
                 Err(Errno::INVAL | Errno::NOSYS) => {}
-                Err(Errno::NOENT) => return Err(self.changed(at)?),
+                Err(Errno::NOENT) => return Err(self.conflict_at(at)?),
                 Err(errno) => return Err(fail(errno).into()),
             }
         }
         match self.disk.rename(dir.as_fd(), &name, stage, old_name(at)) {
-            Ok(()) => self.expect(at, &old_name(at))?,
-            Err(Errno::NOENT) => return Err(self.changed(at)?),
+            Ok(()) => self.check_displaced(at, &old_name(at))?,
+            Err(Errno::NOENT) => return Err(self.conflict_at(at)?),
             Err(errno) => return Err(fail(errno).into()),
         }
         if swap.after.is_there() {
-            self.arrive(at)
+            self.move_in(at)
         } else {
             Ok(())
         }
     }
 
-    /// What waits aside goes to its path, where nothing may be.
-    fn arrive(&self, at: usize) -> Result<(), Halt> {
+    /// Moves the new file to its path, which must be free.
+    fn move_in(&self, at: usize) -> Result<(), LandingFailure> {
         let (swap, stage) = self.at(at)?;
-        let (dir, name) = self.place(swap)?;
+        let (dir, name) = self.locate(swap)?;
         match self
             .disk
             .rename_new(stage, &new_name(at), dir.as_fd(), &name)
         {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
-                let seen = see(self.disk, self.root, &swap.path)?;
-                Err(Halt::conflict(&swap.path, &why(&Image::Absent, &seen)))
+                let seen = path_state(self.disk, self.root, &swap.path)?;
+                Err(LandingFailure::conflict(
+                    &swap.path,
+                    &conflict_reason(&Image::Absent, &seen),
+                ))
             }
             Err(errno) => Err(from_errno(Path::new(&swap.path), errno).into()),
         }
     }
 
-    /// What was displaced must be what was expected.
-    fn expect(&self, at: usize, slot: &OsStr) -> Result<(), Halt> {
+    /// Checks that the displaced file is the expected one.
+    fn check_displaced(&self, at: usize, slot: &OsStr) -> Result<(), LandingFailure> {
         let (swap, stage) = self.at(at)?;
-        let displaced = see_at(self.disk, stage, slot, &swap.path)?;
+        let displaced = entry_state(self.disk, stage, slot, &swap.path)?;
         if displaced.is(&swap.before) {
             return Ok(());
         }
-        Err(Halt::conflict(&swap.path, &why(&swap.before, &displaced)))
+        Err(LandingFailure::conflict(
+            &swap.path,
+            &conflict_reason(&swap.before, &displaced),
+        ))
     }
 
-    fn changed(&self, at: usize) -> Result<Halt, FileError> {
+    fn conflict_at(&self, at: usize) -> Result<LandingFailure, FileError> {
         let (swap, _) = self.at(at)?;
-        let seen = see(self.disk, self.root, &swap.path)?;
-        Ok(Halt::conflict(&swap.path, &why(&swap.before, &seen)))
+        let seen = path_state(self.disk, self.root, &swap.path)?;
+        Ok(LandingFailure::conflict(
+            &swap.path,
+            &conflict_reason(&swap.before, &seen),
+        ))
     }
 
-    fn place(&self, swap: &Swap) -> Result<(OwnedFd, OsString), Halt> {
+    fn locate(&self, swap: &Swap) -> Result<(OwnedFd, OsString), LandingFailure> {
         match find(self.disk, self.root, &swap.path)? {
-            Spot::There(dir, name) => Ok((dir, name)),
-            Spot::NoParent | Spot::Blocked(..) => {
+            PathLocation::Found(dir, name) => Ok((dir, name)),
+            PathLocation::NoParent | PathLocation::Blocked(..) => {
                 let reason = "its directory was moved or replaced meanwhile";
-                Err(Halt::conflict(&swap.path, reason))
+                Err(LandingFailure::conflict(&swap.path, reason))
             }
         }
     }
 
-    fn make_dirs(&self) -> Result<(), Halt> {
+    fn make_dirs(&self) -> Result<(), LandingFailure> {
         for path in &self.journal.made {
-            let Spot::There(dir, name) = find(self.disk, self.root, path)? else {
+            let PathLocation::Found(dir, name) = find(self.disk, self.root, path)? else {
                 continue;
             };
             match self.disk.make_dir(dir.as_fd(), &name, 0o777) {
-                // Somebody else may have made it; whether it is a directory is seen by what goes into it.
+                // Another program may have made it. If it is no directory, the next rename into it fails.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(from_errno(Path::new(path), errno).into()),
             }
@@ -294,17 +306,17 @@ impl<'a> Work<'a> {
         self.remove_dirs(paths)
     }
 
-    /// Removes directories that are empty, and only those.
+    /// Removes those of the directories that are empty.
     pub(super) fn remove_dirs<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
     ) -> Result<(), FileError> {
         for path in paths {
-            let Spot::There(dir, name) = find(self.disk, self.root, path)? else {
+            let PathLocation::Found(dir, name) = find(self.disk, self.root, path)? else {
                 continue;
             };
             match self.disk.remove_dir(dir.as_fd(), &name) {
-                // What is not empty, is no directory any more or is mounted on stays.
+                // Keep directories that are not empty, mount points, and paths that are no directories any more.
                 Ok(())
                 | Err(
                     Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::BUSY,
@@ -315,10 +327,10 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Keeps what was displaced, which is the undo. Bytes that cannot be kept stop the landing, and so does a write to a
-    /// displaced file through a handle that was open.
-    fn keep_displaced(&self) -> Result<(), Halt> {
-        let lasting = Lasting::of(self.journal.swaps.len());
+    /// Stores the displaced files, which undo needs. The landing stops if bytes cannot be stored, or if a program wrote
+    /// to a displaced file through a handle that it had open.
+    fn store_displaced(&self) -> Result<(), LandingFailure> {
+        let durability = Durability::for_files(self.journal.swaps.len());
         for at in 0..self.journal.swaps.len() {
             let (swap, stage) = self.at(at)?;
             let Image::File { hash, .. } = &swap.before else {
@@ -329,14 +341,14 @@ impl<'a> Work<'a> {
                 other => other,
             };
             let kept = match opened {
-                Ok(file) => self.contents.put_through(self.disk, &file, lasting),
+                Ok(file) => self.contents.put_through(self.disk, &file, durability),
                 Err(errno) => Err(from_errno(Path::new(&swap.path), errno).into()),
             };
             match kept {
                 Ok((found, _)) if found == *hash => {}
                 Ok(_) => {
                     let reason = "it was written to while it was being replaced";
-                    return Err(Halt::conflict(&swap.path, reason));
+                    return Err(LandingFailure::conflict(&swap.path, reason));
                 }
                 Err(err) => return Err(not_stored(&swap.path, err)),
             }
@@ -344,7 +356,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Makes the tree and, in a large landing, the stored old bytes last.
+    /// Syncs the tree, and in a large landing also the stored old bytes.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         let journal = self.journal;
         if journal.is_large() {
@@ -365,9 +377,9 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Work<'_> {
-    /// One sync for each file system that the landing wrote to. A staging directory is on each of them, and the store may be
-    /// on another one.
+impl ActiveLanding<'_> {
+    /// Calls `syncfs` once for each file system that the landing wrote to. Each of them has a staging directory, except
+    /// for the one of the content store.
     fn sync_file_systems(&self) -> Result<(), FileError> {
         let stages = self.stages.iter().map(AsFd::as_fd);
         let mut synced = BTreeSet::new();
@@ -382,10 +394,10 @@ impl Work<'_> {
     }
 }
 
-fn not_stored(path: &str, err: ContentsError) -> Halt {
+fn not_stored(path: &str, err: ContentsError) -> LandingFailure {
     let FileError { kind, message } = err.into_file();
-    let message = format!("the old bytes of {path} cannot be stored for undo: {message}");
-    Halt::NotStored(FileError { kind, message })
+    let message = format!("cannot store the old bytes of {path} for undo: {message}");
+    LandingFailure::NotStored(FileError { kind, message })
 }
 
 #[cfg(test)]
@@ -393,75 +405,75 @@ mod tests {
     use super::super::testing::{file, swap};
     use super::*;
 
-    /// What is at the path, in the new place and in the old: `o` what was there, `n` what comes, `t` somebody's, `-`
-    /// nothing. A `=` says that the path and the new place are one file.
+    /// The images at the path, in the new slot and in the old slot: `o` the old file, `n` the new file, `t` the file of
+    /// another program, `-` nothing. `=` means that the path and the new slot are one file.
     #[track_caller]
-    fn check(kind: &str, places: &str, expect: Standing) {
+    fn check(kind: &str, slots: &str, expect: SwapProgress) {
         let (old, new) = (file("old", 0o644), file("new", 0o644));
         let (before, after) = match kind {
             "change" => (old.clone(), new.clone()),
             "delete" => (old.clone(), Image::Absent),
             _ => (Image::Absent, new.clone()),
         };
-        let seen = |at: usize| match places.as_bytes()[at] {
-            b'o' => Seen::Image(old.clone()),
-            b'n' => Seen::Image(new.clone()),
-            b't' => Seen::Image(file("theirs", 0o644)),
-            b'd' => Seen::Directory,
-            _ => Seen::Image(Image::Absent),
+        let seen = |at: usize| match slots.as_bytes()[at] {
+            b'o' => PathState::Image(old.clone()),
+            b'n' => PathState::Image(new.clone()),
+            b't' => PathState::Image(file("theirs", 0o644)),
+            b'd' => PathState::Directory,
+            _ => PathState::Image(Image::Absent),
         };
-        let places = Places {
+        let slots = SwapSlots {
             target: seen(0),
             new: seen(1),
             old: seen(2),
-            one_file: places.ends_with('='),
+            one_file: slots.ends_with('='),
         };
-        assert_eq!(places.standing(&swap("x", before, after)), expect, "{kind}");
+        assert_eq!(slots.progress(&swap("x", before, after)), expect, "{kind}");
     }
 
     #[test]
-    fn a_change_is_known_by_its_places() {
-        check("change", "on-", Standing::NotYet);
-        check("change", "tn-", Standing::Theirs);
-        check("change", "-n-", Standing::Theirs);
-        check("change", "no-", Standing::Done);
-        check("change", "to-", Standing::Done);
-        check("change", "nt-", Standing::Held);
-        check("change", "nd-", Standing::Held);
-        check("change", "o--", Standing::Lost);
-        check("change", "n--", Standing::Done);
-        check("change", "t--", Standing::Theirs);
+    fn progress_of_a_change() {
+        check("change", "on-", SwapProgress::NotStarted);
+        check("change", "tn-", SwapProgress::ForeignFile);
+        check("change", "-n-", SwapProgress::ForeignFile);
+        check("change", "no-", SwapProgress::Done);
+        check("change", "to-", SwapProgress::Done);
+        check("change", "nt-", SwapProgress::WrongDisplaced);
+        check("change", "nd-", SwapProgress::WrongDisplaced);
+        check("change", "o--", SwapProgress::Lost);
+        check("change", "n--", SwapProgress::Done);
+        check("change", "t--", SwapProgress::ForeignFile);
     }
 
     #[test]
-    fn a_change_by_two_renames_is_known_by_its_places() {
-        check("change", "-no", Standing::Between);
-        check("change", "tno", Standing::Theirs);
-        check("change", "nno=", Standing::Done);
-        check("change", "n-o", Standing::Done);
-        check("change", "-nt", Standing::Held);
-        check("change", "-to", Standing::Held);
+    fn progress_of_a_change_by_two_renames() {
+        check("change", "-no", SwapProgress::HalfDone);
+        check("change", "tno", SwapProgress::ForeignFile);
+        check("change", "nno=", SwapProgress::Done);
+        check("change", "n-o", SwapProgress::Done);
+        check("change", "-nt", SwapProgress::WrongDisplaced);
+        check("change", "-to", SwapProgress::WrongDisplaced);
     }
 
     #[test]
-    fn a_delete_is_known_by_its_places() {
-        check("delete", "o--", Standing::NotYet);
-        check("delete", "t--", Standing::Theirs);
-        check("delete", "---", Standing::Done);
-        check("delete", "--o", Standing::Done);
-        check("delete", "t-o", Standing::Done);
-        check("delete", "--t", Standing::Held);
+    fn progress_of_a_delete() {
+        check("delete", "o--", SwapProgress::NotStarted);
+        check("delete", "t--", SwapProgress::ForeignFile);
+        check("delete", "---", SwapProgress::Done);
+        check("delete", "--o", SwapProgress::Done);
+        check("delete", "t-o", SwapProgress::Done);
+        check("delete", "--t", SwapProgress::WrongDisplaced);
     }
 
     #[test]
-    fn a_new_path_is_known_by_its_places() {
-        check("create", "-n-", Standing::NotYet);
-        check("create", "tn-", Standing::Theirs);
-        check("create", "nn-", Standing::Theirs);
-        check("create", "nn-=", Standing::Done);
-        check("create", "n--", Standing::Done);
-        check("create", "t--", Standing::Done);
-        check("create", "---", Standing::Done);
-        check("create", "-t-", Standing::Held);
+    fn progress_of_a_new_path() {
+        check("create", "-n-", SwapProgress::NotStarted);
+        check("create", "tn-", SwapProgress::ForeignFile);
+        check("create", "nn-", SwapProgress::ForeignFile);
+        check("create", "nn-=", SwapProgress::Done);
+        check("create", "n--", SwapProgress::Done);
+        check("create", "t--", SwapProgress::Done);
+        check("create", "---", SwapProgress::Done);
+        check("create", "-t-", SwapProgress::WrongDisplaced);
     }
 }

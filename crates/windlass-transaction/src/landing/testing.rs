@@ -1,4 +1,4 @@
-//! What the tests of landing share: a tree, a change that has everything in it, and how a tree looks.
+//! Fixtures for the landing tests: a tree, a change with every kind of swap, and snapshots of trees.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,9 +12,10 @@ use windlass_core::id::{CallId, RunId, SessionId};
 use windlass_core::image::{Image, Swap};
 
 use super::disk::Disk;
-use super::{Contents, Done, LandError, LandMode, Landing, LandingCall, Root, Source};
+use super::{
+    ByteSource, CompletedLanding, Contents, LandError, LandMode, LandingCall, LandingContext, Root,
+};
 
-/// A call, as the journal names it.
 pub(super) fn landing_call() -> LandingCall {
     LandingCall {
         session: SessionId::fresh(Timestamp::from_millis(0), 1),
@@ -23,42 +24,46 @@ pub(super) fn landing_call() -> LandingCall {
     }
 }
 
-/// A landing of a call through a system that a test watches.
+/// Lands a call through a disk that the test controls.
 pub(super) fn land_call_through(
     disk: &Disk,
-    scene: &Scene,
+    fixture: &LandingFixture,
     swaps: &[Swap],
-) -> Result<Done, LandError> {
-    let landing = Landing {
+) -> Result<CompletedLanding, LandError> {
+    let landing = LandingContext {
         disk,
-        root: &scene.root(),
-        contents: &scene.contents,
-        journal_dir: &scene.journal(),
-        patience: Duration::ZERO,
+        root: &fixture.root(),
+        contents: &fixture.contents,
+        journal_dir: &fixture.journal(),
+        lock_timeout: Duration::ZERO,
     };
-    landing.land(swaps, &scene.contents, LandMode::Call(Some(landing_call())))
+    landing.land(
+        swaps,
+        &fixture.contents,
+        LandMode::Call(Some(landing_call())),
+    )
 }
 
-/// A landing of a run through a system that a test watches.
+/// Lands a run through a disk that the test controls.
 pub(super) fn land_through(
     disk: &Disk,
     root: &Root,
     swaps: &[Swap],
-    source: &dyn Source,
+    source: &dyn ByteSource,
     contents: &Contents,
     journal_dir: &Path,
-) -> Result<Done, LandError> {
-    let landing = Landing {
+) -> Result<CompletedLanding, LandError> {
+    let landing = LandingContext {
         disk,
         root,
         contents,
         journal_dir,
-        patience: Duration::ZERO,
+        lock_timeout: Duration::ZERO,
     };
     landing.land(swaps, source, LandMode::Run)
 }
 
-/// A place of its own, in memory where there is one: these tests ask for every byte to be safe on the disk.
+/// A temporary directory, in memory if possible, because these tests sync every byte.
 pub(super) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = tempfile::Builder::new()
@@ -67,13 +72,13 @@ pub(super) fn scratch() -> tempfile::TempDir {
     made.or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// A tree with its stores.
-pub(super) struct Scene {
+/// A tree with a content store and a journal directory.
+pub(super) struct LandingFixture {
     pub(super) dir: tempfile::TempDir,
     pub(super) contents: Contents,
 }
 
-impl Scene {
+impl LandingFixture {
     pub(super) fn new() -> Self {
         let dir = scratch();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
@@ -81,12 +86,12 @@ impl Scene {
         Self { dir, contents }
     }
 
-    /// A scene whose store cannot take these bytes: a file is in the place of their folder.
-    pub(super) fn that_cannot_store(text: &str) -> Self {
-        let scene = Self::new();
+    /// A fixture whose store cannot store these bytes, because a file is at the path of their directory.
+    pub(super) fn without_storage_for(text: &str) -> Self {
+        let fixture = Self::new();
         let hash = blake3::hash(text.as_bytes()).to_hex();
-        std::fs::write(scene.dir.path().join("contents").join(&hash[..2]), "").unwrap();
-        scene
+        std::fs::write(fixture.dir.path().join("contents").join(&hash[..2]), "").unwrap();
+        fixture
     }
 
     pub(super) fn tree(&self) -> PathBuf {
@@ -101,7 +106,7 @@ impl Scene {
         self.dir.path().join("journal")
     }
 
-    /// A file of the tree, with its parents.
+    /// Writes a file of the tree and creates its parents.
     pub(super) fn file(&self, path: &str, text: &str, mode: u32) {
         let path = self.tree().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -136,7 +141,7 @@ pub(super) fn swap(path: &str, before: Image, after: Image) -> Swap {
     }
 }
 
-/// Everything beneath a directory: its kind, its mode, and its bytes or its target.
+/// Every entry below a directory: its kind, its mode, and its bytes or symlink target.
 pub(super) fn tree_of(top: &Path) -> BTreeMap<String, (char, u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut todo = vec![top.to_owned()];
@@ -169,29 +174,29 @@ pub(super) fn tree_of(top: &Path) -> BTreeMap<String, (char, u32, Vec<u8>)> {
     found
 }
 
-/// The old tree of the change that has everything in it.
-pub(super) fn old_tree(scene: &Scene) {
-    scene.file("a.txt", "a old\n", 0o644);
-    scene.file("bin/tool", "#!/bin/sh\n", 0o644);
-    scene.file("gone/x", "x\n", 0o600);
-    scene.file("gone/deep/y", "y\n", 0o644);
+/// Creates the old tree for [`change`].
+pub(super) fn old_tree(fixture: &LandingFixture) {
+    fixture.file("a.txt", "a old\n", 0o644);
+    fixture.file("bin/tool", "#!/bin/sh\n", 0o644);
+    fixture.file("gone/x", "x\n", 0o600);
+    fixture.file("gone/deep/y", "y\n", 0o644);
     std::fs::set_permissions(
-        scene.tree().join("gone/deep"),
+        fixture.tree().join("gone/deep"),
         PermissionsExt::from_mode(0o750),
     )
     .unwrap();
-    scene.file("keep/w", "w\n", 0o644);
-    scene.file("keep/z", "z\n", 0o640);
-    scene.file("plain", "becomes a directory\n", 0o644);
-    scene.file("dir/f1", "goes\n", 0o644);
-    scene.file("dir/sub/f2", "goes too\n", 0o444);
-    scene.file("conv", "becomes a link\n", 0o644);
-    scene.link("link", "a.txt");
-    scene.link("unlinked", "nowhere");
+    fixture.file("keep/w", "w\n", 0o644);
+    fixture.file("keep/z", "z\n", 0o640);
+    fixture.file("plain", "becomes a directory\n", 0o644);
+    fixture.file("dir/f1", "goes\n", 0o644);
+    fixture.file("dir/sub/f2", "goes too\n", 0o444);
+    fixture.file("conv", "becomes a link\n", 0o644);
+    fixture.link("link", "a.txt");
+    fixture.link("unlinked", "nowhere");
 }
 
-/// The change that has everything in it; the bytes of its new files are put into the store.
-pub(super) fn change(scene: &Scene) -> Vec<Swap> {
+/// A change with every kind of swap. It puts the bytes of the new files into the store.
+pub(super) fn change(fixture: &LandingFixture) -> Vec<Swap> {
     for text in [
         "a new\n",
         "#!/bin/sh\n",
@@ -199,7 +204,7 @@ pub(super) fn change(scene: &Scene) -> Vec<Swap> {
         "in\n",
         "was a directory\n",
     ] {
-        scene.contents.put_bytes(text.as_bytes()).unwrap();
+        fixture.contents.put_bytes(text.as_bytes()).unwrap();
     }
     vec![
         swap("a.txt", file("a old\n", 0o644), file("a new\n", 0o644)),

@@ -1,9 +1,9 @@
-//! The name of a tree after a change: what evidence is bound to, and what is compared before landing.
+//! The hash of a tree after a change. Evidence is bound to it, and a landing compares it.
 
 use windlass_core::image::{Image, Swap};
 
-/// The hash of a base and of what a change makes of it. The order of the paths does not count; what was there before
-/// is told by the base. Every field carries its length, so that no two changes are written alike.
+/// The hash of a base and the changes to it. The order of the paths is irrelevant, and so are the old images, which the
+/// base determines. Every field is hashed with its length, so that different changes cannot have the same encoding.
 #[must_use]
 pub fn tree_hash(base_fingerprint: &str, swaps: &[Swap]) -> String {
     let mut sorted: Vec<&Swap> = swaps.iter().collect();
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_paths_and_what_was_there_do_not_count() {
+    fn the_order_of_the_paths_and_the_old_images_are_irrelevant() {
         let mut other = change();
         other.reverse();
         other[0].before = file("something", 0o600);
@@ -70,7 +70,7 @@ mod tests {
         check_counts(|it| it[2].after = file("a", 0o644));
         check_counts(|it| drop(it.pop()));
         assert_ne!(tree_hash("base", &change()), tree_hash("bas", &change()));
-        // Moving a letter from one field to the next makes another name.
+        // A letter that moves from one field to the next changes the hash.
         assert_ne!(
             tree_hash("x", &[swap("yz", Image::Absent, link("t"))]),
             tree_hash("xy", &[swap("z", Image::Absent, link("t"))])

@@ -1,7 +1,7 @@
-//! The way back: what must become of each path so that what was done to it is taken back and what people wrote since
-//! stays. Only plans; [`super::land`] with the content store as its source does it. Only the named paths are looked at.
+//! Planning an undo: computes the new image of each path, so that the given changes are undone and later edits stay.
+//! This module only plans and reads only the given paths; [`super::land_undo`] carries out the plan.
 //!
-//! Redo is taking back the undo: the caller plans with the swaps of the plan that was landed.
+//! A redo is the undo of an undo: the caller plans with the swaps of the undo that landed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -12,49 +12,47 @@ use windlass_core::image::{Image, Swap};
 use windlass_core::workspace::{Change, FileChange, FileError};
 use windlass_edit::diff::unified;
 
-use super::check::{EmptiedFolders, check, why};
+use super::check::{EmptiedFolders, check, conflict_reason};
 use super::contents::{Contents, ContentsError};
 use super::disk::Disk;
-use super::look::{Seen, Spot, find, see};
 use super::merge::three_way;
-use super::{LandError, Refused};
+use super::path_state::{PathLocation, PathState, find, path_state};
+use super::{LandError, RefusedPath};
 use windlass_host::workspace::{Root, from_errno};
 
-/// Larger files are not merged.
 const MAX_MERGED: u64 = 16 * 1024 * 1024;
-/// Larger files are named in a preview and not compared.
+/// Larger files appear in a preview without a diff.
 const MAX_COMPARED: u64 = 1024 * 1024;
-/// The longest diff of one file in a preview.
 const MAX_DIFF: usize = 64 * 1024;
 
-/// What taking back would do.
+/// The result of planning an undo.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// From what is there now to what it becomes, ready to land.
+pub struct UndoPlan {
+    /// From the current image to the image after the undo, ready to land.
     pub swaps: Vec<Swap>,
-    /// Paths of `swaps` where what was done is taken out of what people wrote since.
+    /// Paths of `swaps` where the undo was merged with later edits.
     pub merged: Vec<String>,
-    /// Paths that are as they were already.
+    /// Paths that already have their old image.
     pub unchanged: Vec<String>,
-    /// Paths that cannot be taken back, each with its reason. They are not in `swaps`.
+    /// Paths that cannot be undone, with the reason. They are not in `swaps`.
     pub conflicts: Vec<(String, String)>,
 }
 
-/// Plans taking back what was done, given in the order in which it was done.
-pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, LandError> {
-    let mut stretches = Stretches::default();
-    done.iter().for_each(|swap| stretches.add(swap));
+/// Plans the undo of `done`, which is in the order of the changes.
+pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<UndoPlan, LandError> {
+    let mut chains = SwapChains::default();
+    done.iter().for_each(|swap| chains.add(swap));
     let planner = Planner {
         disk: Disk::default(),
         root,
         contents,
-        paths: stretches.0.keys().map(String::as_str).collect(),
+        paths: chains.0.keys().map(String::as_str).collect(),
     };
-    let mut plan = Plan::default();
-    for (path, stretches) in &stretches.0 {
-        match planner.path(path, stretches) {
-            Ok(Way { now, then, .. }) if now == then => plan.unchanged.push(path.clone()),
-            Ok(Way { now, then, merged }) => {
+    let mut plan = UndoPlan::default();
+    for (path, chains) in &chains.0 {
+        match planner.path(path, chains) {
+            Ok(PathUndo { now, then, .. }) if now == then => plan.unchanged.push(path.clone()),
+            Ok(PathUndo { now, then, merged }) => {
                 if merged {
                     plan.merged.push(path.clone());
                 }
@@ -67,20 +65,20 @@ pub fn plan(root: &Root, done: &[Swap], contents: &Contents) -> Result<Plan, Lan
             Err(reason) => plan.conflicts.push((path.clone(), reason)),
         }
     }
-    planner.leave_out_refused(&mut plan)?;
+    planner.move_refused_to_conflicts(&mut plan)?;
     Ok(plan)
 }
 
-/// What a plan would change, with unified diffs of what is text and not too long.
-pub fn preview(root: &Root, plan: &Plan, contents: &Contents) -> Vec<FileChange> {
+/// The files that a plan would change, with unified diffs of text files that are not too long.
+pub fn preview(root: &Root, plan: &UndoPlan, contents: &Contents) -> Vec<FileChange> {
     with_diffs(root, &plan.swaps, contents)
 }
 
-/// What swaps changed together, with such diffs.
+/// The files that `swaps` changed together, with the same kind of diffs.
 pub fn changed_files(root: &Root, swaps: &[Swap], contents: &Contents) -> Vec<FileChange> {
-    let mut stretches = Stretches::default();
-    swaps.iter().for_each(|swap| stretches.add(swap));
-    let changed: Vec<Swap> = stretches.changed().cloned().collect();
+    let mut chains = SwapChains::default();
+    swaps.iter().for_each(|swap| chains.add(swap));
+    let changed: Vec<Swap> = chains.changed().cloned().collect();
     with_diffs(root, &changed, contents)
 }
 
@@ -95,26 +93,26 @@ fn with_diffs(root: &Root, swaps: &[Swap], contents: &Contents) -> Vec<FileChang
         .iter()
         .map(|swap| {
             let text = |image| planner.text(swap, image);
-            rendered(swap, text(&swap.before).zip(text(&swap.after)))
+            render(swap, text(&swap.before).zip(text(&swap.after)))
         })
         .collect()
 }
 
-/// The swaps of each path. Within one stretch each swap began where the one before it ended, so that only the first and
-/// the last image matter. Between two stretches another program changed the path.
+/// The swaps of each path, joined into chains. Within a chain each swap began where the previous one ended, so that
+/// only the first and the last image matter. Between two chains another program changed the path.
 #[derive(Default)]
-pub(crate) struct Stretches(pub(crate) BTreeMap<String, Vec<Swap>>);
+pub(crate) struct SwapChains(pub(crate) BTreeMap<String, Vec<Swap>>);
 
-impl Stretches {
+impl SwapChains {
     pub(crate) fn add(&mut self, swap: &Swap) {
-        let stretches = self.0.entry(swap.path.clone()).or_default();
-        match stretches.last_mut() {
+        let chains = self.0.entry(swap.path.clone()).or_default();
+        match chains.last_mut() {
             Some(last) if last.after == swap.before => last.after = swap.after.clone(),
-            _ => stretches.push(swap.clone()),
+            _ => chains.push(swap.clone()),
         }
     }
 
-    /// The stretches that changed something, by path.
+    /// The chains that changed something, by path.
     pub(crate) fn changed(&self) -> impl Iterator<Item = &Swap> {
         self.0
             .values()
@@ -123,8 +121,8 @@ impl Stretches {
     }
 }
 
-/// One path from what is there to what it becomes.
-struct Way {
+/// The undo of one path, from the current image to the new one.
+struct PathUndo {
     now: Image,
     then: Image,
     merged: bool,
@@ -138,14 +136,10 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn path(&self, path: &str, stretches: &[Swap]) -> Result<Way, String> {
-        let now = self.now(path, stretches)?;
+    fn path(&self, path: &str, chains: &[Swap]) -> Result<PathUndo, String> {
+        let now = self.now(path, chains)?;
         let (mut then, mut merged) = (now.clone(), false);
-        for done in stretches
-            .iter()
-            .rev()
-            .filter(|done| done.before != done.after)
-        {
+        for done in chains.iter().rev().filter(|done| done.before != done.after) {
             if then == done.after {
                 then = done.before.clone();
             } else if then != done.before {
@@ -154,15 +148,15 @@ impl Planner<'_> {
             }
         }
         if now != then {
-            self.must_have(path, &now, &then)?;
+            self.ensure_stored(path, &now, &then)?;
         }
-        Ok(Way { now, then, merged })
+        Ok(PathUndo { now, then, merged })
     }
 
-    /// What is at a path. Where files became directories or the other way round, what is in the way may be a part of
-    /// what is taken back.
-    fn now(&self, path: &str, stretches: &[Swap]) -> Result<Image, String> {
-        let seen = see(&self.disk, self.root.handle(), path).map_err(|err| err.message)?;
+    /// The current image at a path. Where a file became a directory or the other way round, the entry in the way may be
+    /// a part of the same undo; then the path counts as absent.
+    fn now(&self, path: &str, chains: &[Swap]) -> Result<Image, String> {
+        let seen = path_state(&self.disk, self.root.handle(), path).map_err(|err| err.message)?;
         let beneath = || {
             let first = format!("{path}/");
             self.paths
@@ -171,17 +165,17 @@ impl Planner<'_> {
                 .is_some_and(|other| other.starts_with(&first))
         };
         match seen {
-            Seen::Image(image) => Ok(image),
-            Seen::Directory if beneath() => Ok(Image::Absent),
-            Seen::Blocked(at, _) if self.paths.contains(at.as_str()) => Ok(Image::Absent),
-            seen => Err(why(
-                stretches.last().map_or(&Image::Absent, |done| &done.after),
+            PathState::Image(image) => Ok(image),
+            PathState::Directory if beneath() => Ok(Image::Absent),
+            PathState::Blocked(at, _) if self.paths.contains(at.as_str()) => Ok(Image::Absent),
+            seen => Err(conflict_reason(
+                chains.last().map_or(&Image::Absent, |done| &done.after),
                 &seen,
             )),
         }
     }
 
-    /// What is there changed since it was done: what was done is taken out of it.
+    /// Removes a change from a file that was edited since, with a three-way merge.
     fn merge(&self, path: &str, now: &Image, ours: &Image, done: &Swap) -> Result<Image, String> {
         let (
             Image::File {
@@ -201,7 +195,7 @@ impl Planner<'_> {
             },
         ) = (ours, &done.after, &done.before)
         else {
-            return Err(no_merge(ours, done));
+            return Err(no_merge_reason(ours, done));
         };
         let mode = if our_mode == base_mode {
             old_mode
@@ -240,8 +234,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The bytes that a path will get must be in the store, because that is where they are taken from.
-    fn must_have(&self, path: &str, now: &Image, then: &Image) -> Result<(), String> {
+    /// Checks that the bytes for a path are in the store, because the landing reads them from there.
+    fn ensure_stored(&self, path: &str, now: &Image, then: &Image) -> Result<(), String> {
         let Image::File { hash, .. } = then else {
             return Ok(());
         };
@@ -254,18 +248,18 @@ impl Planner<'_> {
                     .map(|_| ())
                     .map_err(|err| err.to_string())
             }
-            Err(ContentsError::Missing(_)) => Err("its old bytes are not kept any more".to_owned()),
+            Err(ContentsError::Missing(_)) => Err("its old bytes are no longer stored".to_owned()),
             Err(err) => Err(err.to_string()),
         }
     }
 
-    /// The bytes of an image: from the store, or from the tree when they are what is there.
+    /// The bytes of an image, from the store, or from the tree if the image is the current one.
     fn bytes(&self, path: &str, now: &Image, image: &Image, max: u64) -> Result<Vec<u8>, String> {
         let Image::File { hash, size, .. } = image else {
             return Ok(Vec::new());
         };
         if *size > max {
-            return Err("it was changed since, and it is too large to merge".to_owned());
+            return Err("it was changed since and is too large to merge".to_owned());
         }
         let file = match self.contents.read(hash) {
             Ok(file) => file,
@@ -274,7 +268,7 @@ impl Planner<'_> {
             }
             Err(_) => {
                 return Err(
-                    "it was changed since, and the bytes to merge with are not kept any more"
+                    "it was changed since, and the bytes for a merge are no longer stored"
                         .to_owned(),
                 );
             }
@@ -284,7 +278,7 @@ impl Planner<'_> {
             .read_to_end(&mut bytes)
             .map_err(|err| err.to_string())?;
         if blake3::hash(&bytes).to_hex().as_str() != hash {
-            return Err("it is being changed right now; try again".to_owned());
+            return Err("another program is writing to it; try again".to_owned());
         }
         Ok(bytes)
     }
@@ -292,14 +286,17 @@ impl Planner<'_> {
     fn open(&self, path: &str) -> Result<std::fs::File, FileError> {
         let fail = |errno| from_errno(Path::new(path), errno);
         match find(&self.disk, self.root.handle(), path)? {
-            Spot::There(dir, name) => self.disk.open(dir.as_fd(), &name).map_err(fail),
-            Spot::NoParent | Spot::Blocked(..) => Err(fail(rustix::io::Errno::NOENT)),
+            PathLocation::Found(dir, name) => self.disk.open(dir.as_fd(), &name).map_err(fail),
+            PathLocation::NoParent | PathLocation::Blocked(..) => {
+                Err(fail(rustix::io::Errno::NOENT))
+            }
         }
     }
 
-    /// What landing would refuse, it refuses now and by name, with what cannot go without it.
-    fn leave_out_refused(&self, plan: &mut Plan) -> Result<(), LandError> {
-        // Each round leaves out at least one path.
+    /// Moves paths that a landing would refuse from the swaps to the conflicts, together with paths that depend on
+    /// them.
+    fn move_refused_to_conflicts(&self, plan: &mut UndoPlan) -> Result<(), LandError> {
+        // Each iteration removes at least one path.
         for _ in 0..=plan.swaps.len() {
             let refused = match check(
                 &self.disk,
@@ -311,7 +308,7 @@ impl Planner<'_> {
                 Err(LandError::Conflict { refused, .. }) => refused,
                 Err(err) => return Err(err),
             };
-            for Refused { path, reason } in refused {
+            for RefusedPath { path, reason } in refused {
                 plan.swaps.retain(|swap| swap.path != path);
                 plan.merged.retain(|merged| *merged != path);
                 plan.conflicts.push((path, reason));
@@ -321,7 +318,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The text of an image, from the store or the tree, where it is text and not too long.
+    /// The text of an image, from the store or the tree; `None` if it is not text or too long.
     fn text(&self, swap: &Swap, image: &Image) -> Option<String> {
         match image {
             Image::Link { .. } => None,
@@ -333,7 +330,7 @@ impl Planner<'_> {
     }
 }
 
-/// A change as people see it, with both sides from the content store.
+/// Describes a change for people, with both sides read from the content store.
 #[must_use]
 pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
     let text = |image: &Image| match image {
@@ -345,7 +342,7 @@ pub fn describe(swap: &Swap, contents: &Contents) -> FileChange {
         }
         Image::File { .. } | Image::Link { .. } => None,
     };
-    rendered(swap, text(&swap.before).zip(text(&swap.after)))
+    render(swap, text(&swap.before).zip(text(&swap.after)))
 }
 
 pub(crate) fn change_of(before: &Image, after: &Image) -> Change {
@@ -356,11 +353,11 @@ pub(crate) fn change_of(before: &Image, after: &Image) -> Change {
     }
 }
 
-/// Counts lines and makes a diff, where both sides are text.
-pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChange {
+/// Counts lines and creates a diff, if both sides are text.
+pub(crate) fn render(swap: &Swap, texts: Option<(String, String)>) -> FileChange {
     let change = change_of(&swap.before, &swap.after);
     let path = swap.path.clone();
-    // A NUL byte is no text, although it is UTF-8.
+    // A NUL byte is valid UTF-8, but such a file is not text.
     let texts = texts.filter(|(old, new)| !old.contains('\0') && !new.contains('\0'));
     let Some((old, new)) = texts else {
         return FileChange {
@@ -396,16 +393,15 @@ pub(crate) fn rendered(swap: &Swap, texts: Option<(String, String)>) -> FileChan
     }
 }
 
-fn no_merge(now: &Image, done: &Swap) -> String {
+fn no_merge_reason(now: &Image, done: &Swap) -> String {
     match (now, &done.before, &done.after) {
-        (Image::Absent, _, _) => {
-            "it was deleted since; there is nothing to take it out of".to_owned()
-        }
+        (Image::Absent, _, _) => "it was deleted since".to_owned(),
         (_, Image::Absent, _) => {
-            "it was changed since it was made, and removing it would lose that".to_owned()
+            "it was changed since it was created, and deleting it would lose those changes"
+                .to_owned()
         }
-        (_, _, Image::Absent) => "something else was put in its place since".to_owned(),
-        (Image::Link { .. }, _, _) => "it is a symbolic link now".to_owned(),
+        (_, _, Image::Absent) => "another file was created at this path since".to_owned(),
+        (Image::Link { .. }, _, _) => "it is a symlink now".to_owned(),
         _ => "it was changed since, and only text files can be merged".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::validator::{Before, CheckCtx, Finding, Report, ValidatorError};
+use windlass_core::validator::{BaseTree, CheckCtx, Finding, Report, ValidatorError};
 use windlass_core::workspace::{Change, FileChange, FileErrorKind, Files};
 
 use super::{Checked, Flaw, MAX_FILE, Project, check, position};
@@ -51,7 +51,7 @@ impl ValidatorCheck for Syntax {
 /// Checks changed files one by one and caches the settings of their projects.
 struct ChangedFileChecker {
     files: Arc<dyn Files>,
-    before: Arc<dyn Before>,
+    before: Arc<dyn BaseTree>,
     /// The settings in the `package.json` of each directory that has one.
     packages: HashMap<String, Project>,
     python: Option<u8>,

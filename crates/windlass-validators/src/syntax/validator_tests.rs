@@ -1,11 +1,11 @@
 use super::*;
-use crate::testing::{World, text};
+use crate::testing::{CheckFixture, text};
 
 type Files<'a> = &'a [(&'a str, &'a [u8])];
 
 #[track_caller]
 fn check(now: Files<'_>, before: Option<Files<'_>>, expect: &str) {
-    assert_eq!(text(&World::new(now, before).look(&Syntax)), expect);
+    assert_eq!(text(&CheckFixture::new(now, before).look(&Syntax)), expect);
 }
 
 #[test]
@@ -50,7 +50,8 @@ fn only_errors_that_the_change_added_are_reported() {
     let longer: &[u8] = b"fn f( {\n// more\n";
     check(&[("bad.rs", longer)], Some(&[("bad.rs", fixture)]), "pass");
     let worse: &[u8] = b"print 'a'\nx = = 1\n";
-    let said = text(&World::new(&[("a.py", worse)], Some(&[("a.py", python)])).look(&Syntax));
+    let said =
+        text(&CheckFixture::new(&[("a.py", worse)], Some(&[("a.py", python)])).look(&Syntax));
     assert!(
         said.contains("a.py:2:") && !said.contains("a.py:1:"),
         "{said}"
@@ -65,33 +66,34 @@ fn only_added_errors_of_a_grammar_are_reported() {
     let worse: &[u8] = b"package a\n\nfunc f() { return 1 + }\n\nfunc g( {}\n";
     check(&[("a.go", moved)], Some(&[("a.go", old)]), "pass");
     check(&[("a.go", edited)], Some(&[("a.go", old)]), "pass");
-    let said = text(&World::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.go", worse)], Some(&[("a.go", old)])).look(&Syntax));
     assert!(
         said.starts_with("fail\na.go:5:") && !said.contains("a.go:3"),
         "{said}"
     );
-    let said = text(&World::new(&[("a.go", old)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.go", old)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.go:3:"), "{said}");
 }
 
 #[test]
 fn the_previous_content_is_read_only_if_there_are_errors() {
     check(&[("a.go", b"package a\n")], None, "pass");
-    let said = text(&World::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax));
+    let said =
+        text(&CheckFixture::new(&[("a.go", b"package a\nfunc f( {}\n")], None).look(&Syntax));
     assert!(
         said.starts_with("unverifiable\na.go: its syntax was not checked: ")
             && said.contains("is not known"),
         "{said}"
     );
     // The errors of an exact parser are reported anyway.
-    let said = text(&World::new(&[("a.py", b"x = (\n")], None).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.py", b"x = (\n")], None).look(&Syntax));
     assert!(said.starts_with("fail\na.py:"), "{said}");
 }
 
 #[test]
 fn a_moved_file_is_compared_with_its_old_path() {
     let broken: &[u8] = b"package a\n\nfunc f() { return 1 + }\n";
-    let mut world = World::new(&[("new.go", broken)], Some(&[("old.go", broken)]));
+    let mut world = CheckFixture::new(&[("new.go", broken)], Some(&[("old.go", broken)]));
     world.changes[0].change = Change::MovedFrom("old.go".into());
     assert_eq!(text(&world.look(&Syntax)), "pass");
 }
@@ -99,7 +101,7 @@ fn a_moved_file_is_compared_with_its_old_path() {
 #[test]
 fn errors_next_to_c_macros_are_unverifiable() {
     let said = text(
-        &World::new(
+        &CheckFixture::new(
             &[("a.c", b"BEGIN_DECLS\nint f(void)\nEND_DECLS }\n")],
             Some(&[]),
         )
@@ -109,8 +111,9 @@ fn errors_next_to_c_macros_are_unverifiable() {
         said.starts_with("unverifiable\na.c: its syntax was not checked: "),
         "{said}"
     );
-    let said =
-        text(&World::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax));
+    let said = text(
+        &CheckFixture::new(&[("a.c", b"int f(void) { return 1 }\n")], Some(&[])).look(&Syntax),
+    );
     assert!(said.starts_with("fail\na.c:1:"), "{said}");
 }
 
@@ -120,7 +123,8 @@ fn the_project_decides_how_a_file_is_parsed() {
     check(&[("a.js", with)], Some(&[]), "pass");
     let module: &[u8] = br#"{"type": "module"}"#;
     let said = text(
-        &World::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[])).look(&Syntax),
+        &CheckFixture::new(&[("p/package.json", module), ("p/q/a.js", with)], Some(&[]))
+            .look(&Syntax),
     );
     assert!(said.starts_with("fail\np/q/a.js:1:"), "{said}");
     let jsx: &[u8] = b"export default () => <div>x</div>;\n";
@@ -132,10 +136,10 @@ fn the_project_decides_how_a_file_is_parsed() {
         Some(&[]),
         "pass",
     );
-    let said = text(&World::new(&[("a.js", jsx)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.js", jsx)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.js:1:"), "{said}");
     let except: &[u8] = b"try: pass\nexcept A, B: pass\n";
-    let said = text(&World::new(&[("a.py", except)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.py", except)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.py:2:"), "{said}");
     let newest: &[u8] = b"[project]\nrequires-python = \">=3.14,<4\"\n";
     check(
@@ -153,7 +157,7 @@ fn findings_are_limited_and_a_timeout_is_not_a_pass() {
         .iter()
         .map(|name| (name.as_str(), bad.as_slice()))
         .collect();
-    let report = World::new(&files, Some(&[])).look(&Syntax);
+    let report = CheckFixture::new(&files, Some(&[])).look(&Syntax);
     assert_eq!(report.findings.len(), MAX_FINDINGS);
     assert_eq!(
         report
@@ -163,26 +167,27 @@ fn findings_are_limited_and_a_timeout_is_not_a_pass() {
             .count(),
         super::super::MAX_PER_FILE
     );
-    let mut world = World::new(&[("a.py", b"x = 1\n")], Some(&[]));
+    let mut world = CheckFixture::new(&[("a.py", b"x = 1\n")], Some(&[]));
     world.cancel.cancel();
     assert_eq!(
         text(&world.look(&Syntax)),
         "unverifiable\nit was cancelled before a.py was checked"
     );
-    world = World::new(&[("a.py", &[b' '; 3 << 20])], Some(&[]));
+    world = CheckFixture::new(&[("a.py", &[b' '; 3 << 20])], Some(&[]));
     assert_eq!(
         text(&world.look(&Syntax)),
         "unverifiable\na.py: its syntax was not checked: it is too large"
     );
-    world = World::new(&[("a.py", b"x = 1\n")], Some(&[]));
+    world = CheckFixture::new(&[("a.py", b"x = 1\n")], Some(&[]));
     world.changes[0].change = Change::Deleted;
     assert_eq!(text(&world.look(&Syntax)), "pass");
 }
 
 #[test]
 fn a_data_template_is_unverifiable() {
-    let said =
-        |path: &str, bytes: &[u8]| text(&World::new(&[(path, bytes)], Some(&[])).look(&Syntax));
+    let said = |path: &str, bytes: &[u8]| {
+        text(&CheckFixture::new(&[(path, bytes)], Some(&[])).look(&Syntax))
+    };
     for (path, bytes) in [
         (
             "templates/a.yaml",
@@ -210,10 +215,12 @@ fn a_data_template_is_unverifiable() {
 fn an_old_error_after_a_repaired_one_does_not_block() {
     let before: &[u8] = b"fn f( {}\nfn g() {}\nstruct Wrong { one two }\n";
     let repaired: &[u8] = b"fn f() {}\nfn g() {}\nstruct Wrong { one two }\n";
-    let said = text(&World::new(&[("a.rs", repaired)], Some(&[("a.rs", before)])).look(&Syntax));
+    let said =
+        text(&CheckFixture::new(&[("a.rs", repaired)], Some(&[("a.rs", before)])).look(&Syntax));
     assert!(said.starts_with("unverifiable"), "{said}");
     let worse: &[u8] = b"fn f() {}\nenum More { = }\nstruct Wrong { one two }\n";
-    let said = text(&World::new(&[("a.rs", worse)], Some(&[("a.rs", before)])).look(&Syntax));
+    let said =
+        text(&CheckFixture::new(&[("a.rs", worse)], Some(&[("a.rs", before)])).look(&Syntax));
     assert!(said.starts_with("fail"), "{said}");
 }
 
@@ -221,17 +228,17 @@ fn an_old_error_after_a_repaired_one_does_not_block() {
 fn files_are_parsed_like_their_own_tools_parse_them() {
     let table: &[u8] = b"a = {\n b = 1,\n}\n";
     check(&[("any.toml", table)], Some(&[]), "pass");
-    let said = text(&World::new(&[("x/Cargo.toml", table)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("x/Cargo.toml", table)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail") && said.contains("1.0"), "{said}");
     let ranges: &[u8] = b"fn f(a: [u8; 2]) -> bool {\n    matches!(a, [..=1, _]) && match a { [..=1, _] => true, _ => false }\n}\n";
     check(&[("a.rs", ranges)], Some(&[]), "pass");
     let twice: &[u8] = b"\xef\xbb\xbf\xef\xbb\xbfx = 1\n";
     check(&[("a.js", twice)], Some(&[]), "pass");
-    let said = text(&World::new(&[("a.py", twice)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.py", twice)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail\na.py:1:1: a second byte"), "{said}");
     let walrus: &[u8] = b"def f(a: (b := int)) -> (c := int): ...\nx: (y := int) = 1\n";
     check(&[("a.py", walrus)], Some(&[]), "pass");
     let deferred = [b"from __future__ import annotations\n", walrus].concat();
-    let said = text(&World::new(&[("a.py", &deferred)], Some(&[])).look(&Syntax));
+    let said = text(&CheckFixture::new(&[("a.py", &deferred)], Some(&[])).look(&Syntax));
     assert!(said.starts_with("fail"), "{said}");
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use windlass_host::config::{Kind as ValueKind, Layer, Layers, Value};
+use windlass_host::config::{Layers, SettingKind as ValueKind, SettingsLayer, Value};
 use windlass_registry::options::Given;
 use windlass_registry::{AgentSetup, Program, adapter};
 use windlass_runtimes::acp::profile::AcpProfile;
@@ -55,7 +55,7 @@ fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> R
     }
     let mut layers = Layers::new(KEYS);
     layers
-        .add_text(Layer::User, Path::new("config.toml"), &text)
+        .add_text(SettingsLayer::User, Path::new("config.toml"), &text)
         .unwrap();
     let setup = AgentSetup {
         known,

@@ -9,14 +9,14 @@
 
 use strum::VariantNames;
 use windlass_core::terms::{MeteringKind, SandboxLevel};
-use windlass_host::config::Kind::{Boolean, Choice, Integer, Limit, Number, Text, Texts};
-use windlass_host::config::{Key, Kind};
+use windlass_host::config::SettingKind::{Boolean, Choice, Integer, Limit, Number, Text, Texts};
+use windlass_host::config::{Key, SettingKind};
 
 use crate::flags::{AskPolicy, SignIn};
 
-const MODES: Kind = Choice(&["plan", "ask", "edit", "auto"]);
-const LEVELS: Kind = Choice(SandboxLevel::VARIANTS);
-const EFFECTS: Kind = Choice(&["read", "network", "write", "execute", "external"]);
+const MODES: SettingKind = Choice(&["plan", "ask", "edit", "auto"]);
+const LEVELS: SettingKind = Choice(SandboxLevel::VARIANTS);
+const EFFECTS: SettingKind = Choice(&["read", "network", "write", "execute", "external"]);
 
 /// A row is `name: kind, doc;`.
 macro_rules! keys {

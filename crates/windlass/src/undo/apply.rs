@@ -42,12 +42,12 @@ use windlass_core::image::Swap;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::SessionStore;
 use windlass_core::workspace::{FileChange, Files};
-use windlass_engine::Open;
+use windlass_engine::OpenSession;
 use windlass_host::exec::child_env;
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
 use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
-use windlass_transaction::landing::undo::{Plan, changed_files, plan, preview};
+use windlass_transaction::landing::undo::{UndoPlan, changed_files, plan, preview};
 use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
 use super::{UndoableChanges, Wanted};
@@ -74,7 +74,7 @@ pub struct PlannedUndo {
     /// What would happen to each file.
     pub files: Vec<FileChange>,
     /// Files that are merged, that are as wanted already, and that cannot be undone.
-    pub plan: Plan,
+    pub plan: UndoPlan,
     /// The run that is undone, where it is one.
     pub run: Option<RunId>,
     /// A newer run or session of the workspace was passed over, because it has nothing to undo.
@@ -166,7 +166,7 @@ impl PlannedUndo {
         let wired = wire::idle_engine(settings, root.clone())?;
         let session = wired
             .engine
-            .open(Open::Resume(self.session.clone()), RunMode::Analysis)
+            .open(OpenSession::Resume(self.session.clone()), RunMode::Analysis)
             .await?;
         let journal = undo_journal(&settings.places.undo_dir(), root.root());
         let swaps = &self.plan.swaps;

@@ -1,4 +1,5 @@
-//! Repositories in the layer of a command: git's own files are moved, and nothing lands that makes git run a program.
+//! Git repositories in the overlay of a command. Files of git are moved, and nothing lands that makes git execute a
+//! program.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,37 +11,37 @@ use rustix::fs::{AtFlags, FileType};
 use windlass_core::workspace::{FileError, Files};
 
 use super::super::git_config::{NewConfig, differs_plainly, new_config};
-use super::{Entry, PROTECTED, Place, Plain, Reader, told};
+use super::{MoveOrigin, OverlayEntry, OverlayReader, PROTECTED, PlainMove, with_reason};
 use crate::git_dirs::{GitDirs, is_git_dir};
 use crate::path::path_of;
 use crate::working_copy::parent_of;
 use windlass_host::sandbox::names;
 use windlass_host::workspace::from_io;
 
-/// The longest settings file of a repository that is looked at.
+/// Maximum bytes of a settings file of a repository.
 const MAX_CONFIG: u64 = 64 << 10;
-/// Names of a new ignored folder that are looked at.
+/// Maximum names in a new ignored directory that are read.
 const MAX_WALKED: usize = 10_000_000;
-/// Why there is no undo.
+/// The reason why there is no undo.
 const GIT: &str = "git keeps its own history; see `git reflog`";
 const RUNS_PROGRAMS: &str =
-    "these settings do not land, because git runs programs for them or reads more settings";
+    "these settings do not land, because they make git run programs or read further settings";
 
-impl Reader<'_> {
-    /// A name `.git`.
-    pub(super) fn repository(&mut self, entry: Entry) -> Result<(), FileError> {
+impl OverlayReader<'_> {
+    /// Handles an entry with the name `.git`.
+    pub(super) fn repository(&mut self, entry: OverlayEntry) -> Result<(), FileError> {
         let path = entry.path.clone();
         let is_folder = entry.about.is_dir() && !entry.is_gone();
         match &entry.lower {
-            // It is neither removed nor replaced.
+            // A repository must not be removed or replaced.
             Some(lower) if !lower.is_dir() || !is_folder || self.is_opaque(&path) => {
                 self.refuse(&path, PROTECTED);
                 Ok(())
             }
             Some(_) => {
                 let before = self.diff.plain.len();
-                self.plain(entry, Place::Repository(&path))?;
-                let only_index = |one: &Plain| one.path() == path.join("index");
+                self.plain(entry, MoveOrigin::Repository(&path))?;
+                let only_index = |one: &PlainMove| one.path() == path.join("index");
                 if !self.diff.plain[before..].iter().all(only_index) {
                     self.lose(&path, GIT);
                 }
@@ -51,7 +52,7 @@ impl Reader<'_> {
                 self.new_repository(&path, &path)
             }
             None if entry.is_gone() => Ok(()),
-            // A file or a symlink leads git to a repository elsewhere.
+            // A file or a symlink refers git to a repository elsewhere.
             None => {
                 self.refuse(&path, PROTECTED);
                 Ok(())
@@ -59,7 +60,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A repository that the command made: what runs programs in it is left out.
+    /// Handles a repository that the command created: settings that execute programs are left out.
     fn new_repository(&mut self, git: &Path, folder: &Path) -> Result<(), FileError> {
         for entry in self.entries(folder, false)? {
             let name = entry
@@ -70,7 +71,7 @@ impl Reader<'_> {
             let plain = ["objects", "refs", "logs"]
                 .iter()
                 .any(|plain| name == Path::new(plain));
-            if names::is_kept_out_of_git(&name, true) {
+            if names::is_discarded_in_git(&name, true) {
                 self.refuse(&entry.path, PROTECTED);
             } else if name.ends_with("config") && !entry.about.is_dir() {
                 self.new_config(entry)?;
@@ -81,14 +82,14 @@ impl Reader<'_> {
                     .push((path.clone(), entry.about.mode() & 0o7777));
                 self.new_repository(git, &path)?;
             } else {
-                self.plain(entry, Place::NewRepository)?;
+                self.plain(entry, MoveOrigin::NewRepository)?;
             }
         }
         Ok(())
     }
 
-    /// The settings of a repository that the command made.
-    fn new_config(&mut self, entry: Entry) -> Result<(), FileError> {
+    /// Handles the settings of a repository that the command created.
+    fn new_config(&mut self, entry: OverlayEntry) -> Result<(), FileError> {
         let text = read_config(&self.upper.root().join(&entry.path));
         match text.and_then(|text| new_config(&text)) {
             None => {
@@ -98,30 +99,30 @@ impl Reader<'_> {
             Some(NewConfig::Plain) => {}
             Some(NewConfig::Stripped { text, dropped }) => {
                 let why = format!("{}: {RUNS_PROGRAMS}", dropped.join(", "));
-                self.diff.skipped.push(told(&entry.path, &why));
+                self.diff.skipped.push(with_reason(&entry.path, &why));
                 self.diff.configs.push((entry.path.clone(), text));
             }
         }
-        self.plain(entry, Place::NewRepository)
+        self.plain(entry, MoveOrigin::NewRepository)
     }
 
-    pub(super) fn is_protected(&self, path: &Path, place: Place<'_>) -> bool {
-        let Place::Repository(git) = place else {
+    pub(super) fn is_protected(&self, path: &Path, place: MoveOrigin<'_>) -> bool {
+        let MoveOrigin::Repository(git) = place else {
             return false;
         };
         let Ok(name) = path.strip_prefix(git) else {
             return false;
         };
         if name != Path::new("config") {
-            return names::is_kept_out_of_git(name, false);
+            return names::is_discarded_in_git(name, false);
         }
         let old = read_config(&self.root.root().join(path));
         let new = read_config(&self.upper.root().join(path));
         !matches!((old, new), (Some(old), Some(new)) if differs_plainly(&old, &new))
     }
 
-    /// Whether a new folder of the layer holds a repository, at whatever depth. It may have far more files than a command
-    /// may change, so only names are read.
+    /// Whether a new directory contains a repository, at any depth. It may contain far more files than a command may
+    /// change, so only names are read.
     pub(super) fn holds_git(&self, folder: &Path) -> Result<bool, FileError> {
         let (mut open, mut left) = (vec![self.upper.root().join(folder)], MAX_WALKED);
         while let Some(folder) = open.pop() {
@@ -132,11 +133,7 @@ impl Reader<'_> {
                 if entry.file_type().map_err(failed)?.is_dir() {
                     open.push(entry.path());
                 }
-                let many = || {
-                    failed(std::io::Error::other(
-                        "it holds too many files to be looked at",
-                    ))
-                };
+                let many = || failed(std::io::Error::other("it contains too many files to check"));
                 left = left.checked_sub(1).ok_or_else(many)?;
                 names.insert(entry.file_name());
             }
@@ -148,23 +145,23 @@ impl Reader<'_> {
         Ok(false)
     }
 
-    /// Refuses what lands in a directory that git takes for a repository.
+    /// Refuses files in a directory that git would treat as a repository.
     pub(super) fn refuse_git_dirs(&mut self) {
         let mut dirs = GitDirs::new(|path: &Path| self.will_have(path));
         let swaps = self.diff.swaps.iter().filter(|swap| swap.after.is_there());
         let swaps = swaps.map(|swap| path_of(&swap.path));
         let put = self.diff.plain.iter().filter_map(|one| match one {
-            Plain::Put(path) => Some(Cow::Borrowed(path.as_path())),
-            Plain::Remove(_) => None,
+            PlainMove::Put(path) => Some(Cow::Borrowed(path.as_path())),
+            PlainMove::Remove(_) => None,
         });
         let refused = swaps
             .chain(put)
-            .filter_map(|path| Some(told(&path, &dirs.refusal(&path)?)));
+            .filter_map(|path| Some(with_reason(&path, &dirs.refusal(&path)?)));
         let refused: Vec<_> = refused.collect();
         self.diff.refused.extend(refused);
     }
 
-    /// Whether something is at a path when the layer is on top.
+    /// Whether an entry exists at a path after the landing.
     fn will_have(&self, path: &Path) -> bool {
         let about = parent_of(&self.upper, path)
             .ok()
@@ -184,7 +181,7 @@ impl Reader<'_> {
     }
 }
 
-/// The text of a settings file that is a plain file.
+/// The text of a settings file, if it is a regular file.
 fn read_config(path: &Path) -> Option<String> {
     let about = std::fs::symlink_metadata(path).ok()?;
     let bytes = about
