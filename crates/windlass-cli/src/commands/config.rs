@@ -8,13 +8,13 @@ use windlass::machine::Secrets;
 use windlass::settings::{known, set, unset};
 
 use crate::args::{ConfigArgs, ConfigCommand};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::settings::{KEYS, Settings};
 
-pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
     // Settings can also be looked at where no work can be done, such as the home directory.
     let root = process::open_workspace(None).ok();
     let settings = process::load_settings(root.as_ref().map(Files::root))?;
@@ -44,9 +44,9 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         }
     };
     for warning in &settings.warnings {
-        say!("warning: {}", crate::safe::message(warning));
+        say!("warning: {}", crate::sanitize::message(warning));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 fn show(settings: &Settings, origin: bool) -> String {

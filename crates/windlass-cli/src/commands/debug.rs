@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use windlass::cassette::{DecodeOptions, Decoded, DecodedError, Row, decode as read_row};
 
 use crate::args::DecodeArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::{exit, out};
 
 /// The longest row. A longer line is reported and skipped.
 const MAX_LINE: u64 = 256 << 20;
 
-pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
+pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, CommandError> {
     let options = DecodeOptions {
         split: args.split,
         bom: args.bom,
@@ -32,7 +32,7 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
         };
         out::json(&decoded);
     })?;
-    Ok(exit::printed(""))
+    Ok(exit::print(""))
 }
 
 /// Gives every line of a file that is not empty, with its number; one that is too long is an error in its place.
@@ -40,13 +40,13 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
 pub(super) fn each_line(
     path: &Path,
     mut give: impl FnMut(u64, Result<&[u8], String>),
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut lines = open(path)?;
     let mut number = 0_u64;
     let mut line = Vec::new();
     loop {
         line.clear();
-        let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", path.display()));
+        let cannot = |err| CommandError::usage(format!("{} cannot be read: {err}", path.display()));
         if lines
             .by_ref()
             .take(MAX_LINE)
@@ -66,7 +66,7 @@ pub(super) fn each_line(
         } else if !line.trim_ascii().is_empty() {
             give(number, Ok(&line));
         }
-        if out::broken().is_some() {
+        if out::stdout_error().is_some() {
             return Ok(());
         }
     }
@@ -109,12 +109,12 @@ fn skip_line(lines: &mut impl BufRead) -> std::io::Result<()> {
 }
 
 /// The file's lines, unpacked where they are packed: the first two bytes tell, whatever the file is called.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+fn open(path: &Path) -> Result<Box<dyn BufRead>, CommandError> {
     let bytes: Box<dyn Read> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
         let file = windlass::machine::open_file(path).map_err(|err| {
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "{} cannot be read: {}",
                 path.display(),
                 err.message

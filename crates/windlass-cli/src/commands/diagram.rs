@@ -11,11 +11,11 @@ use windlass::core::workspace::{Files, Redactor};
 use windlass::machine::Secrets;
 
 use crate::args::DiagramArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::model::ModelPlan;
 use windlass::settings::Settings;
 use windlass::{contract, program_tools, sandboxing};
@@ -25,14 +25,14 @@ const RULES: usize = 12;
 /// Characters of one line of a label.
 const LONGEST: usize = 120;
 
-pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
-    let (agent, checks) = args.of_a_run();
+pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, CommandError> {
+    let (agent, checks) = args.run_flags();
     let root = process::open_workspace(agent.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     settings.add_flags(&agent, &args.limits)?;
     settings.add_contract_flags(&checks)?;
     for warning in &settings.warnings {
-        say!("warning: {}", crate::safe::message(warning));
+        say!("warning: {}", crate::sanitize::message(warning));
     }
     let isolated = !args.in_place
         && !settings
@@ -102,7 +102,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
         ],
     );
     chart.arrows(isolated);
-    Ok(exit::printed(&chart.text))
+    Ok(exit::print(&chart.text))
 }
 
 /// The provider and the model, or why there is none.

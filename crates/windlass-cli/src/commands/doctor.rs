@@ -24,11 +24,11 @@ use self::sandbox::SandboxReport;
 use super::runtimes::{look_closer, row, to_probe};
 use super::{block_on, models};
 use crate::args::DoctorArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::flags::AgentFlags;
 use windlass::model;
 use windlass::runtime_plan::Ground;
@@ -42,7 +42,7 @@ struct Examination {
     work: Work,
 }
 
-pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, CommandError> {
     if args.install_apparmor {
         return apparmor_command::install(args.yes);
     }
@@ -62,7 +62,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     };
     let failed_probe = runtimes.iter().any(|row| row["probe"]["works"] == false);
     let broken = failed_probe || findings.iter().any(Finding::is_broken);
-    let printed = exit::printed(&text);
+    let printed = exit::print(&text);
     Ok(if broken {
         ExitCode::from(exit::FAILED)
     } else {
@@ -70,7 +70,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
+async fn examine(args: &DoctorArgs) -> Result<Examination, CommandError> {
     let root = process::open_workspace(None);
     let workspace = root
         .as_ref()
@@ -85,7 +85,7 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
         Ok(loaded) => loaded,
         Err(failure) => {
             let todo = failure
-                .to_do()
+                .hint_text()
                 .map(|todo| vec![format!("→ {todo}")])
                 .unwrap_or_default();
             findings.push(
@@ -191,7 +191,7 @@ async fn runtimes(
     args: &DoctorArgs,
     settings: &Settings,
     findings: &mut Vec<Finding>,
-) -> Result<(Vec<Standing>, Vec<Value>), Failure> {
+) -> Result<(Vec<Standing>, Vec<Value>), CommandError> {
     let agent = AgentFlags::default();
     let mut standings = match Ground::new(&agent, settings).and_then(|ground| ground.standings()) {
         Ok(standings) => standings,

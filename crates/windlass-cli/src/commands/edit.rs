@@ -8,11 +8,11 @@ use serde_json::Value;
 use windlass::edits::{Done, Row, run as edit};
 
 use crate::args::EditArgs;
+use crate::command_error::CommandError;
 use crate::commands::debug::each_line;
-use crate::failure::Failure;
 use crate::{exit, out};
 
-pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &EditArgs) -> Result<ExitCode, CommandError> {
     each_line(&args.file, |number, line| {
         let done = match line
             .and_then(|line| serde_json::from_slice(line).map_err(|err| err.to_string()))
@@ -30,7 +30,7 @@ pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
             done => done,
         });
     })?;
-    Ok(exit::printed(""))
+    Ok(exit::print(""))
 }
 
 /// A row that is JSON keeps its name and its files, whatever else is wrong with it.

@@ -9,14 +9,14 @@ use windlass::model::{model_rows, table_date};
 
 use super::block_on;
 use crate::args::ModelsArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::settings::Settings;
 use windlass::wire;
 
-pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let states: Vec<_> = VENDORS
@@ -88,7 +88,7 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
             text.push_str(&format!("  {}/{}\n", row.vendor, row.name));
         }
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// What servers say they serve: those on this machine, and with `all` every vendor that is set up. `None` was not asked.
@@ -97,7 +97,7 @@ async fn ask(
     settings: &Settings,
     credentials: &Credentials,
     all: bool,
-) -> Result<Vec<Option<Result<Vec<String>, String>>>, Failure> {
+) -> Result<Vec<Option<Result<Vec<String>, String>>>, CommandError> {
     let questions = states.iter().map(|(vendor, state)| async move {
         if state.is_err() || !(vendor.local || all) {
             return None;

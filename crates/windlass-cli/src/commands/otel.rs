@@ -10,7 +10,7 @@ use windlass::telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp}
 
 use super::block_on;
 use crate::args::OtelArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::process;
 use crate::session_run::find_session;
 use crate::{exit, out};
@@ -20,7 +20,7 @@ use windlass::{model, telemetry};
 /// Spans of one line.
 const BATCH: usize = 256;
 
-pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let id = find_session(&args.session)?;
     let mut page = Page {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
                 _ => {}
             }
             page.take(spans.apply(&event));
-            if out::broken().is_some() {
+            if out::stdout_error().is_some() {
                 break;
             }
         }
@@ -62,7 +62,7 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
     if !series.is_empty() {
         out::json(&otlp::metrics(&page.resource, &series));
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 /// What was made and not printed yet.

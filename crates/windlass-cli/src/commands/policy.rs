@@ -15,9 +15,9 @@ use windlass::settings::Layer;
 use windlass::wire;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::process;
-use crate::safe::plain;
+use crate::sanitize::plain;
 use crate::{exit, out};
 
 /// The largest table of cases.
@@ -25,14 +25,14 @@ const MAX_TABLE: u64 = 4 << 20;
 /// What standard input may hold.
 const MAX_INPUT: u64 = 1 << 20;
 
-pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, CommandError> {
     match command {
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Test(args) => test(args),
     }
 }
 
-fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
+fn explain(args: &ExplainArgs) -> Result<ExitCode, CommandError> {
     let eval = open(args.cd.as_deref(), args.sandbox)?;
     // As `run` works when nothing else is said.
     let place = Place {
@@ -59,7 +59,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     } else {
         as_text(&judged, gate.mode, place)
     };
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// A table of cases, with rules beside those of the settings.
@@ -96,9 +96,9 @@ struct Case {
 }
 
 /// Runs a table of cases; one line for each that is decided otherwise.
-fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
+fn test(args: &PolicyTestArgs) -> Result<ExitCode, CommandError> {
     let name = args.file.display();
-    let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
+    let wrong = |why: String| CommandError::usage(format!("{name}: {why}"));
     let text = wire::read_text(&args.file, MAX_TABLE, "the policy table")?;
     let table: Table = toml::from_str(&text).map_err(|err| wrong(err.to_string()))?;
     if table.case.is_empty() {
@@ -131,7 +131,7 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
         "{} cases, {failed} decided otherwise\n",
         table.case.len()
     ));
-    Ok(exit::of(failed == 0))
+    Ok(exit::success_if(failed == 0))
 }
 
 /// `None` when a case is decided as it must be; an error when it cannot be read.
@@ -173,7 +173,7 @@ fn run_case(
     )))
 }
 
-fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, Failure> {
+fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, CommandError> {
     let root = process::open_workspace(cd)?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if let Some(level) = sandbox {
@@ -197,14 +197,18 @@ fn capability(mode: Mode, place: Place) -> String {
 }
 
 /// The arguments of a call: JSON, or the command or path alone.
-fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
+fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, CommandError> {
     let properties = &tool.spec().schema["properties"];
     if given.trim_start().starts_with('{') {
         match serde_json::from_str(given) {
             Ok(args) => return Ok(args),
             // A group of commands begins with a brace, too.
             Err(_) if properties.get("command").is_some() => {}
-            Err(err) => return Err(Failure::usage(format!("the arguments are not JSON: {err}"))),
+            Err(err) => {
+                return Err(CommandError::usage(format!(
+                    "the arguments are not JSON: {err}"
+                )));
+            }
         }
     }
     let key = ["command", "path", "pattern"]
@@ -214,7 +218,7 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
         return Ok(json!({}));
     }
     let Some(key) = key else {
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "`{}` takes neither a command nor a path",
             tool.spec().name
         ))
@@ -235,7 +239,7 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
     Ok(args)
 }
 
-fn standard_input() -> Result<String, Failure> {
+fn standard_input() -> Result<String, CommandError> {
     use std::io::Read;
     let mut text = String::new();
     std::io::stdin().take(MAX_INPUT).read_to_string(&mut text)?;

@@ -13,11 +13,11 @@ use windlass::core::workspace::Files;
 
 use super::block_on;
 use crate::args::{RuntimesArgs, RuntimesCommand};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::runtime_plan::Ground;
 use windlass::sandboxing;
@@ -28,7 +28,7 @@ const WIDTH: usize = 80;
 /// Where what is said of a runtime begins.
 const INDENT: usize = 18;
 
-pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(None).ok();
     let mut settings = process::load_settings(root.as_ref().map(Files::root))?;
     match &args.command {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
             "auto"
         ));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// Finds the versions of all of them, at the same time.
@@ -220,7 +220,7 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         }
         out::out(&text);
     }
-    exit::of(choice.chosen.is_some())
+    exit::success_if(choice.chosen.is_some())
 }
 
 /// The names that are to be rehearsed: those that were named, else all that are here.
@@ -228,7 +228,7 @@ pub(super) fn to_probe(
     names: &[String],
     standings: &[Standing],
     settings: &Settings,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandError> {
     if names.is_empty() {
         let here = standings.iter().filter(|one| one.found != Found::Nowhere);
         return Ok(here.map(|one| one.name.clone()).collect());
@@ -246,7 +246,7 @@ async fn probe(
     names: &[String],
     settings: &Settings,
     args: &RuntimesArgs,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let json = args.json;
     let rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
     let mut rehearsal = rehearsal.with_model(args.model.clone());
@@ -266,7 +266,7 @@ async fn probe(
                 .for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }
     }
-    Ok(exit::of(all_work))
+    Ok(exit::success_if(all_work))
 }
 
 #[cfg(test)]

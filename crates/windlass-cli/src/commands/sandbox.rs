@@ -16,15 +16,15 @@ use windlass::sandboxing::{Sandbox, SandboxError, Standard};
 
 use super::block_on;
 use crate::args::SandboxArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::plain;
+use crate::sanitize::plain;
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::{program_tools, sandboxing};
 
-pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(args.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     let flags = AgentFlags {
@@ -45,15 +45,15 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         .gate(Mode::Ask, &program_tools::names(&tools))?
         .hidden_paths();
     let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env, None)? else {
-        return Err(Failure::usage("`full` means no sandbox at all")
+        return Err(CommandError::usage("`full` means no sandbox at all")
             .hint("start the program itself instead"));
     };
     let dir = match &args.cd {
         Some(dir) => dir
             .canonicalize()
-            .map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
+            .map_err(|err| CommandError::usage(format!("{}: {err}", dir.display())))?,
         None => std::env::current_dir()
-            .map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
+            .map_err(|err| CommandError::usage(format!("the current directory: {err}")))?,
     };
     block_on(hold(
         Arc::new(sandbox),
@@ -70,9 +70,9 @@ async fn hold(
     undo: &Path,
     args: &SandboxArgs,
     dir: &Path,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let own = |handle: std::io::Result<OwnedFd>| {
-        handle.map_err(|err| Failure::usage(format!("standard handles: {err}")))
+        handle.map_err(|err| CommandError::usage(format!("standard handles: {err}")))
     };
     use std::os::fd::AsFd;
     let standard = Standard {
@@ -117,7 +117,7 @@ async fn hold(
             };
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
-        Err(SandboxError::Command(why)) => Err(Failure::new(127, why)),
-        Err(err) => Err(Failure::new(exit::ISOLATION, err.to_string())),
+        Err(SandboxError::Command(why)) => Err(CommandError::new(127, why)),
+        Err(err) => Err(CommandError::new(exit::ISOLATION, err.to_string())),
     }
 }

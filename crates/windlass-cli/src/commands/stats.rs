@@ -14,14 +14,14 @@ use windlass::transcript::dollars;
 
 use super::block_on;
 use crate::args::{StatsArgs, StatsBy};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 use windlass::{find_session, newest};
 
-pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let stats = block_on(gather(&store, args))?;
@@ -31,10 +31,10 @@ pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
         (None, true) => out::json(&as_json(&stats)),
         (None, false) => out::out(&as_text(&stats)),
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
-async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> {
+async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, CommandError> {
     if let Some(session) = &args.session {
         let root = process::open_workspace(None).ok();
         let id = find_session(store, root.as_ref(), session).await?;

@@ -9,18 +9,18 @@ use windlass::core::workspace::Files;
 use windlass::trust::{ProjectFile, Said, TrustStore, project_files};
 
 use crate::args::TrustCommand;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{err, say};
 use crate::process;
-use crate::safe::{json_line, marked_line, one_line};
+use crate::sanitize::{json_line, marked_line, one_line};
 use windlass::settings::Settings;
 use windlass::trust::{Meaning, link_warning};
 
 /// Set in the environment of everything that a run starts.
 const INSIDE_A_RUN: &str = "WINDLASS_RUN";
 
-pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let store = TrustStore::new(settings.places.trust_dir());
     match command.unwrap_or(TrustCommand::List { json: false }) {
@@ -43,20 +43,20 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             if text.is_empty() {
                 say!("{} has no settings of its own", root.display());
             }
-            Ok(exit::printed(&text))
+            Ok(exit::print(&text))
         }
         TrustCommand::Add { dir, yes } => {
             may_change()?;
             let root = workspace(dir.as_deref())?;
             if store.lies_in(&root) {
-                return Err(Failure::usage(
+                return Err(CommandError::usage(
                     "the answers would be kept inside the project they are about",
                 )
                 .hint("set XDG_DATA_HOME to a directory outside of it"));
             }
             let files = files(&root)?;
             if files.is_empty() {
-                return Err(Failure::usage(format!(
+                return Err(CommandError::usage(format!(
                     "{} has no settings of its own to trust",
                     root.display()
                 )));
@@ -70,7 +70,7 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
                 match said {
                     Some(said) => store.keep(&root, &file, said)?,
                     None => {
-                        return Err(Failure::new(
+                        return Err(CommandError::new(
                             exit::ASKED,
                             "nobody answered, so nothing is trusted",
                         )
@@ -87,16 +87,17 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             let root = workspace(dir.as_deref()).unwrap_or(given);
             match store.forget(&root)? {
                 true => Ok(ExitCode::SUCCESS),
-                false => Err(
-                    Failure::usage(format!("nothing is known about {}", root.display()))
-                        .hint("`windlass trust list` shows what is"),
-                ),
+                false => Err(CommandError::usage(format!(
+                    "nothing is known about {}",
+                    root.display()
+                ))
+                .hint("`windlass trust list` shows what is")),
             }
         }
     }
 }
 
-fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
+fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, CommandError> {
     let mut text = String::new();
     for record in store.list()? {
         for (name, hashes) in &record.files {
@@ -131,26 +132,26 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
     if text.is_empty() && !as_json {
         say!("no project is trusted; `windlass trust show` says what one would change");
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// A command that an agent started must not decide what is trusted.
-fn may_change() -> Result<(), Failure> {
+fn may_change() -> Result<(), CommandError> {
     if std::env::var_os(INSIDE_A_RUN).is_none() {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(CommandError::new(
         exit::REFUSED,
         "trust is given by a person, and this command was started by a run",
     )
     .hint("run it at a terminal of your own"))
 }
 
-fn workspace(dir: Option<&Path>) -> Result<PathBuf, Failure> {
+fn workspace(dir: Option<&Path>) -> Result<PathBuf, CommandError> {
     Ok(process::open_workspace(dir)?.root().to_owned())
 }
 
-fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
+fn files(root: &Path) -> Result<Vec<ProjectFile>, CommandError> {
     let (files, links) = project_files(root)?;
     for link in links {
         say!("warning: {}", one_line(&link_warning(root, link)));
@@ -160,7 +161,7 @@ fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
 
 /// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
 /// is asked where nobody can answer.
-pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failure> {
+pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, CommandError> {
     let store = TrustStore::new(settings.places.trust_dir());
     if settings.untrusted.is_empty() || store.lies_in(root) || may_change().is_err() {
         return Ok(false);
@@ -176,7 +177,7 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failur
 }
 
 /// The person's answer about one file; none where there is nobody.
-fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Said>, Failure> {
+fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Said>, CommandError> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
@@ -205,7 +206,7 @@ fn shown_name(root: &Path, file: &ProjectFile) -> String {
 }
 
 /// The hash, and every value with what it would do.
-fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, CommandError> {
     let mut text = format!("  blake3 {}\n", file.hash());
     for (name, value) in Settings::project_values(root, file)? {
         let what = match Meaning::of(&name, &value, &settings.layers) {

@@ -11,9 +11,9 @@ use windlass::checks::{Checked, Language, Project, check};
 use windlass::core::validator::Judgement;
 
 use crate::args::ValidateArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::{self, say};
-use crate::safe::plain;
+use crate::sanitize::plain;
 use crate::{commands::debug::each_line, exit};
 
 /// A text to judge.
@@ -46,7 +46,7 @@ struct Found {
     message: String,
 }
 
-pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, CommandError> {
     let mut unreadable = false;
     each_line(&args.file, |number, line| {
         let row = line
@@ -62,11 +62,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
             }
         }
     })?;
-    Ok(exit::unless_broken(if unreadable {
-        exit::USAGE
-    } else {
-        0
-    }))
+    Ok(exit::after_output(if unreadable { exit::USAGE } else { 0 }))
 }
 
 fn bytes(row: &Row) -> Result<Vec<u8>, String> {

@@ -83,7 +83,7 @@ fn a_run_goes_on_from_answer_to_answer_and_does_each_thing_once() {
     let output = place.run(&["answer", id, "yes"]);
     assert_eq!(output.code, 2);
     assert!(
-        output.err.contains("there is no open ask"),
+        output.err.contains("there is no pending ask"),
         "{}",
         output.err
     );

@@ -93,7 +93,7 @@ fn a_log_that_cannot_be_is_a_mistake_in_the_command_line() {
     let output = place.run_with(command, "");
     assert_eq!(output.code, 2, "{}", output.err);
     assert!(
-        output.err.contains("`hyper` is no part of windlass"),
+        output.err.contains("`hyper` is not a crate of windlass"),
         "{}",
         output.err
     );

@@ -130,7 +130,7 @@ fn approvals_are_asked_once_always_and_no_with_a_reason() {
     let mut terminal = Terminal::start(&place, &["run", "--in-place", "--script", &script, "go"]);
     terminal.expect("always for bash(touch one)");
     terminal.type_in("maybe\r");
-    terminal.expect("please answer as shown");
+    terminal.expect("please answer with one of the options");
     terminal.type_in("y\r");
     terminal.expect("touch two");
     terminal.expect("if you like: ");
@@ -241,7 +241,7 @@ fn a_chat_takes_prompts_until_it_is_told_to_quit() {
     terminal.expect("first answer");
     terminal.expect("> ");
     terminal.type_in("/nonsense\r");
-    terminal.expect("/help lists them");
+    terminal.expect("/help lists the commands");
     terminal.expect("> ");
     terminal.type_in("again\r");
     terminal.expect("second answer");
@@ -334,7 +334,7 @@ fn what_is_typed_after_an_answer_is_another_run_without_the_flags_of_the_first()
     terminal.expect("> ");
     terminal.type_in("and now write it\n");
     terminal.expect("b.txt");
-    terminal.expect("[y] once");
+    terminal.expect("[y]es, once");
     assert!(!place.work().join("b.txt").exists());
     terminal.type_in("n\n");
     terminal.expect("completed");

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::apparmor_path::{owned_by_root_alone, shell_quoted};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// The name of the profile and of its file.
 const NAME: &str = "windlass";
@@ -60,7 +60,7 @@ impl AppArmorState {
 }
 
 /// The profile that lets a program make user namespaces.
-pub(super) fn profile(program: &Path) -> Result<String, Failure> {
+pub(super) fn profile(program: &Path) -> Result<String, CommandError> {
     let path = pattern(program)?;
     Ok(format!(
         "{MARK}\n\
@@ -79,13 +79,13 @@ pub(super) fn profile(program: &Path) -> Result<String, Failure> {
 }
 
 /// A path as an AppArmor pattern inside quotes that matches only this path.
-fn pattern(path: &Path) -> Result<String, Failure> {
+fn pattern(path: &Path) -> Result<String, CommandError> {
     let text = path
         .to_str()
         .filter(|text| text.starts_with('/') && !text.contains(char::is_control));
     let Some(text) = text else {
         let shown = path.display();
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "an AppArmor profile cannot name {shown}: it is not a plain absolute path"
         ))
         .hint("move windlass to a path like /usr/local/bin/windlass"));
@@ -122,7 +122,7 @@ pub(super) struct ProfileStore {
 
 impl ProfileStore {
     /// The system's. Fixed paths, not `PATH`: this runs as root.
-    pub(super) fn of_the_system() -> Result<Self, Failure> {
+    pub(super) fn of_the_system() -> Result<Self, CommandError> {
         let parsers = [
             "/usr/sbin/apparmor_parser",
             "/sbin/apparmor_parser",
@@ -133,7 +133,7 @@ impl ProfileStore {
             .map(PathBuf::from)
             .find(|path| path.exists())
             .ok_or_else(|| {
-                Failure::usage("apparmor_parser, which loads profiles, is not installed")
+                CommandError::usage("apparmor_parser, which loads profiles, is not installed")
                     .hint("run `sudo apt install apparmor`")
             })?;
         Ok(Self {
@@ -147,10 +147,10 @@ impl ProfileStore {
     }
 
     /// Fails where the profile could not be installed whatever the user answers.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandError> {
         if !self.dir.join("abi/4.0").exists() {
             let dir = self.dir.display();
-            return Err(Failure::usage(format!(
+            return Err(CommandError::usage(format!(
                 "this AppArmor has no rules for user namespaces: {dir}/abi/4.0, which comes with version 4, is missing"
             ))
             .hint("update the package `apparmor`"));
@@ -159,11 +159,11 @@ impl ProfileStore {
     }
 
     /// The text of our file, if it is there; a file that this command did not write is an error.
-    fn own_file(&self) -> Result<Option<String>, Failure> {
+    fn own_file(&self) -> Result<Option<String>, CommandError> {
         let file = self.file();
         match std::fs::read_to_string(&file) {
             Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
-            Ok(_) => Err(Failure::usage(format!(
+            Ok(_) => Err(CommandError::usage(format!(
                 "{} was not written by windlass, so it is left as it is",
                 file.display()
             ))
@@ -171,7 +171,7 @@ impl ProfileStore {
                 "if it is the profile of a package, it already covers the windlass of that package",
             )),
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(err) => Err(Failure::usage(format!(
+            Err(err) => Err(CommandError::usage(format!(
                 "{} cannot be read: {err}",
                 file.display()
             ))),
@@ -179,7 +179,7 @@ impl ProfileStore {
     }
 
     /// Writes the profile and loads it. Where it cannot be loaded, the file is as it was before.
-    pub(super) fn install(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn install(&self, text: &str) -> Result<(), CommandError> {
         let before = self.own_file()?;
         self.write(text)?;
         self.parse("-r").inspect_err(|_| {
@@ -191,7 +191,7 @@ impl ProfileStore {
     }
 
     /// Unloads the profile and removes its file; `false` where there is none.
-    pub(super) fn remove(&self) -> Result<bool, Failure> {
+    pub(super) fn remove(&self) -> Result<bool, CommandError> {
         if self.own_file()?.is_none() {
             return Ok(false);
         }
@@ -199,15 +199,15 @@ impl ProfileStore {
         self.parse("-R")?;
         let file = self.file();
         std::fs::remove_file(&file).map_err(|err| {
-            Failure::usage(format!("{} cannot be removed: {err}", file.display()))
+            CommandError::usage(format!("{} cannot be removed: {err}", file.display()))
         })?;
         Ok(true)
     }
 
     /// Replaces the file in one step, so that a crash leaves no half profile for the next boot.
-    fn write(&self, text: &str) -> Result<(), Failure> {
+    fn write(&self, text: &str) -> Result<(), CommandError> {
         self.replace(text).map_err(|err| {
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "{} cannot be written: {err}",
                 self.file().display()
             ))
@@ -228,7 +228,7 @@ impl ProfileStore {
         Ok(())
     }
 
-    fn parse(&self, flag: &str) -> Result<(), Failure> {
+    fn parse(&self, flag: &str) -> Result<(), CommandError> {
         let parser = self.parser.display();
         let mut command = std::process::Command::new(&self.parser);
         let output = command
@@ -237,13 +237,13 @@ impl ProfileStore {
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .output();
-        let output =
-            output.map_err(|err| Failure::usage(format!("{parser} cannot be started: {err}")))?;
+        let output = output
+            .map_err(|err| CommandError::usage(format!("{parser} cannot be started: {err}")))?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::usage(format!(
+        Err(CommandError::usage(format!(
             "{parser} {flag} failed ({}): {}",
             output.status,
             said.trim()

@@ -9,15 +9,15 @@ use serde_json::Value;
 
 use super::apparmor::{AppArmorState, ProfileStore, install_command, profile};
 use super::apparmor_path::{owned_by_root_alone, shell_quoted};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{one_line, plain};
+use crate::sanitize::{one_line, plain};
 
 /// The user `nobody`, who looks at the result when root did not come through sudo.
 const NOBODY: u32 = 65_534;
 
-pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
+pub(super) fn install(yes: bool) -> Result<ExitCode, CommandError> {
     let program = program()?;
     only_root(install_command(&program))?;
     check_state(&AppArmorState::read())?;
@@ -37,7 +37,7 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
     Ok(report(namespaces_of_a_user(&program)))
 }
 
-pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
+pub(super) fn remove(yes: bool) -> Result<ExitCode, CommandError> {
     let program = program()?;
     only_root(format!(
         "sudo {} doctor --remove-apparmor",
@@ -51,40 +51,44 @@ pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
         true => format!("removed {file}\n"),
         false => format!("there is no {file}; nothing was changed\n"),
     };
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// The real path of this program: AppArmor compares it, not the name that was typed.
-fn program() -> Result<PathBuf, Failure> {
+fn program() -> Result<PathBuf, CommandError> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
-    program
-        .map_err(|err| Failure::usage(format!("the path of this program cannot be found: {err}")))
+    program.map_err(|err| {
+        CommandError::usage(format!("the path of this program cannot be found: {err}"))
+    })
 }
 
-fn only_root(command: String) -> Result<(), Failure> {
+fn only_root(command: String) -> Result<(), CommandError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Failure::usage("only root can change AppArmor profiles").hint(format!("run `{command}`")))
+    Err(
+        CommandError::usage("only root can change AppArmor profiles")
+            .hint(format!("run `{command}`")),
+    )
 }
 
-fn check_state(state: &AppArmorState) -> Result<(), Failure> {
+fn check_state(state: &AppArmorState) -> Result<(), CommandError> {
     match (state.enabled, state.restricts) {
         (true, true) => Ok(()),
-        (false, _) => Err(Failure::usage(
+        (false, _) => Err(CommandError::usage(
             "AppArmor is not enabled in this kernel, so a profile would have no effect",
         )),
-        (true, false) => Err(Failure::usage(
+        (true, false) => Err(CommandError::usage(
             "AppArmor does not restrict user namespaces here, so no profile is needed",
         )
         .hint("`windlass doctor` says what else is in the way, if anything")),
     }
 }
 
-fn check_program(program: &Path) -> Result<(), Failure> {
+fn check_program(program: &Path) -> Result<(), CommandError> {
     owned_by_root_alone(program).map_err(|why| {
         let command = install_command(program);
-        Failure::usage(format!(
+        CommandError::usage(format!(
             "{why}: whoever replaces the program would get what the profile grants"
         ))
         .hint(format!(
@@ -94,12 +98,12 @@ fn check_program(program: &Path) -> Result<(), Failure> {
 }
 
 /// Asks at the terminal. Without one, only `--yes` is an answer.
-fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+fn confirm(question: &str, yes: bool) -> Result<(), CommandError> {
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("no user can answer the question here")
+        return Err(CommandError::usage("no user can answer the question here")
             .hint("add `--yes` to go ahead without it"));
     }
     crate::out::err(&format!("{question} [y/N] "));
@@ -107,7 +111,7 @@ fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     std::io::stdin().lock().read_line(&mut line)?;
     match line.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::failed("nothing was changed")),
+        _ => Err(CommandError::failed("nothing was changed")),
     }
 }
 
@@ -154,10 +158,10 @@ fn namespaces_in(report: &[u8]) -> Result<(), String> {
 fn report(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => {
-            exit::printed("it works: commands of ordinary users run in the namespaces sandbox\n")
+            exit::print("it works: commands of ordinary users run in the namespaces sandbox\n")
         }
         Err(why) => {
-            exit::printed(&format!(
+            exit::print(&format!(
                 "the namespaces sandbox still fails for ordinary users: {}\n",
                 one_line(&why)
             ));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::sandbox::SandboxReport;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 
 /// The heading a finding stands under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use windlass::sandboxing::{not_held, tier_of};
 
 use super::apparmor::AppArmorState;
 use super::report::{Finding, Group};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use windlass::settings::Settings;
 
 /// The demands of the settings on the sandbox.
@@ -21,7 +21,7 @@ struct WantedTier {
 }
 
 impl WantedTier {
-    fn of(settings: &Settings) -> Result<Self, Failure> {
+    fn of(settings: &Settings) -> Result<Self, CommandError> {
         let landlock = settings.layers.text("sandbox.accept") == Some("landlock");
         let weakest = match settings.layers.text("sandbox.require") {
             Some("namespaces") => Tier::Namespaces,
@@ -55,7 +55,7 @@ pub(super) struct SandboxReport {
 
 impl SandboxReport {
     /// Tries every tier in `folder`.
-    pub(super) fn probe(folder: &Path, settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn probe(folder: &Path, settings: &Settings) -> Result<Self, CommandError> {
         let (helper, wanted) = (
             windlass::sandboxing::helper(&settings.environment)?,
             WantedTier::of(settings)?,

@@ -9,10 +9,10 @@ use windlass::agents::{
 use windlass::settings::nearest;
 
 use super::block_on;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::settings::Settings;
 
 /// An agent to install or to remove.
@@ -24,7 +24,7 @@ enum Wanted<'a> {
 }
 
 /// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
-pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
+pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {
     let wanted: Vec<Wanted<'_>> = match names {
         [] => installable().map(Wanted::Known).collect(),
         names => names
@@ -36,14 +36,14 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
     let installed = Installed { dir: &dir };
     let (mut text, mut failures) = (String::new(), Vec::new());
     for one in wanted {
-        let done: Result<_, Failure> = match one {
+        let done: Result<_, CommandError> = match one {
             Wanted::Known(known) => installed
                 .install(known, &|line| say!("{line}"))
                 .map(|program| {
                     let version = known.install.version().unwrap_or_default();
                     (known.name.to_owned(), version.to_owned(), program)
                 })
-                .map_err(Failure::from),
+                .map_err(CommandError::from),
             Wanted::Listed(id) => block_on(async {
                 let say = |line: &str| say!("{}", one_line(line));
                 let (version, program) = install_from_registry(id, settings, &say).await?;
@@ -58,7 +58,7 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
             Err(failure) => failures.push(failure),
         }
     }
-    let printed = exit::printed(&text);
+    let printed = exit::print(&text);
     let last = failures.pop();
     failures
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
     last.map_or(Ok(printed), Err)
 }
 
-pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
+pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let mut text = String::new();
@@ -81,11 +81,11 @@ pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, 
         };
         text.push_str(&format!("{name:<16} {what}\n"));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 /// Lists the agents of the ACP registry: their ids, versions, how they come, and what is installed.
-pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let mut text = String::new();
@@ -113,7 +113,7 @@ pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode,
         }
         text.push_str(&super::headed(&format!("acp:{}", agent.id), &words));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 fn installable() -> impl Iterator<Item = &'static AgentSpec> {
@@ -122,7 +122,7 @@ fn installable() -> impl Iterator<Item = &'static AgentSpec> {
         .filter(|known| known.install.version().is_some())
 }
 
-fn named(name: &str) -> Result<Wanted<'_>, Failure> {
+fn named(name: &str) -> Result<Wanted<'_>, CommandError> {
     if let Some(id) = named_id(name) {
         return Ok(Wanted::Listed(id));
     }
@@ -130,11 +130,11 @@ fn named(name: &str) -> Result<Wanted<'_>, Failure> {
         return Ok(Wanted::Known(known));
     }
     if AGENTS.iter().any(|known| known.name == name) {
-        return Err(Failure::usage(format!("`{name}` is built in"))
+        return Err(CommandError::usage(format!("`{name}` is built in"))
             .hint("there is nothing to install or to remove"));
     }
     let all: Vec<&str> = installable().map(|known| known.name).collect();
-    let failure = Failure::usage(format!("there is no agent `{name}` that can be installed"));
+    let failure = CommandError::usage(format!("there is no agent `{name}` that can be installed"));
     Err(match nearest(name, all.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(

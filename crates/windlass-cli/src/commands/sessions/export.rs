@@ -15,8 +15,8 @@ use windlass::transcript::Transcript;
 
 use super::{audit, html, markdown, trace};
 use crate::args::ExportFormat;
-use crate::failure::Failure;
-use crate::safe::{json_line, plain};
+use crate::command_error::CommandError;
+use crate::sanitize::{json_line, plain};
 use crate::{exit, out};
 
 /// What makes text of events.
@@ -60,7 +60,7 @@ pub(super) async fn run(
     id: &SessionId,
     format: ExportFormat,
     to: Option<&Path>,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let mut form = match format {
         ExportFormat::Jsonl => Form::Jsonl,
         ExportFormat::Markdown => Form::Markdown(Box::default()),
@@ -68,7 +68,7 @@ pub(super) async fn run(
         ExportFormat::Audit => Form::Audit(Box::default()),
         ExportFormat::Trace => {
             let folder = to.ok_or_else(|| {
-                Failure::usage("a trace is a folder, and none was named")
+                CommandError::usage("a trace is a folder, and none was named")
                     .hint("name one that is not there: --to DIR")
             })?;
             return trace::run(store, id, folder).await;
@@ -76,7 +76,7 @@ pub(super) async fn run(
     };
     let mut sink = Sink::open(to)?;
     match write(store, id, &mut form, &mut sink).await {
-        Ok(()) => Ok(exit::unless_broken(0)),
+        Ok(()) => Ok(exit::after_output(0)),
         Err(failure) => {
             sink.remove();
             Err(failure)
@@ -89,7 +89,7 @@ async fn write(
     id: &SessionId,
     form: &mut Form,
     sink: &mut Sink<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut events = store.read(id, 1);
     let mut begun = false;
     while let Some(event) = events.next().await {
@@ -99,7 +99,7 @@ async fn write(
             sink.write(&form.begin())?;
         }
         sink.write(&form.event(&event))?;
-        if out::broken().is_some() {
+        if out::stdout_error().is_some() {
             return Ok(());
         }
     }
@@ -113,14 +113,14 @@ struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn open(to: Option<&'a Path>) -> Result<Self, Failure> {
+    fn open(to: Option<&'a Path>) -> Result<Self, CommandError> {
         let file = to
             .map(|path| create(path).map(|file| (std::io::BufWriter::new(file), path)))
             .transpose()?;
         Ok(Self { file })
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, text: &str) -> Result<(), CommandError> {
         match &mut self.file {
             Some((file, _)) => file.write_all(text.as_bytes())?,
             None if !text.is_empty() => out::out(text),
@@ -129,7 +129,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), CommandError> {
         if let Some((file, _)) = &mut self.file {
             file.flush()?;
         }
@@ -144,7 +144,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
+pub(super) fn create(path: &Path) -> Result<std::fs::File, CommandError> {
     let file = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -152,9 +152,9 @@ pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
         .open(path);
     file.map_err(|err| match err.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} exists already", path.display()))
+            CommandError::usage(format!("{} exists already", path.display()))
                 .hint("name another file, or remove it first")
         }
-        _ => Failure::failed(format!("{} cannot be written: {err}", path.display())),
+        _ => CommandError::failed(format!("{} cannot be written: {err}", path.display())),
     })
 }

@@ -10,7 +10,7 @@ use windlass::transcript::{
     Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call,
 };
 
-use crate::safe::plain;
+use crate::sanitize::plain;
 
 /// What a picture may be; anything else is named and not shown.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];

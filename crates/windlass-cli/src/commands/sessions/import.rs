@@ -13,14 +13,14 @@ use windlass::machine::SystemClock;
 use windlass::machine::{discover, open_file};
 
 use crate::args::{ImportArgs, ImportFrom};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 use windlass::wire;
 
-pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, Failure> {
+pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let given = match &args.cd {
         Some(dir) => Some(
             process::open_workspace(Some(dir))?
@@ -66,7 +66,7 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
     } else {
         tell(&imported);
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 /// The workspace around a folder that another agent worked in: the one our own runs there would be about.
@@ -83,14 +83,14 @@ fn around(folder: &Path, home: Option<&Path>) -> String {
         .to_string()
 }
 
-fn failure(file: &Path, err: ImportError) -> Failure {
+fn failure(file: &Path, err: ImportError) -> CommandError {
     match err {
         ImportError::Store(err) => err.into(),
-        ImportError::NoKind => Failure::usage(format!("{}: {err}", file.display())).hint(
+        ImportError::NoKind => CommandError::usage(format!("{}: {err}", file.display())).hint(
             "say what it is with --from; Claude Code keeps its files in ~/.claude/projects, Codex in ~/.codex/sessions",
         ),
-        ImportError::Read(_) | ImportError::Nothing => Failure::usage(format!("{}: {err}", file.display())),
-        other => Failure::failed(format!("{}: {other}", file.display())),
+        ImportError::Read(_) | ImportError::Nothing => CommandError::usage(format!("{}: {err}", file.display())),
+        other => CommandError::failed(format!("{}: {other}", file.display())),
     }
 }
 

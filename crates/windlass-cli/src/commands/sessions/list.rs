@@ -7,17 +7,17 @@ use serde_json::json;
 use windlass::core::store::SessionStore;
 use windlass::machine::SessionLog;
 
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{json_line, message, one_line};
+use crate::sanitize::{json_line, message, one_line};
 use windlass::transcript::first_line;
 
 pub(super) async fn run(
     store: &SessionLog,
     as_json: bool,
     limit: usize,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let (mut text, mut any) = (String::new(), limit == 0);
     let mut heads = store.list().take(limit);
     while let Some(head) = heads.next().await {
@@ -52,5 +52,5 @@ pub(super) async fn run(
     if !any && !as_json {
         say!("there are no sessions yet; `windlass demo` makes one");
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }

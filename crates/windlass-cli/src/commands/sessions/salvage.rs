@@ -6,22 +6,26 @@ use serde_json::json;
 use windlass::core::id::SessionId;
 use windlass::machine::SessionLog;
 
-use crate::failure::Failure;
-use crate::safe::one_line;
+use crate::command_error::CommandError;
+use crate::sanitize::one_line;
 use crate::{exit, out};
 
-pub(super) fn run(store: &SessionLog, id: &SessionId, as_json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    store: &SessionLog,
+    id: &SessionId,
+    as_json: bool,
+) -> Result<ExitCode, CommandError> {
     let salvaged = store.salvage(id)?;
     if as_json {
         out::json(&json!({
             "id": salvaged.id, "kept": salvaged.kept, "lost": salvaged.lost, "first_bad_line": salvaged.first_bad_line,
             "original": salvaged.original, "rest": salvaged.rest,
         }));
-        return Ok(exit::unless_broken(0));
+        return Ok(exit::after_output(0));
     }
     let path = |path: &std::path::Path| one_line(&path.display().to_string());
     let Some(line) = salvaged.first_bad_line else {
-        return Ok(exit::printed(&format!(
+        return Ok(exit::print(&format!(
             "session {id} is not damaged: {} events\n",
             salvaged.kept
         )));
@@ -39,5 +43,5 @@ pub(super) fn run(store: &SessionLog, id: &SessionId, as_json: bool) -> Result<E
             path(rest)
         ));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }

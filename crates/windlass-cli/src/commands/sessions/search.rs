@@ -9,18 +9,20 @@ use windlass::core::search_text::{fold_case, visit_texts};
 use windlass::machine::SessionLog;
 
 use crate::args::SearchArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 
 /// Characters shown on each side of a hit.
 const AROUND: usize = 80;
 
-pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, CommandError> {
     let needle = Needle::new(&args.text, args.case);
     if needle.chars.is_empty() {
-        return Err(Failure::usage("there is nothing to find").hint("name the words to look for"));
+        return Err(
+            CommandError::usage("there is nothing to find").hint("name the words to look for")
+        );
     }
     let mut search = store.search(&args.text)?;
     let mut found = 0;
@@ -34,7 +36,7 @@ pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Fai
                 }
             };
             for (who, line) in hits(&event, &needle) {
-                if found >= args.limit || out::broken().is_some() {
+                if found >= args.limit || out::stdout_error().is_some() {
                     break 'sessions;
                 }
                 found += 1;
@@ -51,7 +53,7 @@ pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Fai
         say!("nothing found in {} sessions", search.sessions());
     }
     // As with other programs that search: nothing found is not a success.
-    Ok(exit::of(found > 0))
+    Ok(exit::success_if(found > 0))
 }
 
 fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {

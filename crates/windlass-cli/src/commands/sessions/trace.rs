@@ -15,10 +15,10 @@ use windlass::core::workspace::Artifacts;
 use windlass::machine::SessionLog;
 
 use super::export::create;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::message;
+use crate::sanitize::message;
 
 /// Bytes of a stored result that are copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub(super) async fn run(
     store: &SessionLog,
     id: &SessionId,
     folder: &Path,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     // Look before the folder is made, so that a wrong id leaves no trace.
     let mut events = store.read(id, 1);
     let mut next = events.next().await.transpose()?;
@@ -36,10 +36,10 @@ pub(super) async fn run(
         .create(folder)
         .map_err(|err| match err.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::usage(format!("{} exists already", folder.display()))
+                CommandError::usage(format!("{} exists already", folder.display()))
                     .hint("name a folder that is not there; nothing is written over")
             }
-            _ => Failure::failed(format!("{} cannot be made: {err}", folder.display())),
+            _ => CommandError::failed(format!("{} cannot be made: {err}", folder.display())),
         })?;
     let mut trace = Trace {
         folder,
@@ -52,7 +52,7 @@ pub(super) async fn run(
         next = events.next().await.transpose()?;
     }
     say!("{} files are in {}", trace.files, folder.display());
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 struct Trace<'a> {
@@ -63,7 +63,7 @@ struct Trace<'a> {
 }
 
 impl Trace<'_> {
-    fn event(&mut self, event: &Event) -> Result<(), Failure> {
+    fn event(&mut self, event: &Event) -> Result<(), CommandError> {
         let seq = event.order.seq().unwrap_or_default();
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.message(seq, "prompt", prompt),
@@ -87,14 +87,14 @@ impl Trace<'_> {
             }
             EventKind::RunFinished(_) => {
                 let text = serde_json::to_string_pretty(event)
-                    .map_err(|err| Failure::failed(err.to_string()))?;
+                    .map_err(|err| CommandError::failed(err.to_string()))?;
                 self.write(seq, "end.json", &text)
             }
             _ => Ok(()),
         }
     }
 
-    fn message(&mut self, seq: u64, what: &str, message: &Message) -> Result<(), Failure> {
+    fn message(&mut self, seq: u64, what: &str, message: &Message) -> Result<(), CommandError> {
         let text = message.text();
         if !text.is_empty() {
             self.write(seq, &format!("{what}.txt"), &text)?;
@@ -121,7 +121,7 @@ impl Trace<'_> {
         Ok(())
     }
 
-    fn write(&mut self, seq: u64, name: &str, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, seq: u64, name: &str, text: &str) -> Result<(), CommandError> {
         let mut file = create(&self.folder.join(format!("{seq:06}-{name}")))?;
         file.write_all(text.as_bytes())?;
         self.files += 1;
@@ -129,7 +129,7 @@ impl Trace<'_> {
     }
 
     /// The whole of a result that was too large to be said. One that is gone is told, and the rest is still written.
-    fn whole(&mut self, seq: u64, what: &str, stored: &ArtifactRef) -> Result<(), Failure> {
+    fn whole(&mut self, seq: u64, what: &str, stored: &ArtifactRef) -> Result<(), CommandError> {
         let artifacts = self.store.artifacts(self.id);
         let mut file = create(&self.folder.join(format!("{seq:06}-{what}-whole.txt")))?;
         let mut at = 0;
