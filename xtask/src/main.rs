@@ -258,7 +258,7 @@ fn reference() -> Result<()> {
     let root = cargo::root()?;
     let read = || FILES.map(|path| std::fs::read(root.join(path)).unwrap_or_default());
     let before = read();
-    let args = "test --quiet --locked -p windlass-cli --bin windlass --test it -- the_reference_is_the_checked_in_one \
+    let args = "test --quiet --locked -p windlass-cli --bin windlass --test it -- the_reference_is_up_to_date \
                 the_picture_in_the_readme_is_what_the_demo_shows";
     let status = cargo::command(args.split_whitespace())
         .current_dir(&root)

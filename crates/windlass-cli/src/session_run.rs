@@ -39,7 +39,7 @@ use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::transcript::first_line;
-use windlass::{OpenRequest, Opened, Prepared, options_for, resume_options, saved_plan};
+use windlass::{OpenRequest, OpenedSession, Prepared, options_for, resume_options, saved_plan};
 
 /// An open session with its view and its terminal.
 pub(crate) struct InteractiveSession {
@@ -109,7 +109,7 @@ impl InteractiveSession {
         request.can_answer = can_answer();
         let structured = request.flags.agent.json_schema.is_some();
         let opened = ready.open(request).await?;
-        let Opened {
+        let OpenedSession {
             session,
             store,
             root,
@@ -326,7 +326,7 @@ impl InteractiveSession {
         }
         self.signals.watch(None);
         self.view.end();
-        self.telemetry.rest().await;
+        self.telemetry.flush().await;
         // If the stream ended without the terminal event, the log has the outcome.
         Ok(finished.or_else(|| {
             self.session.look(|history| match history.open_run() {

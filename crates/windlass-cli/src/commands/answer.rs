@@ -23,7 +23,7 @@ use crate::session_run::{InteractiveSession, ask_row, finish, prepare};
 use crate::view::ask::parse_answer;
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
 use windlass::transcript::{counted, describe_call, first_line};
-use windlass::{OpenRequest, Prepared, Which};
+use windlass::{OpenRequest, Prepared, SessionSelector};
 
 /// The most sessions that are searched for the ask.
 const MAX_SESSIONS: usize = 10_000;
@@ -75,7 +75,7 @@ pub(super) fn resume_request(
     let ready = prepare(&flags)?;
     let open = overview.open.as_ref();
     let request = OpenRequest {
-        which: Which::Named(session.clone()),
+        which: SessionSelector::Named(session.clone()),
         isolation: open.map_or_else(Isolation::default, |open| open.isolation),
         ..OpenRequest::new(flags)
     };

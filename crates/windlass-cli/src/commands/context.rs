@@ -26,7 +26,7 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
 use crate::sanitize::{json_line, one_line};
-use windlass::instructions::{Inputs, Prompt};
+use windlass::instructions::{Prompt, PromptInputs};
 use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
 use windlass::transcript::counted;
@@ -137,7 +137,7 @@ impl ContextReport {
         if let Ok(root) = Root::open(Path::new(read.history.workspace())) {
             let redactor = wire::redactor(settings)?;
             let (validators, isolated) = (&[], true);
-            let inputs = Inputs {
+            let inputs = PromptInputs {
                 settings,
                 root: &root,
                 cd,

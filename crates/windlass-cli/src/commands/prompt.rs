@@ -14,7 +14,7 @@ use crate::exit;
 use crate::process;
 use crate::sanitize::{json_line, one_line, plain};
 use windlass::flags::{ContractFlags, LimitFlags};
-use windlass::instructions::{Inputs, Prompt};
+use windlass::instructions::{Prompt, PromptInputs};
 use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
 use windlass::{contract, wire};
@@ -31,7 +31,7 @@ pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, CommandError> {
     };
     let validators =
         contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;
-    let inputs = Inputs {
+    let inputs = PromptInputs {
         settings: &settings,
         root: &root,
         cd: args.cd.as_deref(),

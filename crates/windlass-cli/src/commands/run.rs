@@ -28,7 +28,7 @@ use crate::session_run::{
 };
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
-use windlass::{OpenRequest, Prepared, Which, model, newest};
+use windlass::{OpenRequest, Prepared, SessionSelector, model, newest};
 
 /// The prompt of a resumed kept run, if the user gives none.
 const CONTINUE_PROMPT: &str = "Continue the task where you stopped.";
@@ -55,9 +55,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
         }
     };
     let which = match (&args.resume, args.continue_newest) {
-        (Some(session), _) => Which::Named(find_session(session)?),
-        (None, true) => Which::Newest,
-        (None, false) => Which::New,
+        (Some(session), _) => SessionSelector::Named(find_session(session)?),
+        (None, true) => SessionSelector::Newest,
+        (None, false) => SessionSelector::New,
     };
     let profile = ready.settings.profile.as_ref();
     let in_place_profile = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
@@ -75,9 +75,9 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, CommandError> {
     let ready = prepare(&flags)?;
     let request = OpenRequest {
         which: if args.continue_newest {
-            Which::Newest
+            SessionSelector::Newest
         } else {
-            Which::New
+            SessionSelector::New
         },
         isolation: Isolation::from_flag(args.isolated || ready.needs_copy()),
         ..OpenRequest::new(flags)
@@ -156,7 +156,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
         say!("continuing on the copy of {name}; use `--in-place` to work in your tree instead");
     }
     let request = OpenRequest {
-        which: Which::Named(id.clone()),
+        which: SessionSelector::Named(id.clone()),
         isolation: Isolation::from_flag(isolated),
         kept,
         ..OpenRequest::new(flags)
@@ -256,7 +256,7 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, CommandError> {
         flags.contract.commit = block_on(original_prompt(&ready.settings.places, &card))?;
     }
     let request = OpenRequest {
-        which: Which::Named(session_id(&card.session)?),
+        which: SessionSelector::Named(session_id(&card.session)?),
         kept: Some(card.name.clone()),
         only_land: true,
         ..OpenRequest::new(flags)

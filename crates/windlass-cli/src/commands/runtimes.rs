@@ -1,5 +1,4 @@
-//! `runtimes`: who can work here, in which version, for what and why not; which one would be chosen; and whether each
-//! really works, by a rehearsal.
+//! `runtimes`: lists the runtimes with their versions and capabilities, explains the choice of `auto`, and probes them.
 
 mod install;
 
@@ -19,13 +18,13 @@ use crate::out::{self, say};
 use crate::process;
 use crate::sanitize::{json_line, one_line};
 use windlass::flags::{AgentFlags, LimitFlags};
-use windlass::runtime_plan::Ground;
+use windlass::runtime_plan::RuntimeChecker;
 use windlass::sandboxing;
 use windlass::settings::Settings;
 
-/// How wide lines for people are.
+/// The width of text output, in columns.
 const WIDTH: usize = 80;
-/// Where what is said of a runtime begins.
+/// The width of the column with the names.
 const INDENT: usize = 18;
 
 pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
@@ -42,17 +41,17 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
         ..AgentFlags::default()
     };
     settings.add_flags(&agent, &LimitFlags::default())?;
-    let ground = Ground::new(&agent, &settings)?;
+    let checker = RuntimeChecker::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
         let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
         let choice = choose(
-            &ground.standings()?,
+            &checker.standings()?,
             needs,
             settings.layers.texts("runtime_order"),
         )?;
         return Ok(show_choice(&choice, args.json));
     }
-    let mut standings = ground.standings()?;
+    let mut standings = checker.standings()?;
     if let Some(names) = &args.probe {
         let names = to_probe(names, &standings, &settings)?;
         return block_on(probe(&names, &settings, args));
@@ -79,21 +78,21 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
             "acp:ID"
         ));
         text.push_str(&format!(
-            "{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n",
+            "{:<INDENT$}the first suitable one (`windlass runtimes --for …` shows which)\n",
             "auto"
         ));
     }
     Ok(exit::print(&text))
 }
 
-/// Finds the versions of all of them, at the same time.
+/// Determines the versions of all runtimes concurrently.
 pub(super) async fn look_closer(standings: &mut [Standing]) {
     let all = standings.iter_mut();
     join_all(all.map(|one| one.look_closer(sandboxing::helper(&process::environment()).ok())))
         .await;
 }
 
-/// What is said of a runtime, for programs.
+/// Describes a runtime as JSON.
 pub(super) fn row(standing: &Standing) -> Value {
     let work: Vec<&str> = Work::ALL
         .iter()
@@ -135,7 +134,7 @@ pub(super) fn row(standing: &Standing) -> Value {
     })
 }
 
-/// The same for people.
+/// Describes a runtime as text.
 fn shown(standing: &Standing) -> String {
     let mut text = headed(&standing.name, &standing.about);
     let mut line = |words: &str| text.push_str(&wrapped(words));
@@ -168,9 +167,9 @@ fn shown(standing: &Standing) -> String {
     text
 }
 
-/// Words behind the name of a runtime.
+/// Puts text in the column after a name.
 fn headed(name: &str, words: &str) -> String {
-    // A name that is as long as a command has a line of its own.
+    // A name that is too long for its column gets a line of its own.
     let name = one_line(name);
     let (head, tail) = (format!("{name:<INDENT$}"), wrapped(words));
     if name.len() < INDENT {
@@ -180,7 +179,7 @@ fn headed(name: &str, words: &str) -> String {
     }
 }
 
-/// Words below the name of a runtime, in lines that fit. A word that is longer than a line stays whole.
+/// Wraps text in the column after the names. A word that is longer than a line is not split.
 fn wrapped(words: &str) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for word in one_line(words).split_whitespace() {
@@ -210,7 +209,7 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         let needs: Vec<&str> = choice.needs.iter().map(|need| need.word()).collect();
         out::json(&json!({ "needs": needs, "chosen": choice.chosen, "others": others }));
     } else {
-        let name = choice.chosen.as_deref().unwrap_or("nobody");
+        let name = choice.chosen.as_deref().unwrap_or("none");
         let mut text = headed(name, &format!("for {}", choice.wanted()));
         for (name, why) in &choice.others {
             text.push_str(&headed(name, &format!("not: {why}")));
@@ -223,7 +222,7 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
     exit::success_if(choice.chosen.is_some())
 }
 
-/// The names that are to be rehearsed: those that were named, else all that are here.
+/// The runtimes to probe: the named ones, or else all installed ones.
 pub(super) fn to_probe(
     names: &[String],
     standings: &[Standing],
@@ -241,7 +240,7 @@ pub(super) fn to_probe(
     }
 }
 
-/// Rehearses runtimes one by one, and says what came of each as soon as it is known.
+/// Probes runtimes one by one, and prints each result immediately.
 async fn probe(
     names: &[String],
     settings: &Settings,
@@ -274,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_wrapped_and_a_long_one_stays_whole() {
+    fn text_is_wrapped_and_long_words_are_not_split() {
         let long = "x".repeat(100);
         let text = wrapped(&format!("one {long} {}", "two ".repeat(20)));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();

@@ -20,6 +20,7 @@ use futures_util::StreamExt;
 use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
 use windlass::machine::SessionLog;
+use windlass::transcript::counted;
 
 use super::block_on;
 use crate::args::SessionsCommand;
@@ -66,7 +67,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
         }
         SessionsCommand::Delete { session, yes } => {
             let id = find_session(&session)?;
-            agreed(
+            require_confirmation(
                 yes,
                 &format!("delete session {id} and everything in it? [y/N] "),
             )?;
@@ -77,7 +78,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Deletes all sessions of a workspace. One that is being written, or is damaged, is said and stays.
+/// Deletes all sessions of a workspace. Sessions that are in use or damaged are reported and kept.
 async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, CommandError> {
     let here = process::open_workspace(cd)?.root().display().to_string();
     let mut ids = Vec::new();
@@ -91,14 +92,14 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
     }
     drop(heads);
     if ids.is_empty() {
-        say!("there are no sessions of {}", message(&here));
+        say!("{} has no sessions", message(&here));
         return Ok(exit::after_output(0));
     }
-    agreed(
+    require_confirmation(
         yes,
         &format!(
-            "delete all {} sessions of {}? [y/N] ",
-            ids.len(),
+            "delete {} of {}? [y/N] ",
+            counted(ids.len(), "session"),
             message(&here)
         ),
     )?;
@@ -109,16 +110,16 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
             left += 1;
         }
     }
-    say!("{} sessions are gone", ids.len() - left);
+    say!("deleted {}", counted(ids.len() - left, "session"));
     Ok(exit::success_if(left == 0))
 }
 
-fn agreed(yes: bool, question: &str) -> Result<(), CommandError> {
+fn require_confirmation(yes: bool, question: &str) -> Result<(), CommandError> {
     if yes || confirmed(question)? {
         return Ok(());
     }
     Err(CommandError::new(exit::ASKED, "nothing was deleted")
-        .hint("give --yes to delete without being asked"))
+        .hint("use `--yes` to delete without confirmation"))
 }
 
 pub(super) fn confirmed(question: &str) -> Result<bool, CommandError> {

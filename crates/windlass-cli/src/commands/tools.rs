@@ -1,4 +1,4 @@
-//! `tools`: what the model may call.
+//! `tools`: lists the tools that the model can call.
 
 use std::process::ExitCode;
 
@@ -20,11 +20,11 @@ pub(super) fn run(args: &ToolsArgs) -> Result<ExitCode, CommandError> {
     match &args.name {
         Some(name) => {
             let Some(tool) = tools.iter().find(|tool| tool.spec().name == *name) else {
-                let failure = CommandError::usage(format!("there is no tool `{name}`"));
+                let error = CommandError::usage(format!("there is no tool `{name}`"));
                 let near = nearest(name, tools.iter().map(|tool| tool.spec().name.as_str()));
                 return Err(match near {
-                    Some(near) => failure.hint(format!("did you mean `{near}`?")),
-                    None => failure.hint("`windlass tools` lists them"),
+                    Some(near) => error.hint(format!("did you mean `{near}`?")),
+                    None => error.hint("`windlass tools` lists the tools"),
                 });
             };
             let spec = tool.spec();

@@ -1,4 +1,4 @@
-//! `trust`: which project files count, by their content; and the question about one that is new.
+//! `trust`: trusts or refuses the settings files of projects by content, and asks about new ones.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::out::{err, say};
 use crate::process;
 use crate::sanitize::{json_line, marked_line, one_line};
 use windlass::settings::Settings;
-use windlass::trust::{Meaning, link_warning};
+use windlass::trust::{SettingEffect, link_warning};
 
-/// Set in the environment of everything that a run starts.
+/// The engine sets this variable for every process of a run.
 const INSIDE_A_RUN: &str = "WINDLASS_RUN";
 
 pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandError> {
@@ -31,8 +31,8 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandErro
             for file in files(&root)? {
                 let said = match store.said(&root, &file)? {
                     Some(Said::Trusted) => "trusted",
-                    Some(Said::Refused) => "refused: only what tightens is used",
-                    None => "not trusted: only what tightens is used",
+                    Some(Said::Refused) => "refused: only values that tighten apply",
+                    None => "not trusted: only values that tighten apply",
                 };
                 text.push_str(&format!(
                     "{}: {said}\n{}",
@@ -41,7 +41,7 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandErro
                 ));
             }
             if text.is_empty() {
-                say!("{} has no settings of its own", root.display());
+                say!("{} has no project settings", root.display());
             }
             Ok(exit::print(&text))
         }
@@ -50,14 +50,14 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandErro
             let root = workspace(dir.as_deref())?;
             if store.lies_in(&root) {
                 return Err(CommandError::usage(
-                    "the answers would be kept inside the project they are about",
+                    "the trust decisions would be stored inside the project itself",
                 )
-                .hint("set XDG_DATA_HOME to a directory outside of it"));
+                .hint("set XDG_DATA_HOME to a directory outside the project"));
             }
             let files = files(&root)?;
             if files.is_empty() {
                 return Err(CommandError::usage(format!(
-                    "{} has no settings of its own to trust",
+                    "{} has no project settings to trust",
                     root.display()
                 )));
             }
@@ -72,9 +72,9 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandErro
                     None => {
                         return Err(CommandError::new(
                             exit::ASKED,
-                            "nobody answered, so nothing is trusted",
+                            "no user answered, so nothing is trusted",
                         )
-                        .hint("look with `windlass trust show`, then give --yes"));
+                        .hint("see the settings with `windlass trust show`, then use `--yes`"));
                     }
                 }
             }
@@ -82,16 +82,16 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandErro
         }
         TrustCommand::Remove { dir } => {
             may_change()?;
-            // Also a directory that is gone can be forgotten.
+            // A directory that does not exist any more can be forgotten, too.
             let given = dir.clone().unwrap_or_else(|| PathBuf::from("."));
             let root = workspace(dir.as_deref()).unwrap_or(given);
             match store.forget(&root)? {
                 true => Ok(ExitCode::SUCCESS),
                 false => Err(CommandError::usage(format!(
-                    "nothing is known about {}",
+                    "there is no trust decision about {}",
                     root.display()
                 ))
-                .hint("`windlass trust list` shows what is")),
+                .hint("`windlass trust list` lists the decisions")),
             }
         }
     }
@@ -130,21 +130,21 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, CommandError> {
         }
     }
     if text.is_empty() && !as_json {
-        say!("no project is trusted; `windlass trust show` says what one would change");
+        say!("no project is trusted; `windlass trust show` shows the settings of this one");
     }
     Ok(exit::print(&text))
 }
 
-/// A command that an agent started must not decide what is trusted.
+/// Fails inside a run: an agent must not decide about trust.
 fn may_change() -> Result<(), CommandError> {
     if std::env::var_os(INSIDE_A_RUN).is_none() {
         return Ok(());
     }
     Err(CommandError::new(
         exit::REFUSED,
-        "trust is given by a person, and this command was started by a run",
+        "only a person can change trust, and a run started this command",
     )
-    .hint("run it at a terminal of your own"))
+    .hint("run the command yourself in a terminal"))
 }
 
 fn workspace(dir: Option<&Path>) -> Result<PathBuf, CommandError> {
@@ -159,8 +159,8 @@ fn files(root: &Path) -> Result<Vec<ProjectFile>, CommandError> {
     Ok(files)
 }
 
-/// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
-/// is asked where nobody can answer.
+/// Asks about every untrusted settings file of a project that would loosen or redirect something. Returns whether a
+/// decision was stored. Without a terminal it asks nothing.
 pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, CommandError> {
     let store = TrustStore::new(settings.places.trust_dir());
     if settings.untrusted.is_empty() || store.lies_in(root) || may_change().is_err() {
@@ -176,18 +176,18 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Comman
     Ok(changed)
 }
 
-/// The person's answer about one file; none where there is nobody.
+/// Asks the user about one file; `None` without a terminal or an answer.
 fn ask(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<Option<Said>, CommandError> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
     err(&format!(
-        "{} wants to change how windlass works here:\n{}",
+        "{} wants to change the settings of windlass for this project:\n{}",
         shown_name(root, file),
         described(settings, root, file)?
     ));
     for _ in 0..5 {
-        err("[y] trust exactly this content  [n] use only what tightens: ");
+        err("[y]es, trust exactly this content  [n]o, apply only values that tighten: ");
         let mut line = String::new();
         if std::io::stdin().read_line(&mut line)? == 0 {
             return Ok(None);
@@ -205,16 +205,16 @@ fn shown_name(root: &Path, file: &ProjectFile) -> String {
     one_line(&root.join(file.name).display().to_string())
 }
 
-/// The hash, and every value with what it would do.
+/// Describes a file: its hash, and every value with its effect.
 fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, CommandError> {
     let mut text = format!("  blake3 {}\n", file.hash());
     for (name, value) in Settings::project_values(root, file)? {
-        let what = match Meaning::of(&name, &value, &settings.layers) {
-            Meaning::Tightens => "may tighten",
-            Meaning::Loosens => "LOOSENS",
-            Meaning::Redirects => "REDIRECTS",
-            Meaning::Runs => "RUNS",
-            Meaning::Other => "sets",
+        let what = match SettingEffect::of(&name, &value, &settings.layers) {
+            SettingEffect::Tightens => "may tighten",
+            SettingEffect::Loosens => "LOOSENS",
+            SettingEffect::Redirects => "REDIRECTS",
+            SettingEffect::Runs => "RUNS",
+            SettingEffect::Other => "sets",
         };
         text.push_str(&format!(
             "  {what:<12} {} = {}\n",

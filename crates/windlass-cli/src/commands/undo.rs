@@ -8,7 +8,7 @@ use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
 use windlass::transcript::counted;
 use windlass::undo::Plan;
-use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo};
+use windlass::undo::{PlannedUndo, UndoRequest, UndoTarget, plan_undo};
 
 use super::block_on;
 use crate::args::{UndoArgs, UndoRedoArgs};
@@ -22,12 +22,12 @@ use crate::session_run::find_session;
 pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, CommandError> {
     let target =
         match (&args.run, &args.call, args.to) {
-            (Some(run), _, _) => Wanted::Run(run.parse().map_err(|_| {
+            (Some(run), _, _) => UndoTarget::Run(run.parse().map_err(|_| {
                 CommandError::usage(format!("`{run}` is not a run id such as `r2`"))
             })?),
-            (_, Some(call), _) => Wanted::Call(CallId(call.clone())),
-            (_, _, Some(seq)) => Wanted::To(seq),
-            _ => Wanted::LastRun,
+            (_, Some(call), _) => UndoTarget::Call(CallId(call.clone())),
+            (_, _, Some(seq)) => UndoTarget::To(seq),
+            _ => UndoTarget::LastRun,
         };
     let options = UndoOnlyOptions {
         yes: args.yes,

@@ -151,7 +151,7 @@ fn a_table_fails_when_a_decision_is_another() {
     let passed = place.run(&["policy", "test", "policy.toml"]);
     assert_eq!(
         (passed.code, passed.out.as_str()),
-        (0, "6 cases, 0 decided otherwise\n"),
+        (0, "6 cases, 0 failed\n"),
         "{}",
         passed.err
     );

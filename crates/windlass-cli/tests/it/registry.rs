@@ -476,7 +476,7 @@ fn what_is_built_in_is_not_installed() {
     );
     let output = place.run(&["runtimes", "remove", "nobody-knows-it"]);
     assert!(
-        output.code == 2 && output.err.contains("those that can: claude-code, codex"),
+        output.code == 2 && output.err.contains("it can install claude-code, codex"),
         "{}",
         output.err
     );

@@ -203,7 +203,7 @@ fn a_diagram_names_what_is_really_set_up() {
     for says in [
         "mode: ask",
         "in place:",
-        "nobody looks",
+        "no checks",
         "no sandbox at all",
         "network: open",
     ] {

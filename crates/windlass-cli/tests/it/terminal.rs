@@ -277,9 +277,9 @@ fn a_project_that_would_loosen_is_asked_about_once() {
     let script = place.script(crate::place::HELLO);
     let args = ["run", "--in-place", "--script", script.as_str(), "go"];
     let mut terminal = Terminal::start(&place, &args);
-    terminal.expect("wants to change how windlass works here");
+    terminal.expect("wants to change the settings of windlass");
     terminal.expect("LOOSENS");
-    terminal.expect("[n] use only what tightens: ");
+    terminal.expect("[n]o, apply only values that tighten: ");
     terminal.type_in("y\r");
     terminal.expect("hello there");
     terminal.ends_with(0);

@@ -1,4 +1,4 @@
-//! `doctor --install-apparmor` and `--remove-apparmor`: checks, the question, the act, and a new look at the result.
+//! `doctor --install-apparmor` and `--remove-apparmor`: check, ask, change the profile, and test the result.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +14,7 @@ use crate::exit;
 use crate::out::say;
 use crate::sanitize::{one_line, plain};
 
-/// The user `nobody`, who looks at the result when root did not come through sudo.
+/// The user `nobody`, as whom the result is tested if root did not use sudo.
 const NOBODY: u32 = 65_534;
 
 pub(super) fn install(yes: bool) -> Result<ExitCode, CommandError> {
@@ -22,7 +22,7 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, CommandError> {
     only_root(install_command(&program))?;
     check_state(&AppArmorState::read())?;
     check_program(&program)?;
-    let store = ProfileStore::of_the_system()?;
+    let store = ProfileStore::of_system()?;
     store.check()?;
     let text = profile(&program)?;
     let file = store.file();
@@ -33,8 +33,8 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, CommandError> {
     );
     confirm("write this file and load it?", yes)?;
     store.install(&text)?;
-    say!("the profile is loaded; `windlass doctor --remove-apparmor` removes it");
-    Ok(report(namespaces_of_a_user(&program)))
+    say!("loaded the profile; remove it with `windlass doctor --remove-apparmor`");
+    Ok(report(probe_as_user(&program)))
 }
 
 pub(super) fn remove(yes: bool) -> Result<ExitCode, CommandError> {
@@ -43,18 +43,18 @@ pub(super) fn remove(yes: bool) -> Result<ExitCode, CommandError> {
         "sudo {} doctor --remove-apparmor",
         shell_quoted(&program)
     ))?;
-    let store = ProfileStore::of_the_system()?;
+    let store = ProfileStore::of_system()?;
     let file = store.file();
     let file = one_line(&file.display().to_string());
     confirm(&format!("unload the profile and remove {file}?"), yes)?;
     let text = match store.remove()? {
         true => format!("removed {file}\n"),
-        false => format!("there is no {file}; nothing was changed\n"),
+        false => format!("{file} does not exist; nothing was changed\n"),
     };
     Ok(exit::print(&text))
 }
 
-/// The real path of this program: AppArmor compares it, not the name that was typed.
+/// The real path of this program, which AppArmor compares; not the name in the command line.
 fn program() -> Result<PathBuf, CommandError> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
     program.map_err(|err| {
@@ -81,7 +81,7 @@ fn check_state(state: &AppArmorState) -> Result<(), CommandError> {
         (true, false) => Err(CommandError::usage(
             "AppArmor does not restrict user namespaces here, so no profile is needed",
         )
-        .hint("`windlass doctor` says what else is in the way, if anything")),
+        .hint("`windlass doctor` reports other obstacles")),
     }
 }
 
@@ -89,22 +89,24 @@ fn check_program(program: &Path) -> Result<(), CommandError> {
     owned_by_root_alone(program).map_err(|why| {
         let command = install_command(program);
         CommandError::usage(format!(
-            "{why}: whoever replaces the program would get what the profile grants"
+            "{why}: a user who replaces the program would get the rights of the profile"
         ))
         .hint(format!(
-            "install it where only root can write, and use it from there: `{command}`"
+            "install the program where only root can write, and use it from there: `{command}`"
         ))
     })
 }
 
-/// Asks at the terminal. Without one, only `--yes` is an answer.
+/// Asks for confirmation at the terminal. Without a terminal, `--yes` is required.
 fn confirm(question: &str, yes: bool) -> Result<(), CommandError> {
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(CommandError::usage("no user can answer the question here")
-            .hint("add `--yes` to go ahead without it"));
+        return Err(CommandError::usage(
+            "standard input is not a terminal, so no user can confirm",
+        )
+        .hint("use `--yes` to continue without confirmation"));
     }
     crate::out::err(&format!("{question} [y/N] "));
     let mut line = String::new();
@@ -115,9 +117,8 @@ fn confirm(question: &str, yes: bool) -> Result<(), CommandError> {
     }
 }
 
-/// Tries the sandbox as an ordinary user, because the restriction does not apply to root: the user who typed `sudo`, else
-/// `nobody`.
-fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
+/// Tests the sandbox as the user who ran `sudo`, or else as `nobody`, because the restriction does not apply to root.
+fn probe_as_user(program: &Path) -> Result<(), String> {
     let id = |name: &str| {
         std::env::var(name)
             .ok()?
@@ -130,7 +131,7 @@ fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
         id("SUDO_GID").unwrap_or(NOBODY),
     );
     let mut command = Command::new(program);
-    // No settings of any user take part: the home does not exist.
+    // Without a home directory, no settings of a user apply.
     command
         .args(["doctor", "--json"])
         .env_clear()
@@ -147,18 +148,18 @@ fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
 
 fn namespaces_in(report: &[u8]) -> Result<(), String> {
     let report: Value = serde_json::from_slice(report)
-        .map_err(|err| format!("the doctor gave no report: {err}"))?;
+        .map_err(|err| format!("`windlass doctor` printed no report: {err}"))?;
     let namespaces = &report["sandbox"]["namespaces"];
     match (namespaces["ok"].as_bool(), namespaces["why"].as_str()) {
         (Some(true), _) => Ok(()),
-        (_, why) => Err(why.unwrap_or("the doctor did not say why").to_owned()),
+        (_, why) => Err(why.unwrap_or("`windlass doctor` gave no reason").to_owned()),
     }
 }
 
 fn report(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => {
-            exit::print("it works: commands of ordinary users run in the namespaces sandbox\n")
+            exit::print("success: commands of ordinary users run in the namespaces sandbox\n")
         }
         Err(why) => {
             exit::print(&format!(
@@ -195,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn a_replaceable_program_is_refused_with_what_to_do() {
+    fn a_replaceable_program_is_refused_with_a_fix() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("windlass");
         std::fs::write(&program, "").unwrap();
         let failed = check_program(&program).unwrap_err().text();
         assert!(
-            failed.contains("whoever replaces the program") && failed.contains("sudo install"),
+            failed.contains("a user who replaces the program") && failed.contains("sudo install"),
             "{failed}"
         );
     }

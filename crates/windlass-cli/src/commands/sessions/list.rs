@@ -1,4 +1,4 @@
-//! `sessions list`: all sessions, newest first, with their states.
+//! `sessions list`: lists all sessions with their states, newest first.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub(super) async fn run(
         any = true;
         let head = match head {
             Ok(head) => head,
-            // One damaged session is said, and the others are still listed.
+            // Report a damaged session, and list the others.
             Err(err) => {
                 say!("warning: {}", message(&err.to_string()));
                 continue;
@@ -50,7 +50,7 @@ pub(super) async fn run(
         }
     }
     if !any && !as_json {
-        say!("there are no sessions yet; `windlass demo` makes one");
+        say!("there are no sessions yet; `windlass demo` creates one");
     }
     Ok(exit::print(&text))
 }

@@ -1,4 +1,4 @@
-//! `sessions salvage`: a damaged session goes on with what stands before the damage. Nothing is thrown away.
+//! `sessions salvage`: cuts a damaged session before the damage, and keeps the original file.
 
 use std::process::ExitCode;
 
@@ -31,15 +31,15 @@ pub(super) fn run(
         )));
     };
     let mut text = format!(
-        "session {id} goes on with {} events; line {line} was damaged, and {} lines from there on are out\n\
-         the file as it was: {}\n",
+        "session {id} has {} events now; line {line} was damaged, and {} lines from there on were removed\n\
+         original file: {}\n",
         salvaged.kept,
         salvaged.lost,
         path(&salvaged.original),
     );
     if let Some(rest) = &salvaged.rest {
         text.push_str(&format!(
-            "lines behind the damage that can be read: {}\n",
+            "readable lines after the damage: {}\n",
             path(rest)
         ));
     }

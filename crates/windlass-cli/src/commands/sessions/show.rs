@@ -1,4 +1,4 @@
-//! `sessions show`: what happened, one line for each event that a person cares about, or the events themselves.
+//! `sessions show`: prints one line for each relevant event, or the raw events.
 
 use std::process::ExitCode;
 
@@ -46,14 +46,14 @@ pub(super) async fn run(
     }
     if !any && args.from <= 1 {
         return Err(CommandError::usage(format!(
-            "session {id} has no events: its beginning was never written"
+            "session {id} has no events: its creation was interrupted"
         ))
-        .hint(format!("`windlass sessions delete {id}` removes it")));
+        .hint(format!("delete it with `windlass sessions delete {id}`")));
     }
     if !seen {
         return Err(
-            CommandError::usage(format!("nothing of that is in session {id}"))
-                .hint("`windlass sessions show SESSION` without more shows all of it"),
+            CommandError::usage(format!("session {id} has no such events"))
+                .hint(format!("`windlass sessions show {id}` shows all of them")),
         );
     }
     Ok(exit::after_output(0))
