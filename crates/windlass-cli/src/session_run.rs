@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use windlass::agents::Choice;
+use windlass::agents::RuntimeChoice;
 use windlass::core::ask::{About, Answer, Ask};
 use windlass::core::context::How as Room;
 use windlass::core::event::EventKind;
@@ -86,7 +86,7 @@ fn can_answer() -> bool {
 }
 
 /// Prints the runtime that `auto` chose, and with `--verbose` the reasons.
-fn print_choice(choice: &Choice, output: &OutputArgs) {
+fn print_choice(choice: &RuntimeChoice, output: &OutputArgs) {
     if output.quiet {
         return;
     }

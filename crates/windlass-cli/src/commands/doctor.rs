@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass::agents::{Found, Rehearsal, Standing};
+use windlass::agents::{ProgramLocation, RuntimeProbe, RuntimeStatus};
 use windlass::core::workspace::Files;
 use windlass::machine::Credentials;
 use windlass::model::{VENDORS, configured_base_url};
@@ -21,7 +21,7 @@ use windlass::settings::Places;
 
 use self::report::{AvailableAgent, DoctorFinding, FindingGroup, ReadyVerdict};
 use self::sandbox::SandboxReport;
-use super::runtimes::{look_closer, row, to_probe};
+use super::runtimes::{find_version, row, to_probe};
 use super::{block_on, models};
 use crate::args::DoctorArgs;
 use crate::command_error::CommandError;
@@ -122,8 +122,8 @@ async fn examine(args: &DoctorArgs) -> Result<DoctorReport, CommandError> {
         ),
     }
     findings.extend(vendors(&settings, &credentials).await);
-    let (standings, runtimes) = runtimes(args, &settings, &mut findings).await?;
-    let work = work(&standings, &findings, &settings);
+    let (statuses, runtimes) = runtimes(args, &settings, &mut findings).await?;
+    let work = work(&statuses, &findings, &settings);
     Ok(DoctorReport {
         findings,
         sandbox: sandbox.ok(),
@@ -195,11 +195,11 @@ async fn runtimes(
     args: &DoctorArgs,
     settings: &Settings,
     findings: &mut Vec<DoctorFinding>,
-) -> Result<(Vec<Standing>, Vec<Value>), CommandError> {
+) -> Result<(Vec<RuntimeStatus>, Vec<Value>), CommandError> {
     let agent = AgentFlags::default();
-    let mut standings =
-        match RuntimeChecker::new(&agent, settings).and_then(|checker| checker.standings()) {
-            Ok(standings) => standings,
+    let mut statuses =
+        match RuntimeChecker::new(&agent, settings).and_then(|checker| checker.statuses()) {
+            Ok(statuses) => statuses,
             Err(error) => {
                 findings.push(
                     DoctorFinding::new(
@@ -212,21 +212,21 @@ async fn runtimes(
                 return Ok(Default::default());
             }
         };
-    look_closer(&mut standings).await;
-    findings.extend(standings.iter().filter_map(agent_finding));
-    let mut rows: Vec<Value> = standings.iter().map(row).collect();
+    find_version(&mut statuses).await;
+    findings.extend(statuses.iter().filter_map(agent_finding));
+    let mut rows: Vec<Value> = statuses.iter().map(row).collect();
     let Some(names) = &args.probe else {
-        return Ok((standings, rows));
+        return Ok((statuses, rows));
     };
-    let mut rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
-    for name in to_probe(names, &standings, settings)? {
+    let mut probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
+    for name in to_probe(names, &statuses, settings)? {
         say!("probing {} …", one_line(&name));
-        let probed = rehearsal.probe(&name).await?;
+        let probed = probe.probe(&name).await?;
         let said = probed
             .result
             .as_ref()
             .err()
-            .map_or("", |fell| fell.said.as_str());
+            .map_or("", |failure| failure.last_output.as_str());
         let result = if probed.result.is_ok() {
             Ok(probed.line())
         } else {
@@ -239,37 +239,41 @@ async fn runtimes(
             None => rows.push(json!({ "name": name, "probe": probed.json() })),
         }
     }
-    Ok((standings, rows))
+    Ok((statuses, rows))
 }
 
 /// The finding about a foreign agent; `None` for the built-in ones, which need only a model. An agent that is not
 /// installed is a minor finding.
-fn agent_finding(standing: &Standing) -> Option<DoctorFinding> {
-    let place = match &standing.found {
-        Found::BuiltIn => return None,
-        Found::At(program) => Some(program.file.display().to_string()),
-        Found::Nowhere => None,
+fn agent_finding(status: &RuntimeStatus) -> Option<DoctorFinding> {
+    let place = match &status.found {
+        ProgramLocation::BuiltIn => return None,
+        ProgramLocation::At(program) => Some(program.file.display().to_string()),
+        ProgramLocation::Missing => None,
     };
-    let todo = standing
+    let todo = status
         .usable
         .as_ref()
         .err()
         .and_then(|why| why.hint.as_ref())
         .map(|hint| format!("→ {hint}"));
     let minor = place.is_none();
-    let more = [todo, place, standing.versions()]
+    let more = [todo, place, status.versions()]
         .into_iter()
         .flatten()
         .collect();
-    let result = standing.usable.clone().map_err(|why| why.what);
+    let result = status.usable.clone().map_err(|why| why.what);
     Some(DoctorFinding {
         minor,
-        ..DoctorFinding::new(FindingGroup::Agents, &standing.name, result).with_more(more)
+        ..DoctorFinding::new(FindingGroup::Agents, &status.name, result).with_more(more)
     })
 }
 
 /// Finds an agent that can work: the built-in one if a model is configured, or else an installed one.
-fn work(standings: &[Standing], findings: &[DoctorFinding], settings: &Settings) -> AvailableAgent {
+fn work(
+    statuses: &[RuntimeStatus],
+    findings: &[DoctorFinding],
+    settings: &Settings,
+) -> AvailableAgent {
     let named = model::named(
         &AgentFlags::default(),
         settings.layers.text("model"),
@@ -285,16 +289,16 @@ fn work(standings: &[Standing], findings: &[DoctorFinding], settings: &Settings)
         .filter(|vendor| vendor.local)
         .and_then(|vendor| state(vendor.id))
         .filter(|finding| !finding.ok);
-    let native = standings
+    let native = statuses
         .iter()
-        .find(|standing| standing.name == "native")
+        .find(|status| status.name == "native")
         .map(|native| &native.usable);
     if let (Some(Ok(how)), None) = (native, unreachable) {
         return AvailableAgent::Native(how.clone());
     }
     let foreign =
-        |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
-    if let Some(foreign) = standings.iter().find(foreign) {
+        |status: &&RuntimeStatus| status.found != ProgramLocation::BuiltIn && status.usable.is_ok();
+    if let Some(foreign) = statuses.iter().find(foreign) {
         return AvailableAgent::Foreign(foreign.name.clone());
     }
     if let Some(unreachable) = unreachable {

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass::agents::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
+use windlass::agents::{
+    ProgramLocation, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, choose,
+    custom_agents, needs_of, unknown_runtime,
+};
 use windlass::core::runtime::{Capability, Feature, Work};
 use windlass::core::workspace::Files;
 
@@ -43,29 +46,29 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
     settings.add_flags(&agent, &LimitFlags::default())?;
     let checker = RuntimeChecker::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
-        let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
+        let needs = needs_of(&RuntimeNeed::list(words.iter().map(String::as_str))?, None);
         let choice = choose(
-            &checker.standings()?,
+            &checker.statuses()?,
             needs,
             settings.layers.texts("runtime_order"),
         )?;
         return Ok(show_choice(&choice, args.json));
     }
-    let mut standings = checker.standings()?;
+    let mut statuses = checker.statuses()?;
     if let Some(names) = &args.probe {
-        let names = to_probe(names, &standings, &settings)?;
+        let names = to_probe(names, &statuses, &settings)?;
         return block_on(probe(&names, &settings, args));
     }
     block_on(async {
-        look_closer(&mut standings).await;
+        find_version(&mut statuses).await;
         Ok(())
     })?;
     let mut text = String::new();
-    for standing in &standings {
+    for status in &statuses {
         text.push_str(&if args.json {
-            json_line(&row(standing))
+            json_line(&row(status))
         } else {
-            shown(standing)
+            shown(status)
         });
     }
     if !args.json {
@@ -86,74 +89,71 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
 }
 
 /// Determines the versions of all runtimes concurrently.
-pub(super) async fn look_closer(standings: &mut [Standing]) {
-    let all = standings.iter_mut();
-    join_all(all.map(|one| one.look_closer(sandboxing::helper(&process::environment()).ok())))
+pub(super) async fn find_version(statuses: &mut [RuntimeStatus]) {
+    let all = statuses.iter_mut();
+    join_all(all.map(|one| one.find_version(sandboxing::helper(&process::environment()).ok())))
         .await;
 }
 
 /// Describes a runtime as JSON.
-pub(super) fn row(standing: &Standing) -> Value {
+pub(super) fn row(status: &RuntimeStatus) -> Value {
     let work: Vec<&str> = Work::ALL
         .iter()
-        .filter(|work| standing.does(**work))
+        .filter(|work| status.does(**work))
         .map(|work| work.name())
         .collect();
     let missing: serde_json::Map<String, Value> = Work::ALL
         .iter()
-        .filter(|work| !standing.missing(**work).is_empty())
-        .map(|work| (work.name().to_owned(), json!(standing.missing(*work))))
+        .filter(|work| !status.missing(**work).is_empty())
+        .map(|work| (work.name().to_owned(), json!(status.missing(*work))))
         .collect();
-    let (path, version) = match &standing.found {
-        Found::At(program) => (
+    let (path, version) = match &status.found {
+        ProgramLocation::At(program) => (
             Some(program.file.display().to_string()),
-            standing.version.as_deref(),
+            status.version.as_deref(),
         ),
-        Found::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
-        Found::Nowhere => (None, None),
+        ProgramLocation::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
+        ProgramLocation::Missing => (None, None),
     };
     json!({
-        "name": standing.name,
-        "about": &standing.about,
-        "built_in": standing.found == Found::BuiltIn,
-        "found": standing.found != Found::Nowhere,
+        "name": status.name,
+        "about": &status.about,
+        "built_in": status.found == ProgramLocation::BuiltIn,
+        "found": status.found != ProgramLocation::Missing,
         "path": path,
         "version": version,
-        "tested": standing.tested(),
-        "usable": standing.usable.is_ok(),
-        "with": standing.usable.as_ref().ok(),
-        "why": standing.usable.as_ref().err().map(|why| &why.what),
-        "todo": standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
-        "install": standing.install(),
-        "by_hand": standing.tested().map(|_| standing.known.install.by_hand()),
+        "tested": status.tested(),
+        "usable": status.usable.is_ok(),
+        "with": status.usable.as_ref().ok(),
+        "why": status.usable.as_ref().err().map(|why| &why.what),
+        "todo": status.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
+        "install": status.install(),
+        "by_hand": status.tested().map(|_| status.known.install.by_hand()),
         "work": work,
         "missing": missing,
-        "vendors": standing.known.vendors,
-        "capabilities": standing.can.iter().map(Capability::word).collect::<Vec<_>>(),
-        "features": standing.held.iter().map(Feature::word).collect::<Vec<_>>(),
+        "vendors": status.known.vendors,
+        "capabilities": status.capabilities.iter().map(Capability::word).collect::<Vec<_>>(),
+        "features": status.features.iter().map(Feature::word).collect::<Vec<_>>(),
     })
 }
 
 /// Describes a runtime as text.
-fn shown(standing: &Standing) -> String {
-    let mut text = headed(&standing.name, &standing.about);
+fn shown(status: &RuntimeStatus) -> String {
+    let mut text = headed(&status.name, &status.about);
     let mut line = |words: &str| text.push_str(&wrapped(words));
-    match &standing.usable {
+    match &status.usable {
         Ok(with) => line(&format!("usable: {with}")),
         Err(why) => {
             line(&format!("not usable: {}", why.what));
             why.hint.iter().for_each(|hint| line(&format!("→ {hint}")));
         }
     }
-    if let Found::At(program) = &standing.found {
+    if let ProgramLocation::At(program) = &status.found {
         line(&program.file.display().to_string());
     }
-    standing
-        .versions()
-        .iter()
-        .for_each(|versions| line(versions));
+    status.versions().iter().for_each(|versions| line(versions));
     let (able, unable): (Vec<Work>, Vec<Work>) =
-        Work::ALL.iter().partition(|work| standing.does(**work));
+        Work::ALL.iter().partition(|work| status.does(**work));
     if !able.is_empty() {
         let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
         line(&format!("for: {}", names.join(", ")));
@@ -161,7 +161,7 @@ fn shown(standing: &Standing) -> String {
     if unable.contains(&Work::FullCoder) {
         line(&format!(
             "not for full-coder: lacks {}",
-            standing.missing(Work::FullCoder).join(", ")
+            status.missing(Work::FullCoder).join(", ")
         ));
     }
     text
@@ -199,7 +199,7 @@ fn wrapped(words: &str) -> String {
     text
 }
 
-fn show_choice(choice: &Choice, json: bool) -> ExitCode {
+fn show_choice(choice: &RuntimeChoice, json: bool) -> ExitCode {
     if json {
         let others: Vec<Value> = choice
             .others
@@ -225,17 +225,19 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
 /// The runtimes to probe: the named ones, or else all installed ones.
 pub(super) fn to_probe(
     names: &[String],
-    standings: &[Standing],
+    statuses: &[RuntimeStatus],
     settings: &Settings,
 ) -> Result<Vec<String>, CommandError> {
     if names.is_empty() {
-        let here = standings.iter().filter(|one| one.found != Found::Nowhere);
+        let here = statuses
+            .iter()
+            .filter(|one| one.found != ProgramLocation::Missing);
         return Ok(here.map(|one| one.name.clone()).collect());
     }
     let is_one =
-        |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
+        |name: &&String| name.starts_with("acp:") || statuses.iter().any(|one| one.name == **name);
     match names.iter().find(|name| !is_one(name)) {
-        Some(name) => Err(unknown(name, &own::all(&settings.layers)?).into()),
+        Some(name) => Err(unknown_runtime(name, &custom_agents::all(&settings.layers)?).into()),
         None => Ok(names.to_vec()),
     }
 }
@@ -247,20 +249,21 @@ async fn probe(
     args: &RuntimesArgs,
 ) -> Result<ExitCode, CommandError> {
     let json = args.json;
-    let rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
-    let mut rehearsal = rehearsal.with_model(args.model.clone());
+    let probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
+    let mut probe = probe.with_model(args.model.clone());
     let mut all_work = true;
     for name in names {
         say!("probing {} …", one_line(name));
-        let probed = rehearsal.probe(name).await?;
+        let probed = probe.probe(name).await?;
         all_work &= probed.result.is_ok();
         if json {
             out::json(&json!({ "name": probed.name, "probe": probed.json() }));
             continue;
         }
         out::out(&headed(name, &probed.line()));
-        if let Err(fell) = &probed.result {
-            fell.said
+        if let Err(failure) = &probed.result {
+            failure
+                .last_output
                 .lines()
                 .for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn native() -> AvailableAgent {
-        AvailableAgent::Native("asks anthropic with your key".to_owned())
+        AvailableAgent::Native("uses anthropic with your key".to_owned())
     }
 
     #[track_caller]
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_verdict_is_ready_or_names_the_most_basic_obstacle() {
-        let whole = "ready: commands run in the namespaces sandbox; the built-in agent asks anthropic with your key; run";
+        let whole = "ready: commands run in the namespaces sandbox; the built-in agent uses anthropic with your key; run";
         check(&[], &sandbox(true, true), &native(), whole);
         check(
             &[],
