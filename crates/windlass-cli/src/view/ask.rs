@@ -239,7 +239,7 @@ mod tests {
         let About::Approval(about) = &mut ask.about else {
             panic!("an approval")
         };
-        about.reason = "this mode asks before anything but looking".to_owned();
+        about.reason = "everything except read-only calls needs approval".to_owned();
         about.touches = vec![Touch::Execute {
             command: "cargo test -p parser".to_owned(),
             script: None,
