@@ -27,7 +27,7 @@ pub(crate) use self::sessions::{
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Append developer log lines to this file (filter: `WINDLASS_LOG`) [default: no log]
+    /// Append a developer log to this file [default: none; filter: `WINDLASS_LOG`]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
     #[command(subcommand)]

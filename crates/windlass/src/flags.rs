@@ -54,20 +54,20 @@ const PERMISSIONS: &str = "Permissions";
 #[cfg_attr(feature = "clap", command(next_help_heading = "Agent and model"))]
 #[serde(default)]
 pub struct AgentFlags {
-    /// Profile to use: plan, review, implement, verify, or one from the settings
+    /// Use this profile: plan, review, implement, verify, or one from the settings
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub profile: Option<String>,
-    /// Agent to use: a name from `windlass runtimes`, acp:COMMAND, or auto for the first usable one; auto:NEED,… for the
+    /// Use this agent: a name from `windlass runtimes`, acp:COMMAND, or auto for the first usable one; auto:NEED,… for the
     /// first one with these capabilities [default: native]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub runtime: Option<String>,
-    /// Model to use, as `model` or `vendor/model`
+    /// Use this model, as `model` or `vendor/model` [default: the model of the settings]
     #[cfg_attr(feature = "clap", arg(short, long))]
     pub model: Option<String>,
-    /// Vendor that serves the model
+    /// Use this vendor for the model [default: the vendor of the model]
     #[cfg_attr(feature = "clap", arg(long))]
     pub provider: Option<String>,
-    /// Address of the model server, in place of the vendor's own
+    /// Use this address of the model server [default: the address of the vendor]
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub base_url: Option<String>,
     /// Play a scripted model from this file (TOML or JSON lines)
@@ -82,10 +82,10 @@ pub struct AgentFlags {
     /// Replay recorded exchanges in place of the model server
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"]))]
     pub cassette: Option<PathBuf>,
-    /// Sign-in of a foreign agent at its model: your key, which the agent never sees, or the agent's own login
+    /// Sign a foreign agent in with your key, which it never sees, or with its own login [default: key]
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<SignIn>()))]
     pub auth: Option<SignIn>,
-    /// Metering of a foreign agent's spending: wire, reported (by the agent) or none [default: wire]
+    /// Meter the cost of a foreign agent: wire, reported (by the agent) or none [default: wire]
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<MeteringKind>()))]
     pub metering: Option<MeteringKind>,
     /// Start an agent whose calls cannot be checked one by one, even if rules or the approval mode require it. Calls and
@@ -95,10 +95,10 @@ pub struct AgentFlags {
     /// Fall back to a patch, or to an answer only, if the runtime cannot edit files
     #[cfg_attr(feature = "clap", arg(long))]
     pub fallback: bool,
-    /// Work in this directory
+    /// Work in this directory [default: the current directory]
     #[cfg_attr(feature = "clap", arg(short = 'C', long, value_name = "DIR"))]
     pub cd: Option<PathBuf>,
-    /// Approval mode: plan, ask, edit or auto
+    /// Use this approval mode: plan, ask, edit or auto [default: auto on a copy, ask in place]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "MODE", help_heading = PERMISSIONS)
@@ -107,22 +107,22 @@ pub struct AgentFlags {
     /// Approve calls without asking, except those that always need a person
     #[cfg_attr(feature = "clap", arg(short, long, help_heading = PERMISSIONS))]
     pub yes: bool,
-    /// Sandbox for commands: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
+    /// Limit writes of commands: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>(), help_heading = PERMISSIONS))]
     pub sandbox: Option<SandboxLevel>,
-    /// Network access for commands: off, loopback, registries, allow:HOST,… or open [default: loopback]
+    /// Allow commands network access: off, loopback, registries, allow:HOST,… or open [default: loopback]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "WHAT", help_heading = PERMISSIONS)
     )]
     pub net: Option<String>,
-    /// Reasoning effort of the model: low, medium, high, or a level of the model's own
+    /// Set the reasoning effort: low, medium, high, or a level of the model [default: the default of the model]
     #[cfg_attr(feature = "clap", arg(long, value_name = "LEVEL"))]
     pub reasoning_effort: Option<String>,
     /// Require an answer in JSON that matches this schema (a file, or the schema itself)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEMA"))]
     pub json_schema: Option<String>,
-    /// Handling of an approval when no person is there to answer: pause (exit code 5) or deny
+    /// Pause (exit code 5) or deny if no person is there to answer [default: pause; deny if CI is set]
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = one_of::<AskPolicy>(), help_heading = PERMISSIONS))]
     pub on_ask: Option<AskPolicy>,
 }
@@ -133,16 +133,16 @@ pub struct AgentFlags {
 #[cfg_attr(feature = "clap", command(next_help_heading = "Limits"))]
 #[serde(default)]
 pub struct LimitFlags {
-    /// Spending limit in US dollars [default: 10]
+    /// Limit the cost in US dollars [default: 10]
     #[cfg_attr(feature = "clap", arg(long, value_name = "USD"))]
     pub max_budget_usd: Option<Cap<f64>>,
-    /// Maximum number of model calls [default: 50]
+    /// Limit the number of model calls [default: 50]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_steps: Option<Cap<u64>>,
-    /// Maximum number of tokens [default: 500000; 2000000 if the model server caches nothing]
+    /// Limit the number of tokens [default: 500000; 2000000 if the model server caches nothing]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_tokens: Option<Cap<u64>>,
-    /// Time limit in seconds, without waiting for a person [default: 3600]
+    /// Limit the time in seconds, without waiting for a person [default: 3600]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_seconds: Option<Cap<f64>>,
 }
@@ -184,7 +184,7 @@ pub struct ContractFlags {
     /// Allow changes only to paths that match this glob, as in an ignore file; may be given more than once
     #[cfg_attr(feature = "clap", arg(long, value_name = "GLOB"))]
     pub write_path: Option<Vec<String>>,
-    /// Maximum number of attempts until the checks pass [default: 5]
+    /// Limit the number of attempts until the checks pass [default: 5]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_iterations: Option<Cap<u64>>,
 }

@@ -40,7 +40,7 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Delete kept runs and undo data that are too old or too large, and print the reason for each
+    /// Delete kept runs that are too old or too large, and print the reason for each
     Gc {
         /// Print what would be deleted without deleting it
         #[arg(long)]

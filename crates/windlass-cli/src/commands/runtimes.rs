@@ -81,7 +81,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
             "acp:ID"
         ));
         text.push_str(&format!(
-            "{:<INDENT$}the first suitable one (`windlass runtimes --for …` shows which)\n",
+            "{:<INDENT$}the first suitable one (see `windlass runtimes --for …`)\n",
             "auto"
         ));
     }

@@ -136,7 +136,12 @@ fn a_failing_agent_fails_the_run_and_nothing_lands() {
     check_failed(endless, &[], 1, "printed more than 64 MiB");
     // A program that ignores the first signal is killed.
     let deaf = "trap '' TERM\necho two > a.txt\nwhile :; do sleep 1; done";
-    check_failed(deaf, &["--max-seconds", "2"], 124, "the time limit is reached");
+    check_failed(
+        deaf,
+        &["--max-seconds", "2"],
+        124,
+        "the time limit is reached",
+    );
 }
 
 #[track_caller]

@@ -374,5 +374,5 @@ fn check_limited(limit: &str, expect: &str) {
 #[test]
 fn limits_of_the_process_are_errors() {
     check_limited("ulimit -f 2", "events.jsonl");
-    check_limited("ulimit -v 200000", "the address space is too small");
+    check_limited("ulimit -v 200000", "the address space is limited to");
 }

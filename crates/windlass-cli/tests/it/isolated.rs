@@ -372,7 +372,11 @@ fn undo_asks_before_undoing_an_older_run_and_names_the_commit() {
     assert_eq!(git(&fixture, &["rev-parse", "HEAD^"]), commit);
     assert_eq!(git(&fixture, &["status", "--porcelain"]), "");
     let refused = fixture.run(&["undo", "--call", "no-such"]);
-    assert!(refused.err.contains("undoes a whole run"), "{}", refused.err);
+    assert!(
+        refused.err.contains("undoes a whole run"),
+        "{}",
+        refused.err
+    );
 }
 
 /// The process dies between the landing of an undo and its event in the log.
@@ -486,7 +490,7 @@ fn a_run_stopped_by_a_limit_is_kept_and_resumed() {
         .unwrap();
     assert!(
         told.err
-            .contains(&format!("`windlass resume {kept}` goes on")),
+            .contains(&format!("`windlass resume {kept}` continues")),
         "{}",
         told.err
     );

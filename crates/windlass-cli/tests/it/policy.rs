@@ -27,11 +27,7 @@ fn explain_shows_every_stage_of_a_call() {
         "decision",
     ];
     assert_eq!(names, all, "{}", shown.out);
-    assert!(
-        shown.out.contains("only looks: ls -la src"),
-        "{}",
-        shown.out
-    );
+    assert!(shown.out.contains("read-only: ls -la src"), "{}", shown.out);
     assert!(
         shown
             .out
@@ -164,7 +160,7 @@ fn a_table_fails_if_a_decision_differs() {
         &table.replace("deny = [\"bash(git push *)\"]", "deny = []"),
     );
     let failed = fixture.run(&["policy", "test", "policy.toml"]);
-    let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 decided otherwise\n";
+    let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 failed\n";
     assert_eq!((failed.code, failed.out.as_str()), (1, expect));
     for (bad, says) in [
         ("[[case]]\ncommand = \"ls\"\n", "missing field `expect`"),

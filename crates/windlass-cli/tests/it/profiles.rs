@@ -56,7 +56,11 @@ fn a_profile_is_not_loosened_by_flags_or_settings() {
     ] {
         let output = run(&fixture, TRIES, &[&["--profile", "plan"], flags].concat());
         assert_eq!(output.code, 2, "{flags:?}: {}", output.err);
-        assert!(output.err.contains("cannot be combined with the profile"), "{}", output.err);
+        assert!(
+            output.err.contains("cannot be combined with the profile"),
+            "{}",
+            output.err
+        );
     }
     let output = run(&fixture, TRIES, &["--profile", "paln"]);
     assert!(

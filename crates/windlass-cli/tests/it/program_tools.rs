@@ -102,7 +102,10 @@ fn an_incomplete_tool_definition_is_an_error() {
         &GREET.replace("\"read\"", "\"harmless\""),
         &["effect", "external"],
     );
-    check("[tools.greet]\neffect = \"read\"\n", &["`command` is missing"]);
+    check(
+        "[tools.greet]\neffect = \"read\"\n",
+        &["`command` is missing"],
+    );
     check(&GREET.replace("Greets.", ""), &["`description` is empty"]);
     check(
         &GREET.replace("{\"type\":\"object\"", "{\"type\":"),

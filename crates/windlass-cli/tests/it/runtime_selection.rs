@@ -46,7 +46,11 @@ fn a_missing_capability_is_reported_before_the_run_starts() {
         &["--runtime", "claud-code"],
         "did you mean `claude-code`",
     );
-    check_refused(&[], &["--runtime", "claude-code"], "works only with the built-in agent");
+    check_refused(
+        &[],
+        &["--runtime", "claude-code"],
+        "works only with the built-in agent",
+    );
     check_refused(
         &[],
         &["--auth", "login"],

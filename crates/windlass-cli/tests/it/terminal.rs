@@ -129,14 +129,14 @@ fn approvals_are_asked_once_always_and_no_with_a_reason() {
     ));
     let mut terminal =
         PtySession::start(&fixture, &["run", "--in-place", "--script", &script, "go"]);
-    terminal.expect("always allow bash(touch one)");
+    terminal.expect("lways allow bash(touch one)");
     terminal.type_in("maybe\r");
     terminal.expect("please answer with one of the options");
     terminal.type_in("y\r");
     terminal.expect("touch two");
     terminal.expect("add a reason): ");
     terminal.type_in("n not that one\r");
-    terminal.expect("always allow bash(make made *)");
+    terminal.expect("lways allow bash(make made *)");
     terminal.expect("add a reason): ");
     terminal.type_in("a\r");
     terminal.expect("all done");
