@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use windlass_providers::endpoint::Endpoint;
+use windlass_providers::endpoint::VendorEndpoint;
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{Http, HttpOptions};
 
@@ -27,7 +27,7 @@ impl Exchange {
         let http = Http::new(&HttpOptions::default())?;
         Ok(Self {
             http,
-            url: Endpoint::new(base, protocol)?.url("bench"),
+            url: VendorEndpoint::new(base, protocol)?.url("bench"),
             headers,
         })
     }

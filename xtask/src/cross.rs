@@ -42,7 +42,7 @@ const STARTED: &[(&str, &[&str])] = &[
         "--version",
         &[concat!("windlass ", env!("CARGO_PKG_VERSION"))],
     ),
-    ("doctor", &["no sandbox holds commands here"]),
+    ("doctor", &["no sandbox is available for commands"]),
     (
         "demo",
         &[

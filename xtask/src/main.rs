@@ -258,8 +258,8 @@ fn reference() -> Result<()> {
     let root = cargo::root()?;
     let read = || FILES.map(|path| std::fs::read(root.join(path)).unwrap_or_default());
     let before = read();
-    let args = "test --quiet --locked -p windlass-cli --bin windlass --test it -- the_reference_is_the_checked_in_one \
-                the_picture_in_the_readme_is_what_the_demo_shows";
+    let args = "test --quiet --locked -p windlass-cli --bin windlass --test it -- the_reference_is_up_to_date \
+                the_picture_in_the_readme_matches_the_demo";
     let status = cargo::command(args.split_whitespace())
         .current_dir(&root)
         .env("WINDLASS_WRITE_REFERENCE", "1")

@@ -1,4 +1,5 @@
-//! Exactly what was typed. What it means is decided in `plan` and `settings`.
+//! The command line as clap parses it. The library (`windlass::flags`, `windlass::settings`) interprets the flags of a
+//! run.
 
 mod context;
 mod landing;
@@ -15,103 +16,102 @@ use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
 pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
-    DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, TakeBackArgs, UndoArgs,
+    DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, UndoArgs, UndoRedoArgs,
 };
 pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
 pub(crate) use self::sessions::{
     ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs,
 };
 
-/// Run any coding agent under one contract that is enforced.
+/// Run any coding agent under one enforced contract.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Append log lines for developers to this file (filter: `WINDLASS_LOG`)
+    /// Append a developer log to this file [default: none; filter: `WINDLASS_LOG`]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
-    /// None where nothing was typed.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Do one task and end
+pub(crate) enum CliCommand {
+    /// Run a single task
     Run(RunArgs),
-    /// Talk with the agent, in place, prompt by prompt
+    /// Start an interactive chat in your working tree
     Chat(ChatArgs),
-    /// Continue a session or a kept run: what is open first, then a prompt or a chat
+    /// Continue a session or a kept run: first pending approvals, then a prompt or a chat
     Resume(ResumeArgs),
-    /// Answer what a run waits for, and let it go on; without an id, list what waits
+    /// Answer a pending approval or question and continue the run; without an id, list them
     Answer(AnswerArgs),
-    /// Make a new session of another, up to an event of it
+    /// Branch a session at any event
     Fork(ForkArgs),
-    /// List kept runs of this workspace, and what was finished or taken back after a crash
+    /// List kept runs of this workspace and repairs after a crash
     Status(StatusArgs),
-    /// Show what a kept run would change
+    /// Show the changes of a kept run
     Diff(DiffArgs),
-    /// Check a kept run once more and bring it to your tree
+    /// Check a kept run again and apply it to your working tree
     Land(LandArgs),
-    /// Throw a kept run away
+    /// Delete a kept run
     Discard(DiscardArgs),
-    /// Take back what a run changed in your tree; what you wrote since stays
+    /// Undo the changes of a run and keep your later edits
     Undo(UndoArgs),
-    /// Do again what was taken back last
+    /// Redo the changes that were undone last
     Redo(RedoArgs),
-    /// Play a session back from its log; nothing is run
+    /// Replay a session from its log without running anything
     Replay(ReplayArgs),
     /// List, show, search, export, import and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
-    /// Print what the model is told before the first message, or list the layers of it
+    /// Print the instructions that the model gets before the first message
     Prompt(PromptArgs),
-    /// Show what fills the model's window in a session, and what a step costs
+    /// Show the use of the model's context window in a session and the cost of a step
     Context(ContextArgs),
-    /// What sessions came to: steps, tokens, money, time, calls, checks
+    /// Report steps, tokens, cost, time, calls and checks of sessions
     Stats(StatsArgs),
-    /// Draw what is configured here, as a Mermaid diagram
+    /// Draw the configuration of this workspace as a Mermaid diagram
     Diagram(DiagramArgs),
-    /// Watch the engine do a real task on a scripted model: no key, no network
+    /// Run a real task with a scripted model: no key, no network
     Demo(DemoArgs),
-    /// Run any program in the kernel sandbox that holds the commands of a run
+    /// Run any program in the sandbox that runs use for their commands
     Sandbox(SandboxArgs),
-    /// Check whether this machine is ready for a run, and say what to do if not
+    /// Check the setup of this machine and print how to fix it
     Doctor(DoctorArgs),
-    /// List the tools the model may call
+    /// List the tools that the model can call
     Tools(ToolsArgs),
     /// Show and change settings
     Config(ConfigArgs),
-    /// Say which project settings count, by their content
+    /// Trust or revoke the settings of a project
     Trust {
         #[command(subcommand)]
         command: Option<TrustCommand>,
     },
     /// List vendors and models
     Models(ModelsArgs),
-    /// List agents, whether they are installed, and what they can do
+    /// List agents, whether they are installed, and their capabilities
     Runtimes(RuntimesArgs),
-    /// Show and test what calls may do
+    /// Explain and test the permissions of tool calls
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Print a completion script for a shell
     Completion {
-        /// For which shell
+        /// Print the script for this shell
         shell: clap_complete::Shell,
     },
-    /// Look into the machinery
+    /// Run debugging tools
     #[command(subcommand)]
     Debug(DebugCommand),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DebugCommand {
-    /// Read recorded exchanges and print what the decoders make of each, one JSON line a row
+    /// Decode recorded model responses and print one JSON line for each
     Decode(DecodeArgs),
-    /// Check the syntax of texts and print the verdict on each, one JSON line a row
+    /// Check the syntax of texts and print the verdict on each as a JSON line
     Validate(ValidateArgs),
-    /// Make edits on texts and print the files after each, one JSON line a row; nothing is written
+    /// Apply edits to texts in memory and print the resulting files as JSON lines
     Edit(EditArgs),
-    /// Print the traces and metrics of a session as OTLP/JSON, one request a line; nothing is sent
+    /// Print the traces and metrics of a session as OTLP/JSON, one request per line, without sending them
     Otel(OtelArgs),
 }
 
@@ -120,39 +120,39 @@ pub(crate) enum DebugCommand {
 pub(crate) struct RuntimesArgs {
     #[command(subcommand)]
     pub(crate) command: Option<RuntimesCommand>,
-    /// One JSON object for each
+    /// Print one JSON object for each runtime
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say which one `auto` would choose for these needs, and why not each of the others: kinds of work, capabilities,
-    /// features
+    /// Print which runtime `auto` would choose for these needs (kinds of work, capabilities, features), and why it
+    /// rejects the others
     #[arg(long = "for", value_name = "NEED", num_args = 0.., conflicts_with = "probe")]
     pub(crate) needs: Option<Vec<String>>,
-    /// List the agents of the ACP registry, which `windlass runtimes install acp:ID` installs
+    /// List the agents of the ACP registry; install them with `windlass runtimes install acp:ID`
     #[arg(long, conflicts_with_all = ["needs", "probe", "model"])]
     pub(crate) registry: bool,
-    /// Judge for this model, as `model` or `vendor/model`
+    /// Use this model, as `model` or `vendor/model` [default: the model of the settings]
     #[arg(short, long)]
     pub(crate) model: Option<String>,
-    /// Let each that is found, or those named, do a small task for a scripted model, with everything around it that a
-    /// run has: no key, no network, no cost
+    /// Run a small task with each installed or named runtime and a scripted model, under the conditions of a real run:
+    /// no key, no network, no cost
     #[arg(long, value_name = "NAME", num_args = 0..)]
     pub(crate) probe: Option<Vec<String>>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuntimesCommand {
-    /// Install agents for windlass alone: in the version they were certified with, or as the ACP registry says
+    /// Install agents privately for windlass, in their certified version or as the ACP registry describes them
     Install {
-        /// Their names, as `windlass runtimes` lists them, or acp:ID, as `windlass runtimes --registry` does
+        /// Install these agents: names of `windlass runtimes`, or acp:ID from `windlass runtimes --registry`
         #[arg(required_unless_present = "all")]
         names: Vec<String>,
-        /// All that were certified
+        /// Install all certified agents
         #[arg(long, conflicts_with = "names")]
         all: bool,
     },
-    /// Remove agents that were installed so
+    /// Remove agents that `windlass runtimes install` installed
     Remove {
-        /// Their names
+        /// Remove these agents
         #[arg(required = true)]
         names: Vec<String>,
     },
@@ -160,49 +160,49 @@ pub(crate) enum RuntimesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
-    /// JSON lines of `{id, lang, text | text_b64, name?}`, plain or gzipped; `-` is standard input
+    /// Read JSON lines `{id, lang, text | text_b64, name?}` from this file, plain or gzipped; `-` is standard input
     pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct EditArgs {
-    /// JSON lines of `{id, format, input{path: text}, edit}`, plain or gzipped; `-` is standard input. The format is
-    /// v4a, search-replace, str-replace, udiff or whole
+    /// Read JSON lines `{id, format, input{path: text}, edit}` from this file, plain or gzipped; `-` is standard input.
+    /// The format is v4a, search-replace, str-replace, udiff or whole
     pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArgs {
-    /// JSON lines, plain or gzipped; `-` is standard input
+    /// Read JSON lines from this file, plain or gzipped; `-` is standard input
     pub(crate) file: PathBuf,
-    /// Feed the bytes in pieces of this size
+    /// Feed the bytes in pieces of this size [default: all at once]
     #[arg(long, value_name = "N")]
     pub(crate) split: Option<std::num::NonZeroUsize>,
-    /// Put a byte-order mark in front
+    /// Put a byte-order mark at the beginning
     #[arg(long)]
     pub(crate) bom: bool,
-    /// Use carriage return and line feed as line ends
+    /// End lines with carriage return and line feed
     #[arg(long)]
     pub(crate) crlf: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What to do; `@path` attaches a file; read from standard input when piped
+    /// Do this task; `@path` attaches a file [default: read from standard input, if piped]
     pub(crate) prompt: Vec<String>,
-    /// Start from this plan: the name of a kept one, `last`, or a file
+    /// Start from this plan: the name of a kept plan, `last`, or a file
     #[arg(long, value_name = "PLAN")]
     pub(crate) plan: Option<String>,
-    /// Work on the tree itself, not on a copy
+    /// Work directly in your working tree, not on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
-    /// Work on a copy that lands when the checks pass; this is the default
+    /// Work on a copy that lands when the checks pass [default]
     #[arg(long)]
     pub(crate) isolated: bool,
-    /// Go on with the newest session of this workspace
+    /// Continue the newest session of this workspace
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
-    pub(crate) go_on: bool,
-    /// Go on with this session
+    pub(crate) continue_newest: bool,
+    /// Continue this session (an id, the beginning of an id, or `last`)
     #[arg(short, long, value_name = "SESSION")]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
@@ -217,10 +217,10 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
-    /// Go on with the newest session of this workspace
+    /// Continue the newest session of this workspace
     #[arg(short = 'c', long = "continue")]
-    pub(crate) go_on: bool,
-    /// Let every prompt work on a copy that lands when the checks pass
+    pub(crate) continue_newest: bool,
+    /// Run each prompt on a copy that lands when the checks pass
     #[arg(long)]
     pub(crate) isolated: bool,
     #[command(flatten)]
@@ -235,23 +235,24 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Session (its id, the beginning of it, or `last`) or kept run; the newest session of this workspace without it
+    /// Continue this kept run or session (an id, the beginning of an id, or `last`) [default: the newest session of this
+    /// workspace]
     pub(crate) session: Option<String>,
-    /// What to do next; without it, a chat, or for a kept run what it was doing
+    /// Do this next [default: a chat; for a kept run, its own task]
     pub(crate) prompt: Vec<String>,
-    /// Of what was said keep only the last so many steps, and a summary of the rest
+    /// Keep only the last N steps of the conversation and a summary of the rest
     #[arg(long, value_name = "N", conflicts_with = "summary")]
     pub(crate) last: Option<u32>,
-    /// Of what was said keep only a summary, and your own words
+    /// Keep only a summary of the conversation and your own messages
     #[arg(long)]
     pub(crate) summary: bool,
-    /// Work on a copy that lands when the checks pass, also where the session worked in place
+    /// Work on a copy that lands when the checks pass, even if the session worked in place
     #[arg(long)]
     pub(crate) isolated: bool,
-    /// Work in your own tree, also where the session worked on a copy
+    /// Work directly in your working tree, even if the session worked on a copy
     #[arg(long, conflicts_with = "isolated")]
     pub(crate) in_place: bool,
-    /// Resume without a flag that the run was started with; may be given more than once
+    /// Drop a flag that the run was started with; may be given more than once
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
@@ -266,14 +267,14 @@ pub(crate) struct ResumeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// Which ask; its id stands in what the run printed
+    /// Answer the ask with this id, which the run printed
     pub(crate) ask: Option<String>,
-    /// yes, no with a reason if you like, always where it was offered; or the answer to a question in words
+    /// Give this answer: `yes`, `no` with an optional reason, `always` if it was offered, or the answer to a question
     pub(crate) words: Vec<String>,
-    /// List what waits in all workspaces
+    /// List the pending asks of all workspaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// Resume without a flag that the run was started with; may be given more than once
+    /// Drop a flag that the run was started with; may be given more than once
     #[arg(long, value_name = "FLAG")]
     pub(crate) unset: Vec<String>,
     #[command(flatten)]
@@ -286,12 +287,12 @@ pub(crate) struct AnswerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
-    /// Which session
+    /// Branch this session (an id, the beginning of an id, or `last`)
     pub(crate) session: String,
-    /// Up to this event, by its number; `windlass sessions show` lists them [default: all of it]
+    /// Copy the events up to this number, as `windlass sessions show` lists them [default: all]
     #[arg(long, value_name = "SEQ")]
     pub(crate) at: Option<u64>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -299,43 +300,43 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Args, Default, Clone)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// What standard output gets
+    /// Print this format to standard output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) output_format: Format,
-    /// The same as `-o json`
+    pub(crate) output_format: OutputFormat,
+    /// Print one JSON object at the end; the same as `-o json`
     #[arg(long, conflicts_with = "output_format")]
     pub(crate) json: bool,
-    /// Only the answer
+    /// Print only the answer
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Also reasoning, whole diffs and what tools answered
+    /// Also print reasoning, complete diffs and tool results
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Format {
-    /// For people
+pub(crate) enum OutputFormat {
+    /// Print text for people
     #[default]
     Text,
-    /// One JSON object at the end
+    /// Print one JSON object at the end
     Json,
-    /// One JSON object for each event, as it happens
+    /// Print one JSON object for each event as it happens
     StreamJson,
 }
 
 impl OutputArgs {
-    pub(crate) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> OutputFormat {
         if self.json {
-            Format::Json
+            OutputFormat::Json
         } else {
             self.output_format
         }
     }
 }
 
-/// At most ten seconds: longer pauses look like a hang.
-fn pace(text: &str) -> Result<std::time::Duration, String> {
+/// Parses a pause of at most ten seconds; longer pauses look like a hang.
+fn parse_pace(text: &str) -> Result<std::time::Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=10.0).contains(&seconds) => {
             Ok(std::time::Duration::from_secs_f64(seconds))
@@ -346,11 +347,11 @@ fn pace(text: &str) -> Result<std::time::Duration, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Keep the folder the demo worked in
+    /// Keep the directory of the demo
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Pause after each step, in seconds [default: 0.5 at a terminal, 0 otherwise]
-    #[arg(long, value_name = "SECONDS", value_parser = pace)]
+    /// Pause after each step for this long [default: 0.5 at a terminal, 0 otherwise]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_pace)]
     pub(crate) pace: Option<std::time::Duration>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -358,16 +359,16 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArgs {
-    /// Where to run it; the workspace around it is what it may change
+    /// Run the program in this directory; it may change the workspace that contains it [default: the current directory]
     #[arg(short = 'C', long = "cd", value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// What it may do: read-only or workspace-write [default: workspace-write]
+    /// Limit writes: read-only or workspace-write [default: workspace-write]
     #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
     pub(crate) sandbox: Option<SandboxLevel>,
-    /// What it reaches: off, loopback, registries, allow:HOST,… or open [default: off]
+    /// Allow network access: off, loopback, registries, allow:HOST,… or open [default: off]
     #[arg(long, value_name = "WHAT")]
     pub(crate) net: Option<String>,
-    /// The program and its words
+    /// Run this program with these arguments
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -379,64 +380,64 @@ pub(crate) struct SandboxArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also let each runtime that is found, or those named, do a small task for a scripted model: no key, no cost
+    /// Also run a small task with each installed or named runtime and a scripted model: no key, no cost
     #[arg(long, value_name = "NAME", num_args = 0..)]
     pub(crate) probe: Option<Vec<String>>,
-    /// Also list vendors that are not set up and agents that are not installed
+    /// Also list vendors without a key and agents that are not installed
     #[arg(short, long, visible_alias = "verbose", conflicts_with = "json")]
     pub(crate) all: bool,
-    /// Install an AppArmor profile that lets this binary make user namespaces; shows the file and asks first
+    /// Install an AppArmor profile that lets this binary create user namespaces; prints the file and asks first
     #[arg(long, conflicts_with_all = ["json", "probe", "all"])]
     pub(crate) install_apparmor: bool,
-    /// Remove that profile
+    /// Remove the AppArmor profile
     #[arg(long, conflicts_with_all = ["json", "probe", "all", "install_apparmor"])]
     pub(crate) remove_apparmor: bool,
-    /// Install or remove the profile without asking
+    /// Install or remove the AppArmor profile without asking
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ToolsArgs {
-    /// Show this tool as the model sees it
+    /// Show the definition of this tool as the model gets it [default: list all tools]
     pub(crate) name: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelsArgs {
-    /// Also ask vendors that are not on this machine which models they serve
+    /// Also query remote vendors for their models
     #[arg(long)]
     pub(crate) ask: bool,
-    /// What they cost, for a million tokens
+    /// Show prices per million tokens
     #[arg(long)]
     pub(crate) prices: bool,
-    /// As JSON lines
+    /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// What each stage of the gate says about a call; nothing is run
+    /// Explain the decision of each stage of the gate about a call, without running it
     Explain(ExplainArgs),
-    /// Hold a table of calls against the verdicts they must have; exit code 1 when one is decided otherwise
+    /// Compare decisions about calls with a table of expected ones; exit with 1 if any differs
     #[command(
-        after_help = "The table is TOML:\n\n  [rules]\n  deny = [\"bash(git push *)\"]\n\n  [[case]]\n  command = \"git push origin main\"   # or tool and args\n  approval = \"auto\"                  # plan, ask, edit or auto\n  sandboxed = true                   # or false; as the settings say without it\n  expect = \"deny\"                    # allow, ask, person or deny\n  rule = \"user rule bash(git push *)\""
+        after_help = "The table is TOML:\n\n  [rules]\n  deny = [\"bash(git push *)\"]\n\n  [[case]]\n  command = \"git push origin main\"   # or tool and args\n  approval = \"auto\"                  # plan, ask, edit or auto\n  sandboxed = true                   # or false; default: as in the settings\n  expect = \"deny\"                    # allow, ask, person or deny\n  rule = \"user rule bash(git push *)\""
     )]
     Test(PolicyTestArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Which tool
+    /// Judge a call of this tool
     pub(crate) tool: String,
-    /// Its arguments as JSON, or the command or path alone; `-` reads them from standard input
+    /// Judge these arguments: JSON, or only the command or path; `-` reads them from standard input
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -444,28 +445,28 @@ pub(crate) struct ExplainArgs {
         value_name = "CALL"
     )]
     pub(crate) words: Vec<String>,
-    /// Judge in this mode: plan, ask, edit or auto [default: the one that `run` would use here]
+    /// Use this approval mode: plan, ask, edit or auto [default: the mode of `run` here]
     #[arg(long, value_name = "MODE")]
     pub(crate) approval: Option<Mode>,
-    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: as for `run`]
+    /// Limit writes of commands: read-only, workspace-write, or full (no sandbox at all) [default: as for `run`]
     #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
     pub(crate) sandbox: Option<SandboxLevel>,
-    /// As for `run --in-place`, and not on a private copy
+    /// Judge as for `run --in-place` [default: as for a private copy]
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyTestArgs {
-    /// A TOML file with rules and cases
+    /// Read rules and cases from this TOML file
     pub(crate) file: PathBuf,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }
@@ -474,66 +475,66 @@ pub(crate) struct PolicyTestArgs {
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ConfigCommand>,
-    /// Where each value came from
+    /// Show the origin of each value
     #[arg(long)]
     pub(crate) origin: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// All keys there are, with what they do
+    /// List all keys with their meaning
     Keys,
-    /// The files that are read
+    /// List the settings files
     Path,
-    /// The value of one key
+    /// Print the value of a key
     Get {
-        /// Which
+        /// Print the value of this key
         key: String,
     },
-    /// Set a key in the user's file
+    /// Set a key in the user's settings file
     Set {
-        /// Which
+        /// Set this key
         key: String,
-        /// To what; lists are given as `a,b`
+        /// Set it to this value; write lists as `a,b`
         value: String,
     },
-    /// Remove a key from the user's file
+    /// Remove a key from the user's settings file
     Unset {
-        /// Which
+        /// Remove this key
         key: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Every project that was trusted or refused
+    /// List the projects that were trusted or refused
     List {
-        /// As JSON lines
+        /// Print JSON lines
         #[arg(long)]
         json: bool,
     },
-    /// What the settings of a project would change
+    /// Show the effect of the settings of a project
     Show {
-        /// The project [default: this one]
+        /// Use the project in this directory [default: the current project]
         dir: Option<PathBuf>,
     },
-    /// Trust the settings of a project, as they are now
+    /// Trust the current settings of a project
     Add {
-        /// The project [default: this one]
+        /// Use the project in this directory [default: the current project]
         dir: Option<PathBuf>,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
     },
-    /// Forget what was said about a project
+    /// Forget the decision about a project
     #[command(visible_alias = "revoke")]
     Remove {
-        /// The project [default: this one]
+        /// Use the project in this directory [default: the current project]
         dir: Option<PathBuf>,
     },
 }
 
-/// The commands of the help, by the group in which a user looks for them.
+/// The commands in the order of the help, by topic.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Work", &["run", "chat", "resume", "answer"]),
     (
@@ -555,11 +556,11 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(typed(std::env::args_os()))?)
+    Cli::from_arg_matches(&command().try_get_matches_from(expand_print_flag(std::env::args_os()))?)
 }
 
-/// The words that were typed, with `-p` for a task of which only the answer is printed.
-fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// Expands a leading `-p` to `run --quiet`.
+fn expand_print_flag(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words
         .get(1)
@@ -570,7 +571,7 @@ fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-/// The commands, with a help that lists them by group.
+/// Builds the clap command, with a help text that lists the commands by group.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let about = |name: &str| match command.find_subcommand(name) {
@@ -597,7 +598,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_fit_together() {
+    fn the_clap_definition_is_consistent() {
         command().debug_assert();
     }
 
@@ -620,7 +621,7 @@ mod tests {
     fn print_is_a_quiet_run_and_only_in_front() {
         let check = |given: &[&str], expect: &[&str]| {
             let words = given.iter().map(OsString::from);
-            assert_eq!(typed(words), expect);
+            assert_eq!(expand_print_flag(words), expect);
         };
         check(
             &["windlass", "-p", "-m", "x", "fix it"],

@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands of the binary, one file for each.
 
 mod answer;
 mod config;
@@ -9,7 +9,7 @@ mod diagram;
 mod doctor;
 mod edit;
 mod fork;
-mod kept;
+mod kept_runs;
 mod models;
 mod otel;
 mod policy;
@@ -17,6 +17,7 @@ mod prompt;
 #[cfg(test)]
 mod reference_tests;
 mod replay;
+mod run;
 mod runtimes;
 mod sandbox;
 mod sessions;
@@ -25,82 +26,83 @@ mod tools;
 pub(crate) mod trust;
 mod undo;
 mod validate;
-mod work;
 
 use std::process::ExitCode;
 
-use crate::args::{self, Cli, Command, DebugCommand};
+use crate::args::{self, Cli, CliCommand, DebugCommand};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 
-/// The screen of `windlass` without a command.
+/// The output of `windlass` without a command.
 const FIRST_STEPS: &str = concat!(
     "windlass ",
     env!("CARGO_PKG_VERSION"),
-    r#": run any coding agent under one contract that is enforced
+    r#": run any coding agent under one enforced contract
 
-  windlass demo                    watch it work: no key, no network
-  windlass doctor                  check this machine's setup
-  windlass run "fix the test"      do one task on a copy, and land it when the checks pass
-  windlass chat                    work with the agent in your tree, prompt by prompt
+  windlass demo                    watch a task with a scripted model: no key, no network
+  windlass doctor                  check the setup of this machine
+  windlass run "fix the test"      run a task on a copy that lands when the checks pass
+  windlass chat                    start an interactive chat in your working tree
   windlass resume                  continue the newest session
 
 `windlass --help` lists all commands
 "#
 );
 
-pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, CommandError> {
     let Some(command) = cli.command else {
-        return Ok(exit::printed(FIRST_STEPS));
+        return Ok(exit::print(FIRST_STEPS));
     };
-    kept::recover();
+    kept_runs::recover();
     match command {
-        Command::Run(args) => work::run(&args),
-        Command::Chat(args) => work::chat(&args),
-        Command::Resume(args) => work::resume(&args),
-        Command::Answer(args) => answer::run(&args),
-        Command::Fork(args) => fork::run(&args),
-        Command::Status(args) => kept::status(&args),
-        Command::Diff(args) => kept::diff(&args),
-        Command::Land(args) => work::land(&args),
-        Command::Discard(args) => kept::discard(&args),
-        Command::Undo(args) => undo::undo(&args),
-        Command::Redo(args) => undo::redo(&args.how),
-        Command::Replay(args) => replay::run(&args),
-        Command::Sessions(command) => sessions::run(command),
-        Command::Prompt(args) => prompt::run(&args),
-        Command::Context(args) => context::run(&args),
-        Command::Stats(args) => stats::run(&args),
-        Command::Diagram(args) => diagram::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Sandbox(args) => sandbox::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Tools(args) => tools::run(&args),
-        Command::Config(args) => config::run(&args),
-        Command::Trust { command } => trust::run(command),
-        Command::Models(args) => models::run(&args),
-        Command::Runtimes(args) => runtimes::run(&args),
-        Command::Policy(command) => policy::run(&command),
-        Command::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
-        Command::Debug(DebugCommand::Validate(args)) => validate::run(&args),
-        Command::Debug(DebugCommand::Edit(args)) => edit::run(&args),
-        Command::Debug(DebugCommand::Otel(args)) => otel::run(&args),
-        Command::Completion { shell } => {
+        CliCommand::Run(args) => run::run(&args),
+        CliCommand::Chat(args) => run::chat(&args),
+        CliCommand::Resume(args) => run::resume(&args),
+        CliCommand::Answer(args) => answer::run(&args),
+        CliCommand::Fork(args) => fork::run(&args),
+        CliCommand::Status(args) => kept_runs::status(&args),
+        CliCommand::Diff(args) => kept_runs::diff(&args),
+        CliCommand::Land(args) => run::land(&args),
+        CliCommand::Discard(args) => kept_runs::discard(&args),
+        CliCommand::Undo(args) => undo::undo(&args),
+        CliCommand::Redo(args) => undo::redo(&args.common),
+        CliCommand::Replay(args) => replay::run(&args),
+        CliCommand::Sessions(command) => sessions::run(command),
+        CliCommand::Prompt(args) => prompt::run(&args),
+        CliCommand::Context(args) => context::run(&args),
+        CliCommand::Stats(args) => stats::run(&args),
+        CliCommand::Diagram(args) => diagram::run(&args),
+        CliCommand::Demo(args) => demo::run(&args),
+        CliCommand::Sandbox(args) => sandbox::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Tools(args) => tools::run(&args),
+        CliCommand::Config(args) => config::run(&args),
+        CliCommand::Trust { command } => trust::run(command),
+        CliCommand::Models(args) => models::run(&args),
+        CliCommand::Runtimes(args) => runtimes::run(&args),
+        CliCommand::Policy(command) => policy::run(&command),
+        CliCommand::Debug(DebugCommand::Decode(args)) => debug::decode(&args),
+        CliCommand::Debug(DebugCommand::Validate(args)) => validate::run(&args),
+        CliCommand::Debug(DebugCommand::Edit(args)) => edit::run(&args),
+        CliCommand::Debug(DebugCommand::Otel(args)) => otel::run(&args),
+        CliCommand::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::command(), "windlass", &mut script);
-            Ok(exit::printed(&String::from_utf8_lossy(&script)))
+            Ok(exit::print(&String::from_utf8_lossy(&script)))
         }
     }
 }
 
-/// Runs a command's work to its end. One thread: a run and its view hand events to each other for nothing there, and
-/// what blocks goes to threads of its own.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// Runs the future of a command to completion on one thread. The run and its view exchange events there without
+/// synchronization; blocking work has threads of its own.
+pub(crate) fn block_on<T>(
+    work: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let result = runtime.block_on(work);
-    // A call that does not end must not keep the process.
+    // A blocking call that never returns must not keep the process alive.
     runtime.shutdown_background();
     result
 }

@@ -1,5 +1,5 @@
-//! The log for developers: lines of `tracing` in a file or on standard error, off unless asked for. It says ids, sizes,
-//! paths and kinds. Lines of other crates never get in: they may hold headers and addresses.
+//! The developer log: `tracing` lines in a file or on standard error, off by default. It contains ids, sizes, paths and
+//! kinds. Lines of third-party crates are always filtered out, because they may contain headers and addresses.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,50 +13,51 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
-/// Names the filter.
-const VARIABLE: &str = "WINDLASS_LOG";
-/// The filter where only a file is named.
-const DEFAULT: &str = "windlass=debug";
-/// The prefix of all crates of ours.
-const OURS: &str = "windlass";
-/// The largest log file. Then it becomes `PATH.old`, and a new one begins.
+const FILTER_VARIABLE: &str = "WINDLASS_LOG";
+/// The filter if only `--log-file` is set.
+const DEFAULT_FILTER: &str = "windlass=debug";
+/// The prefix of the names of all Windlass crates.
+const CRATE_PREFIX: &str = "windlass";
+/// The largest log file. A full log is renamed to `PATH.old`, and a new one begins.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Starts the log if `--log-file` or `WINDLASS_LOG` asks for it. Without a file it goes to standard error.
-pub(crate) fn start(file: Option<&Path>) -> Result<(), Failure> {
-    let filter = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+/// Starts the log if `--log-file` or `WINDLASS_LOG` is set. Without a file, it goes to standard error.
+pub(crate) fn start(file: Option<&Path>) -> Result<(), CommandError> {
+    let filter = std::env::var(FILTER_VARIABLE)
+        .ok()
+        .filter(|text| !text.is_empty());
     if file.is_none() && filter.is_none() {
         return Ok(());
     }
-    let filter = parse(filter.as_deref().unwrap_or(DEFAULT))?;
+    let filter = parse_filter(filter.as_deref().unwrap_or(DEFAULT_FILTER))?;
     let writer = match file {
-        Some(path) => LogWriter::File(Arc::new(BoundedFile::open(path)?)),
-        None => LogWriter::StandardError,
+        Some(path) => DeveloperLogWriter::File(Arc::new(BoundedFile::open(path)?)),
+        None => DeveloperLogWriter::StandardError,
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(writer);
     let subscriber = registry().with(filter).with(lines);
     tracing::subscriber::set_global_default(subscriber)
-        .map_err(|err| Failure::usage(format!("the log cannot be started: {err}")))
+        .map_err(|err| CommandError::usage(format!("the log cannot be started: {err}")))
 }
 
-/// Reads a filter such as `debug` or `windlass_meter=trace,windlass=info`; it never lets other crates through.
-fn parse(text: &str) -> Result<Targets, Failure> {
-    let wrong = |why: String| {
-        Failure::usage(format!("{VARIABLE}: {why}"))
+/// Parses a filter such as `debug` or `windlass_meter=trace,windlass=info`. The result never matches other crates.
+fn parse_filter(text: &str) -> Result<Targets, CommandError> {
+    let invalid = |why: String| {
+        CommandError::usage(format!("{FILTER_VARIABLE}: {why}"))
             .hint("write a level such as `debug`, or targets such as `windlass_meter=trace,windlass=info`")
     };
     let targets: Targets = text
         .parse()
-        .map_err(|err| wrong(format!("`{text}` is no filter: {err}")))?;
-    let everything = targets.default_level().unwrap_or(LevelFilter::OFF);
-    let mut ours = Targets::new().with_target(OURS, everything);
+        .map_err(|err| invalid(format!("`{text}` is not a valid filter: {err}")))?;
+    let default_level = targets.default_level().unwrap_or(LevelFilter::OFF);
+    let mut ours = Targets::new().with_target(CRATE_PREFIX, default_level);
     for (target, level) in &targets {
-        if !target.starts_with(OURS) {
-            return Err(wrong(format!("`{target}` is no part of windlass")));
+        if !target.starts_with(CRATE_PREFIX) {
+            return Err(invalid(format!("`{target}` is not a crate of windlass")));
         }
         ours = ours.with_target(target, level);
     }
@@ -64,12 +65,12 @@ fn parse(text: &str) -> Result<Targets, Failure> {
 }
 
 #[derive(Clone)]
-enum LogWriter {
+enum DeveloperLogWriter {
     File(Arc<BoundedFile>),
     StandardError,
 }
 
-impl<'a> MakeWriter<'a> for LogWriter {
+impl<'a> MakeWriter<'a> for DeveloperLogWriter {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -77,7 +78,7 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-impl Write for LogWriter {
+impl Write for DeveloperLogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.append(bytes),
@@ -90,35 +91,35 @@ impl Write for LogWriter {
     }
 }
 
-/// A file that only its owner reads, appended to, and begun anew when it is full.
+/// A log file, private to its owner and open for appending. A full file is renamed, and a new one begins.
 struct BoundedFile {
     path: PathBuf,
-    most: u64,
+    max_bytes: u64,
     open: Mutex<(File, u64)>,
 }
 
 impl BoundedFile {
-    fn open(path: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path) -> Result<Self, CommandError> {
         Self::open_with(path, MAX_BYTES).map_err(|err| {
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "the log file {} cannot be written: {err}",
                 path.display()
             ))
-            .hint("name a file in a folder that you can write, after `--log-file`")
+            .hint("pass `--log-file` a path in a directory that you can write to")
         })
     }
 
-    fn open_with(path: &Path, most: u64) -> io::Result<Self> {
+    fn open_with(path: &Path, max_bytes: u64) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
-            most,
+            max_bytes,
             open: Mutex::new(open_private(path)?),
         })
     }
 
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut open = self.open.lock();
-        if open.1 > 0 && open.1 + bytes.len() as u64 > self.most {
+        if open.1 > 0 && open.1 + bytes.len() as u64 > self.max_bytes {
             let mut old = self.path.clone().into_os_string();
             old.push(".old");
             std::fs::rename(&self.path, old)?;
@@ -130,9 +131,9 @@ impl BoundedFile {
     }
 }
 
-/// Opens the file for appending, readable by its owner alone; gives also its size.
+/// Opens the file for appending with mode 0600, and returns its size.
 fn open_private(path: &Path) -> io::Result<(File, u64)> {
-    // Opening a pipe would wait for its reader.
+    // Opening a pipe would block until it has a reader.
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -149,9 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_names_levels_and_crates_of_ours_alone() {
+    fn a_filter_selects_levels_and_only_windlass_crates() {
         let check = |text: &str, target: &str, level, expect: bool| {
-            let filter = parse(text).unwrap();
+            let filter = parse_filter(text).unwrap();
             assert_eq!(
                 filter.would_enable(target, &level),
                 expect,
@@ -168,7 +169,7 @@ mod tests {
         check("trace", "hyper::client", tracing::Level::ERROR, false);
         check(
             "windlass_meter=trace",
-            "windlass_meter::desk",
+            "windlass_meter::endpoint",
             tracing::Level::TRACE,
             true,
         );
@@ -178,13 +179,13 @@ mod tests {
             tracing::Level::ERROR,
             false,
         );
-        assert!(parse("hyper=trace").is_err());
-        assert!(parse("windlass=loud").is_err());
+        assert!(parse_filter("hyper=trace").is_err());
+        assert!(parse_filter("windlass=loud").is_err());
     }
 
     #[test]
-    fn without_a_file_and_a_filter_every_line_is_off() {
-        assert!(std::env::var_os(VARIABLE).is_none() && start(None).is_ok());
+    fn without_a_file_and_a_filter_the_log_is_off() {
+        assert!(std::env::var_os(FILTER_VARIABLE).is_none() && start(None).is_ok());
         assert_eq!(LevelFilter::current(), LevelFilter::OFF);
     }
 

@@ -1,4 +1,4 @@
-//! Every `windlass` command in the docs is one that this command line takes.
+//! Checks that clap accepts every `windlass` command in the docs.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
 use crate::args::Cli;
 
-/// The lines of shell blocks that begin with `windlass`, also behind variables. Where output is shown, commands are the
-/// lines behind a `$`.
+/// Finds the lines of shell blocks that begin with `windlass`, also after variable assignments. In `console` blocks,
+/// commands are the lines after a `$`.
 fn commands(markdown: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut shell: Option<String> = None;
@@ -45,12 +45,12 @@ fn command(line: &str) -> Option<String> {
     let line = line.trim();
     let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
     let program = line.split_whitespace().find(|word| !is_variable(word))?;
-    // An ellipsis stands for words that the reader fills in.
+    // An ellipsis is a placeholder for words of the reader.
     let filled = line.replace('…', "words");
     (program == "windlass").then_some(filled)
 }
 
-/// The words of a command, split by the shell itself.
+/// Splits a command into words with a real shell.
 fn words(command: &str) -> Vec<String> {
     let script = format!("windlass() {{ printf '%s\\0' windlass \"$@\"; }}\n{command} < /dev/null");
     let output = Command::new("bash").args(["-c", &script]).output().unwrap();
@@ -60,8 +60,8 @@ fn words(command: &str) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+fn pages(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             pages(&path, found);
@@ -72,7 +72,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_command_in_the_docs_is_understood() {
+fn clap_accepts_every_command_in_the_docs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     pages(&root.join("docs"), &mut paths);
@@ -91,7 +91,7 @@ fn every_command_in_the_docs_is_understood() {
 }
 
 #[test]
-fn commands_are_found_in_shell_blocks_alone() {
+fn commands_are_found_only_in_shell_blocks() {
     let text = "```sh\nA=1 windlass run \\\n  \"x y\"  # note\ncargo test\n```\n\n```text\nwindlass no\n```\n\n```console\n$ windlass status\nout\n```\n";
     let found = commands(text);
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Exit codes (spec 4.3): the one place where an outcome becomes a number.
+//! Exit codes (spec 4.3). Only this module maps outcomes to numbers.
 
 use std::process::ExitCode;
 
 use windlass::core::outcome::{FailReason, Outcome};
 
 use crate::out::{self, say};
-use crate::safe::plain;
+use crate::sanitize::plain;
 
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
@@ -18,21 +18,18 @@ pub(crate) const ISOLATION: u8 = 8;
 pub(crate) const TIME: u8 = 124;
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Every code with its meaning, for the reference.
+/// Every code with its meaning, for `docs/reference.md`.
 #[cfg(test)]
 pub(crate) const CODES: &[(u8, &str)] = &[
     (
         0,
-        "It worked; a run ended `completed` or `completed_with_limit_exceeded`.",
+        "Success; a run ended `completed` or `completed_with_limit_exceeded`.",
     ),
     (
         FAILED,
-        "It failed in another way than those below; a run ended `failed`.",
+        "Any other failure than those below; a run ended `failed`.",
     ),
-    (
-        USAGE,
-        "What was typed or configured is wrong; nothing was started.",
-    ),
+    (USAGE, "Wrong usage or configuration; nothing was started."),
     (
         VALIDATION,
         "A blocking check did not pass, and nothing landed.",
@@ -43,22 +40,22 @@ pub(crate) const CODES: &[(u8, &str)] = &[
     ),
     (
         ASKED,
-        "A person has to answer, and none was there; the session can be resumed.",
+        "Paused: a person has to answer; the session can be resumed.",
     ),
     (REFUSED, "The model, its vendor or a policy declined."),
     (
         PROVIDER,
-        "The model could not be reached, or no key is set up.",
+        "The model could not be reached, or the key or quota is missing.",
     ),
     (
         ISOLATION,
-        "The isolation that was asked for is not to be had here.",
+        "The requested isolation is not available on this machine.",
     ),
-    (TIME, "The time was up."),
-    (INTERRUPTED, "A person or the host ended it."),
+    (TIME, "The time limit was reached."),
+    (INTERRUPTED, "Interrupted by a person or the host."),
 ];
 
-/// The code of a run; `None` is a run that was left open on an ask.
+/// The code of a run; the outcome is `None` if the run is paused on an ask.
 pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
     match outcome {
         None => ASKED,
@@ -76,9 +73,9 @@ pub(crate) fn code(outcome: Option<&Outcome>) -> u8 {
     }
 }
 
-/// What clap has to say: help and version are answers, everything else is wrong usage.
+/// Prints the result of a failed parse. Clap reports help and version as errors too; these exit with 0.
 pub(crate) fn usage(err: &clap::Error) -> ExitCode {
-    // It repeats what was typed, which may come from anywhere.
+    // The message repeats the arguments, which may contain terminal escapes.
     let text = err.render();
     let typed_safely =
         std::env::args_os().all(|word| word.to_str().is_some_and(|word| plain(word) == word));
@@ -94,20 +91,20 @@ pub(crate) fn usage(err: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints to standard output; a reader that went away is no failure.
-pub(crate) fn printed(text: &str) -> ExitCode {
+/// Prints to standard output. A closed pipe is not a failure.
+pub(crate) fn print(text: &str) -> ExitCode {
     out::out(text);
-    unless_broken(0)
+    after_output(0)
 }
 
-/// Success or failure, unless standard output took not everything.
-pub(crate) fn of(worked: bool) -> ExitCode {
-    unless_broken(if worked { 0 } else { FAILED })
+/// Success or failure, or the error of standard output.
+pub(crate) fn success_if(succeeded: bool) -> ExitCode {
+    after_output(if succeeded { 0 } else { FAILED })
 }
 
-/// The code, unless standard output took not everything: then that is said, and it is a failure.
-pub(crate) fn unless_broken(code: u8) -> ExitCode {
-    match out::broken() {
+/// The code, or a failure with a message if standard output could not be written completely.
+pub(crate) fn after_output(code: u8) -> ExitCode {
+    match out::stdout_error() {
         Some((kind, why)) if *kind != std::io::ErrorKind::BrokenPipe => {
             say!("error: standard output could not be written: {why}");
             ExitCode::from(if code == 0 { FAILED } else { code })

@@ -1,32 +1,32 @@
-//! The `windlass` binary: arguments, settings, wiring, views and exit codes. The only crate that sees everything,
-//! and the only one that looks at the environment or prints.
+//! The `windlass` binary: arguments, commands, views and exit codes. It is the only crate that prints, and it hands its
+//! environment to the library.
 
 mod args;
+mod command_error;
 mod commands;
 mod developer_log;
 #[cfg(test)]
 mod docs_tests;
 mod exit;
-mod failure;
 mod out;
 mod process;
-mod safe;
+mod prompt_text;
+mod sanitize;
 mod session_run;
-mod typed;
 mod view;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The most frequent question of scripts is answered before anything is set up.
+    // Scripts ask for the version often: answer before any setup.
     let mut words = std::env::args_os().skip(1);
     if let (Some(word), None) = (words.next(), words.next())
         && (word == "--version" || word == "-V")
     {
-        return exit::printed(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
+        return exit::print(&format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
     }
-    failure::tell_of_panics();
-    // Without it, a write past the file size limit ends the process, as it always did.
+    command_error::install_panic_hook();
+    // If the handler cannot be installed, a write past the file size limit kills the process: the default of the kernel.
     let _ = session_run::survive_file_size_limit();
     let parsed = match args::parse() {
         Ok(parsed) => parsed,

@@ -1,7 +1,7 @@
-//! Running prompts in a session: events to the view, asks to the person, signals to the run.
+//! Runs prompts in a session: passes events to the view, asks to the user, and interrupts to the run.
 
 mod input;
-mod signals;
+mod interrupts;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use windlass::agents::Choice;
+use windlass::agents::RuntimeChoice;
 use windlass::core::ask::{About, Answer, Ask};
 use windlass::core::context::CompactionMode as Room;
 use windlass::core::event::EventKind;
@@ -21,47 +21,47 @@ use windlass::engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
 use windlass::machine::{Root, SessionLog};
 use windlass::settings::Places;
 
-use crate::args::{Format, OutputArgs};
+use crate::args::{OutputArgs, OutputFormat};
+use crate::command_error::CommandError;
 use crate::commands::block_on;
 use crate::commands::trust::ask_about;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
-use crate::safe::json_line;
-use crate::view::{View, ask};
-pub(crate) use input::Input;
-use signals::Signals;
-pub(crate) use signals::survive_file_size_limit;
+use crate::sanitize::json_line;
+use crate::view::{RunView, ask};
+pub(crate) use input::TerminalInput;
+use interrupts::InterruptListener;
+pub(crate) use interrupts::survive_file_size_limit;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
 use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::transcript::first_line;
-use windlass::{OpenRequest, Opened, Prepared, options_for, resume_options, saved_plan};
+use windlass::{OpenRequest, OpenedSession, Prepared, options_for, resume_options, saved_plan};
 
-/// A session at work, with its view and its person.
+/// An open session with its view and its terminal.
 pub(crate) struct InteractiveSession {
     pub(crate) session: Session,
     pub(crate) root: Arc<Root>,
     places: Places,
-    /// The last words of a run are kept as a plan.
+    /// Save the last answer of a completed run as a plan.
     plans: bool,
-    view: View,
+    view: RunView,
     telemetry: Telemetry,
     options: RunOptions,
-    /// Lines that are typed while a run is going are words for it.
+    /// Send lines that the user types during a run to the model.
     pub(crate) steers: bool,
-    /// A pause after each event that is shown, so that a person can watch.
+    /// A pause after each displayed step, so that a person can follow.
     pub(crate) pace: Duration,
-    /// The lines that a person types. The next session of this process takes them over.
-    pub(crate) input: Input,
-    signals: Signals,
+    /// The next session of this process reuses the input.
+    pub(crate) input: TerminalInput,
+    signals: InterruptListener,
 }
 
-/// Everything that can be wrong is found here, before a session is opened.
-pub(crate) fn prepare(flags: &RunFlags) -> Result<Prepared, Failure> {
+/// Checks flags and settings, so that errors are found before a session is opened.
+pub(crate) fn prepare(flags: &RunFlags) -> Result<Prepared, CommandError> {
     let root = process::open_workspace(flags.agent.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if ask_about(&settings, root.root())? {
@@ -70,26 +70,29 @@ pub(crate) fn prepare(flags: &RunFlags) -> Result<Prepared, Failure> {
     Ok(windlass::prepare(root, settings, flags)?)
 }
 
-/// The same without an agent.
-pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, Failure> {
+/// Prepares a landing, which needs no agent.
+pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, CommandError> {
     let root = process::open_workspace(cd)?;
     let settings = process::load_settings(Some(root.root()))?;
     Ok(windlass::prepare_landing(root, settings))
 }
 
-/// Whether a person at a terminal can answer asks.
+/// Printed after a line that does not answer the question.
+const INVALID_ANSWER: &str = "please answer with one of the options above: ";
+
+/// Whether a user at a terminal can answer asks.
 fn can_answer() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Says who works, where nobody named one, and why.
-fn tell_choice(choice: &Choice, output: &OutputArgs) {
+/// Prints the runtime that `auto` chose, and with `--verbose` the reasons.
+fn print_choice(choice: &RuntimeChoice, output: &OutputArgs) {
     if output.quiet {
         return;
     }
-    say!("runtime: {}", crate::safe::message(&choice.summary()));
+    say!("runtime: {}", crate::sanitize::message(&choice.summary()));
     for reason in choice.reasons().filter(|_| output.verbose) {
-        say!("  {}", crate::safe::message(&reason));
+        say!("  {}", crate::sanitize::message(&reason));
     }
 }
 
@@ -98,15 +101,15 @@ impl InteractiveSession {
         ready: Prepared,
         mut request: OpenRequest,
         output: &OutputArgs,
-        room: Option<Room>,
-    ) -> Result<Self, Failure> {
+        compaction: Option<Room>,
+    ) -> Result<Self, CommandError> {
         for warning in ready.warnings() {
-            say!("warning: {}", crate::safe::message(&warning));
+            say!("warning: {}", crate::sanitize::message(&warning));
         }
         request.can_answer = can_answer();
         let structured = request.flags.agent.json_schema.is_some();
         let opened = ready.open(request).await?;
-        let Opened {
+        let OpenedSession {
             session,
             store,
             root,
@@ -118,12 +121,12 @@ impl InteractiveSession {
             telemetry,
         } = opened;
         if let Some((from, to, reason)) = fell_back {
-            say!("warning: working as {to} instead of {from} ({reason})");
+            say!("warning: using {to} instead of {from} ({reason})");
         }
         if let Some(choice) = &choice {
-            tell_choice(choice, output);
+            print_choice(choice, output);
         }
-        let view = View::new(output, session.id(), structured, foreign.as_deref());
+        let view = RunView::new(output, session.id(), structured, foreign.as_deref());
         options.live = view.wants_live();
         let mut interactive = Self {
             session,
@@ -135,28 +138,28 @@ impl InteractiveSession {
             options,
             steers: false,
             pace: Duration::ZERO,
-            input: Input::default(),
-            signals: Signals::listen()?,
+            input: TerminalInput::default(),
+            signals: InterruptListener::listen()?,
         };
-        if let Some(how) = room {
-            interactive.make_room(how).await?;
+        if let Some(mode) = compaction {
+            interactive.compact(mode).await?;
         }
         let first = interactive.session.first_seq();
-        // What had to be repaired is said; a new session has nothing to say about itself.
+        // Opening an existing session logs its repairs; a new session logs only that it was created.
         let repaired = first > 1
             && interactive
                 .session
                 .with_history(|history| history.last_seq())
                 >= first;
         let format = output.format();
-        if format == Format::StreamJson || (repaired && format == Format::Text) {
+        if format == OutputFormat::StreamJson || (repaired && format == OutputFormat::Text) {
             interactive.show_opening(store.as_ref()).await?;
         }
         Ok(interactive)
     }
 
-    /// What opening the session wrote, so that the stream is the log without a gap.
-    async fn show_opening(&mut self, store: &dyn SessionStore) -> Result<(), Failure> {
+    /// Shows the events that opening the session wrote, so that the stream is the log without a gap.
+    async fn show_opening(&mut self, store: &dyn SessionStore) -> Result<(), CommandError> {
         let id = self.session.id().clone();
         let mut events = store.read(&id, self.session.first_seq());
         while let Some(event) = events.next().await {
@@ -165,21 +168,21 @@ impl InteractiveSession {
         Ok(())
     }
 
-    /// One prompt to its end; `None` when it was left open on an ask.
-    pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, Failure> {
+    /// Runs a prompt; the outcome is `None` if the run paused on an ask.
+    pub(crate) async fn run(&mut self, prompt: Message) -> Result<Option<Outcome>, CommandError> {
         let options = options_for(&self.options, &prompt);
         let handle = self.session.run(prompt, options)?;
         self.follow_new(handle).await
     }
 
-    async fn follow_new(&mut self, handle: RunHandle) -> Result<Option<Outcome>, Failure> {
-        // The copy that was kept is this run's now.
+    async fn follow_new(&mut self, handle: RunHandle) -> Result<Option<Outcome>, CommandError> {
+        // The new run owns the kept copy now.
         self.options.contract.kept = None;
         self.follow(handle, None).await
     }
 
-    /// The first prompt that waits, to its end; none when none does.
-    pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, Failure> {
+    /// Runs the first queued prompt; `None` if the queue is empty.
+    pub(crate) async fn run_queued(&mut self) -> Result<Option<Option<Outcome>>, CommandError> {
         let Some(next) = self
             .session
             .with_history(|history| history.queue().first().cloned())
@@ -187,7 +190,7 @@ impl InteractiveSession {
             return Ok(None);
         };
         self.view
-            .say(&format!("next: {}", first_line(&next.prompt.text(), 100)));
+            .remark(&format!("next: {}", first_line(&next.prompt.text(), 100)));
         let options = options_for(&self.options, &next.prompt);
         let Some(handle) = self.session.run_queued(options)? else {
             return Ok(None);
@@ -195,18 +198,18 @@ impl InteractiveSession {
         Ok(Some(self.follow_new(handle).await?))
     }
 
-    /// Answers what a run was left open on, and follows it to its end, or to the next ask.
+    /// Answers the ask that a run paused on, and follows the run to its end or to the next ask.
     pub(crate) async fn answer_open(
         &mut self,
         ask: &Ask,
         answer: Answer,
-    ) -> Result<Option<Outcome>, Failure> {
+    ) -> Result<Option<Outcome>, CommandError> {
         let options = resume_options(&self.options, &self.session);
         let handle = self.session.answer(&ask.id, answer, options)?;
         self.follow(handle, Some(ask.clone())).await
     }
 
-    /// Asks the person what a run was left open on; none when they left.
+    /// Shows the ask that a run paused on; `None` if the user left without an answer.
     pub(crate) async fn ask_open(&mut self, ask: &Ask) -> Option<Answer> {
         self.input.ask(&ask::question(ask));
         loop {
@@ -214,30 +217,30 @@ impl InteractiveSession {
                 line = self.input.line() => line?,
                 () = self.signals.while_idle() => return None,
             };
-            match ask::understand(ask, &line.text).filter(|_| self.input.answers(&line)) {
+            match ask::parse_answer(ask, &line.text).filter(|_| self.input.answers(&line)) {
                 Some(answer) => return Some(answer),
-                None => self.input.ask("please answer as shown: "),
+                None => self.input.ask(INVALID_ANSWER),
             }
         }
     }
 
-    /// Compacts the conversation, and says what came of it.
-    pub(crate) async fn make_room(&mut self, how: Room) -> Result<(), Failure> {
+    /// Compacts the conversation and prints the sizes before and after.
+    pub(crate) async fn compact(&mut self, mode: Room) -> Result<(), CommandError> {
         let before = self.session.with_history(|history| history.held());
-        match self.session.compact(how, self.options.budget).await? {
+        match self.session.compact(mode, self.options.budget).await? {
             true => {
                 let after = self.session.with_history(|history| history.held());
-                self.view.say(&format!(
-                    "room was made: {before} bytes of messages are {after} now"
+                self.view.remark(&format!(
+                    "compacted the conversation: {before} → {after} bytes"
                 ));
             }
-            false => self.view.say("there was nothing to make room of"),
+            false => self.view.remark("the conversation is too short to compact"),
         }
         Ok(())
     }
 
-    /// Keeps what a planning run ended with, when it was done.
-    pub(crate) fn keep_plan(&mut self, outcome: Option<&Outcome>) -> Result<(), Failure> {
+    /// Saves the last answer of a completed planning run as a plan.
+    pub(crate) fn keep_plan(&mut self, outcome: Option<&Outcome>) -> Result<(), CommandError> {
         if !self.plans || outcome != Some(&Outcome::Completed) {
             return Ok(());
         }
@@ -254,19 +257,19 @@ impl InteractiveSession {
             return Ok(());
         }
         let (name, path) = saved_plan::save(&self.places, self.session.id(), &text)?;
-        say!("plan {name} is kept in {}", path.display());
+        say!("saved the plan {name} in {}", path.display());
         say!(
-            "hint: `windlass run --profile implement --plan {name}` carries it out; change the file first if you like"
+            "hint: implement it with `windlass run --profile implement --plan {name}`; you can edit the file before"
         );
         Ok(())
     }
 
-    /// Shows a run until it ends, passes answers on, and what is typed meanwhile.
+    /// Shows the events of a run until it ends, and passes answers and typed lines to it.
     async fn follow(
         &mut self,
         mut handle: RunHandle,
         mut answered: Option<Ask>,
-    ) -> Result<Option<Outcome>, Failure> {
+    ) -> Result<Option<Outcome>, CommandError> {
         self.signals.watch(Some(handle.canceller()));
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
@@ -282,13 +285,13 @@ impl InteractiveSession {
                         tokio::time::sleep(self.pace).await;
                     }
                     self.telemetry.event(&event);
-                    if out::broken().is_some() {
-                        // Nobody reads the answer any more: no step is spent on it.
+                    if out::stdout_error().is_some() {
+                        // The answer cannot be printed any more: spend no further step on it.
                         handle.cancel();
                     }
                     match event.kind {
                         EventKind::Asked { ask } if self.options.on_ask == OnAsk::Wait => {
-                            self.view.hush();
+                            self.view.clear_status();
                             self.input.ask(&ask::question(&ask));
                             asking = Some(ask);
                         }
@@ -300,13 +303,13 @@ impl InteractiveSession {
                                 self.remember(&open);
                             }
                         }
-                        // Also where it could not be written: then the log does not know.
+                        // If the store failed, this event is shown without being logged.
                         EventKind::RunFinished(RunSummary { outcome, .. }) => finished = Some(outcome),
                         _ => {}
                     }
                 }
                 line = self.input.line(), if asking.is_some() || self.steers => match (line, asking.take()) {
-                    // Taken away at once: the next line belongs to the next question, not to this one.
+                    // `take` first: the next line must not answer this question a second time.
                     (line, Some(ask)) if line.as_ref().is_none_or(|line| self.input.answers(line)) => {
                         match self.answer(&handle, &ask, line.map(|line| line.text)) {
                             true => answered = Some(ask),
@@ -327,8 +330,8 @@ impl InteractiveSession {
         }
         self.signals.watch(None);
         self.view.end();
-        self.telemetry.rest().await;
-        // The log says how it ended, also to a view that missed it.
+        self.telemetry.flush().await;
+        // If the stream ended without the terminal event, the log has the outcome.
         Ok(finished.or_else(|| {
             self.session
                 .with_history(|history| match history.open_run() {
@@ -338,19 +341,20 @@ impl InteractiveSession {
         }))
     }
 
-    /// What is typed while a run is going: words for it, or with `/next` words for after it.
-    async fn steer(&mut self, line: &str) -> Result<(), Failure> {
+    /// Queues a line that the user typed during a run: for the next step, or with `/next` for the next run.
+    async fn steer(&mut self, line: &str) -> Result<(), CommandError> {
         let (text, when) = match line.trim() {
             "" => return Ok(()),
             "/cancel" => {
                 self.session.cancel();
                 return Ok(());
             }
-            line if let Some(command) = crate::typed::slash_command(line)
+            line if let Some(command) = crate::prompt_text::slash_command(line)
                 && command != "/next" =>
             {
-                self.view.say(&format!(
-                    "{command} is not for a run that is going; /cancel ends it, /next WORDS waits"
+                self.view.remark(&format!(
+                    "{command} is not available during a run; /cancel ends the run, /next PROMPT queues a prompt for \
+                     after it"
                 ));
                 return Ok(());
             }
@@ -361,32 +365,32 @@ impl InteractiveSession {
         };
         match model::attach(text.to_owned(), &self.root, &crate::process::notices()) {
             Ok(prompt) => drop(self.session.queue(prompt, when).await?),
-            Err(error) => Failure::from(error).print(),
+            Err(error) => CommandError::from(error).print(),
         }
         Ok(())
     }
 
-    /// Passes a typed line on; whether it was an answer.
+    /// Passes a typed line to the run; returns whether it was a valid answer.
     fn answer(&mut self, handle: &RunHandle, ask: &Ask, line: Option<String>) -> bool {
         let answer = match &line {
-            // The person left: that is a no, and not a yes to anything.
+            // The end of input denies the call.
             None => Some(Answer::No {
                 note: Some("the terminal was closed".into()),
             }),
-            Some(line) => ask::understand(ask, line),
+            Some(line) => ask::parse_answer(ask, line),
         };
         match answer {
-            // An ask that expired meanwhile needs no answer.
+            // An error means that the ask expired meanwhile: no answer is needed.
             Some(answer) => drop(handle.answer(&ask.id, answer)),
             None => {
-                self.input.ask("please answer as shown: ");
+                self.input.ask(INVALID_ANSWER);
                 return false;
             }
         }
         true
     }
 
-    /// What was approved for good holds for the next session of this workspace, too.
+    /// Saves the rule of an answer `always` for later sessions of this workspace.
     fn remember(&self, ask: &Ask) {
         let About::Approval(approval) = &ask.about else {
             return;
@@ -395,13 +399,13 @@ impl InteractiveSession {
         let root = windlass::core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
             say!(
-                "warning: the rule holds for this session only: {}",
-                crate::safe::message(failure.message())
+                "warning: the rule applies to this session only, because it could not be saved: {}",
+                crate::sanitize::message(failure.message())
             );
         }
     }
 
-    /// The next prompt of a chat; `None` at its end.
+    /// Reads the next prompt of a chat; `None` at its end. A line that ends in a backslash continues in the next one.
     pub(crate) async fn prompt(&mut self) -> Option<String> {
         let mut text = String::new();
         self.input.show(if std::io::stdin().is_terminal() {
@@ -429,37 +433,39 @@ impl InteractiveSession {
     }
 }
 
-/// The exit code of a run, with the ask on standard output when it was left open.
-pub(crate) fn finish(outcome: Option<&Outcome>, session: &Session, format: Format) -> ExitCode {
-    if outcome.is_none() && format == Format::Text {
+/// Returns the exit code of a run. If the run paused, prints the ask to standard output as JSON, and hints.
+pub(crate) fn finish(
+    outcome: Option<&Outcome>,
+    session: &Session,
+    format: OutputFormat,
+) -> ExitCode {
+    if outcome.is_none() && format == OutputFormat::Text {
         for ask in session.pending() {
-            let _ = exit::printed(&json_line(&ask_row(session.id(), &ask)));
-            let what = match &ask.about {
-                About::Landing(_) => "nothing was landed",
-                About::Approval(_) => "the call was not run",
-                About::Question(_) => "the question waits",
+            let _ = exit::print(&json_line(&ask_row(session.id(), &ask)));
+            let need = match &ask.about {
+                About::Landing(_) => "the changes need your approval to land",
+                About::Approval(_) => "the call needs your approval",
+                About::Question(_) => "the model asked you a question",
             };
-            say!("stopped on an ask, and {what}; session {}", session.id());
-            let how = if matches!(ask.about, About::Question(_)) {
+            say!("paused: {need}; session {}", session.id());
+            let answer = if matches!(ask.about, About::Question(_)) {
                 "YOUR ANSWER"
             } else {
                 "yes|no"
             };
             if matches!(ask.about, About::Landing(_)) {
-                say!(
-                    "hint: look at the kept run with `windlass diff`; `windlass land` lands it as well"
-                );
+                say!("hint: see the changes with `windlass diff`; `windlass land` lands them, too");
             }
             say!(
-                "hint: answer it with `windlass answer {} {how}`, from anywhere and at any time",
+                "hint: answer with `windlass answer {} {answer}`, at any time and in any directory",
                 ask.id
             );
         }
     }
-    exit::unless_broken(exit::code(outcome))
+    exit::after_output(exit::code(outcome))
 }
 
-/// Whether a person who watches needs a moment for it.
+/// Whether `pace` applies to an event.
 fn is_step(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -471,23 +477,22 @@ fn is_step(kind: &EventKind) -> bool {
     )
 }
 
-/// An open ask for programs: the object itself, and where it belongs.
+/// A pending ask as JSON, with the id of its session.
 pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
     let mut row = serde_json::to_value(ask).unwrap_or_default();
     row["session"] = session.as_str().into();
     row
 }
 
-/// The session that a word names: `last`, an id, or the beginning of one.
-pub(crate) fn find_session(text: &str) -> Result<SessionId, Failure> {
+/// Finds a session by `last`, its id, or the beginning of its id.
+pub(crate) fn find_session(text: &str) -> Result<SessionId, CommandError> {
     let store = SessionLog::new(process::places()?.sessions_dir());
     let root = process::open_workspace(None).ok();
     block_on(async { Ok(windlass::find_session(&store, root.as_ref(), text).await?) })
 }
 
-pub(crate) fn session_id(text: &str) -> Result<SessionId, Failure> {
+pub(crate) fn session_id(text: &str) -> Result<SessionId, CommandError> {
     text.parse().map_err(|err: windlass::core::id::IdError| {
-        Failure::usage(err.to_string())
-            .hint("`windlass sessions list` shows the sessions there are")
+        CommandError::usage(err.to_string()).hint("`windlass sessions list` lists the sessions")
     })
 }

@@ -1,27 +1,27 @@
-//! What a person or a program sees of a run: three views of the same events. A view decides nothing.
+//! The output of a run in three formats: text, one JSON object, or a stream of events. A view makes no decisions.
 
 pub(crate) mod ask;
 pub(crate) mod json;
 mod markdown;
-mod progress;
+mod status_line;
 pub(crate) mod style;
 pub(crate) mod text;
 
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
 
-use crate::args::{Format, OutputArgs};
+use crate::args::{OutputArgs, OutputFormat};
 use json::{JsonView, StreamView};
 use text::TextView;
 
-/// The chosen view.
-pub(crate) enum View {
+/// The view of the output format that the user chose.
+pub(crate) enum RunView {
     Text(Box<TextView>),
     Json(Box<JsonView>),
     Stream(StreamView),
 }
 
-impl View {
+impl RunView {
     pub(crate) fn new(
         output: &OutputArgs,
         session: &SessionId,
@@ -29,13 +29,13 @@ impl View {
         foreign: Option<&str>,
     ) -> Self {
         match output.format() {
-            Format::Text => Self::Text(Box::new(TextView::new(output, session, foreign))),
-            Format::Json => Self::Json(Box::new(JsonView::new(session, structured))),
-            Format::StreamJson => Self::Stream(StreamView),
+            OutputFormat::Text => Self::Text(Box::new(TextView::new(output, session, foreign))),
+            OutputFormat::Json => Self::Json(Box::new(JsonView::new(session, structured))),
+            OutputFormat::StreamJson => Self::Stream(StreamView),
         }
     }
 
-    /// Whether deltas and progress are of any use to it.
+    /// Whether the view displays deltas and progress.
     pub(crate) fn wants_live(&self) -> bool {
         match self {
             Self::Text(view) => view.wants_live(),
@@ -52,7 +52,7 @@ impl View {
         }
     }
 
-    /// Time for the moving parts, ten times a second on a terminal.
+    /// Redraws the status line. The caller calls this ten times a second if [`Self::ticks`].
     pub(crate) fn tick(&mut self) {
         if let Self::Text(view) = self {
             view.tick();
@@ -63,22 +63,22 @@ impl View {
         matches!(self, Self::Text(view) if view.ticks())
     }
 
-    /// Clears the moving parts, so that something else can be printed.
-    pub(crate) fn hush(&mut self) {
+    /// Clears the status line, so that the caller can print.
+    pub(crate) fn clear_status(&mut self) {
         if let Self::Text(view) = self {
-            view.hush();
+            view.clear_status();
         }
     }
 
-    /// A word beside the events, for people.
-    pub(crate) fn say(&mut self, text: &str) {
+    /// Prints a remark that is not an event, in the text view only.
+    pub(crate) fn remark(&mut self, text: &str) {
         if let Self::Text(view) = self {
-            view.hush();
-            crate::out::say!("{}", crate::safe::one_line(text));
+            view.clear_status();
+            crate::out::say!("{}", crate::sanitize::one_line(text));
         }
     }
 
-    /// Everything was seen.
+    /// Prints the rest of the output after the last event.
     pub(crate) fn end(&mut self) {
         match self {
             Self::Text(view) => view.end(),

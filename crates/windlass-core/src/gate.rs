@@ -553,7 +553,10 @@ impl PermissionGate {
                 Verdict::Deny,
                 "plan mode only looks; say what you would do instead",
             ),
-            (Mode::Ask, _) => (Verdict::Ask, "this mode asks before anything but looking"),
+            (Mode::Ask, _) => (
+                Verdict::Ask,
+                "everything except read-only calls needs approval",
+            ),
             (Mode::Edit | Mode::Auto, Effect::Write) => (Verdict::Allow, "this mode edits freely"),
             (Mode::Edit, _) => (Verdict::Ask, "this mode asks before commands"),
             (Mode::Auto, Effect::Execute) if proposal.place.sandboxed => {

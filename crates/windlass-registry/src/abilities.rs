@@ -1,4 +1,4 @@
-//! What each runtime can do, by what its adapter claims when it is made without options.
+//! The capabilities and features of each runtime, as its adapter declares them without options.
 
 use serde_json::Map;
 use windlass_core::runtime::{Capabilities, Capability, Features, Work};
@@ -7,16 +7,17 @@ use windlass_proposal::AnswerForm;
 use windlass_runtimes::agents::{AgentKind, AgentSpec};
 
 use crate::adapter::{AgentSetup, build};
-use crate::program::Program;
+use crate::program::AgentProgram;
 
-/// Whether it does a kind of work: what an agent with tools of its own makes is no patch that the engine applies.
+/// Whether an agent supports a kind of work. An agent with tools of its own changes files itself, so it cannot propose a
+/// patch for the engine to apply.
 #[must_use]
 pub fn does(known: &AgentSpec, can: Capabilities, work: Work) -> bool {
     let changes_itself = !known.is_built_in() && can.has(Capability::NativeToolLoop);
     can.require(known.name, work).is_ok() && !(work == Work::PatchCoder && changes_itself)
 }
 
-/// What a runtime can do, and how it can be held, as it is without options.
+/// The capabilities and features of a runtime without options.
 #[must_use]
 pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
     match known.kind {
@@ -31,9 +32,9 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
                 known,
                 name: known.name.to_owned(),
                 settings: known.name.to_owned(),
-                program: Program {
+                program: AgentProgram {
                     file: "agent".into(),
-                    ..Program::default()
+                    ..AgentProgram::default()
                 },
                 words: Vec::new(),
                 model: Some("m".to_owned()),

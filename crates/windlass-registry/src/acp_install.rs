@@ -1,5 +1,6 @@
-//! Agents of the ACP registry, installed for us alone: a package of npm or PyPI, or a program that is downloaded, compared
-//! with its checksum and unpacked. How it is started is written down beside it, so that a run needs no registry.
+//! Installs agents of the ACP registry: npm packages, PyPI packages, or programs that are downloaded, checked against
+//! their checksum and unpacked. The start command is stored with the installation, so that a run does not need the
+//! registry.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,52 +17,49 @@ use windlass_providers::http::Url;
 use windlass_runtimes::agents::ANY_ACP;
 
 use crate::acp_registry::{
-    AcpEntry, BinaryTarget, PackageTarget, Source, broken, id_of, named_id, platform, registry_name,
+    AcpEntry, BinaryTarget, InstallSource, PackageTarget, broken, id_of, named_id, platform,
+    registry_name,
 };
 use crate::error::RegistryError;
 use crate::install::{InstallNote, Installed};
-use crate::program::Program;
-use crate::unpack::{Format, below, unpack};
+use crate::program::AgentProgram;
+use crate::unpack::{ArchiveFormat, below, unpack};
 
-/// The Node that packages of the registry get: an entry does not say which one it needs.
+/// The major version of Node for npm packages. An entry of the registry does not contain its requirement.
 const NODE: u32 = 22;
-/// The Pythons that packages of the registry get, from and to: 3.N. pip refuses one that a package does not run on.
+/// The minor versions of Python 3 for PyPI packages, from and to. pip rejects a version that a package does not support.
 const PYTHON: (u32, u32) = (10, 14);
 const MAX_PACKAGE_JSON: u64 = 1 << 20;
-/// Agents that are looked for in the folder of installs.
+/// Maximum number of installed agents that are listed.
 const MAX_INSTALLED: usize = 1_000;
 
 /// The command that starts an agent of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EntryLaunch {
     name: String,
-    /// Below the folder of its install.
+    /// Relative to the directory of the installation.
     program: PathBuf,
     args: Vec<String>,
     env: BTreeMap<String, String>,
 }
 
-/// An agent of the registry that is installed.
+/// An installed agent of the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryAgent {
     /// The id, as in `acp:ID`.
     pub id: String,
-    /// The name for people.
+    /// The display name.
     pub name: String,
-    /// The version that is here.
     pub version: String,
-    /// Its program.
     pub program: PathBuf,
-    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Variables for it.
     pub env: BTreeMap<String, String>,
-    /// Everything that was installed.
+    /// The directory of the installation.
     pub folder: PathBuf,
 }
 
 impl Installed<'_> {
-    /// An agent of the registry, where all of it is here.
+    /// An agent of the registry, if its installation is complete.
     #[must_use]
     pub fn registry_agent(&self, id: &str) -> Option<RegistryAgent> {
         let folder = self.dir.join(registry_name(id));
@@ -79,7 +77,7 @@ impl Installed<'_> {
         })
     }
 
-    /// The table of the settings, below `runtimes`, for what `--runtime` was given.
+    /// The name of the settings table, below `runtimes`, for a value of `--runtime`.
     #[must_use]
     pub fn settings_table(&self, runtime: &str) -> String {
         let listed = named_id(runtime).filter(|id| self.registry_agent(id).is_some());
@@ -90,7 +88,7 @@ impl Installed<'_> {
         }
     }
 
-    /// All agents of the registry that are here, in the order of their ids.
+    /// All installed agents of the registry, sorted by id.
     #[must_use]
     pub fn registry_agents(&self) -> Vec<RegistryAgent> {
         let entries = std::fs::read_dir(self.dir).into_iter().flatten().flatten();
@@ -105,13 +103,16 @@ impl Installed<'_> {
         all
     }
 
-    /// The program of an agent of the registry, which sees all that was installed with it.
-    pub fn find_registry_agent(&self, agent: &RegistryAgent) -> Result<Program, RegistryError> {
+    /// The program of an agent of the registry. Its sandbox shows the whole directory of the installation.
+    pub fn find_registry_agent(
+        &self,
+        agent: &RegistryAgent,
+    ) -> Result<AgentProgram, RegistryError> {
         let wanted = agent.program.display().to_string();
         let found = self.search().find(&wanted);
         let mut program = found.map_err(|why| {
             RegistryError::usage(why).hint(format!(
-                "install it again (`windlass runtimes install acp:{}`)",
+                "install it again with `windlass runtimes install acp:{}`",
                 agent.id
             ))
         })?;
@@ -119,7 +120,8 @@ impl Installed<'_> {
         Ok(program)
     }
 
-    /// Installs an agent of the registry; one that is here as the entry says stays. Says what it does as it goes.
+    /// Installs an agent of the registry, unless the same version with the same command is already installed. `say`
+    /// receives progress messages.
     pub async fn install_entry(
         &self,
         entry: &AcpEntry,
@@ -127,42 +129,42 @@ impl Installed<'_> {
         say: &dyn Fn(&str),
     ) -> Result<PathBuf, RegistryError> {
         let source = entry.source(&platform()).ok_or_else(|| {
-            broken(entry, &format!("it has nothing for {}", platform()))
-                .hint("see the page of the agent for other ways")
+            broken(entry, &format!("it has no source for {}", platform()))
+                .hint("see the website of the agent for other installation methods")
         })?;
         let (args, env) = match source {
-            Source::Binary(BinaryTarget { args, env, .. })
-            | Source::Npm(PackageTarget { args, env, .. })
-            | Source::PyPi(PackageTarget { args, env, .. }) => (args.clone(), env.clone()),
+            InstallSource::Binary(BinaryTarget { args, env, .. })
+            | InstallSource::Npm(PackageTarget { args, env, .. })
+            | InstallSource::PyPi(PackageTarget { args, env, .. }) => (args.clone(), env.clone()),
         };
-        let here = self
-            .registry_agent(&entry.id)
-            .filter(|here| (&here.version, &here.args, &here.env) == (&entry.version, &args, &env));
-        if let Some(here) = here {
-            return Ok(here.program);
+        let same = |agent: &RegistryAgent| {
+            (&agent.version, &agent.args, &agent.env) == (&entry.version, &args, &env)
+        };
+        if let Some(agent) = self.registry_agent(&entry.id).filter(same) {
+            return Ok(agent.program);
         }
         let name = registry_name(&entry.id);
         let ((_lock, folder), program) = match source {
-            Source::Npm(target) => {
+            InstallSource::Npm(target) => {
                 let (package, version) = target.npm(entry)?;
                 self.node(Some(NODE), say)?;
                 let filled = self.npm(&name, &package, &version, say)?;
                 let program = npm_program(target, entry, &filled.1, &package)?;
                 (filled, Path::new("node_modules/.bin").join(program))
             }
-            Source::PyPi(target) => {
+            InstallSource::PyPi(target) => {
                 let (package, version) = target.pypi(entry)?;
                 let wanted = format!("{package}=={version}");
                 let filled = self.pip(&name, &[&wanted], ("", PYTHON), say)?;
                 (filled, Path::new("bin").join(target.program(entry)?))
             }
-            Source::Binary(target) => self.download(&name, entry, target, http, say).await?,
+            InstallSource::Binary(target) => self.download(&name, entry, target, http, say).await?,
         };
         let installed = folder.join(&program);
         if !installed.is_file() {
             return Err(broken(
                 entry,
-                &format!("its program `{}` is not in it", program.display()),
+                &format!("it does not contain its program `{}`", program.display()),
             ));
         }
         InstallNote {
@@ -178,7 +180,7 @@ impl Installed<'_> {
         Ok(installed)
     }
 
-    /// Downloads a program, compares its checksum and unpacks it.
+    /// Downloads a program, checks its checksum and unpacks it.
     async fn download(
         &self,
         name: &str,
@@ -187,16 +189,16 @@ impl Installed<'_> {
         http: &Http,
         say: &dyn Fn(&str),
     ) -> Result<((File, PathBuf), PathBuf), RegistryError> {
-        let url = Url::parse(&target.archive).ok().filter(may_be_asked);
+        let url = Url::parse(&target.archive).ok().filter(is_allowed_url);
         let url =
-            url.ok_or_else(|| broken(entry, &format!("`{}` is no https address", target.archive)))?;
-        let format = Format::of(url.path()).map_err(|why| broken(entry, &why))?;
+            url.ok_or_else(|| broken(entry, &format!("`{}` is not an https URL", target.archive)))?;
+        let format = ArchiveFormat::of(url.path()).map_err(|why| broken(entry, &why))?;
         let program = match below(Path::new(&target.cmd)) {
             Ok(Some(program)) => program,
             Ok(None) | Err(_) => {
                 return Err(broken(
                     entry,
-                    &format!("`{}` is no program of it", target.cmd),
+                    &format!("`{}` is not a path in the archive", target.cmd),
                 ));
             }
         };
@@ -209,28 +211,28 @@ impl Installed<'_> {
         ));
         let (file, sum) = fetch(http, &url, self.dir).await.map_err(|why| {
             RegistryError::failed(format!("{} could not be downloaded: {why}", target.archive))
-                .hint("check the network, or install the agent yourself and name its command: `--runtime acp:COMMAND`")
+                .hint("check the network, or install the agent yourself and use `--runtime acp:COMMAND`")
         })?;
         match &target.sha256 {
             Some(expected) if !expected.eq_ignore_ascii_case(&sum) => {
                 return Err(RegistryError::failed(format!(
-                    "{} is not what the registry has: its SHA-256 is {sum}, and the registry says {expected}",
+                    "the checksum of {} is wrong: its SHA-256 is {sum}, and the registry expects {expected}",
                     target.archive
                 ))
-                .hint("nothing of it was unpacked"));
+                .hint("nothing was unpacked; the download may be damaged or manipulated"));
             }
             Some(_) => {}
             None => say(&format!(
-                "the registry has no checksum for it; the SHA-256 of what came is {sum}"
+                "the registry has no checksum for it; the SHA-256 of the download is {sum}"
             )),
         }
         unpack(file, format, &folder, &program).map_err(|why| {
             RegistryError::failed(format!("{} cannot be unpacked: {why}", target.archive))
         })?;
         let installed = folder.join(&program);
-        // Some archives do not say which of their files is a program.
-        if let Ok(facts) = installed.metadata()
-            && facts.permissions().mode() & 0o111 == 0
+        // Some archives do not contain permissions.
+        if let Ok(metadata) = installed.metadata()
+            && metadata.permissions().mode() & 0o111 == 0
         {
             std::fs::set_permissions(&installed, PermissionsExt::from_mode(0o755))?;
         }
@@ -238,21 +240,24 @@ impl Installed<'_> {
     }
 }
 
-/// Addresses with TLS; without it only those of this machine.
-fn may_be_asked(url: &Url) -> bool {
-    let here = matches!(url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
-    url.scheme() == "https" || (url.scheme() == "http" && here)
+/// Allows https, and http only to this machine.
+fn is_allowed_url(url: &Url) -> bool {
+    let is_local = matches!(url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
+    url.scheme() == "https" || (url.scheme() == "http" && is_local)
 }
 
-/// A file without a name in this folder, with the checksum of its bytes.
+/// Downloads into an unnamed file in this directory, and returns its checksum.
 async fn fetch(http: &Http, url: &Url, folder: &Path) -> Result<(File, String), String> {
     let mut file = tempfile::tempfile_in(folder).map_err(|err| err.to_string())?;
-    let mut answer = http.download(url).await.map_err(|err| err.message)?;
-    if answer.status != 200 {
-        return Err(format!("the server answered with status {}", answer.status));
+    let mut response = http.download(url).await.map_err(|err| err.message)?;
+    if response.status != 200 {
+        return Err(format!(
+            "the server answered with status {}",
+            response.status
+        ));
     }
     let mut sum = Context::new(&SHA256);
-    while let Some(piece) = poll_fn(|cx| answer.body.poll_piece(cx)).await {
+    while let Some(piece) = poll_fn(|cx| response.body.poll_piece(cx)).await {
         let piece = piece.map_err(|err| err.message)?;
         sum.update(&piece);
         file.write_all(&piece).map_err(|err| err.to_string())?;
@@ -267,7 +272,8 @@ async fn fetch(http: &Http, url: &Url, folder: &Path) -> Result<(File, String), 
     Ok((file, digits))
 }
 
-/// The program of a package of npm: as the entry says; else the only one that the package has, or the one of its name.
+/// The program of an npm package: the one in the entry, else the only program of the package, else the one with the name
+/// of the package.
 fn npm_program(
     target: &PackageTarget,
     entry: &AcpEntry,
@@ -286,8 +292,8 @@ fn npm_program(
     File::open(&file)
         .and_then(|file| file.take(MAX_PACKAGE_JSON).read_to_string(&mut text))
         .map_err(|err| RegistryError::failed(format!("{}: {err}", file.display())))?;
-    let facts: Value = serde_json::from_str(&text).unwrap_or_default();
-    let programs: Vec<&String> = facts["bin"]
+    let metadata: Value = serde_json::from_str(&text).unwrap_or_default();
+    let programs: Vec<&String> = metadata["bin"]
         .as_object()
         .into_iter()
         .flat_map(|all| all.keys())
@@ -307,7 +313,7 @@ mod tests {
     use super::*;
     use crate::acp_registry::AcpRegistry;
 
-    /// A registry with one agent, whose archive is served from here.
+    /// A registry with one agent, whose archive is at this URL.
     fn registry(url: &str, file: &str, more: &str) -> AcpRegistry {
         let text = format!(
             r#"{{"agents":[{{"id":"my-agent","name":"My Agent","version":"1.2.3","distribution":{{"binary":{{"{}":
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_is_downloaded_compared_and_found_again() {
+    async fn a_program_is_downloaded_checked_and_found() {
         let program: &[u8] = b"#!/bin/sh\n";
         let server =
             ByteServer::start(move |_, _| vec![Act::Say(whole(200, "", program))]).unwrap();
@@ -367,7 +373,7 @@ mod tests {
         );
         assert_eq!(installed.registry_agents(), std::slice::from_ref(&agent));
         let found = installed.find_registry_agent(&agent).unwrap();
-        assert!(found.shows.contains(&agent.folder), "{found:?}");
+        assert!(found.visible_paths.contains(&agent.folder), "{found:?}");
         // An installed agent stays as it is.
         install(dir.path(), &listed).await.unwrap();
         assert_eq!(server.requests().len(), 1);
@@ -376,13 +382,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_download_that_is_not_what_the_registry_says_is_not_unpacked() {
+    async fn a_download_with_a_wrong_checksum_is_not_unpacked() {
         let server = ByteServer::start(|_, _| vec![Act::Say(whole(200, "", "another"))]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let sum = format!(r#","sha256":"{}""#, digest(b"the program"));
         let listed = registry(&server.url, "agent-linux", &sum);
         let err = install(dir.path(), &listed).await.unwrap_err().text();
-        assert!(err.contains("is not what the registry has"), "{err}");
+        assert!(err.contains("checksum"), "{err}");
         assert!(!dir.path().join("acp-my-agent/bin").exists());
         assert_eq!(
             Installed { dir: dir.path() }.registry_agent("my-agent"),
@@ -391,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_fetched_or_used_is_said() {
+    async fn failed_downloads_and_invalid_entries_are_errors() {
         let server = ByteServer::start(|_, _| vec![Act::Say(whole(404, "", ""))]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let why = async |url: &str, file: &str, more: &str| {
@@ -401,11 +407,11 @@ mod tests {
         let missing = why(&server.url, "agent", "").await;
         assert!(missing.contains("status 404"), "{missing}");
         let plain = why("http://example.invalid", "agent", "").await;
-        assert!(plain.contains("no https address"), "{plain}");
+        assert!(plain.contains("not an https URL"), "{plain}");
         let mut listed = registry(&server.url, "agent", "");
         listed.set_command("../agent");
         let outside = install(dir.path(), &listed).await.unwrap_err().text();
-        assert!(outside.contains("no program of it"), "{outside}");
+        assert!(outside.contains("not a path in the archive"), "{outside}");
         let installer = why(&server.url, "agent.deb", "").await;
         assert!(installer.contains("is an installer"), "{installer}");
     }
@@ -418,7 +424,7 @@ mod tests {
             );
             let registry = AcpRegistry::read(&text).unwrap();
             let entry = registry.find("a").unwrap();
-            let Some(Source::Npm(target)) = entry.source("any") else {
+            let Some(InstallSource::Npm(target)) = entry.source("any") else {
                 panic!()
             };
             let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
-//! The registry of ACP agents: which agents there are, in which version, and how each comes onto a machine. Reads the
-//! format of the public registry (`registry.json`); a copy of it is part of the program, and a user can name another file.
-//! Installs nothing.
+//! Reads the ACP registry: a list of agents with their versions and installation sources, in the format of the public
+//! `registry.json`. A copy of the public registry is part of the program; the user can name another file.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +10,32 @@ use windlass_runtimes::install::Install;
 
 use crate::error::RegistryError;
 
-/// The copy of the public registry that is part of the program: the facts that an install needs, for Linux.
+/// The copy of the public registry, reduced to the installation on Linux.
 const SHIPPED: &str = include_str!("acp-registry.json");
-/// The largest file that is read.
+/// Maximum size of a registry file in bytes.
 pub const MAX_BYTES: u64 = 4 << 20;
 const MAX_AGENTS: usize = 2_000;
-/// The longest id: it is the name of a folder, too.
+/// Maximum length of an id, which is also the name of a directory.
 const MAX_ID: usize = 40;
 const MAX_TEXT: usize = 4_096;
-/// The beginning of the folder, the home and the settings of such an agent.
+/// The prefix for the directory, the home directory and the settings of an agent from the registry.
 const PREFIX: &str = "acp-";
 
-/// All agents of a registry.
+/// A list of ACP agents.
 #[derive(Debug, Clone, Deserialize)]
 pub struct AcpRegistry {
     /// In the order of the file.
     pub agents: Vec<AcpEntry>,
 }
 
-/// One agent of the registry. Fields that an install does not need are not read.
+/// One agent of the registry. Fields that the installation does not need are ignored.
 #[derive(Debug, Clone, Deserialize)]
 pub struct AcpEntry {
     /// The id, as in `acp:ID`.
     pub id: String,
-    /// The name for people.
+    /// The display name.
     pub name: String,
-    /// The version that is installed.
+    /// The version that would be installed.
     pub version: String,
     pub(crate) distribution: Distribution,
 }
@@ -49,27 +48,27 @@ pub(crate) struct Distribution {
     uvx: Option<PackageTarget>,
 }
 
-/// A program that is downloaded.
+/// A program to download.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct BinaryTarget {
-    /// The address of an archive, or of the program itself.
+    /// The URL of an archive, or of the program itself.
     pub(crate) archive: String,
-    /// Where the program is in the archive.
+    /// The path of the program in the archive.
     pub(crate) cmd: String,
     #[serde(default)]
     pub(crate) args: Vec<String>,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
-    /// In hexadecimal digits.
+    /// The checksum in hexadecimal digits.
     pub(crate) sha256: Option<String>,
 }
 
-/// A program of a package.
+/// A program in an npm or PyPI package.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct PackageTarget {
-    /// The package with its version.
+    /// The name and the version of the package.
     pub(crate) package: String,
-    /// The program, where it is not called as the package.
+    /// The name of the program, if it differs from that of the package.
     pub(crate) cmd: Option<String>,
     #[serde(default)]
     pub(crate) args: Vec<String>,
@@ -77,15 +76,15 @@ pub(crate) struct PackageTarget {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// The way an agent is installed on this machine.
+/// The source from which an agent is installed on this machine.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum InstallSource<'a> {
     Binary(&'a BinaryTarget),
     Npm(&'a PackageTarget),
     PyPi(&'a PackageTarget),
 }
 
-impl Source<'_> {
+impl InstallSource<'_> {
     fn word(&self) -> &'static str {
         match self {
             Self::Binary(_) => "binary",
@@ -101,16 +100,16 @@ impl AcpRegistry {
         Self::read(SHIPPED)
     }
 
-    /// A registry in the format of `registry.json`.
+    /// Parses a registry in the format of `registry.json`.
     pub fn read(text: &str) -> Result<Self, RegistryError> {
         let registry: Self = serde_json::from_str(text).map_err(|err| {
-            RegistryError::usage(format!("this is no registry of ACP agents: {err}")).hint(
-                "it is a JSON object with a list `agents`, as `registry.json` of the ACP registry",
+            RegistryError::usage(format!("this is not a registry of ACP agents: {err}")).hint(
+                "it must be a JSON object with a list `agents`, like `registry.json` of the ACP registry",
             )
         })?;
         if registry.agents.len() > MAX_AGENTS {
             return Err(RegistryError::usage(format!(
-                "the registry has {} agents, and at most {MAX_AGENTS} are read",
+                "the registry has {} agents, which is more than the limit of {MAX_AGENTS}",
                 registry.agents.len()
             )));
         }
@@ -121,7 +120,7 @@ impl AcpRegistry {
         Ok(registry)
     }
 
-    /// The agent of this id.
+    /// The agent with this id. For an unknown id, the error suggests a similar one.
     pub fn find(&self, id: &str) -> Result<&AcpEntry, RegistryError> {
         let found = self.agents.iter().find(|agent| agent.id == id);
         found.ok_or_else(|| {
@@ -129,8 +128,7 @@ impl AcpRegistry {
             match nearest(id, self.agents.iter().map(|agent| agent.id.as_str())) {
                 Some(near) => failure.hint(format!("did you mean `acp:{near}`?")),
                 None => failure.hint(
-                    "`windlass runtimes --registry` lists those that it has; `acp_registry` in the settings names \
-                     another file",
+                    "`windlass runtimes --registry` lists its agents; the setting `acp_registry` selects another file",
                 ),
             }
         })
@@ -138,21 +136,21 @@ impl AcpRegistry {
 }
 
 impl AcpEntry {
-    /// The way it is installed: `binary`, `npm` or `PyPI`; `None` if the registry has nothing for this machine.
+    /// The installation source: `binary`, `npm` or `PyPI`; `None` if the registry has no source for this machine.
     #[must_use]
     pub fn source_word(&self) -> Option<&'static str> {
         self.source(&platform()).map(|source| source.word())
     }
 
-    /// A program that needs nothing else comes before a package.
-    pub(crate) fn source(&self, platform: &str) -> Option<Source<'_>> {
+    /// The installation source for a platform. A binary is preferred, because it has no dependencies.
+    pub(crate) fn source(&self, platform: &str) -> Option<InstallSource<'_>> {
         let Distribution { binary, npx, uvx } = &self.distribution;
-        let binary = binary.get(platform).map(Source::Binary);
-        let npm = npx.as_ref().map(Source::Npm);
-        binary.or(npm).or(uvx.as_ref().map(Source::PyPi))
+        let binary = binary.get(platform).map(InstallSource::Binary);
+        let npm = npx.as_ref().map(InstallSource::Npm);
+        binary.or(npm).or(uvx.as_ref().map(InstallSource::PyPi))
     }
 
-    /// The built-in row for the same agent, which says more of it than the registry can.
+    /// The same agent in the table of known agents, which has more information than the registry.
     #[must_use]
     pub fn built_in(&self) -> Option<&'static AgentSpec> {
         let package = self.distribution.npx.as_ref();
@@ -166,7 +164,7 @@ impl AcpEntry {
 }
 
 impl PackageTarget {
-    /// The package of npm and its version.
+    /// The name of the npm package, and its version.
     pub(crate) fn npm(&self, entry: &AcpEntry) -> Result<(String, String), RegistryError> {
         let (name, version) = split_version(&self.package);
         let plain = name.strip_prefix('@').map_or_else(
@@ -179,7 +177,7 @@ impl PackageTarget {
         self.pinned(entry, plain, name, version)
     }
 
-    /// The package of PyPI, with what it is to bring along, and its version.
+    /// The name of the PyPI package with its extras, and its version.
     pub(crate) fn pypi(&self, entry: &AcpEntry) -> Result<(String, String), RegistryError> {
         let (name, version) = match self.package.split_once("==") {
             Some((name, version)) => (name, Some(version)),
@@ -198,14 +196,17 @@ impl PackageTarget {
         version: Option<&str>,
     ) -> Result<(String, String), RegistryError> {
         if !plain {
-            return Err(broken(entry, &format!("`{}` is no package", self.package)));
+            return Err(broken(
+                entry,
+                &format!("`{}` is not a valid package", self.package),
+            ));
         }
         let version = version.unwrap_or(&entry.version);
         check_version(&entry.id, version)?;
         Ok((name.to_owned(), version.to_owned()))
     }
 
-    /// The name of the program: as the entry says, else that of the package.
+    /// The name of the program in the entry, else that of the package.
     pub(crate) fn program(&self, entry: &AcpEntry) -> Result<String, RegistryError> {
         let package = match self.package.split_once("==") {
             Some((name, _)) => name,
@@ -216,12 +217,15 @@ impl PackageTarget {
         let program = self.cmd.as_deref().unwrap_or(own);
         match is_package(program) {
             true => Ok(program.to_owned()),
-            false => Err(broken(entry, &format!("`{program}` is no program of it"))),
+            false => Err(broken(
+                entry,
+                &format!("`{program}` is not a valid program name"),
+            )),
         }
     }
 }
 
-/// An entry that cannot be used.
+/// The error of an entry that cannot be installed.
 pub(crate) fn broken(entry: &AcpEntry, why: &str) -> RegistryError {
     RegistryError::usage(format!(
         "the entry `{}` of the ACP registry cannot be installed: {why}",
@@ -229,24 +233,24 @@ pub(crate) fn broken(entry: &AcpEntry, why: &str) -> RegistryError {
     ))
 }
 
-/// The name of the folder, of the home and of the settings (`runtimes.acp-ID`) of an agent of the registry.
+/// The name of an agent of the registry in paths and in the settings (`runtimes.acp-ID`).
 #[must_use]
 pub fn registry_name(id: &str) -> String {
     format!("{PREFIX}{id}")
 }
 
-/// The id behind such a name.
+/// The inverse of [`registry_name`].
 pub(crate) fn id_of(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX).filter(|id| is_id(id))
 }
 
-/// The id of `acp:ID`, where it can be one.
+/// The id in `acp:ID`; `None` if the text is not a valid id, for example a command with arguments.
 #[must_use]
 pub fn named_id(runtime: &str) -> Option<&str> {
     runtime.strip_prefix("acp:").filter(|id| is_id(id))
 }
 
-/// This machine, in the words of the registry.
+/// The platform of this machine, as the registry names it.
 pub(crate) fn platform() -> String {
     let system = match std::env::consts::OS {
         "macos" => "darwin",
@@ -266,14 +270,14 @@ fn check_id(id: &str) -> Result<(), RegistryError> {
     match is_id(id) {
         true => Ok(()),
         false => Err(RegistryError::usage(format!(
-            "the registry has an agent with the id `{}`, which cannot be one",
+            "the registry contains the invalid id `{}`",
             id.escape_debug()
         ))
-        .hint("an id is of small letters, digits, `-` and `_`")),
+        .hint("an id has lower-case letters, digits, `-` and `_`")),
     }
 }
 
-/// A version is a fixed one, and a word of a command line.
+/// Rejects versions that are not fixed, such as `latest`, and versions that are not safe on a command line.
 fn check_version(id: &str, version: &str) -> Result<(), RegistryError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
     let fixed = version.starts_with(|c: char| c.is_ascii_digit())
@@ -282,13 +286,13 @@ fn check_version(id: &str, version: &str) -> Result<(), RegistryError> {
     match fixed {
         true => Ok(()),
         false => Err(RegistryError::usage(format!(
-            "the entry `{id}` of the ACP registry names no fixed version: `{}`",
+            "the entry `{id}` of the ACP registry has no fixed version: `{}`",
             version.escape_debug()
         ))),
     }
 }
 
-/// A package's name and the version behind its last `@`, which is not that of a scope.
+/// Splits a package at its last `@` into name and version. An `@` at the beginning belongs to an npm scope.
 fn split_version(package: &str) -> (&str, Option<&str>) {
     match package.rfind('@') {
         Some(at) if at > 0 => (&package[..at], Some(&package[at + 1..])),
@@ -301,7 +305,7 @@ fn split_extras(name: &str) -> (&str, Option<&str>) {
     extras.map_or((name, None), |(name, extras)| (name, Some(extras)))
 }
 
-/// Names of packages and programs: nothing that an installer takes for an option, a path or an address.
+/// Whether a name is safe for an installer, which must not take it for an option, a path or a URL.
 fn is_package(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     name.len() <= MAX_TEXT
@@ -322,7 +326,7 @@ mod tests {
         AcpRegistry::read(&text).unwrap().agents.remove(0)
     }
 
-    /// The package that an entry installs on Linux, or the reason why it installs none.
+    /// The package that an entry installs on Linux, or the error.
     fn installs(distribution: &str) -> String {
         let entry = entry(distribution);
         let pinned = |target: &PackageTarget, (name, version): (String, String)| {
@@ -331,11 +335,11 @@ mod tests {
         };
         match entry.source("linux-x86_64") {
             None => "nothing".to_owned(),
-            Some(Source::Binary(target)) => target.archive.clone(),
-            Some(Source::Npm(target)) => target
+            Some(InstallSource::Binary(target)) => target.archive.clone(),
+            Some(InstallSource::Npm(target)) => target
                 .npm(&entry)
                 .map_or_else(|err| err.text(), |named| pinned(target, named)),
-            Some(Source::PyPi(target)) => target
+            Some(InstallSource::PyPi(target)) => target
                 .pypi(&entry)
                 .map_or_else(|err| err.text(), |named| pinned(target, named)),
         }
@@ -347,15 +351,15 @@ mod tests {
         assert!(registry.agents.len() > 30);
         for agent in &registry.agents {
             match agent.source("linux-x86_64") {
-                None => panic!("{} has nothing for this machine", agent.id),
-                Some(Source::Binary(target)) => {
+                None => panic!("{} has no source for this machine", agent.id),
+                Some(InstallSource::Binary(target)) => {
                     assert!(target.archive.starts_with("https://"), "{}", agent.id)
                 }
-                Some(Source::Npm(target)) => {
+                Some(InstallSource::Npm(target)) => {
                     assert_eq!(target.npm(agent).unwrap().1, agent.version);
                     target.program(agent).unwrap();
                 }
-                Some(Source::PyPi(target)) => {
+                Some(InstallSource::PyPi(target)) => {
                     assert_eq!(target.pypi(agent).unwrap().1, agent.version);
                     target.program(agent).unwrap();
                 }
@@ -403,19 +407,19 @@ mod tests {
         ] {
             for kind in ["npx", "uvx"] {
                 let text = installs(&format!(r#"{{"{kind}":{{"package":"{package}"}}}}"#));
-                assert!(text.contains("no package"), "{package}: {text}");
+                assert!(text.contains("not a valid package"), "{package}: {text}");
             }
         }
         check(
             r#"{"npx":{"package":"a@latest"}}"#,
-            "the entry `my-agent` of the ACP registry names no fixed version",
+            "the entry `my-agent` of the ACP registry has no fixed version",
         );
         let program = installs(r#"{"npx":{"package":"a@1.0.0","cmd":"../x"}}"#);
-        assert!(program.contains("no program of it"), "{program}");
+        assert!(program.contains("not a valid program name"), "{program}");
     }
 
     #[test]
-    fn an_id_is_the_name_of_a_folder() {
+    fn an_id_is_a_safe_directory_name() {
         for id in ["cline", "a-1", "3x_y"] {
             assert!(is_id(id), "{id}");
             assert_eq!(named_id(&format!("acp:{id}")), Some(id));

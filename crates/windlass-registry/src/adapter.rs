@@ -1,4 +1,4 @@
-//! The adapter of an agent, made of what is known of it and of the settings. An option that its adapter does not have is
+//! Makes the adapter of an agent from the table of agents and the settings. An option that the adapter does not support is
 //! an error.
 
 use std::path::PathBuf;
@@ -20,52 +20,50 @@ use windlass_runtimes::openhands::{OpenHands, OpenHandsOptions};
 use windlass_runtimes::sidecar::{Sidecar, SidecarOptions};
 
 use crate::error::RegistryError;
-use crate::program::Program;
+use crate::program::AgentProgram;
 use crate::version;
 
-/// Why Aider is not started.
-const NO_PYTHON: &str = "it is started by its Python, and none was found for its program; install it with \
-                         `windlass runtimes install aider`, or set `command` to the `aider` of a Python environment";
+/// The error of Aider without Python.
+const NO_PYTHON: &str = "the Python of its program was not found; install it with `windlass runtimes install aider`, or \
+                         set `command` to the `aider` of a Python environment";
 
-/// Everything that an adapter is made from.
+/// The inputs for making an adapter.
 #[derive(Debug, Clone)]
 pub struct AgentSetup {
-    /// Its row.
     pub known: &'static AgentSpec,
-    /// The name of its home and its conversations.
+    /// The name of the agent's home directory and conversations.
     pub name: String,
-    /// The table of its settings, below `runtimes`.
+    /// The name of the agent's table in the settings, below `runtimes`.
     pub settings: String,
-    /// Its program.
-    pub program: Program,
-    /// Arguments behind the program, for `acp:COMMAND`.
+    pub program: AgentProgram,
+    /// The first arguments of the program, from `acp:COMMAND` or the ACP registry.
     pub words: Vec<String>,
-    /// The model, by the vendor's name for it.
+    /// The model, without the vendor.
     pub model: Option<String>,
-    /// The protocol by which its model is served; none where it signs in by itself.
+    /// The protocol of the model server; `None` if the agent uses its own login.
     pub protocol: Option<Protocol>,
-    /// Directories of a project that are empty in its copy, beside those of its row.
+    /// Directories of a project that are empty in the agent's copy, in addition to those of `known`.
     pub masked_dirs: Vec<String>,
-    /// Instruction files of a project that it reads by itself, beside those of its row.
+    /// Instruction files of a project that the agent reads by itself, in addition to those of `known`.
     pub instruction_files: Vec<String>,
-    /// Its own options, as the settings have them.
+    /// The options of the adapter, from the settings.
     pub options: Map<String, Json>,
 }
 
 impl AgentSetup {
-    /// The version of its program, as far as it is known without running it.
+    /// The version of the program, if files contain it. The program is not started.
     #[must_use]
     pub fn version(&self) -> Option<String> {
-        version::lies_beside(&self.program.file, self.known.install.package())
+        version::read_installed(&self.program.file, self.known.install.package())
     }
 }
 
-/// An agent by its protocol, with the options of the settings.
+/// Makes the adapter for an agent.
 pub fn adapter(setup: &AgentSetup) -> Result<Box<dyn Adapter>, RegistryError> {
     build(setup, setup.program.python())
 }
 
-/// The same, started by this Python where it is a program of Python.
+/// Makes the adapter for an agent. `python` is the interpreter of an agent that is written in Python.
 pub(crate) fn build(
     setup: &AgentSetup,
     python: Option<PathBuf>,
@@ -109,13 +107,13 @@ pub(crate) fn build(
             boxed(Sidecar::new(sdk, dialect, options))
         }),
         AgentKind::OpenHands => read(given).and_then(|options| {
-            // Where a program is nobody's script, it is taken for the Python itself.
+            // If the program is not a script, it is the Python itself.
             let python = python.unwrap_or(program);
             let options = OpenHandsOptions { python, ..options };
             boxed(OpenHands::new(options, dialect))
         }),
         AgentKind::Native | AgentKind::Completion | AgentKind::Patch => {
-            Err("it is not an agent of its own".to_owned())
+            Err("it is built in and has no adapter".to_owned())
         }
     };
     made.map_err(|why| RegistryError::usage(format!("runtimes.{}: {why}", setup.settings)))
@@ -125,7 +123,7 @@ fn boxed<A: Adapter + 'static>(made: Result<A, String>) -> Result<Box<dyn Adapte
     Ok(Box::new(made?))
 }
 
-/// The words in which the run's model is asked; where the agent asks by itself, those that it is known for.
+/// The dialect of the model protocol; for an agent with its own login, the first one that the agent supports.
 fn dialect(setup: &AgentSetup) -> Dialect {
     let known = setup.known.protocols.first();
     match setup.protocol.or_else(|| known.copied()) {
@@ -143,7 +141,7 @@ fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
         let missing = |name: &&String| why.starts_with(&format!("unknown field `{name}`"));
         match names.iter().find(missing) {
             Some(name) => format!(
-                "it has no option `{name}` (`windlass config keys` says which runtime has which)"
+                "it has no option `{name}` (`windlass config keys` lists the options of each runtime)"
             ),
             None => why,
         }

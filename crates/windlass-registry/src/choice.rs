@@ -1,5 +1,5 @@
-//! Which runtime, where nobody names one: the first in the order that is usable and has what is needed. Every other one
-//! gets its reason. Decides by what it is given, and looks at nothing itself.
+//! Chooses a runtime for `auto`: the first one in the order that is usable and meets the needs. For each other runtime, the
+//! choice records the reason. The decision depends only on the arguments.
 
 use std::fmt;
 
@@ -7,24 +7,21 @@ use windlass_core::runtime::{Capability, Feature, RunMode, Work};
 use windlass_host::config::nearest;
 
 use crate::error::RegistryError;
-use crate::standing::Standing;
+use crate::runtime_status::RuntimeStatus;
 
-/// The word that leaves the choice to us.
+/// The value of `--runtime` that requests a choice.
 const AUTO: &str = "auto";
 
-/// One thing that a runtime has to be able to do.
+/// One requirement on a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// All capabilities that a kind of work needs.
+pub enum RuntimeNeed {
+    /// All capabilities that a kind of work requires.
     Work(Work),
-    /// One capability.
     Capability(Capability),
-    /// One feature.
     Feature(Feature),
 }
 
-impl Need {
-    /// All there are.
+impl RuntimeNeed {
     fn all() -> impl Iterator<Item = Self> {
         let works = Work::ALL.into_iter().map(Self::Work);
         works
@@ -32,7 +29,7 @@ impl Need {
             .chain(Feature::ALL.into_iter().map(Self::Feature))
     }
 
-    /// Its word.
+    /// The name of the requirement, as the user types it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Work(work) => work.name(),
@@ -41,18 +38,18 @@ impl Need {
         }
     }
 
-    /// The need of that word; a kind of work may be written with either line.
+    /// Parses a requirement. `-` and `_` are equivalent.
     pub fn named(word: &str) -> Result<Self, RegistryError> {
         let word = word.trim();
         let same = |known: &str| known.replace('-', "_") == word.replace('-', "_");
         Self::all().find(|need| same(need.word())).ok_or_else(|| {
-            let failure = RegistryError::usage(format!("`{word}` is nothing that a runtime can be chosen by"));
+            let failure = RegistryError::usage(format!("`{word}` is not a capability of runtimes"));
             match nearest(word, Self::all().map(Self::word)) {
                 Some(near) => failure.hint(format!("did you mean `{near}`?")),
                 None => {
                     let works: Vec<&str> = Work::ALL.iter().map(|work| work.name()).collect();
                     failure.hint(format!(
-                        "name a kind of work ({}), a capability such as shell or mcp, or a feature such as resume; \
+                        "use a kind of work ({}), a capability such as shell or mcp, or a feature such as resume; \
                          docs/reference.md lists them",
                         works.join(", ")
                     ))
@@ -61,7 +58,7 @@ impl Need {
         })
     }
 
-    /// Several, with commas between them or one by one; none twice.
+    /// Parses a list of requirements, separated by commas, without duplicates.
     pub fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, RegistryError> {
         let mut all = Vec::new();
         for word in words
@@ -77,41 +74,42 @@ impl Need {
         Ok(all)
     }
 
-    /// What of it a runtime lacks, in words.
-    fn lacks(self, standing: &Standing) -> Vec<&'static str> {
+    /// The names of the capabilities that a runtime lacks for this requirement.
+    fn lacks(self, status: &RuntimeStatus) -> Vec<&'static str> {
         match self {
-            Self::Work(work) => standing.missing(work),
-            Self::Capability(one) if !standing.can.has(one) => vec![one.word()],
-            Self::Feature(one) if !standing.held.has(one) => vec![one.word()],
+            Self::Work(work) => status.missing(work),
+            Self::Capability(one) if !status.capabilities.has(one) => vec![one.word()],
+            Self::Feature(one) if !status.features.has(one) => vec![one.word()],
             Self::Capability(_) | Self::Feature(_) => Vec::new(),
         }
     }
 }
 
-/// What `auto` or `auto:NEED,…` asks for; none where a runtime is named.
-pub fn asked_by(name: &str) -> Option<Result<Vec<Need>, RegistryError>> {
+/// Parses `auto` or `auto:NEED,…`; `None` if the text is the name of a runtime.
+pub fn parse_auto(name: &str) -> Option<Result<Vec<RuntimeNeed>, RegistryError>> {
     let rest = name.strip_prefix(AUTO)?;
     match rest.strip_prefix(':') {
-        Some(words) => Some(Need::list([words])),
+        Some(words) => Some(RuntimeNeed::list([words])),
         None => rest.is_empty().then(|| Ok(Vec::new())),
     }
 }
 
-/// All that a run needs: what its profile is for and what was asked; the work of a coder where neither says.
-pub fn needs_of(asked: &[Need], profile: Option<RunMode>) -> Vec<Need> {
-    let profile = profile.map(|mode| Need::Work(mode.work()));
+/// All requirements of a run: those of its profile and those that the user asked for. Without a kind of work, it is
+/// [`Work::FullCoder`].
+pub fn needs_of(asked: &[RuntimeNeed], profile: Option<RunMode>) -> Vec<RuntimeNeed> {
+    let profile = profile.map(|mode| RuntimeNeed::Work(mode.work()));
     let mut all = Vec::from_iter(profile);
     all.extend(asked.iter().filter(|need| profile != Some(**need)));
-    if !all.iter().any(|need| matches!(need, Need::Work(_))) {
-        all.insert(0, Need::Work(Work::FullCoder));
+    if !all.iter().any(|need| matches!(need, RuntimeNeed::Work(_))) {
+        all.insert(0, RuntimeNeed::Work(Work::FullCoder));
     }
     all
 }
 
-/// How a run works that was asked for by what it needs: by the most demanding kind of work among it.
-fn mode_of(needs: &[Need]) -> Option<RunMode> {
+/// The mode of a run with these requirements: that of the most demanding kind of work.
+fn mode_of(needs: &[RuntimeNeed]) -> Option<RunMode> {
     let modes = needs.iter().filter_map(|need| match need {
-        Need::Work(work) => Some(work.mode()),
+        RuntimeNeed::Work(work) => Some(work.mode()),
         _ => None,
     });
     modes.min_by_key(|mode| match mode {
@@ -121,31 +119,31 @@ fn mode_of(needs: &[Need]) -> Option<RunMode> {
     })
 }
 
-/// What came of choosing.
+/// The result of a choice between runtimes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
-    /// What was asked for; never empty.
-    pub needs: Vec<Need>,
-    /// Who works.
+pub struct RuntimeChoice {
+    /// The requirements; never empty.
+    pub needs: Vec<RuntimeNeed>,
+    /// The chosen runtime; `None` if no runtime is suitable.
     pub chosen: Option<String>,
-    /// Every other one, in the order, with why not.
+    /// The other runtimes in their order, with the reasons.
     pub others: Vec<(String, WhyNot)>,
-    /// How many of them come before it.
+    /// The number of other runtimes that come before the chosen one in the order.
     before: usize,
 }
 
-/// Why a runtime was not chosen.
+/// The reason why a runtime was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WhyNot {
-    /// It cannot do that.
+    /// It lacks these capabilities.
     Lacks(Vec<&'static str>),
-    /// It changes files itself, and a patch is wanted.
+    /// It changes files itself, but the run needs a patch.
     ProposesNoPatch,
-    /// It cannot work here, and what to do about it.
+    /// It cannot be used on this machine: the reason, and advice for the user.
     Unusable(String, Option<String>),
-    /// It would do; this one comes first.
+    /// It is suitable, but this runtime comes first in the order.
     After(String),
-    /// It is left out of the order.
+    /// The setting `runtime_order` does not contain it.
     NotInOrder,
 }
 
@@ -153,27 +151,27 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lacks(what) => write!(f, "lacks {}", what.join(", ")),
-            Self::ProposesNoPatch => f.write_str("changes files itself, and proposes no patch"),
+            Self::ProposesNoPatch => f.write_str("changes files itself and cannot propose a patch"),
             Self::Unusable(why, _) => f.write_str(why),
-            Self::After(first) => write!(f, "would do, and comes after {first}"),
+            Self::After(first) => write!(f, "is suitable, but comes after {first}"),
             Self::NotInOrder => f.write_str("is not in `runtime_order`"),
         }
     }
 }
 
 impl WhyNot {
-    /// A stable word for programs, and two or three words for a person.
+    /// A stable word for programs, and a short description for people.
     fn names(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Lacks(_) => ("lacks_capability", "cannot do it"),
-            Self::ProposesNoPatch => ("proposes_no_patch", "proposes no patch"),
+            Self::Lacks(_) => ("lacks_capability", "lacks a capability"),
+            Self::ProposesNoPatch => ("proposes_no_patch", "cannot propose a patch"),
             Self::Unusable(..) => ("not_usable", "not usable"),
-            Self::After(_) => ("comes_later", "would do"),
-            Self::NotInOrder => ("not_in_order", "left out"),
+            Self::After(_) => ("comes_later", "suitable"),
+            Self::NotInOrder => ("not_in_order", "not in the order"),
         }
     }
 
-    /// What to do about it.
+    /// The action that would make the runtime usable, if there is one.
     pub fn to_do(&self) -> Option<&str> {
         match self {
             Self::Unusable(_, hint) => hint.as_deref(),
@@ -181,40 +179,40 @@ impl WhyNot {
         }
     }
 
-    /// A stable word for programs.
+    /// A stable word for programs, for example `not_usable`.
     pub fn code(&self) -> &'static str {
         self.names().0
     }
 }
 
-/// The first in the order that is usable and has what is needed. `order` is what the settings say; without it the
-/// built-in agent is first, then the tested ones, then the rest.
+/// Chooses the first runtime in the order that is usable and meets the needs. `order` is the setting `runtime_order`; the
+/// default order is the built-in agent, then the tested ones, then the others.
 pub fn choose(
-    standings: &[Standing],
-    needs: Vec<Need>,
+    statuses: &[RuntimeStatus],
+    needs: Vec<RuntimeNeed>,
     order: Option<&[String]>,
-) -> Result<Choice, RegistryError> {
+) -> Result<RuntimeChoice, RegistryError> {
     let mut chosen: Option<String> = None;
     let (mut others, mut before) = (Vec::new(), 0);
-    let (candidates, left_out) = ordered(standings, order)?;
-    for standing in candidates {
-        let why = match (why_not(standing, &needs), &chosen) {
+    let (candidates, left_out) = ordered(statuses, order)?;
+    for status in candidates {
+        let why = match (why_not(status, &needs), &chosen) {
             (Some(why), _) => why,
             (None, Some(first)) => WhyNot::After(first.clone()),
             (None, None) => {
-                chosen = Some(standing.name.clone());
+                chosen = Some(status.name.clone());
                 before = others.len();
                 continue;
             }
         };
-        others.push((standing.name.clone(), why));
+        others.push((status.name.clone(), why));
     }
     others.extend(
         left_out
             .into_iter()
-            .map(|standing| (standing.name.clone(), WhyNot::NotInOrder)),
+            .map(|status| (status.name.clone(), WhyNot::NotInOrder)),
     );
-    Ok(Choice {
+    Ok(RuntimeChoice {
         needs,
         chosen,
         others,
@@ -222,9 +220,9 @@ pub fn choose(
     })
 }
 
-fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
+fn why_not(status: &RuntimeStatus, needs: &[RuntimeNeed]) -> Option<WhyNot> {
     let mut lacks: Vec<&str> = Vec::new();
-    for word in needs.iter().flat_map(|need| need.lacks(standing)) {
+    for word in needs.iter().flat_map(|need| need.lacks(status)) {
         if !lacks.contains(&word) {
             lacks.push(word);
         }
@@ -233,61 +231,61 @@ fn why_not(standing: &Standing, needs: &[Need]) -> Option<WhyNot> {
         return Some(WhyNot::Lacks(lacks));
     }
     let changes_itself =
-        !standing.known.is_built_in() && standing.can.has(Capability::NativeToolLoop);
+        !status.known.is_built_in() && status.capabilities.has(Capability::NativeToolLoop);
     if mode_of(needs) == Some(RunMode::Patch) && changes_itself {
         return Some(WhyNot::ProposesNoPatch);
     }
-    standing
+    status
         .usable
         .as_ref()
         .err()
         .map(|why| WhyNot::Unusable(why.what.clone(), why.hint.clone()))
 }
 
-/// The candidates in their order, and those that are left out of it.
+/// The candidates in order, and the runtimes that the order does not contain.
 fn ordered<'a>(
-    standings: &'a [Standing],
+    statuses: &'a [RuntimeStatus],
     order: Option<&[String]>,
-) -> Result<(Vec<&'a Standing>, Vec<&'a Standing>), RegistryError> {
+) -> Result<(Vec<&'a RuntimeStatus>, Vec<&'a RuntimeStatus>), RegistryError> {
     let Some(order) = order else {
-        let rank = |standing: &&Standing| match () {
-            () if standing.name == "native" => 0,
-            () if standing.tested().is_some() => 1,
+        let rank = |status: &&RuntimeStatus| match () {
+            () if status.name == "native" => 0,
+            () if status.tested().is_some() => 1,
             () => 2,
         };
-        let mut all: Vec<&Standing> = standings.iter().collect();
+        let mut all: Vec<&RuntimeStatus> = statuses.iter().collect();
         all.sort_by_key(rank);
         return Ok((all, Vec::new()));
     };
-    let mut candidates: Vec<&Standing> = Vec::new();
+    let mut candidates: Vec<&RuntimeStatus> = Vec::new();
     for name in order {
-        let Some(standing) = standings.iter().find(|standing| standing.name == *name) else {
-            let what = format!("`runtime_order` names `{name}`, which is no runtime");
-            let known = standings.iter().map(|standing| standing.name.as_str());
+        let Some(status) = statuses.iter().find(|status| status.name == *name) else {
+            let what = format!("`runtime_order` contains the unknown runtime `{name}`");
+            let known = statuses.iter().map(|status| status.name.as_str());
             let hint = match nearest(name, known) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "`windlass runtimes` lists them".to_owned(),
+                None => "`windlass runtimes` lists the runtimes".to_owned(),
             };
             return Err(RegistryError::usage(what).hint(hint));
         };
-        if !candidates.iter().any(|known| known.name == standing.name) {
-            candidates.push(standing);
+        if !candidates.iter().any(|known| known.name == status.name) {
+            candidates.push(status);
         }
     }
-    let left_out = standings
+    let left_out = statuses
         .iter()
-        .filter(|standing| !order.contains(&standing.name))
+        .filter(|status| !order.contains(&status.name))
         .collect();
     Ok((candidates, left_out))
 }
 
-impl Choice {
-    /// How a run of it works.
+impl RuntimeChoice {
+    /// The mode of a run with these requirements.
     pub fn mode(&self) -> Option<RunMode> {
         mode_of(&self.needs)
     }
 
-    /// What was needed, in words.
+    /// The names of the requirements, separated by commas.
     pub fn wanted(&self) -> String {
         self.words(", ")
     }
@@ -297,7 +295,7 @@ impl Choice {
         words.join(between)
     }
 
-    /// In one line: who, what for, and who came before but was not fit.
+    /// The choice in one line: the chosen runtime, the requirements, and the unsuitable runtimes before it in the order.
     pub fn summary(&self) -> String {
         let Some(chosen) = &self.chosen else {
             return format!("no runtime is usable for {}", self.wanted());
@@ -314,21 +312,21 @@ impl Choice {
                 self.wanted()
             ),
             false => format!(
-                "{chosen} was chosen for {}; before it: {}",
+                "{chosen} was chosen for {}; earlier in the order: {}",
                 self.wanted(),
                 before.join(", ")
             ),
         }
     }
 
-    /// One line for each of the others.
+    /// One line for each runtime that was not chosen.
     pub fn reasons(&self) -> impl Iterator<Item = String> {
         self.others
             .iter()
             .map(|(name, why)| format!("not {name}: {why}"))
     }
 
-    /// For the log: who, and why each of the others was not.
+    /// The summary and all reasons, for the log.
     pub fn whole(&self) -> String {
         std::iter::once(self.summary())
             .chain(self.reasons())
@@ -336,7 +334,7 @@ impl Choice {
             .join("\n")
     }
 
-    /// That nobody can do it, with everything a person needs to change that.
+    /// The error that no runtime is suitable, with the reasons and advice for each runtime.
     pub fn failure(&self) -> RegistryError {
         let mut text = self.summary();
         for (name, why) in &self.others {
@@ -347,7 +345,7 @@ impl Choice {
         }
         let words = self.words(" ");
         RegistryError::usage(text).hint(format!(
-            "do one of these, or need less; `windlass runtimes --for {words}` says who would be chosen then"
+            "do one of these, or require less; `windlass runtimes --for {words}` shows which runtime would be chosen"
         ))
     }
 }
@@ -360,43 +358,43 @@ mod tests {
     use windlass_runtimes::agents::agent;
 
     use crate::abilities::abilities;
-    use crate::standing::{Found, Why};
+    use crate::runtime_status::{ProgramLocation, UnusableReason};
 
     use super::*;
 
-    /// A runtime of the table as it would stand; `!` behind its name: it is not usable.
-    fn standing(name: &str) -> Standing {
+    /// The status of a known runtime; `!` after its name makes it unusable.
+    fn status(name: &str) -> RuntimeStatus {
         let (name, usable) = (name.trim_end_matches('!'), !name.ends_with('!'));
         let known = agent(name).unwrap();
-        let (can, held) = abilities(known);
-        let why = || Why {
+        let (capabilities, features) = abilities(known);
+        let why = || UnusableReason {
             what: "no key".to_owned(),
             hint: Some("get a key".to_owned()),
         };
-        Standing {
+        RuntimeStatus {
             name: name.to_owned(),
             about: String::new(),
             known,
-            found: Found::Nowhere,
+            found: ProgramLocation::Missing,
             version: None,
             usable: if usable {
                 Ok("has a key".to_owned())
             } else {
                 Err(why())
             },
-            can,
-            held,
+            capabilities,
+            features,
         }
     }
 
-    /// `wanted` is what people type behind `auto:`; `expect` is who is chosen, and the others with why not.
+    /// `wanted` is the text after `auto:`; `expect` is the chosen runtime, and the others with their reasons.
     #[track_caller]
-    fn check(standings: &str, wanted: &str, order: Option<&str>, expect: (&str, &str)) {
-        let standings: Vec<Standing> = standings.split_whitespace().map(standing).collect();
+    fn check(statuses: &str, wanted: &str, order: Option<&str>, expect: (&str, &str)) {
+        let statuses: Vec<RuntimeStatus> = statuses.split_whitespace().map(status).collect();
         let order: Option<Vec<String>> =
             order.map(|order| order.split_whitespace().map(str::to_owned).collect());
-        let needs = needs_of(&Need::list([wanted]).unwrap(), None);
-        let choice = choose(&standings, needs, order.as_deref()).unwrap();
+        let needs = needs_of(&RuntimeNeed::list([wanted]).unwrap(), None);
+        let choice = choose(&statuses, needs, order.as_deref()).unwrap();
         let others: Vec<String> = choice
             .others
             .iter()
@@ -404,7 +402,7 @@ mod tests {
             .collect();
         assert_eq!(
             (
-                choice.chosen.as_deref().unwrap_or("nobody"),
+                choice.chosen.as_deref().unwrap_or("none"),
                 others.join("; ").as_str()
             ),
             expect
@@ -412,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_usable_one_that_can_is_chosen_and_the_others_have_their_reasons() {
+    fn the_first_suitable_runtime_is_chosen_and_the_others_have_reasons() {
         check(
             "native codex",
             "",
@@ -424,15 +422,15 @@ mod tests {
             "native! codex!",
             "",
             None,
-            ("nobody", "native no key; codex no key"),
+            ("none", "native no key; codex no key"),
         );
-        // What it cannot do counts before what could be set up.
+        // A missing capability is reported before a missing key.
         check(
             "native codex claude-code!",
             "mcp,subagents",
             None,
             (
-                "nobody",
+                "none",
                 "native lacks mcp, subagents; codex lacks subagents; claude-code no key",
             ),
         );
@@ -446,7 +444,10 @@ mod tests {
             "codex patch",
             "patch-coder",
             None,
-            ("patch", "codex changes files itself, and proposes no patch"),
+            (
+                "patch",
+                "codex changes files itself and cannot propose a patch",
+            ),
         );
         check(
             "completion native!",
@@ -459,14 +460,14 @@ mod tests {
             "",
             None,
             (
-                "nobody",
+                "none",
                 "native no key; completion lacks native_tool_loop, filesystem_edit, shell",
             ),
         );
     }
 
     #[test]
-    fn the_order_is_native_then_the_tested_ones_or_what_is_set() {
+    fn the_default_order_is_native_then_the_tested_ones() {
         check(
             "patch completion claude-code codex native",
             "analysis",
@@ -492,27 +493,27 @@ mod tests {
             Some("codex codex native"),
             ("native", "codex no key"),
         );
-        let standings = ["native", "codex"].map(standing);
-        let failure = choose(&standings, Vec::new(), Some(&["codx".to_owned()]))
+        let statuses = ["native", "codex"].map(status);
+        let failure = choose(&statuses, Vec::new(), Some(&["codx".to_owned()]))
             .err()
             .unwrap()
             .text();
         assert!(
-            failure.contains("`codx`, which is no runtime | did you mean `codex`?"),
+            failure.contains("the unknown runtime `codx` | did you mean `codex`?"),
             "{failure}"
         );
     }
 
     #[test]
-    fn what_is_asked_for_is_read_with_the_nearest_word_for_a_wrong_one() {
+    fn needs_are_parsed_and_errors_suggest_a_similar_word() {
         let words =
-            |name: &str| asked_by(name).map(|needs| needs.map_err(|failure| failure.text()));
+            |name: &str| parse_auto(name).map(|needs| needs.map_err(|failure| failure.text()));
         assert_eq!(words("native"), None);
         assert_eq!(words("autopilot"), None);
         assert_eq!(words("auto"), Some(Ok(Vec::new())));
         let (shell, resume) = (
-            Need::Capability(Capability::Shell),
-            Need::Feature(Feature::Resume),
+            RuntimeNeed::Capability(Capability::Shell),
+            RuntimeNeed::Feature(Feature::Resume),
         );
         assert_eq!(
             words("auto:shell, resume,shell"),
@@ -520,11 +521,11 @@ mod tests {
         );
         assert_eq!(
             words("auto:end_to_end"),
-            Some(Ok(vec![Need::Work(Work::EndToEnd)]))
+            Some(Ok(vec![RuntimeNeed::Work(Work::EndToEnd)]))
         );
         let wrong = words("auto:shel").unwrap().unwrap_err();
         assert!(
-            wrong.contains("`shel` is nothing") && wrong.contains("did you mean `shell`?"),
+            wrong.contains("`shel` is not a capability") && wrong.contains("did you mean `shell`?"),
             "{wrong}"
         );
         assert!(
@@ -536,13 +537,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_needs_what_its_profile_is_for_and_works_as_hard_as_the_hardest_of_it() {
-        let mcp = Need::Capability(Capability::Mcp);
-        let check = |asked: &[Need], profile, needs: &[Need], mode| {
+    fn a_run_has_the_needs_of_its_profile_and_the_most_demanding_mode() {
+        let mcp = RuntimeNeed::Capability(Capability::Mcp);
+        let check = |asked: &[RuntimeNeed], profile, needs: &[RuntimeNeed], mode| {
             assert_eq!(needs_of(asked, profile), needs);
             assert_eq!(mode_of(needs), Some(mode));
         };
-        let (coder, analysis) = (Need::Work(Work::FullCoder), Need::Work(Work::Analysis));
+        let (coder, analysis) = (
+            RuntimeNeed::Work(Work::FullCoder),
+            RuntimeNeed::Work(Work::Analysis),
+        );
         check(&[], None, &[coder], RunMode::Full);
         check(&[mcp], None, &[coder, mcp], RunMode::Full);
         check(&[analysis], None, &[analysis], RunMode::Analysis);
@@ -559,28 +563,28 @@ mod tests {
             RunMode::Full,
         );
         check(
-            &[Need::Work(Work::PatchCoder), analysis],
+            &[RuntimeNeed::Work(Work::PatchCoder), analysis],
             None,
-            &[Need::Work(Work::PatchCoder), analysis],
+            &[RuntimeNeed::Work(Work::PatchCoder), analysis],
             RunMode::Patch,
         );
     }
 
     #[test]
-    fn the_line_of_a_choice_names_those_before_it_and_its_failure_says_what_to_do() {
-        let standings = ["native!", "codex", "claude-code!"].map(standing);
-        let choice = choose(&standings, needs_of(&[], None), None).unwrap();
+    fn a_summary_lists_earlier_runtimes_and_a_failure_gives_advice() {
+        let statuses = ["native!", "codex", "claude-code!"].map(status);
+        let choice = choose(&statuses, needs_of(&[], None), None).unwrap();
         assert_eq!(
             choice.summary(),
-            "codex was chosen for full-coder; before it: native (not usable)"
+            "codex was chosen for full-coder; earlier in the order: native (not usable)"
         );
         assert_eq!(choice.whole().lines().count(), 3);
-        let nobody = Standing {
-            can: Capabilities::NONE,
-            held: Features::NONE,
-            ..standing("native")
+        let incapable = RuntimeStatus {
+            capabilities: Capabilities::NONE,
+            features: Features::NONE,
+            ..status("native")
         };
-        let failure = choose(&[nobody, standing("codex!")], needs_of(&[], None), None)
+        let failure = choose(&[incapable, status("codex!")], needs_of(&[], None), None)
             .unwrap()
             .failure()
             .text();

@@ -1,22 +1,21 @@
-//! Errors of the registry: what happened, what to do about it, and of which kind it is.
+//! The error type of the registry: a kind, a message, and advice for the user.
 
 use std::fmt;
 
-/// What kind of error it is; a surface makes its exit code of this.
+/// The kind of an error. The command line derives its exit code from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistryErrorKind {
-    /// Wrong usage or settings.
+    /// An argument or a setting is wrong.
     Usage,
-    /// Something on this machine failed.
+    /// An operation on this machine failed.
     Failed,
-    /// A signal ended it.
+    /// A signal interrupted the operation.
     Interrupted,
 }
 
-/// An error with a hint for the user.
+/// An error with advice for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryError {
-    /// Of which kind it is.
     pub kind: RegistryErrorKind,
     what: String,
     hint: Option<String>,
@@ -48,13 +47,13 @@ impl RegistryError {
         self
     }
 
-    /// What happened, without the hint.
+    /// The description of the error, without the advice.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.what
     }
 
-    /// What to do about it.
+    /// The action that the user can take, if there is one.
     #[must_use]
     pub fn to_do(&self) -> Option<&str> {
         self.hint.as_deref()

@@ -1,5 +1,5 @@
-//! Agents installed for us alone, in the version that was certified: npm packages or a Python environment below our own
-//! data, so that nothing of the person's is changed. What is there is used before what is in `PATH`.
+//! Installs agents in their certified versions, as npm packages or Python environments in the data directory of Windlass.
+//! Nothing else on the machine is changed. An installed agent takes precedence over one in `PATH`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use windlass_runtimes::install::{Install, for_this_platform};
 
 use crate::acp_install::EntryLaunch;
 use crate::error::RegistryError;
-use crate::program::{Program, Search};
+use crate::program::{AgentProgram, ProgramSearch};
 use crate::python;
-use crate::said::{ended_within, said};
+use crate::short_command::{short_output, wait_timeout};
 
-/// The note of a whole install; without it, what is there is a part of one.
+/// The file that marks a complete installation. Without it, the directory is incomplete.
 const NOTE: &str = "windlass-install.json";
-/// The Node that scripts get where the machine's is older than they want.
+/// The npm package and version of Node, for agents that need a newer Node than that of the machine.
 const NODE: (&str, &str) = ("node", "22.23.3");
 
-/// The note of a whole install: what is here, and how an agent of the ACP registry is started.
+/// The record of a complete installation, with the start command for an agent of the ACP registry.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InstallNote {
     pub(crate) version: String,
@@ -50,57 +50,61 @@ impl InstallNote {
     }
 }
 
-/// Agents that were installed for us.
+/// The agents that Windlass installed.
 pub struct Installed<'a> {
-    /// Below which each has a folder of its name.
+    /// The directory with a subdirectory for each agent.
     pub dir: &'a Path,
 }
 
 impl Installed<'_> {
-    /// The program of an agent, where all of it is there.
+    /// The program of an agent, if its installation is complete.
     pub fn program(&self, known: &AgentSpec) -> Option<PathBuf> {
         let folder = self.dir.join(known.name);
         let program = folder.join(known.install.program()?);
         (self.version(known.name).is_some() && program.is_file()).then_some(program)
     }
 
-    /// The version of what is installed under this name.
+    /// The installed version of the agent with this name.
     pub fn version(&self, name: &str) -> Option<String> {
         Some(InstallNote::read(&self.dir.join(name))?.version)
     }
 
-    /// Where programs are looked for, with the Node of ours before others.
-    pub fn search(&self) -> Search {
+    /// The search for programs, with the Node that Windlass installed before others.
+    pub fn search(&self) -> ProgramSearch {
         let node = self.dir.join(NODE.0).join("node_modules/.bin");
         let own = self.version(NODE.0).map(|_| node).into_iter().collect();
-        Search {
+        ProgramSearch {
             own,
-            ..Search::of_environment()
+            ..ProgramSearch::of_environment()
         }
     }
 
-    /// The program of an agent: as it was named, else as we installed it, else as it is in `PATH`.
-    pub fn find(&self, known: &AgentSpec, named: Option<&str>) -> Result<Program, RegistryError> {
+    /// Finds the program of an agent: the one that the user named, else the installed one, else the one in `PATH`.
+    pub fn find(
+        &self,
+        known: &AgentSpec,
+        named: Option<&str>,
+    ) -> Result<AgentProgram, RegistryError> {
         let own = self.program(known).filter(|_| named.is_none());
         let own = own.map(|program| program.display().to_string());
         let wanted = named.or(own.as_deref()).or(known.program).ok_or_else(|| {
-            RegistryError::usage("acp: names no command").hint(
-                "name the agent's program and its words, as in `--runtime \"acp:my-agent --acp\"`",
+            RegistryError::usage("`acp:` needs a command").hint(
+                "add the agent's program and arguments, as in `--runtime \"acp:my-agent --acp\"`",
             )
         })?;
         self.search().find(wanted).map_err(|why| {
             let failure = RegistryError::usage(why);
             match known.program {
                 Some(_) => failure.hint(format!(
-                    "install it (`windlass runtimes install {0}`), or set `runtimes.{0}.command` to its path",
+                    "install it with `windlass runtimes install {0}`, or set `runtimes.{0}.command` to its path",
                     known.name
                 )),
-                None => failure.hint("name a program that is in PATH, or its path"),
+                None => failure.hint("use the name of a program in PATH, or a path"),
             }
         })
     }
 
-    /// Installs an agent; what is there in this version stays. Says what it does as it goes.
+    /// Installs an agent, unless the same version is already installed. `say` receives progress messages.
     pub fn install(&self, known: &AgentSpec, say: &dyn Fn(&str)) -> Result<PathBuf, RegistryError> {
         let there = self
             .program(known)
@@ -112,7 +116,7 @@ impl Installed<'_> {
             Install::BuiltIn => {
                 return Err(
                     RegistryError::usage(format!("`{}` is built in", known.name))
-                        .hint("there is nothing to install"),
+                        .hint("it needs no installation"),
                 );
             }
             Install::Npm {
@@ -139,37 +143,38 @@ impl Installed<'_> {
         }
         self.program(known).ok_or_else(|| {
             RegistryError::failed(format!(
-                "`{}` was installed, and its program is not where it should be",
+                "`{}` was installed, but its program is missing",
                 known.name
             ))
             .hint(format!(
-                "remove {} and try again",
+                "delete {} and try again",
                 self.dir.join(known.name).display()
             ))
         })
     }
 
-    /// Removes what was installed; whether there was something.
+    /// Removes an installed agent. Returns `false` if it was not installed.
     pub fn remove(&self, name: &str) -> Result<bool, RegistryError> {
         let folder = self.dir.join(name);
         if !folder.exists() {
             return Ok(false);
         }
         let _lock = self.lock(name)?;
-        cleared(&folder)?;
+        remove_install(&folder)?;
         Ok(true)
     }
 
-    /// A Node that is new enough: the machine's, or one of ours.
+    /// Installs Node, unless the machine has a version that is new enough.
     pub(crate) fn node(
         &self,
         wanted: Option<u32>,
         say: &dyn Fn(&str),
     ) -> Result<(), RegistryError> {
         let Some(wanted) = wanted else { return Ok(()) };
-        let enough = |search: &Search| {
+        let enough = |search: &ProgramSearch| {
             let node = search.find("node").ok()?;
-            main_version(&said(&node.file, &["--version"])?).filter(|version| *version >= wanted)
+            main_version(&short_output(&node.file, &["--version"])?)
+                .filter(|version| *version >= wanted)
         };
         if enough(&self.search()).is_some() {
             return Ok(());
@@ -178,7 +183,7 @@ impl Installed<'_> {
         InstallNote::of(NODE.1).write(&folder)
     }
 
-    /// Fills the folder of an agent with a package of npm; the install is whole with its note.
+    /// Installs an npm package into the directory of an agent. The caller must write the note while it holds the lock.
     pub(crate) fn npm(
         &self,
         name: &str,
@@ -188,7 +193,7 @@ impl Installed<'_> {
     ) -> Result<(File, PathBuf), RegistryError> {
         let search = self.search();
         let npm = search.find("npm").map_err(|_| {
-            RegistryError::failed("npm is needed to install this agent, and was not found".to_owned()).hint(
+            RegistryError::failed("this agent needs npm, which is not installed".to_owned()).hint(
                 "install Node with the system's package manager, for example `apt-get install npm` or `brew install \
                  node`",
             )
@@ -209,7 +214,7 @@ impl Installed<'_> {
             ])
             .arg(&folder);
         command.arg(format!("{package}@{version}"));
-        // What is found beside the folder that it runs in is nobody's program.
+        // Relative entries of `PATH` are dropped: they would refer to the directory of the installation.
         let before = search
             .own
             .iter()
@@ -218,7 +223,7 @@ impl Installed<'_> {
         if let Ok(path) = std::env::join_paths(before) {
             command.env("PATH", path);
         }
-        ran(
+        run_tool(
             command,
             &folder,
             &format!("npm could not install {package}@{version}"),
@@ -226,7 +231,8 @@ impl Installed<'_> {
         Ok((lock, folder))
     }
 
-    /// Fills the folder of an agent with packages of PyPI; the install is whole with its note.
+    /// Installs PyPI packages into a Python environment for an agent. The caller must write the note while it holds the
+    /// lock.
     pub(crate) fn pip(
         &self,
         name: &str,
@@ -248,10 +254,10 @@ impl Installed<'_> {
         ));
         let mut command = Command::new(python);
         command.args(["-I", "-m", "venv"]).arg(&folder);
-        ran(
+        run_tool(
             command,
             &folder,
-            "the Python environment could not be made (is Python's venv module installed?)",
+            "the Python environment could not be created (is Python's venv module installed?)",
         )?;
         let constraints = folder.join("constraints.txt");
         std::fs::write(&constraints, pins).map_err(at(&constraints))?;
@@ -267,7 +273,7 @@ impl Installed<'_> {
             "--constraint",
         ]);
         command.arg(constraints).args(packages);
-        ran(
+        run_tool(
             command,
             &folder,
             &format!("pip could not install {}", packages.join(" ")),
@@ -275,12 +281,12 @@ impl Installed<'_> {
         Ok((lock, folder))
     }
 
-    /// An empty folder for an agent, which nobody else fills meanwhile.
+    /// Locks the installation of an agent and makes its directory empty.
     pub(crate) fn begin(&self, name: &str) -> Result<(File, PathBuf), RegistryError> {
         let folder = self.dir.join(name);
         std::fs::create_dir_all(self.dir).map_err(at(self.dir))?;
         let lock = self.lock(name)?;
-        cleared(&folder)?;
+        remove_install(&folder)?;
         std::fs::create_dir(&folder).map_err(at(&folder))?;
         Ok((lock, folder))
     }
@@ -295,15 +301,15 @@ impl Installed<'_> {
         let file = file.map_err(at(&path))?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
-            Err(_) => Err(RegistryError::failed(format!(
-                "`{name}` is being installed by another process"
-            ))
-            .hint("wait until that is done, and try again")),
+            Err(_) => Err(
+                RegistryError::failed(format!("another process is installing `{name}`"))
+                    .hint("wait until it is done, and try again"),
+            ),
         }
     }
 }
 
-/// Runs a line of the shell that installs something, within this time. The error is the last line that it printed.
+/// Runs a shell command that installs a tool, with a timeout. The error is the last line on its standard error.
 pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
     let mut command = Command::new("sh");
     command
@@ -316,7 +322,7 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
         .env("PIP_DEFAULT_TIMEOUT", "15")
         .env("PIP_NO_INPUT", "1");
     let mut child = command.spawn().map_err(|err| err.to_string())?;
-    match ended_within(&mut child, time).map_err(|err| err.to_string())? {
+    match wait_timeout(&mut child, time).map_err(|err| err.to_string())? {
         Some(status) if status.success() => Ok(()),
         Some(_) => {
             let mut said = String::new();
@@ -330,8 +336,9 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
     }
 }
 
-/// Removes a folder; first its note, so that what a broken removal leaves is not taken for an install.
-fn cleared(folder: &Path) -> Result<(), RegistryError> {
+/// Removes an installation. The note goes first, so that an interrupted removal does not look like a complete
+/// installation.
+fn remove_install(folder: &Path) -> Result<(), RegistryError> {
     let _ = std::fs::remove_file(folder.join(NOTE));
     match std::fs::remove_dir_all(folder) {
         Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(RegistryError::failed(
@@ -341,11 +348,11 @@ fn cleared(folder: &Path) -> Result<(), RegistryError> {
     }
 }
 
-/// Runs a tool in the folder that it fills: where a person stands may be anybody's, and tools read settings and modules
-/// from there.
-fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), RegistryError> {
+/// Runs an installer in its target directory. The user's current directory may be untrusted, and installers read settings
+/// and modules from the current directory.
+fn run_tool(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), RegistryError> {
     command.current_dir(folder);
-    // What it says is for the person; standard output is ours.
+    // Standard output is reserved for the output of Windlass.
     command.stdin(Stdio::null()).stdout(std::io::stderr());
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -354,13 +361,14 @@ fn ran(mut command: Command, folder: &Path, otherwise: &str) -> Result<(), Regis
     }
 }
 
-/// The error of an operation on this path.
+/// Converts the error of an operation on this path.
 fn at(path: &Path) -> impl Fn(std::io::Error) -> RegistryError {
     move |err| RegistryError::failed(format!("{}: {err}", path.display()))
 }
 
-fn main_version(said: &str) -> Option<u32> {
-    said.trim()
+fn main_version(output: &str) -> Option<u32> {
+    output
+        .trim()
         .trim_start_matches('v')
         .split('.')
         .next()?
@@ -375,7 +383,7 @@ mod tests {
     use windlass_runtimes::agents::AGENTS;
 
     #[test]
-    fn only_a_whole_install_counts() {
+    fn an_incomplete_installation_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let installed = Installed { dir: dir.path() };
         let codex = AGENTS.iter().find(|known| known.name == "codex").unwrap();
@@ -399,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_installs_the_same_twice_at_a_time() {
+    fn two_processes_cannot_install_the_same_agent() {
         let dir = tempfile::tempdir().unwrap();
         let installed = Installed { dir: dir.path() };
         let first = installed.begin("codex").unwrap();
@@ -413,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn tools_run_in_the_folder_that_they_fill_and_not_where_the_person_stands() {
+    fn installers_run_in_the_target_directory() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("here"), "").unwrap();
         let test = |name: &str| {
             let mut command = Command::new("test");
             command.args(["-f", name]);
-            ran(command, dir.path(), "it is not there").is_ok()
+            run_tool(command, dir.path(), "it is missing").is_ok()
         };
         assert!(test("here"));
         assert!(!test("Cargo.toml"));

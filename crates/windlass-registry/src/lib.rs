@@ -1,27 +1,27 @@
-//! The agent registry: which agents there are, where their programs are on this machine and in which version, how they are
-//! installed, whether they work, and which one fits what a run needs.
+//! The agent registry: finds, installs, probes and chooses agents on this machine.
 //!
-//! A row for each agent is in [`windlass_runtimes::agents`]; [`own`] makes such rows of the settings. [`acp_registry`] reads
-//! the registry of ACP agents. [`install`] installs and finds programs, [`program`] says what they need to run, [`version`](Standing::look_closer) which version is here,
-//! [`probe`] rehearses a run, [`choose`] picks one for `auto`, and [`adapter`] makes the adapter.
+//! [`windlass_runtimes::agents`] has the table of known agents; [`custom_agents`] adds those that the settings define, and
+//! [`acp_registry`] those of the ACP registry. [`install`] installs and finds programs, [`program`] determines which paths
+//! a program needs in its sandbox, [`RuntimeStatus::find_version`] finds its version, [`probe`] tests a runtime with a
+//! complete run, [`choose`] selects a runtime for `auto`, and [`adapter`] makes the adapter.
 //!
-//! Unlike `windlass-runtimes` it looks at the machine: it opens files and starts installers. It never talks to an agent
-//! itself.
+//! In contrast to `windlass-runtimes`, this crate reads files of the machine and starts installers. It does not speak the
+//! protocol of any agent.
 
 mod abilities;
 mod acp_install;
 pub mod acp_registry;
 mod adapter;
+pub mod agent_settings;
 mod choice;
+pub mod custom_agents;
 mod error;
 pub mod install;
-pub mod options;
-pub mod own;
 pub mod probe;
 pub mod program;
 mod python;
-mod said;
-mod standing;
+mod runtime_status;
+mod short_command;
 mod unpack;
 mod version;
 
@@ -29,11 +29,11 @@ pub use abilities::{abilities, does};
 pub use acp_install::RegistryAgent;
 pub use acp_registry::{AcpEntry, AcpRegistry};
 pub use adapter::{AgentSetup, adapter};
-pub use choice::{Choice, Need, WhyNot, asked_by, choose, needs_of};
+pub use agent_settings::AgentSettings;
+pub use choice::{RuntimeChoice, RuntimeNeed, WhyNot, choose, needs_of, parse_auto};
+pub use custom_agents::{CustomAgent, unknown_runtime};
 pub use error::{RegistryError, RegistryErrorKind};
 pub use install::Installed;
-pub use options::Given;
-pub use own::{Own, unknown};
-pub use probe::Rehearsal;
-pub use program::{Program, plain_name};
-pub use standing::{Found, Standing, Why};
+pub use probe::RuntimeProbe;
+pub use program::{AgentProgram, plain_name};
+pub use runtime_status::{ProgramLocation, RuntimeStatus, UnusableReason};

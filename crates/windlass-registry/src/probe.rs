@@ -1,5 +1,5 @@
-//! A rehearsal of a runtime: a whole run of this very program with a scripted model on loopback in the place of the vendor,
-//! in folders that go with it. It spends nothing, keeps nothing, and the person's keys have no part in it.
+//! Probes a runtime with a complete run of this program, against a scripted model on loopback, in temporary directories.
+//! A probe costs nothing, leaves nothing behind and does not use the user's keys.
 
 mod judge;
 
@@ -22,37 +22,38 @@ use windlass_providers::{VENDORS, Vendor};
 use windlass_runtimes::agents::{ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 use windlass_scripted::{Move, Script, Server};
 
-pub use self::judge::Step;
-use self::judge::{Evidence, Heard, Seen};
+pub use self::judge::ProbeStep;
+use self::judge::{ProbeEvidence, ProbeOutput, ProbeRequest};
 use crate::abilities::abilities;
+use crate::custom_agents::{self, unknown_runtime};
 use crate::error::RegistryError;
 use crate::install::Installed;
-use crate::own::{self, unknown};
 
-/// The file that the task is about.
+/// The file that the scripted model writes.
 const FILE: &str = "probe.txt";
-/// What the model says at the end.
+/// The final answer of the scripted model.
 const END: &str = "The probe is done.";
-/// How long a cancelled run has to end by itself.
+/// Time for a cancelled run to exit by itself.
 const GRACE: Duration = Duration::from_secs(5);
-/// The most that is kept of what a run prints.
+/// Maximum size of the output of a run that is kept, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// How long a runtime has, and one that brings a Python along.
-const PATIENCE: Duration = Duration::from_secs(60);
-const MORE_PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for an agent with a Python environment, which starts slowly.
+const PYTHON_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Rehearses runtimes, one at a time. From its beginning an interrupt ends what is under way, and nothing is left.
-pub struct Rehearsal<'a> {
+/// Probes runtimes, one at a time. A signal that would end this program ends the current probe first, so that no process
+/// and no file is left behind.
+pub struct RuntimeProbe<'a> {
     layers: &'a Layers<'a>,
-    /// Where agents are that were installed for us.
+    /// The directory of agents that Windlass installed.
     runtimes_dir: PathBuf,
-    /// The model that each is told to use, as `model` or `vendor/model`.
+    /// The model for the runtimes, as `model` or `vendor/model`.
     model: Option<String>,
     interrupts: Interrupts,
 }
 
-/// Whoever ends this program ends what it started.
+/// Listens for signals that would end this program.
 struct Interrupts {
     interrupt: Signals,
     terminate: Signals,
@@ -68,7 +69,7 @@ impl Interrupts {
         })
     }
 
-    async fn heard(&mut self) {
+    async fn received(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -77,72 +78,69 @@ impl Interrupts {
     }
 }
 
-/// What came of one.
+/// The result of probing one runtime.
 #[derive(Debug)]
-pub struct Probed {
-    /// As `--runtime` takes it.
+pub struct ProbeResult {
+    /// The value for `--runtime`.
     pub name: String,
-    /// From the start of the run to its end.
+    /// The duration of the run.
     pub took: Duration,
-    /// How often the model was asked.
+    /// The number of model requests.
     pub requests: usize,
-    /// What it was seen to do, or where it fell and why.
-    pub result: Result<&'static str, Fell>,
+    /// A description of the observed work, or the failure.
+    pub result: Result<&'static str, ProbeFailure>,
 }
 
-/// Where a rehearsal ended early.
+/// A probe that failed.
 #[derive(Debug)]
-pub struct Fell {
-    /// The first step that did not come about.
-    pub step: Step,
-    /// What was seen instead.
+pub struct ProbeFailure {
+    /// The first step that failed.
+    pub step: ProbeStep,
     pub why: String,
-    /// Its last words.
-    pub said: String,
+    /// The last lines on standard error.
+    pub last_output: String,
 }
 
-/// What a runtime is asked to do: what it can.
+/// The work that a runtime does in a probe. It depends on the capabilities of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    /// Calls a tool that writes a file.
+enum ProbeTask {
+    /// Write a file with a tool call, which must be in the log.
     Tool,
-    /// The same, by a program that does not tell of its calls.
-    Untold,
-    /// Changes a file by what it writes, without tools that the model calls.
+    /// Write a file with a tool call of a program that does not report its calls.
+    UnreportedTool,
+    /// Edit a file with text of the model, without tool calls.
     Edit,
-    /// Proposes a patch.
     Patch,
-    /// Answers.
     Answer,
 }
 
-impl Task {
+impl ProbeTask {
     fn of(known: &'static AgentSpec) -> Self {
         let (can, _) = abilities(known);
         match known.kind {
             AgentKind::Patch => Self::Patch,
-            AgentKind::Cli => Self::Untold,
+            AgentKind::Cli => Self::UnreportedTool,
             _ if can.has(Capability::NativeToolLoop) => Self::Tool,
             _ if can.has(Capability::FilesystemEdit) => Self::Edit,
             _ => Self::Answer,
         }
     }
 
-    /// What was seen of a runtime that did it.
-    fn seen(self) -> &'static str {
+    /// The description of a successful probe.
+    fn success(self) -> &'static str {
         match self {
-            Self::Tool => "a tool call was judged, run and logged, and its file landed",
-            Self::Untold => "a file that it wrote landed",
+            Self::Tool => "a tool call was checked, run and logged, and its file landed",
+            Self::UnreportedTool => "a file that it wrote landed",
             Self::Edit => "its edit landed",
             Self::Patch => "its patch was checked and landed",
-            Self::Answer => "its answer came",
+            Self::Answer => "it answered",
         }
     }
 
     fn script(self, root: &Path, marker: &str) -> Script {
         let text = format!("{marker}\n");
         let moves = match self {
-            Self::Tool | Self::Untold | Self::Edit => {
+            Self::Tool | Self::UnreportedTool | Self::Edit => {
                 vec![
                     Move::Write {
                         path: FILE.to_owned(),
@@ -163,14 +161,14 @@ impl Task {
             Self::Answer => vec![Move::Say(marker.to_owned())],
         };
         Script {
-            without_tools: !matches!(self, Self::Tool | Self::Untold),
+            without_tools: !matches!(self, Self::Tool | Self::UnreportedTool),
             ..Script::new(root, moves)
         }
     }
 }
 
-impl<'a> Rehearsal<'a> {
-    /// Listens for interrupts from here on. `runtimes_dir` has the agents that we installed.
+impl<'a> RuntimeProbe<'a> {
+    /// Starts to listen for signals. `runtimes_dir` is the directory of agents that Windlass installed.
     pub fn new(layers: &'a Layers<'a>, runtimes_dir: PathBuf) -> Result<Self, RegistryError> {
         Ok(Self {
             layers,
@@ -180,77 +178,77 @@ impl<'a> Rehearsal<'a> {
         })
     }
 
-    /// The same with another model than the usual one of the vendor; a scripted one answers in its place.
+    /// Sets the name of the model, in place of the vendor's default. The scripted model answers under this name.
     #[must_use]
     pub fn with_model(self, model: Option<String>) -> Self {
         Self { model, ..self }
     }
 
-    /// One runtime, by its name or as acp:COMMAND. An interrupt ends it, and is an error.
-    pub async fn probe(&mut self, name: &str) -> Result<Probed, RegistryError> {
-        let own = own::all(self.layers)?;
+    /// Probes a runtime, by its name or as `acp:COMMAND`. An interrupt is an error.
+    pub async fn probe(&mut self, name: &str) -> Result<ProbeResult, RegistryError> {
+        let own = custom_agents::all(self.layers)?;
         let of_own = || own.iter().find(|own| own.name == name).map(|own| own.known);
         let known = match name.starts_with("acp:") {
             true => &ANY_ACP,
             false => {
                 let known = agent_named(name).or_else(of_own);
-                known.ok_or_else(|| unknown(name, &own))?
+                known.ok_or_else(|| unknown_runtime(name, &own))?
             }
         };
         let installed = Installed {
             dir: &self.runtimes_dir,
         };
         let table = installed.settings_table(name);
-        let task = Task::of(known);
-        let stage = Stage::new()?;
-        let server = Server::start(task.script(&stage.work(), &stage.marker))?;
-        self.configure(&table, &stage)?;
+        let task = ProbeTask::of(known);
+        let dirs = ProbeDirs::new()?;
+        let server = Server::start(task.script(&dirs.work(), &dirs.marker))?;
+        self.configure(&table, &dirs)?;
         let began = Instant::now();
         let deadline = if known.install.python().is_some() {
-            MORE_PATIENCE
+            PYTHON_TIMEOUT
         } else {
-            PATIENCE
+            TIMEOUT
         };
-        let command = self.command(name, known, &stage, &server, deadline)?;
-        let heard = watch(command, deadline, &mut self.interrupts).await?;
+        let command = self.command(name, known, &dirs, &server, deadline)?;
+        let output = watch(command, deadline, &mut self.interrupts).await?;
         let took = began.elapsed();
-        let seen: Vec<Seen> = server
+        let requests: Vec<ProbeRequest> = server
             .seen()
             .into_iter()
-            .map(|seen| Seen {
-                work: seen.work,
-                key: seen.key.as_deref() == Some(stage.key.as_str()),
-                unmapped: seen.unmapped,
+            .map(|request| ProbeRequest {
+                work: request.work,
+                key: request.key.as_deref() == Some(dirs.key.as_str()),
+                unmapped: request.unmapped,
             })
             .collect();
-        let landed = std::fs::read_to_string(stage.work().join(FILE)).unwrap_or_default();
+        let landed = std::fs::read_to_string(dirs.work().join(FILE)).unwrap_or_default();
         let foreign = !known.is_built_in();
-        let (marker, landed) = (stage.marker.as_str(), landed.as_str());
-        let result = match (Evidence {
+        let (marker, landed) = (dirs.marker.as_str(), landed.as_str());
+        let result = match (ProbeEvidence {
             task,
             foreign,
             marker,
-            heard: &heard,
-            seen: &seen,
+            output: &output,
+            requests: &requests,
             landed,
         })
         .judge()
         {
-            Ok(()) => Ok(task.seen()),
+            Ok(()) => Ok(task.success()),
             Err((step, why)) => {
-                let why = if heard.overdue {
+                let why = if output.overdue {
                     format!("{why}, after {} s", deadline.as_secs())
                 } else {
                     why
                 };
-                Err(Fell {
+                Err(ProbeFailure {
                     step,
                     why,
-                    said: last_words(&heard.err),
+                    last_output: last_lines(&output.err),
                 })
             }
         };
-        Ok(Probed {
+        Ok(ProbeResult {
             name: name.to_owned(),
             took,
             requests: server.requests(),
@@ -258,8 +256,8 @@ impl<'a> Rehearsal<'a> {
         })
     }
 
-    /// The settings of the run: what the person set for this runtime, but for how it signs in and what it reaches.
-    fn configure(&self, table: &str, stage: &Stage) -> Result<(), RegistryError> {
+    /// Writes the settings of the run: those of the user for this runtime, without sign-in and MCP servers.
+    fn configure(&self, table: &str, dirs: &ProbeDirs) -> Result<(), RegistryError> {
         let prefix = format!("runtimes.{table}.");
         let personal = ["auth", "metering", "login_file", "mcp_servers"];
         let mut text = String::new();
@@ -270,21 +268,21 @@ impl<'a> Rehearsal<'a> {
                 text.push_str(&format!("{key} = {}\n", setting.value));
             }
         }
-        std::fs::write(stage.at("config/windlass/config.toml"), text)?;
-        // Agents that were installed for us are used where they are.
+        std::fs::write(dirs.at("config/windlass/config.toml"), text)?;
+        // The run uses the agents that Windlass installed.
         let installed = &self.runtimes_dir;
         if installed.is_dir() {
-            std::os::unix::fs::symlink(installed, stage.at("data/windlass/runtimes"))?;
+            std::os::unix::fs::symlink(installed, dirs.at("data/windlass/runtimes"))?;
         }
         Ok(())
     }
 
-    /// This program, as a person would start it.
+    /// The command line that starts this program, as a user would type it.
     fn command(
         &self,
         name: &str,
         known: &AgentSpec,
-        stage: &Stage,
+        dirs: &ProbeDirs,
         server: &Server,
         deadline: Duration,
     ) -> Result<Command, RegistryError> {
@@ -301,7 +299,7 @@ impl<'a> Rehearsal<'a> {
         ]);
         command.args([
             "--base-url",
-            &format!("{}{}", server.url, below(vendor.protocol)),
+            &format!("{}{}", server.url, path_prefix(vendor.protocol)),
         ]);
         if let Some(model) = model {
             command.args(["-m", &format!("{}/{model}", vendor.id)]);
@@ -309,9 +307,9 @@ impl<'a> Rehearsal<'a> {
         command.args(["--max-seconds", &deadline.as_secs().to_string()]);
         command.arg(format!(
             "Write the word {} into the file {FILE}.",
-            stage.marker
+            dirs.marker
         ));
-        command.env_clear().current_dir(stage.work());
+        command.env_clear().current_dir(dirs.work());
         for name in ["PATH", "HOME", "TMPDIR"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -323,13 +321,13 @@ impl<'a> Rehearsal<'a> {
             ("XDG_CACHE_HOME", "cache"),
             ("XDG_STATE_HOME", "state"),
         ] {
-            command.env(name, stage.at(folder));
+            command.env(name, dirs.at(folder));
         }
         let configured = self
             .layers
             .text(&format!("providers.{}.key_env", vendor.id));
         if let Some(variable) = configured.or(vendor.key_env) {
-            command.env(variable, &stage.key);
+            command.env(variable, &dirs.key);
         }
         command.env("NO_COLOR", "1").env("LANG", "C.UTF-8");
         command
@@ -341,12 +339,12 @@ impl<'a> Rehearsal<'a> {
     }
 }
 
-/// Follows a run to its end, to its deadline, or to an interrupt of ours.
+/// Waits for the end of a run, for its deadline, or for a signal to this program.
 async fn watch(
     mut command: Command,
     deadline: Duration,
     interrupts: &mut Interrupts,
-) -> Result<Heard, RegistryError> {
+) -> Result<ProbeOutput, RegistryError> {
     let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = (tokio::spawn(all_of(out)), tokio::spawn(all_of(err)));
@@ -357,31 +355,31 @@ async fn watch(
             overdue = true;
             ended(&mut child).await
         }
-        () = interrupts.heard() => {
+        () = interrupts.received() => {
             interrupted = true;
             ended(&mut child).await
         }
     };
     if interrupted {
         return Err(RegistryError::interrupted(
-            "the probe was interrupted; what it started has ended",
+            "the probe was interrupted, and its processes have ended",
         ));
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    // It is gone; something that it left behind may hold the pipes, and is not waited for.
+    // The run has exited. A process that it left behind may hold the pipes open, so the wait is limited.
     let (out, err) = tokio::join!(
         tokio::time::timeout(GRACE, out),
         tokio::time::timeout(GRACE, err)
     );
-    let all = |heard: Result<Result<Vec<u8>, _>, _>| {
-        text(heard.ok().and_then(Result::ok).unwrap_or_default())
+    let all = |output: Result<Result<Vec<u8>, _>, _>| {
+        text(output.ok().and_then(Result::ok).unwrap_or_default())
     };
     let (out, err) = (all(out), all(err));
     let events: Vec<Value> = out
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    Ok(Heard {
+    Ok(ProbeOutput {
         code: status.and_then(|status| status.code()),
         events,
         err,
@@ -389,7 +387,7 @@ async fn watch(
     })
 }
 
-/// Ends a run: it is asked to first, because then it ends what it started itself.
+/// Ends a run. An interrupt comes first, so that the run can end its own processes.
 async fn ended(child: &mut Child) -> Option<std::process::ExitStatus> {
     let pid = child
         .id()
@@ -402,7 +400,7 @@ async fn ended(child: &mut Child) -> Option<std::process::ExitStatus> {
     child.wait().await.ok()
 }
 
-/// What a pipe says, up to a bound; the rest is read and dropped, so that nobody waits.
+/// The content of a pipe, up to a limit. The rest is read and dropped, so that the writer does not block.
 async fn all_of(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut all = Vec::new();
     let Some(mut pipe) = pipe else { return all };
@@ -411,14 +409,14 @@ async fn all_of(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     all
 }
 
-/// Folders that go with a rehearsal, and words that nobody else knows.
-struct Stage {
+/// Temporary directories of a probe, with a random marker and a random key.
+struct ProbeDirs {
     dir: tempfile::TempDir,
     marker: String,
     key: String,
 }
 
-impl Stage {
+impl ProbeDirs {
     fn new() -> Result<Self, RegistryError> {
         let dir = tempfile::Builder::new()
             .prefix("windlass-probe-")
@@ -428,21 +426,18 @@ impl Stage {
             format!("probe-{:016x}", clock.entropy()),
             format!("probe-key-{:032x}", clock.entropy()),
         );
-        let stage = Self { dir, marker, key };
+        let dirs = Self { dir, marker, key };
         for folder in ["work", "config/windlass", "data/windlass", "cache", "state"] {
-            std::fs::create_dir_all(stage.at(folder))?;
+            std::fs::create_dir_all(dirs.at(folder))?;
         }
-        std::fs::write(
-            stage.work().join("README.md"),
-            "A repository for a probe.\n",
-        )?;
-        // Without git it is a folder, which is as good for a run.
+        std::fs::write(dirs.work().join("README.md"), "A repository for a probe.\n")?;
+        // A run also works in a directory without git, so an error is ignored.
         let mut git = std::process::Command::new("git");
         git.args(["init", "-q"])
-            .current_dir(stage.work())
-            .env("HOME", stage.dir.path());
+            .current_dir(dirs.work())
+            .env("HOME", dirs.dir.path());
         let _ = git.stdin(Stdio::null()).output();
-        Ok(stage)
+        Ok(dirs)
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -458,7 +453,7 @@ impl Stage {
     }
 }
 
-/// The vendor that a runtime is rehearsed with: the first that it would try.
+/// The vendor for a probe: the first one of the runtime.
 fn vendor_for(known: &AgentSpec) -> &'static Vendor {
     let first = known
         .vendors
@@ -469,8 +464,8 @@ fn vendor_for(known: &AgentSpec) -> &'static Vendor {
         .unwrap_or(&VENDORS[0])
 }
 
-/// The vendor and the model of a rehearsal; no model where the runtime cannot be told one. An agent of the user's own is
-/// told one if its settings have a place for it.
+/// The vendor and the model of a probe. An agent of the user's own gets a model only if its settings contain the
+/// placeholder `{model}`.
 fn model_for(
     layers: &Layers<'_>,
     given: Option<&str>,
@@ -485,14 +480,15 @@ fn model_for(
         return (vendor, Some(model.to_owned()));
     }
     let own = format!("runtimes.{name}.");
-    let has_place = |(key, setting): (&str, &Setting)| {
+    let has_placeholder = |(key, setting): (&str, &Setting)| {
         key.starts_with(&own) && format!("{:?}", setting.value).contains("{model}")
     };
-    let takes_one = known.is_built_in() || known.program.is_some() || layers.iter().any(has_place);
-    (usual, takes_one.then(|| model_of(usual).to_owned()))
+    let takes_model =
+        known.is_built_in() || known.program.is_some() || layers.iter().any(has_placeholder);
+    (usual, takes_model.then(|| model_of(usual).to_owned()))
 }
 
-/// A model of a vendor; the scripted one is whichever it is taken for.
+/// The name of a model of a vendor. The scripted model answers under any name.
 fn model_of(vendor: &Vendor) -> &'static str {
     let listed = || {
         model_rows()
@@ -502,8 +498,8 @@ fn model_of(vendor: &Vendor) -> &'static str {
     default_model(vendor).or_else(listed).unwrap_or("scripted")
 }
 
-/// Where the scripted model serves a protocol.
-fn below(protocol: Protocol) -> &'static str {
+/// The path under which the scripted server serves a protocol.
+fn path_prefix(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::OpenAiResponses | Protocol::OpenAiChat => "/v1",
         Protocol::Gemini => "/v1beta",
@@ -511,8 +507,8 @@ fn below(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The last lines of what a run said.
-fn last_words(err: &str) -> String {
+/// The last lines on standard error.
+fn last_lines(err: &str) -> String {
     let lines: Vec<&str> = err.lines().filter(|line| !line.trim().is_empty()).collect();
     let text = lines[lines.len().saturating_sub(5)..].join("\n");
     text.chars()
@@ -524,26 +520,30 @@ fn last_words(err: &str) -> String {
         .collect()
 }
 
-impl Probed {
-    /// In one line.
+impl ProbeResult {
+    /// The result in one line, for people.
     pub fn line(&self) -> String {
         match &self.result {
-            Ok(seen) => format!("works in {:.1} s: {seen}", self.took.as_secs_f64()),
-            Err(fell) => format!("failed at the step `{}`: {}", fell.step.word(), fell.why),
+            Ok(done) => format!("works in {:.1} s: {done}", self.took.as_secs_f64()),
+            Err(failure) => format!(
+                "failed at the step `{}`: {}",
+                failure.step.word(),
+                failure.why
+            ),
         }
     }
 
-    /// For programs.
+    /// The result as JSON, for programs.
     pub fn json(&self) -> Value {
-        let fell = self.result.as_ref().err();
+        let failure = self.result.as_ref().err();
         json!({
-            "works": fell.is_none(),
+            "works": failure.is_none(),
             "seconds": (self.took.as_secs_f64() * 1_000.0).round() / 1_000.0,
             "requests": self.requests,
             "seen": self.result.as_ref().ok(),
-            "step": fell.map(|fell| fell.step.word()),
-            "why": fell.map(|fell| &fell.why),
-            "said": fell.map(|fell| &fell.said),
+            "step": failure.map(|failure| failure.step.word()),
+            "why": failure.map(|failure| &failure.why),
+            "said": failure.map(|failure| &failure.last_output),
         })
     }
 }
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_ones_own_are_told_a_model_where_they_have_a_place_for_it() {
+    fn custom_agents_get_a_model_if_they_have_a_placeholder() {
         let usual = vendor_for(&ANY_ACP).id;
         check(r#"["agent"]"#, None, (usual, None));
         check(

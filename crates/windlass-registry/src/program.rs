@@ -1,30 +1,30 @@
-//! The program of an agent: where it is, and what of the machine it needs to see so that it runs. A script needs its
-//! interpreter, a Python environment the Python that it was made from. Looks at files, starts nothing.
+//! Finds the program of an agent, and the paths that it needs in its sandbox: a script needs its interpreter, and a Python
+//! environment needs the Python from which it was made. Only files are read; no program is started.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Links that are followed on the way to a program.
+/// Maximum number of symlinks on the way to a program.
 const MAX_LINKS: usize = 16;
-/// Names of a folder that are looked at for one that is wanted.
+/// Maximum number of entries of a directory that are searched.
 const MAX_ENTRIES: usize = 50_000;
-/// How much of a script is looked at for its interpreter.
+/// Bytes of a script that are read for its first line.
 const FIRST_LINE: u64 = 512;
 
-/// A program, found.
+/// The program of an agent, with the paths that it needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Program {
-    /// The file that is started.
+pub struct AgentProgram {
+    /// The file to start.
     pub file: PathBuf,
-    /// What it needs to see of itself and of its interpreter.
-    pub shows: Vec<PathBuf>,
-    /// Folders in which it finds its interpreter, before all others.
+    /// Paths of the program and its interpreter, which the sandbox must show.
+    pub visible_paths: Vec<PathBuf>,
+    /// Directories with its interpreter, which must come first in `PATH`.
     pub path: Vec<PathBuf>,
 }
 
-impl Program {
-    /// The Python that runs it: that of its environment, else the one its first line names.
+impl AgentProgram {
+    /// The Python of the program: that of its virtual environment, else the one in its first line.
     pub fn python(&self) -> Option<PathBuf> {
         if let Some(environment) = environment_of(&self.file) {
             return Some(environment.join("bin/python"));
@@ -38,26 +38,26 @@ impl Program {
 
     pub(crate) fn show(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         for path in paths {
-            if !self.shows.contains(&path) {
-                self.shows.push(path);
+            if !self.visible_paths.contains(&path) {
+                self.visible_paths.push(path);
             }
         }
     }
 }
 
-/// Where programs are looked for.
+/// The directories in which programs are searched.
 #[derive(Debug, Clone, Default)]
-pub struct Search {
-    /// The folders of `PATH`.
+pub struct ProgramSearch {
+    /// The directories of `PATH`.
     pub folders: Vec<PathBuf>,
-    /// Those before them, where an interpreter of ours is.
+    /// Directories of interpreters that Windlass installed, which come before `PATH`.
     pub own: Vec<PathBuf>,
-    /// The person's home, of which nothing is shown but programs.
+    /// The user's home directory, which the sandbox must not show as a whole.
     pub home: Option<PathBuf>,
 }
 
-impl Search {
-    /// As the environment says.
+impl ProgramSearch {
+    /// A search with `PATH` and `HOME` of this process.
     pub fn of_environment() -> Self {
         let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect());
         let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -68,33 +68,33 @@ impl Search {
         }
     }
 
-    /// A program by its path or its name, with all that it needs.
-    pub fn find(&self, wanted: &str) -> Result<Program, String> {
+    /// Finds a program by its path or its name, and the paths that it needs.
+    pub fn find(&self, wanted: &str) -> Result<AgentProgram, String> {
         let file = self
             .look_up(wanted)
-            .ok_or_else(|| format!("`{wanted}` is not on this machine"))?;
-        let mut program = Program {
+            .ok_or_else(|| format!("`{wanted}` is not installed"))?;
+        let mut program = AgentProgram {
             file: settled(file),
-            ..Program::default()
+            ..AgentProgram::default()
         };
         self.add(&program.file.clone(), &mut program);
         if let Some(wanted) = interpreter(&program.file) {
             let by_name = wanted.components().count() == 1;
             if !by_name && !wanted.is_absolute() {
                 return Err(format!(
-                    "`{}` names `{}` as its interpreter, which is another one wherever it is started",
+                    "the interpreter of `{}` is `{}`, a relative path that depends on the current directory",
                     program.file.display(),
                     wanted.display()
                 ));
             }
-            // What is no program is nobody's interpreter, and shows nothing beside it.
+            // The first line of a script is untrusted: a file that is not executable must not expose its directory.
             let found = self
                 .look_up(&wanted.to_string_lossy())
                 .filter(|file| runs(file))
                 .map(settled);
             let Some(found) = found else {
                 return Err(format!(
-                    "`{}` needs `{}`, which is not on this machine",
+                    "`{}` needs `{}`, which is not installed",
                     program.file.display(),
                     wanted.display()
                 ));
@@ -102,7 +102,7 @@ impl Search {
             if by_name {
                 program.path.extend(found.parent().map(Path::to_path_buf));
             } else {
-                // The system looks where the script says, whatever that leads to.
+                // The kernel opens the path in the script, so that path must be visible as well as its target.
                 self.show_folder(parent(&wanted), &wanted, &mut program);
             }
             self.add(&found, &mut program);
@@ -128,10 +128,10 @@ impl Search {
             .find(|file| file.is_file() && runs(file))
     }
 
-    /// What a file needs to see: its own folder, all packages beside one that came with npm, a Python environment with
-    /// the Python behind it. Of a folder that is or holds a home, nothing but the file: what lies beside it there is
-    /// the person's.
-    fn add(&self, file: &Path, program: &mut Program) {
+    /// Adds the paths that a file needs: its directory; for an npm package, the whole `node_modules`; for a Python
+    /// environment, also its base Python. If the directory is or contains the home directory, only the file is added,
+    /// because the other files there are the user's.
+    fn add(&self, file: &Path, program: &mut AgentProgram) {
         let parts: Vec<_> = file.components().collect();
         let packages = parts
             .iter()
@@ -148,8 +148,8 @@ impl Search {
         self.show_folder(folder, file, program);
     }
 
-    /// Shows a folder, or nothing but this file of it where it is or holds a home.
-    fn show_folder(&self, folder: PathBuf, file: &Path, program: &mut Program) {
+    /// Adds a directory, or only the file if the directory is or contains the home directory.
+    fn show_folder(&self, folder: PathBuf, file: &Path, program: &mut AgentProgram) {
         let shown = if self.holds_home(&folder) {
             file.to_owned()
         } else {
@@ -158,7 +158,7 @@ impl Search {
         program.show([shown]);
     }
 
-    /// Whether a folder is a home, or has it somewhere below it.
+    /// Whether a directory is or contains the home directory.
     fn holds_home(&self, folder: &Path) -> bool {
         let home = self.home.as_ref().and_then(|home| home.canonicalize().ok());
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
@@ -174,8 +174,8 @@ fn runs(file: &Path) -> bool {
     rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// The file itself behind links, but for one of a Python environment: there the link is what makes it one. The programs
-/// that pyenv puts before its own are scripts that find out which one is meant; the one it would take is taken here.
+/// Follows symlinks to the file itself, except in a Python environment, where the path of the link identifies the
+/// environment. A shim of pyenv is replaced by the program that pyenv would start.
 fn settled(file: PathBuf) -> PathBuf {
     let mut file = file;
     for _ in 0..MAX_LINKS {
@@ -184,8 +184,8 @@ fn settled(file: PathBuf) -> PathBuf {
         };
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let at = folder.join(name);
-        if let Some(meant) = behind_pyenv(&folder, name) {
-            file = meant;
+        if let Some(program) = behind_pyenv(&folder, name) {
+            file = program;
             continue;
         }
         match std::fs::read_link(&at) {
@@ -196,7 +196,7 @@ fn settled(file: PathBuf) -> PathBuf {
     file
 }
 
-/// The folder of the Python environment that a program belongs to.
+/// The directory of the Python environment of a program.
 fn environment_of(file: &Path) -> Option<PathBuf> {
     let environment = file.parent()?.parent()?;
     environment
@@ -205,8 +205,8 @@ fn environment_of(file: &Path) -> Option<PathBuf> {
         .then(|| environment.to_owned())
 }
 
-/// Programs and libraries of the Python that an environment was made from. What has no Python is not taken for one,
-/// whatever the environment says.
+/// The directories of programs and libraries of the Python from which an environment was made. `pyvenv.cfg` is untrusted,
+/// so a directory without Python is not used.
 fn base_python(environment: &Path) -> Vec<PathBuf> {
     let config = std::fs::read_to_string(environment.join("pyvenv.cfg")).unwrap_or_default();
     let home = config
@@ -230,7 +230,7 @@ fn base_python(environment: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether something in a folder has a name that begins so.
+/// Whether a directory has an entry whose name begins with `name`.
 fn holds(folder: &Path, name: &str) -> bool {
     let begins = |entry: std::fs::DirEntry| {
         entry
@@ -246,7 +246,7 @@ fn holds(folder: &Path, name: &str) -> bool {
         .any(begins)
 }
 
-/// Which program is meant by one of pyenv's: that of the version it would choose, else of any version that has it.
+/// The program behind a shim of pyenv: that of the selected version, else of the newest version that has it.
 fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
     let root = folder
         .parent()
@@ -254,8 +254,8 @@ fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
     let has = |version: &str| {
         Some(root.join("versions").join(version).join("bin").join(name)).filter(|p| p.is_file())
     };
-    let said = std::fs::read_to_string(root.join("version")).unwrap_or_default();
-    let chosen = said.split_whitespace().find_map(has);
+    let selected = std::fs::read_to_string(root.join("version")).unwrap_or_default();
+    let chosen = selected.split_whitespace().find_map(has);
     chosen.or_else(|| {
         let all = std::fs::read_dir(root.join("versions")).ok()?.flatten();
         let mut all: Vec<String> = all
@@ -271,14 +271,14 @@ fn behind_pyenv(folder: &Path, name: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// The version of pyenv that a program belongs to: it needs the libraries beside its folder, wherever pyenv is.
+/// The directory of the pyenv version to which a program belongs. The program needs its libraries as well.
 fn pyenv_version(file: &Path) -> Option<PathBuf> {
     let version = file.parent()?.parent()?;
     let is_one = version.parent()?.ends_with("versions") && holds(&version.join("lib"), "python");
     is_one.then(|| version.to_owned())
 }
 
-/// What the first line of a script says that it is run by; a name alone where it leaves the search to `env`.
+/// The interpreter in the first line of a script; for `env`, only a name.
 fn interpreter(file: &Path) -> Option<PathBuf> {
     let mut first = Vec::new();
     std::fs::File::open(file)
@@ -301,7 +301,7 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The name of a program, as the name of a folder.
+/// The name of a program, reduced to characters that are safe in the name of a directory.
 pub fn plain_name(program: &Path) -> String {
     let name = program
         .file_stem()
@@ -326,13 +326,13 @@ mod tests {
 
     use super::*;
 
-    /// A machine below a folder that goes with it.
-    struct Machine {
+    /// The file system of a machine in a temporary directory.
+    struct FakeMachine {
         _dir: tempfile::TempDir,
         root: PathBuf,
     }
 
-    impl Machine {
+    impl FakeMachine {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().canonicalize().unwrap();
@@ -356,20 +356,20 @@ mod tests {
             symlink(target, self.at(path)).unwrap();
         }
 
-        /// Finds a program with these folders in PATH; what it starts, shows and needs in PATH, as paths of the machine.
+        /// Finds a program with these directories in `PATH`, and compares its file, visible paths and `PATH` entries.
         #[track_caller]
         fn check(&self, wanted: &str, folders: &[&str], expect: (&str, &[&str], &[&str])) {
             let folders = folders.iter().map(|folder| self.at(folder)).collect();
-            let search = Search {
+            let search = ProgramSearch {
                 folders,
                 own: Vec::new(),
                 home: Some(self.at("home")),
             };
             let found = search.find(wanted).unwrap();
             let all = |paths: &[&str]| paths.iter().map(|path| self.at(path)).collect::<Vec<_>>();
-            let expect = Program {
+            let expect = AgentProgram {
                 file: self.at(expect.0),
-                shows: all(expect.1),
+                visible_paths: all(expect.1),
                 path: all(expect.2),
             };
             assert_eq!(found, expect);
@@ -377,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_shows_its_folder_and_never_a_home() {
-        let machine = Machine::new();
+    fn a_program_needs_its_directory_but_never_a_home() {
+        let machine = FakeMachine::new();
         for path in [
             "home/agent",
             "agent",
@@ -413,36 +413,40 @@ mod tests {
     }
 
     #[test]
-    fn a_script_shows_its_interpreter_too() {
-        let machine = Machine::new();
+    fn a_script_needs_its_interpreter() {
+        let machine = FakeMachine::new();
         machine.file(
             "lib/node_modules/agent/cli.js",
             "#!/usr/bin/env -S node --flag\n",
         );
         machine.link("bin/agent", "../lib/node_modules/agent/cli.js");
-        let search = Search {
+        let search = ProgramSearch {
             folders: vec![machine.at("bin")],
-            ..Search::default()
+            ..ProgramSearch::default()
         };
         assert!(
             search
                 .find("agent")
                 .unwrap_err()
-                .contains("needs `node`, which is not on this machine")
+                .contains("needs `node`, which is not installed")
         );
         machine.file("node/22/bin/node", "\u{7f}ELF");
         machine.link("bin/node", "../node/22/bin/node");
-        let shows: &[&str] = &["lib/node_modules", "node/22/bin"];
+        let visible_paths: &[&str] = &["lib/node_modules", "node/22/bin"];
         machine.check(
             "agent",
             &["bin"],
-            ("lib/node_modules/agent/cli.js", shows, &["node/22/bin"]),
+            (
+                "lib/node_modules/agent/cli.js",
+                visible_paths,
+                &["node/22/bin"],
+            ),
         );
     }
 
     #[test]
-    fn a_python_environment_stays_one_and_shows_the_python_behind_it() {
-        let machine = Machine::new();
+    fn a_python_environment_needs_its_base_python() {
+        let machine = FakeMachine::new();
         machine.file("py/3.12/bin/python3.12", "\u{7f}ELF");
         machine.file("py/3.12/lib/python3.12/os.py", "");
         machine.file(
@@ -473,9 +477,9 @@ mod tests {
         let all: &[&str] = &["py/3.12/bin", "py/3.12/lib", "env", "env/bin"];
         machine.check("agent", &["home/.local/bin"], ("env/bin/agent", all, &[]));
         let python = |file: PathBuf| {
-            Program {
+            AgentProgram {
                 file,
-                ..Program::default()
+                ..AgentProgram::default()
             }
             .python()
         };
@@ -491,8 +495,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_or_an_environment_says_shows_no_more_than_an_interpreter() {
-        let machine = Machine::new();
+    fn scripts_and_environments_cannot_expose_more_than_an_interpreter() {
+        let machine = FakeMachine::new();
         machine.file("home/run", "\u{7f}ELF");
         machine.file("home/notes/a", "");
         machine.file(
@@ -508,7 +512,7 @@ mod tests {
             "tools/two/agent",
             &format!("#!{}/notes/../run\n", machine.at("home").display()),
         );
-        let found = Search {
+        let found = ProgramSearch {
             folders: vec![machine.at("tools/two")],
             own: Vec::new(),
             home: Some(machine.at("home")),
@@ -516,7 +520,7 @@ mod tests {
         let found = found.find("agent").unwrap();
         assert!(
             found
-                .shows
+                .visible_paths
                 .iter()
                 .all(|place| place.is_file() || place.ends_with("two")),
             "{found:?}"
@@ -538,35 +542,35 @@ mod tests {
         let thesis = machine.at("home/notes/thesis");
         std::fs::write(&thesis, "").unwrap();
         machine.file("tools/four/agent", &format!("#!{}\n", thesis.display()));
-        let search = Search {
+        let search = ProgramSearch {
             folders: vec![machine.at("tools/four")],
-            ..Search::default()
+            ..ProgramSearch::default()
         };
         assert!(
             search
                 .find("agent")
                 .unwrap_err()
-                .contains("is not on this machine")
+                .contains("is not installed")
         );
         for line in ["#!bin/python\n", "#!/usr/bin/env ../../x\n", "#!./x\n"] {
             machine.file("tools/three/agent", line);
-            let search = Search {
+            let search = ProgramSearch {
                 folders: vec![machine.at("tools/three")],
-                ..Search::default()
+                ..ProgramSearch::default()
             };
             assert!(
                 search
                     .find("agent")
                     .unwrap_err()
-                    .contains("wherever it is started"),
+                    .contains("depends on the current directory"),
                 "{line}"
             );
         }
     }
 
     #[test]
-    fn the_program_behind_pyenv_is_found() {
-        let machine = Machine::new();
+    fn the_program_behind_a_pyenv_shim_is_found() {
+        let machine = FakeMachine::new();
         machine.file(
             "home/.pyenv/shims/agent",
             "#!/usr/bin/env bash\nexec pyenv exec agent\n",
@@ -592,21 +596,24 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_a_pyenv_outside_of_the_home_sees_its_python() {
-        let machine = Machine::new();
+    fn a_program_of_a_pyenv_outside_of_the_home_needs_its_python() {
+        let machine = FakeMachine::new();
         machine.file("opt/pyenv/shims/agent", "#!/usr/bin/env bash\n");
         let version = "opt/pyenv/versions/3.12.1";
         let python = machine.file(&format!("{version}/bin/python3.12"), "\u{7f}ELF");
         machine.file(&format!("{version}/lib/python3.12/os.py"), "");
         let script = format!("#!{}\n", python.display());
         machine.file(&format!("{version}/bin/agent"), &script);
-        let search = Search {
+        let search = ProgramSearch {
             folders: vec![machine.at("opt/pyenv/shims")],
             own: Vec::new(),
             home: Some(machine.at("home")),
         };
         let found = search.find("agent").unwrap();
         assert_eq!(found.file, machine.at(&format!("{version}/bin/agent")));
-        assert!(found.shows.contains(&machine.at(version)), "{found:?}");
+        assert!(
+            found.visible_paths.contains(&machine.at(version)),
+            "{found:?}"
+        );
     }
 }

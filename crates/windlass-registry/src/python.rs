@@ -1,40 +1,40 @@
-//! A Python for agents that are written in it: one of a fitting version that can make environments, wherever the usual
-//! tools put theirs. Asks each candidate itself, because a name says little.
+//! Finds a Python for agents that are written in Python: one with a suitable version that can make virtual environments,
+//! including those of pyenv and uv. Each candidate is started to check its version, because its name is not reliable.
 
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 
-use crate::said::said;
+use crate::short_command::short_output;
 
-/// Candidates that are asked; more are not on a machine in earnest.
-const MAX_ASKED: usize = 40;
-const ASK: &str =
+/// Maximum number of candidates that are started.
+const MAX_CANDIDATES: usize = 40;
+const VERSION_CODE: &str =
     "import sys, venv, ensurepip; print(sys.version_info.major, sys.version_info.minor)";
 
-/// The newest Python from 3.`from` to 3.`to`.
+/// Finds the newest Python from 3.`from` to 3.`to`. The error describes the versions of this machine.
 pub(crate) fn find((from, to): (u32, u32)) -> Result<PathBuf, String> {
-    let mut seen: Vec<(u32, PathBuf)> = Vec::new();
-    for candidate in candidates(from, to).into_iter().take(MAX_ASKED) {
-        let Some(minor) = asked(&candidate) else {
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for candidate in candidates(from, to).into_iter().take(MAX_CANDIDATES) {
+        let Some(minor) = minor_version(&candidate) else {
             continue;
         };
         if minor == to {
             return Ok(candidate);
         }
-        seen.push((minor, candidate));
+        found.push((minor, candidate));
     }
-    let best = seen
+    let best = found
         .iter()
         .filter(|(minor, _)| (from..=to).contains(minor))
         .max_by_key(|(minor, _)| *minor);
     if let Some((_, python)) = best {
         return Ok(python.clone());
     }
-    let mut minors: Vec<u32> = seen.iter().map(|(minor, _)| *minor).collect();
+    let mut minors: Vec<u32> = found.iter().map(|(minor, _)| *minor).collect();
     minors.sort_unstable();
     minors.dedup();
     let found = match minors.as_slice() {
-        [] => "none that can make environments was found".to_owned(),
+        [] => "no Python that can make environments was found".to_owned(),
         minors => {
             let all: Vec<String> = minors.iter().map(|minor| format!("3.{minor}")).collect();
             format!("this machine has {}", all.join(", "))
@@ -43,19 +43,20 @@ pub(crate) fn find((from, to): (u32, u32)) -> Result<PathBuf, String> {
     Err(format!("it needs {}, and {found}", range(from, to)))
 }
 
-/// Which one a candidate is. Each is asked once, however many agents want to know.
-fn asked(candidate: &Path) -> Option<u32> {
-    static ASKED: Mutex<Vec<(PathBuf, Option<u32>)>> = Mutex::new(Vec::new());
-    let mut asked = ASKED.lock();
-    if let Some((_, minor)) = asked.iter().find(|(known, _)| known == candidate) {
+/// The minor version of a candidate. Results are cached, so that each candidate is started once.
+fn minor_version(candidate: &Path) -> Option<u32> {
+    static CACHE: Mutex<Vec<(PathBuf, Option<u32>)>> = Mutex::new(Vec::new());
+    let mut cache = CACHE.lock();
+    if let Some((_, minor)) = cache.iter().find(|(known, _)| known == candidate) {
         return *minor;
     }
-    let minor = said(candidate, &["-I", "-c", ASK]).and_then(|said| minor(&said));
-    asked.push((candidate.to_owned(), minor));
+    let output = short_output(candidate, &["-I", "-c", VERSION_CODE]);
+    let minor = output.and_then(|output| parse_minor(&output));
+    cache.push((candidate.to_owned(), minor));
     minor
 }
 
-/// The Pythons that will do, in words.
+/// A range of versions as text.
 pub(crate) fn range(from: u32, to: u32) -> String {
     if from == to {
         format!("Python 3.{to}")
@@ -64,7 +65,7 @@ pub(crate) fn range(from: u32, to: u32) -> String {
     }
 }
 
-/// Where Pythons are, the likely ones first.
+/// The paths of Pythons on this machine, the most likely first.
 fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
     let names: Vec<String> = (from..=to)
         .rev()
@@ -84,7 +85,7 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .unwrap_or_default();
     let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
-    // A pyenv elsewhere is known by its shims.
+    // A pyenv in another directory is found by its shims in `PATH`.
     let shims = folders.iter().filter(|folder| folder.ends_with("shims"));
     let shims = shims.filter_map(|shims| Some(shims.parent()?.join("versions")));
     let places = [pyenv.join("versions"), home.join(".local/share/uv/python")];
@@ -104,8 +105,8 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
         );
     }
     all.extend(folders.iter().map(|folder| folder.join("python3")));
-    // Those of pyenv are looked at where they are, not through its scripts, which take their time. Without a home, its
-    // folder would be looked for where the person stands.
+    // The shims of pyenv are slow, and the Pythons behind them are in the list already. Relative paths come from a missing
+    // HOME and would refer to the current directory.
     all.retain(|file| {
         file.is_absolute()
             && file.is_file()
@@ -123,8 +124,8 @@ fn candidates(from: u32, to: u32) -> Vec<PathBuf> {
     once.into_iter().map(|(_, file)| file).collect()
 }
 
-fn minor(said: &str) -> Option<u32> {
-    match said.split_whitespace().collect::<Vec<_>>().as_slice() {
+fn parse_minor(output: &str) -> Option<u32> {
+    match output.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["3", minor] => minor.parse().ok(),
         _ => None,
     }
@@ -135,20 +136,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pythons_say_is_read() {
-        for (said, expect) in [
+    fn the_output_of_python_is_parsed() {
+        for (output, expect) in [
             ("3 12\n", Some(12)),
             ("2 7\n", None),
             ("", None),
             ("3 x", None),
             ("3 12 1", None),
         ] {
-            assert_eq!(minor(said), expect, "{said}");
+            assert_eq!(parse_minor(output), expect, "{output}");
         }
     }
 
     #[test]
-    fn a_machine_without_a_fitting_python_says_what_it_has() {
+    fn without_a_suitable_python_the_error_lists_the_versions() {
         let why = find((99, 99)).err();
         assert!(
             why.as_deref()

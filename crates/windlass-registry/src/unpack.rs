@@ -1,5 +1,5 @@
-//! Archives of agents, unpacked into an empty folder. Nothing is written outside of it: paths with `..` and absolute paths
-//! are refused, and links are made last and lead to places inside. Sizes and counts have limits. Starts nothing.
+//! Unpacks archives of agents into an empty directory. Nothing is written outside of it: paths with `..` and absolute
+//! paths are rejected, and symlinks are made last and must point inside. The size and the number of entries are limited.
 
 mod tar;
 mod zip;
@@ -9,33 +9,35 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
-/// All files of an archive together.
+/// Maximum size of all files of an archive together, in bytes.
 const MAX_BYTES: u64 = 4 << 30;
 const MAX_ENTRIES: usize = 200_000;
 const MAX_PATH: usize = 4_096;
-/// Installers of systems, which cannot be unpacked.
+/// File extensions of installers, which cannot be unpacked.
 const INSTALLERS: [&str; 6] = [".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage"];
 
 /// The format of a downloaded file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ArchiveFormat {
     TarGz,
     TarBz2,
     Zip,
-    /// The program itself.
+    /// Not an archive: the file is the program.
     Program,
 }
 
-impl Format {
-    /// By the last part of an address.
+impl ArchiveFormat {
+    /// The format for a file name or URL path, by its extension.
     pub(crate) fn of(name: &str) -> Result<Self, String> {
         let name = name.to_ascii_lowercase();
         let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
         if ends(&INSTALLERS) {
-            return Err(format!("`{name}` is an installer, and cannot be unpacked"));
+            return Err(format!(
+                "`{name}` is an installer, which cannot be unpacked"
+            ));
         }
         if ends(&[".tar.xz", ".txz", ".tar.zst", ".7z", ".tar"]) {
-            return Err(format!("`{name}` is an archive of a kind that is not read"));
+            return Err(format!("the archive format of `{name}` is not supported"));
         }
         Ok(match () {
             () if ends(&[".tar.gz", ".tgz"]) => Self::TarGz,
@@ -46,39 +48,39 @@ impl Format {
     }
 }
 
-/// Unpacks a file into an empty folder. `program` is its path there, where the file is the program itself.
+/// Unpacks a file into an empty directory. If the file is the program itself, `program` is its path there.
 pub(crate) fn unpack(
     file: File,
-    format: Format,
+    format: ArchiveFormat,
     folder: &Path,
     program: &Path,
 ) -> Result<(), String> {
-    let mut into = Unpacking::new(folder);
+    let mut into = Unpacker::new(folder);
     match format {
-        Format::TarGz => {
+        ArchiveFormat::TarGz => {
             let unpacked = flate2::read::MultiGzDecoder::new(BufReader::new(file));
             tar::read(unpacked, &mut into)?;
         }
-        Format::TarBz2 => {
+        ArchiveFormat::TarBz2 => {
             let unpacked = bzip2::read::MultiBzDecoder::new(BufReader::new(file));
             tar::read(unpacked, &mut into)?;
         }
-        Format::Zip => zip::read(file, &mut into)?,
-        Format::Program => into.file(program, true, file)?,
+        ArchiveFormat::Zip => zip::read(file, &mut into)?,
+        ArchiveFormat::Program => into.file(program, true, file)?,
     }
     into.finish()
 }
 
-/// A folder that is being filled.
-struct Unpacking<'a> {
+/// Writes entries of an archive into a directory, within the limits.
+struct Unpacker<'a> {
     folder: &'a Path,
     bytes_left: u64,
     entries_left: usize,
-    /// Links and what they lead to; made when all files are there, so that no file is written through one.
+    /// Symlinks and their targets. They are made after all files, so that no file is written through a symlink.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl<'a> Unpacking<'a> {
+impl<'a> Unpacker<'a> {
     fn new(folder: &'a Path) -> Self {
         Self {
             folder,
@@ -98,7 +100,7 @@ impl<'a> Unpacking<'a> {
 
     fn file(&mut self, name: &Path, runs: bool, content: impl Read) -> Result<(), String> {
         self.count()?;
-        let path = below(name)?.ok_or_else(|| format!("{} is no file", name.display()))?;
+        let path = below(name)?.ok_or_else(|| format!("{} is not a file", name.display()))?;
         self.make_directory(parent(&path))?;
         let file = File::options()
             .write(true)
@@ -111,28 +113,28 @@ impl<'a> Unpacking<'a> {
         let copied = copied.map_err(|err| failed(&path, &err))?;
         self.bytes_left = most
             .checked_sub(copied)
-            .ok_or_else(|| format!("its files are larger than {MAX_BYTES} bytes together"))?;
+            .ok_or_else(|| format!("its files together are larger than {MAX_BYTES} bytes"))?;
         Ok(())
     }
 
-    /// A second name of a file that is there.
+    /// Makes a hard link to a file that was already unpacked.
     fn hard_link(&mut self, name: &Path, other: &Path) -> Result<(), String> {
         self.count()?;
         let (Some(path), Some(other)) = (below(name)?, below(other)?) else {
-            return Err(format!("{} is no file", name.display()));
+            return Err(format!("{} is not a file", name.display()));
         };
         self.make_directory(parent(&path))?;
         std::fs::hard_link(self.folder.join(&other), self.folder.join(&path))
             .map_err(|err| failed(&path, &err))
     }
 
-    /// A symlink, which is made at the end.
+    /// Records a symlink, which is made at the end.
     fn link(&mut self, name: &Path, target: &Path) -> Result<(), String> {
         self.count()?;
-        let path = below(name)?.ok_or_else(|| format!("{} is no link", name.display()))?;
+        let path = below(name)?.ok_or_else(|| format!("{} is not a symlink", name.display()))?;
         if !stays_inside(&path, target) {
             return Err(format!(
-                "{} is a link to {}, which is outside",
+                "the symlink {} points to {}, which is outside",
                 path.display(),
                 target.display()
             ));
@@ -144,9 +146,9 @@ impl<'a> Unpacking<'a> {
     fn finish(self) -> Result<(), String> {
         for (path, target) in &self.links {
             let mut above = parent(path).ancestors();
-            // A link below a link would be made wherever that one leads to.
+            // A symlink below another symlink would be made in the target of that one.
             if above.any(|folder| self.folder.join(folder).is_symlink()) {
-                return Err(format!("{} is below a link", path.display()));
+                return Err(format!("{} is below a symlink", path.display()));
             }
             self.make_directory(parent(path))?;
             symlink(target, self.folder.join(path)).map_err(|err| failed(path, &err))?;
@@ -166,10 +168,10 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-/// A path of an archive below its folder; none for the folder itself.
+/// A path in an archive, relative to its root; `None` for the root itself.
 pub(crate) fn below(name: &Path) -> Result<Option<PathBuf>, String> {
     if name.as_os_str().len() > MAX_PATH {
-        return Err(format!("it has a path of more than {MAX_PATH} bytes"));
+        return Err(format!("it contains a path of more than {MAX_PATH} bytes"));
     }
     let mut path = PathBuf::new();
     for part in name.components() {
@@ -177,15 +179,15 @@ pub(crate) fn below(name: &Path) -> Result<Option<PathBuf>, String> {
             Component::Normal(part) => path.push(part),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err(format!("it has the path {}", name.display()));
+                return Err(format!("it contains the unsafe path {}", name.display()));
             }
         }
     }
     Ok((!path.as_os_str().is_empty()).then_some(path))
 }
 
-/// Whether a link leads to a place below the folder. Steps upwards come first and are no more than there are folders above
-/// the link; behind a name, `..` could go up from wherever another link leads to.
+/// Whether the target of a symlink is inside the directory. `..` is allowed only at the beginning of the target, and only
+/// as often as there are directories above the symlink. After a name, `..` could go up from the target of another symlink.
 fn stays_inside(link: &Path, target: &Path) -> bool {
     let (mut depth, mut named) = (parent(link).components().count(), false);
     !target.as_os_str().is_empty()
@@ -223,9 +225,9 @@ mod tests {
 
     use super::*;
 
-    /// One entry of an archive for a test.
+    /// One entry of a test archive.
     #[derive(Clone, Debug)]
-    pub(super) enum Entry {
+    pub(super) enum TestEntry {
         File(&'static str, &'static str),
         Program(&'static str, &'static str),
         Link(&'static str, &'static str),
@@ -239,21 +241,21 @@ mod tests {
         file
     }
 
-    /// All that is below a folder: `x` before what runs, `->` before what a link leads to.
+    /// The files below a directory with their content: `x` marks programs, `->` the targets of symlinks.
     fn tree(folder: &Path) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut folders = vec![folder.to_owned()];
         while let Some(at) = folders.pop() {
             for entry in std::fs::read_dir(at).unwrap() {
                 let path = entry.unwrap().path();
-                let facts = path.symlink_metadata().unwrap();
-                let text = if facts.is_symlink() {
+                let metadata = path.symlink_metadata().unwrap();
+                let text = if metadata.is_symlink() {
                     format!("-> {}", path.read_link().unwrap().display())
-                } else if facts.is_dir() {
+                } else if metadata.is_dir() {
                     folders.push(path);
                     continue;
                 } else {
-                    let runs = if facts.permissions().mode() & 0o111 == 0 {
+                    let runs = if metadata.permissions().mode() & 0o111 == 0 {
                         ""
                     } else {
                         "x "
@@ -281,14 +283,19 @@ mod tests {
         packed.finish().unwrap()
     }
 
-    /// Unpacks the same entries from each kind of archive: all give the same tree, or all fail with these words.
+    /// Unpacks the same entries from each kind of archive, and expects the same tree or the same error.
     #[track_caller]
-    fn check(entries: &[Entry], expect: Result<&[(&str, &str)], &str>) {
+    fn check(entries: &[TestEntry], expect: Result<&[(&str, &str)], &str>) {
         let tar = tar::tests::pack(entries);
-        let hard = entries.iter().any(|entry| matches!(entry, Entry::Hard(..)));
-        let mut archives = vec![(Format::TarGz, gz(&tar)), (Format::TarBz2, bz2(&tar))];
+        let hard = entries
+            .iter()
+            .any(|entry| matches!(entry, TestEntry::Hard(..)));
+        let mut archives = vec![
+            (ArchiveFormat::TarGz, gz(&tar)),
+            (ArchiveFormat::TarBz2, bz2(&tar)),
+        ];
         if !hard {
-            archives.push((Format::Zip, zip::tests::pack(entries)));
+            archives.push((ArchiveFormat::Zip, zip::tests::pack(entries)));
         }
         for (format, bytes) in archives {
             let around = tempfile::tempdir().unwrap();
@@ -312,10 +319,10 @@ mod tests {
         }
     }
 
-    use Entry::{File as F, Hard as H, Link as L, Program as P};
+    use TestEntry::{File as F, Hard as H, Link as L, Program as P};
 
     #[test]
-    fn archives_are_unpacked_with_programs_and_links_that_stay_inside() {
+    fn archives_are_unpacked_with_programs_and_symlinks() {
         let long: &str = "a-folder-with-a-long-name/a-folder-with-a-long-name/a-folder-with-a-long-name/\
                           a-folder-with-a-long-name/file";
         check(
@@ -341,45 +348,51 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_an_archive_leads_out_of_its_folder() {
-        check(&[F("../a", "")], Err("it has the path ../a"));
-        check(&[F("a/../../b", "")], Err("it has the path"));
+    fn entries_cannot_escape_the_directory() {
+        check(&[F("../a", "")], Err("the unsafe path ../a"));
+        check(&[F("a/../../b", "")], Err("the unsafe path"));
         check(
             &[F("/tmp/windlass-escape", "")],
-            Err("it has the path /tmp"),
+            Err("the unsafe path /tmp"),
         );
         check(&[L("a", "/etc")], Err("outside"));
         check(&[L("a", "..")], Err("outside"));
         check(&[L("b/a", "../../x")], Err("outside"));
-        // A link to the folder itself, and one that goes up from there.
+        // A symlink to the directory itself, and one that goes up from there.
         check(&[L("d", "."), L("x", "d/../y")], Err("outside"));
-        // A file behind a link is not written where the link leads to.
+        // A file is not written through a symlink.
         check(&[L("d", "e"), F("d/file", "text")], Err("d: File exists"));
-        check(&[L("d", "e"), L("d/x", "../y")], Err("below a link"));
-        check(&[H("a", "../b")], Err("it has the path ../b"));
+        check(&[L("d", "e"), L("d/x", "../y")], Err("below a symlink"));
+        check(&[H("a", "../b")], Err("the unsafe path ../b"));
         check(&[F("a", ""), F("a", "")], Err("a: File exists"));
     }
 
     #[test]
-    fn a_download_is_known_by_its_name() {
-        let check = |name: &str, format| assert_eq!(Format::of(name).ok(), format, "{name}");
-        check("a-1.0.tar.gz", Some(Format::TarGz));
-        check("a.TGZ", Some(Format::TarGz));
-        check("a.tar.bz2", Some(Format::TarBz2));
-        check("a.zip", Some(Format::Zip));
-        check("sigit-linux-amd64", Some(Format::Program));
+    fn the_format_is_determined_by_the_name() {
+        let check = |name: &str, format| assert_eq!(ArchiveFormat::of(name).ok(), format, "{name}");
+        check("a-1.0.tar.gz", Some(ArchiveFormat::TarGz));
+        check("a.TGZ", Some(ArchiveFormat::TarGz));
+        check("a.tar.bz2", Some(ArchiveFormat::TarBz2));
+        check("a.zip", Some(ArchiveFormat::Zip));
+        check("sigit-linux-amd64", Some(ArchiveFormat::Program));
         check("a.deb", None);
         check("a.tar.xz", None);
         let folder = tempfile::tempdir().unwrap();
         let program = Path::new("bin/agent");
-        unpack(file_of(b"text"), Format::Program, folder.path(), program).unwrap();
+        unpack(
+            file_of(b"text"),
+            ArchiveFormat::Program,
+            folder.path(),
+            program,
+        )
+        .unwrap();
         assert_eq!(tree(folder.path())["bin/agent"], "x text");
     }
 
     #[test]
-    fn limits_hold_together_for_all_files() {
+    fn limits_apply_to_all_files_together() {
         let folder = tempfile::tempdir().unwrap();
-        let mut into = Unpacking::new(folder.path());
+        let mut into = Unpacker::new(folder.path());
         into.bytes_left = 5;
         into.entries_left = 3;
         into.file(Path::new("a"), false, &b"123"[..]).unwrap();
@@ -407,7 +420,7 @@ mod tests {
             let around = tempfile::tempdir().unwrap();
             let folder = around.path().join("folder");
             std::fs::create_dir(&folder).unwrap();
-            let mut into = Unpacking::new(&folder);
+            let mut into = Unpacker::new(&folder);
             let read = match zipped {
                 true => zip::read(file_of(&bytes), &mut into),
                 false => tar::read(&bytes[..], &mut into),

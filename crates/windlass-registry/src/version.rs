@@ -1,5 +1,5 @@
-//! Which version of a program is here: from what lies beside it, without running anything. Only where nothing says so it
-//! is asked, held by the kernel and for a short time.
+//! Finds the version of an installed program in files next to it, without starting it. If no file contains the version,
+//! the program runs with `--version`, in a sandbox and with a timeout.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use windlass_host::sandbox::{Helper, Sandbox, SandboxPlan, Standard};
 
-use crate::program::Program;
+use crate::program::AgentProgram;
 
-/// The longest file about a package that is read.
-const MAX_FACTS: u64 = 1 << 20;
-/// The most packages of an environment that are looked at.
-const MOST_PACKAGES: usize = 5_000;
-/// The most of an answer that is read.
-const MAX_ANSWER: u64 = 8 << 10;
-/// How long a program has to say its version.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum size of a metadata file in bytes.
+const MAX_METADATA: u64 = 1 << 20;
+/// Maximum number of packages of an environment that are searched.
+const MAX_PACKAGES: usize = 5_000;
+/// Maximum size of the output of `--version` in bytes.
+const MAX_OUTPUT: u64 = 8 << 10;
+/// Timeout of `--version`.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is known without running it: `package` is its name where it came from PyPI.
-pub(crate) fn lies_beside(program: &Path, package: Option<&str>) -> Option<String> {
+/// The version from files next to the program. `package` is the name of its PyPI package, if it has one.
+pub(crate) fn read_installed(program: &Path, package: Option<&str>) -> Option<String> {
     of_npm(program)
         .or_else(|| package.and_then(|package| of_python(program.parent()?.parent()?, package)))
         .or_else(|| of_name(program))
 }
 
-/// The version of the npm package that a program is a part of.
+/// The version of the npm package that contains a program.
 fn of_npm(program: &Path) -> Option<String> {
     let name = |folder: &Path| {
         folder
@@ -39,25 +39,25 @@ fn of_npm(program: &Path) -> Option<String> {
         above.is_some_and(is_packages) && !is_scope(folder)
             || above.is_some_and(|above| is_scope(above) && above.parent().is_some_and(is_packages))
     })?;
-    let facts: serde_json::Value =
+    let metadata: serde_json::Value =
         serde_json::from_str(&text_of(&package.join("package.json"))?).ok()?;
-    sound(facts.get("version")?.as_str()?)
+    parse_version(metadata.get("version")?.as_str()?)
 }
 
-/// The version of a Python package below the folder that its program's folder is in; none where there are several.
+/// The version of a Python package in the environment `base`; `None` if there are several versions.
 fn of_python(base: &Path, package: &str) -> Option<String> {
     let inside = |folder: &Path| {
         std::fs::read_dir(folder)
             .into_iter()
             .flatten()
             .flatten()
-            .take(MOST_PACKAGES)
+            .take(MAX_PACKAGES)
     };
     let of_python = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"python");
     let libraries = inside(&base.join("lib")).filter(|entry| of_python(&entry.file_name()));
     let folders = libraries
         .flat_map(|entry| ["site-packages", "dist-packages"].map(|below| entry.path().join(below)));
-    let wanted = plain(package);
+    let wanted = normalized(package);
     let mut found: Vec<String> = Vec::new();
     for entry in folders.flat_map(|folder| inside(&folder).collect::<Vec<_>>()) {
         let name = entry.file_name();
@@ -67,22 +67,22 @@ fn of_python(base: &Path, package: &str) -> Option<String> {
         else {
             continue;
         };
-        if plain(name) != wanted {
+        if normalized(name) != wanted {
             continue;
         }
-        let facts = text_of(&entry.path().join("METADATA"))?;
-        let head = facts.lines().take_while(|line| !line.is_empty());
+        let metadata = text_of(&entry.path().join("METADATA"))?;
+        let head = metadata.lines().take_while(|line| !line.is_empty());
         found.extend(
             head.filter_map(|line| line.strip_prefix("Version:"))
-                .find_map(|version| sound(version.trim())),
+                .find_map(|version| parse_version(version.trim())),
         );
     }
     found.dedup();
     found.pop().filter(|_| found.is_empty())
 }
 
-/// Names of packages are the same with `-`, `_` and `.` between their words.
-fn plain(package: &str) -> String {
+/// The normalized name of a Python package: `-`, `_` and `.` are equivalent, and so are upper and lower case.
+fn normalized(package: &str) -> String {
     package
         .chars()
         .map(|c| {
@@ -95,22 +95,22 @@ fn plain(package: &str) -> String {
         .collect()
 }
 
-/// A version that is the name of the program's file, or of the folder that it lies in.
+/// The version, if it is the name of the program's file or of its directory.
 fn of_name(program: &Path) -> Option<String> {
     let folder = program.parent().and_then(Path::file_name);
     [program.file_name(), folder]
         .into_iter()
         .flatten()
-        .find_map(|name| sound(name.to_str()?))
+        .find_map(|name| parse_version(name.to_str()?))
 }
 
 fn text_of(file: &Path) -> Option<String> {
-    let bytes = windlass_host::workspace::read_file(file, MAX_FACTS).ok()?;
+    let bytes = windlass_host::workspace::read_file(file, MAX_METADATA).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-/// A text that is a version, and nothing else: two numbers or more with dots between them, and perhaps a word behind.
-fn sound(text: &str) -> Option<String> {
+/// Accepts a text that is only a version: at least two numbers with dots between them, and an optional suffix.
+fn parse_version(text: &str) -> Option<String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts = text.split('.');
     let number = |part: Option<&str>| {
@@ -126,17 +126,17 @@ fn sound(text: &str) -> Option<String> {
         .then(|| text.to_owned())
 }
 
-/// The first version in what a program said.
-fn said(text: &str) -> Option<String> {
-    let trim = |word: &str| sound(word.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
+/// The first version in the output of a program.
+fn find_version(text: &str) -> Option<String> {
+    let trim = |word: &str| parse_version(word.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
     text.lines()
         .take(20)
         .flat_map(str::split_whitespace)
         .find_map(trim)
 }
 
-/// Asks the program itself: in a sandbox, with no network and a folder of its own, and not for long.
-pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
+/// Runs the program with `--version`, in a sandbox without network, with an empty home directory and a timeout.
+pub(crate) async fn run_version_flag(program: &AgentProgram, helper: Helper) -> Option<String> {
     let folder = tempfile::Builder::new()
         .prefix("windlass-version-")
         .tempdir()
@@ -154,7 +154,7 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
     let plan = SandboxPlan {
         root: root.clone(),
         data_dir: folder.path().join("data"),
-        read: program.shows.clone(),
+        read: program.visible_paths.clone(),
         ..SandboxPlan::default()
     };
     let sandbox = Sandbox::new(plan, helper, env, windlass_transaction::copy_workspace);
@@ -171,17 +171,17 @@ pub(crate) async fn asked(program: &Program, helper: Helper) -> Option<String> {
         error: null().ok()?.into(),
     };
     let argv = [program.file.clone().into_os_string(), "--version".into()];
-    let hearing = tokio::task::spawn_blocking(move || {
+    let output = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
-        let _ = reader.take(MAX_ANSWER).read_to_end(&mut text);
+        let _ = reader.take(MAX_OUTPUT).read_to_end(&mut text);
         text
     });
-    let ran = tokio::time::timeout(PATIENCE, sandbox.run(&argv, &root, standard)).await;
-    // Whatever it left behind ends with its sandbox, and so does what it says.
+    let status = tokio::time::timeout(TIMEOUT, sandbox.run(&argv, &root, standard)).await;
+    // Dropping the sandbox ends processes that the program left behind, so the pipe is closed.
     drop(sandbox);
-    ran.ok()?.ok()?;
-    let text = tokio::time::timeout(PATIENCE, hearing).await.ok()?.ok()?;
-    said(&String::from_utf8_lossy(&text))
+    status.ok()?.ok()?;
+    let text = tokio::time::timeout(TIMEOUT, output).await.ok()?.ok()?;
+    find_version(&String::from_utf8_lossy(&text))
 }
 
 #[cfg(test)]
@@ -203,14 +203,14 @@ mod tests {
     fn check(files: &[(&str, &str)], program: &str, package: Option<&str>, version: Option<&str>) {
         let dir = tree(files);
         assert_eq!(
-            lies_beside(&dir.path().join(program), package).as_deref(),
+            read_installed(&dir.path().join(program), package).as_deref(),
             version,
             "{program}"
         );
     }
 
     #[test]
-    fn a_version_is_read_from_what_lies_beside_a_program() {
+    fn a_version_is_read_from_an_npm_package_or_a_path() {
         let agent = (
             "lib/node_modules/agent/package.json",
             r#"{"name":"agent","version":"1.18.33"}"#,
@@ -231,7 +231,7 @@ mod tests {
             None,
             Some("0.166.0"),
         );
-        // A package inside a package is its own; a package.json that is no package's says nothing.
+        // A nested package has its own version; a package.json outside of node_modules is ignored.
         let inner = (
             "lib/node_modules/agent/node_modules/inner/package.json",
             r#"{"version":"9.9.9"}"#,
@@ -265,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_from_what_python_knows_of_a_package() {
-        let facts = "Metadata-Version: 2.4\nName: aider-chat\nVersion: 0.86.3\n\nVersion: 1.0\n";
+    fn a_version_is_read_from_the_metadata_of_a_python_package() {
+        let metadata = "Metadata-Version: 2.4\nName: aider-chat\nVersion: 0.86.3\n\nVersion: 1.0\n";
         let dist = (
             "venv/lib/python3.12/site-packages/aider_chat-0.86.3.dist-info/METADATA",
-            facts,
+            metadata,
         );
         let other = (
             "venv/lib/python3.12/site-packages/aider-9.9.dist-info/METADATA",
@@ -291,9 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_found_in_what_a_program_says() {
+    fn a_version_is_found_in_the_output_of_a_program() {
         let check = |text: &str, version: Option<&str>| {
-            assert_eq!(said(text).as_deref(), version, "{text}")
+            assert_eq!(find_version(text).as_deref(), version, "{text}")
         };
         check("2.1.325 (Claude Code)\n", Some("2.1.325"));
         check("codex-cli 0.166.0", Some("0.166.0"));

@@ -1,4 +1,4 @@
-//! The smallest agent that speaks ACP on standard input and output: it repairs `sum.sh` and says so. The example
+//! A minimal agent that speaks ACP on standard input and output: it repairs `sum.sh` and reports it. The example
 //! `foreign_agent` runs it with `acp:PATH`.
 #![allow(
     clippy::print_stdout,

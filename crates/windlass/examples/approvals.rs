@@ -1,4 +1,4 @@
-//! A callback that answers asks: here it lets files be edited and refuses every command.
+//! Answers asks with a callback: it approves edits of files and denies every command.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! A tool of your own: arguments, effect and body.
+//! Defines a tool of your own, with arguments, an effect and a body.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -15,18 +15,18 @@ use windlass::core::tool::{Effect, ToolCtx, ToolFailure, ToolOutput, Touch};
 use windlass::core::typed_tool::{TypedTool, typed};
 use windlass_testing::{call, says};
 
-/// The comment of each field is what the model reads about it.
+/// The arguments of the tool. The model reads the comment of each field.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Args {
-    /// The ticket's number.
+    /// The number of the ticket.
     number: u64,
 }
 
-/// Reads a ticket of the tracker.
-struct Ticket;
+/// A tool that reads a ticket from an issue tracker.
+struct TicketTool;
 
-impl TypedTool for Ticket {
+impl TypedTool for TicketTool {
     type Args = Args;
     const NAME: &str = "ticket";
     const DESCRIPTION: &str = "Reads a ticket of the tracker.";
@@ -52,14 +52,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let result = scratch
         .windlass()?
         .provider(model.clone(), "scripted")
-        .tool(typed(Ticket))
+        .tool(typed(TicketTool))
         .run("what does ticket 7 say?")
         .await?;
     println!("{:?}: {}", result.outcome(), result.text);
-    let heard = format!("{:?}", model.asked());
+    let requests = format!("{:?}", model.asked());
     println!(
         "the model read the ticket: {}",
-        heard.contains("sum.sh subtracts")
+        requests.contains("sum.sh subtracts")
     );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A validator of your own. Its findings become the next prompt of the same conversation; what passes lands.
+//! Defines a validator of your own. If it fails, its findings become the next prompt of the same conversation; if it
+//! passes, the changes land.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -15,10 +16,10 @@ use windlass::core::BoxFuture;
 use windlass::core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_testing::{call, says};
 
-/// Every change needs a line in the changelog.
-struct Changelog;
+/// Requires that each run changes the changelog.
+struct ChangelogValidator;
 
-impl Validator for Changelog {
+impl Validator for ChangelogValidator {
     fn name(&self) -> &str {
         "changelog"
     }
@@ -55,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .windlass()?
         .provider(model, "scripted")
         .validate("sh check.sh")
-        .validator(Arc::new(Changelog))
+        .validator(Arc::new(ChangelogValidator))
         .run("make the check pass")
         .await?;
     println!("{:?}: {}", result.outcome(), result.text);

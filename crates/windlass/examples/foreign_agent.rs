@@ -1,7 +1,7 @@
-//! An agent that is not ours, under the same contract: `codex`, `claude-code`, or any program that speaks ACP. It works
-//! in a sandbox on a copy, its model calls go through the meter, and nothing lands unless the check passes.
+//! Runs a foreign agent under the same contract: `codex`, `claude-code`, or any program that speaks ACP. The agent works
+//! in a sandbox on a copy, its model calls go through the meter, and its changes land only if the check passes.
 //!
-//! Give the name of an agent (`windlass runtimes` lists them), or `acp:COMMAND`.
+//! The argument is the name of an agent (`windlass runtimes` lists them), or `acp:COMMAND`.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .nth(1)
         .unwrap_or_else(|| "codex".to_owned());
     let scratch = Scratch::new()?;
-    // Sessions go to a scratch folder here; leave this out to use those of the command line.
+    // The example stores sessions in a scratch directory. Omit this to share the sessions of the command line.
     let environment = Environment::of_process().with("XDG_DATA_HOME", scratch.data());
     let mut run = Windlass::open_with(scratch.workspace(), environment)?
         .runtime(agent)

@@ -1,4 +1,4 @@
-//! Many sessions at once in one workspace, each on a copy of its own. They land one after the other.
+//! Runs several sessions concurrently in one workspace, each on its own copy. They land one after the other.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! One task, from prompt to result. Nothing lands unless the check passes.
+//! Runs one task, from prompt to result. The changes land only if the check passes.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The events of a run as they happen, printed to a terminal.
+//! Prints the events of a run as they happen.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_methods,

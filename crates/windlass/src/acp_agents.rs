@@ -1,4 +1,4 @@
-//! Agents of the ACP registry under these settings: which registry is read, and how an agent of it is installed.
+//! Reads the ACP registry that the settings name, and installs agents from it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::settings::Settings;
 use crate::wire;
 
-/// The registry that the settings name, else the copy that is part of the program.
+/// The registry in the file that the setting `acp_registry` names, else the copy that is part of the program.
 ///
 /// ```
 /// use windlass::agents::registry;
@@ -27,7 +27,8 @@ pub fn registry(settings: &Settings) -> Result<AcpRegistry, Error> {
     Ok(AcpRegistry::read(&text)?)
 }
 
-/// Installs the agent of this id and returns its version and its program. `say` gets a line for each step.
+/// Installs the agent with this id and returns its version and the path of its program. `say` receives a line of progress
+/// for each step.
 ///
 /// ```
 /// use windlass::agents::install_from_registry;
@@ -51,7 +52,7 @@ pub async fn install_from_registry(
     let entry = registry.find(id)?;
     if let Some(built_in) = entry.built_in() {
         say(&format!(
-            "`{0}` is the same agent with everything that windlass knows of it; `windlass runtimes install {0}` installs it",
+            "Windlass knows this agent as `{0}` and supports it better under that name: `windlass runtimes install {0}`",
             built_in.name
         ));
     }

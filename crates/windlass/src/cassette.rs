@@ -1,5 +1,5 @@
-//! Cassettes as files: where exchanges with a model server are taken down, or played from. What is in a row, and what
-//! never is, is decided by the providers.
+//! Cassette files: recordings of exchanges with a model server, and their playback. The crate `windlass-providers` defines
+//! the content of a row, and which headers and secrets are never recorded.
 
 pub use windlass_providers::cassette::{
     DecodeOptions, DecodedAnswer, DecodedError, RecordedExchange, decode,
@@ -18,36 +18,36 @@ use crate::flags::AgentFlags;
 use crate::notices::Notices;
 use crate::wire::read_text;
 
-/// The largest cassette.
+/// Maximum size of a cassette in bytes.
 const MAX_CASSETTE: u64 = 512 << 20;
 
-/// A cassette, and what to do with it.
+/// The use of a cassette file in a run.
 ///
 /// ```
-/// use windlass::cassette::Tape;
+/// use windlass::cassette::CassetteUse;
 ///
-/// let tape = Tape::Play("exchanges.jsonl".into());
-/// assert!(matches!(tape, Tape::Play(_)));
+/// let cassette = CassetteUse::Play("exchanges.jsonl".into());
+/// assert!(matches!(cassette, CassetteUse::Play(_)));
 /// ```
 #[derive(Debug, Clone)]
-pub enum Tape {
-    /// Take down what happens.
+pub enum CassetteUse {
+    /// Records exchanges with the model server to this file.
     Record(PathBuf),
-    /// Play what was taken down.
+    /// Plays the recorded exchanges in place of the model server.
     Play(PathBuf),
 }
 
-/// Who asks: a foreign agent puts new ids and folders into every request, so that none is the same twice.
+/// The comparison of requests with recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
-    /// The built-in agent.
-    Ours,
-    /// Another agent.
-    Foreign,
+pub(crate) enum RequestMatching {
+    /// The request must be equal: the built-in agent repeats its requests exactly.
+    Exact,
+    /// The request must be similar: a foreign agent puts new ids and paths into each request.
+    Loose,
 }
 
-impl Tape {
-    /// The one that was asked for.
+impl CassetteUse {
+    /// The cassette that the flags `--record` or `--cassette` name.
     pub(crate) fn of(agent: &AgentFlags) -> Option<Self> {
         match (&agent.record, &agent.cassette) {
             (Some(file), _) => Some(Self::Record(file.clone())),
@@ -56,13 +56,13 @@ impl Tape {
         }
     }
 
-    /// Puts the cassette beside the network, or in its place.
-    pub(crate) fn put_in(
+    /// Configures a provider to record its exchanges, or to play the cassette in place of the network.
+    pub(crate) fn apply_to(
         &self,
         options: &mut ProviderOptions,
         vendor: &Vendor,
         redactor: Arc<dyn Redactor>,
-        asks: Asks,
+        matching: RequestMatching,
         notices: &Notices,
     ) -> Result<(), Error> {
         match self {
@@ -84,13 +84,13 @@ impl Tape {
                         .unwrap_or_default();
                     options.base_url = Some(format!("http://127.0.0.1{path}"));
                 }
-                // Nobody is asked, so no key is needed.
+                // No server receives the key, so a placeholder is sufficient.
                 options
                     .key
                     .get_or_insert_with(|| SecretString::from("played".to_owned()));
-                options.http = options.http.clone().playing(match asks {
-                    Asks::Ours => player,
-                    Asks::Foreign => player.loosely(),
+                options.http = options.http.clone().playing(match matching {
+                    RequestMatching::Exact => player,
+                    RequestMatching::Loose => player.loosely(),
                 });
             }
         }
@@ -98,7 +98,7 @@ impl Tape {
     }
 }
 
-/// Who was asked for what when a cassette was made: the vendor's id and the model.
+/// The vendor's id and the model of the first exchange in a cassette.
 pub(crate) fn recorded_model(file: &Path) -> Result<Option<(String, String)>, Error> {
     let player = player(file, Arc::new(NoSecrets))?;
     Ok(player
@@ -112,7 +112,7 @@ fn player(file: &Path, redactor: Arc<dyn Redactor>) -> Result<CassettePlayer, Er
         .map_err(|err| Error::usage(format!("{}: {err}", file.display())))
 }
 
-/// Takes down exchanges in a file, each as it ends.
+/// Records exchanges to a file. Each exchange is written when it ends.
 fn recorder(file: &Path, redactor: Arc<dyn Redactor>, notices: Notices) -> Result<Recorder, Error> {
     let cannot = |why: &str| format!("{} cannot be written: {why}", file.display());
     let out = windlass_host::workspace::create_file(file)
@@ -122,9 +122,9 @@ fn recorder(file: &Path, redactor: Arc<dyn Redactor>, notices: Notices) -> Resul
         let mut out = out.lock();
         let Some(open) = out.as_mut() else { return };
         if let Err(err) = open.write_all(format!("{line}\n").as_bytes()) {
-            // Half a cassette plays wrongly, so it is said once and left.
+            // A cassette with gaps cannot be played, so recording stops at the first error.
             notices.warn(&format!(
-                "{file} cannot be written, nothing more is taken down: {err}"
+                "recording stopped, because {file} cannot be written: {err}"
             ));
             *out = None;
         }

@@ -1,5 +1,5 @@
-//! What must hold before a run lands, from flags and settings: which validators look, which paths may be changed, and
-//! where the changes go. Commands are found in the tree as it is before the run.
+//! The contract of a run, from flags and settings: the validators that must pass before it lands, the paths that it may
+//! change, and the target of the landing. Checks are detected in the tree as it is before the run.
 //!
 //! ```
 //! use windlass::contract::{chain, validators};
@@ -38,15 +38,14 @@ use crate::flags::ContractFlags;
 use crate::sandboxing;
 use crate::settings::Settings;
 
-/// The word for all commands that are found in a project.
+/// The name in a chain that stands for all checks that are detected in the project.
 const DETECTED: &str = "detected";
-/// Who looks when nobody says otherwise.
-const USUAL: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
-/// How long installing a scanner may take.
-const INSTALL_TIME: Duration = Duration::from_secs(180);
+/// The default chain of an isolated run.
+const DEFAULT_CHAIN: &[&str] = &["syntax", DETECTED, "secrets", "bandit"];
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A flag about landing is not passed over where nothing lands.
-pub(crate) fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
+/// Rejects flags about landing for an in-place run, which does not land anything.
+pub(crate) fn check_landing_flags(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
     let given = [
         ("--commit", args.commit.is_some()),
         ("--patch", args.patch.is_some()),
@@ -54,14 +53,14 @@ pub(crate) fn fits(args: &ContractFlags, isolated: bool) -> Result<(), Error> {
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) if !isolated => Err(Error::usage(format!(
-            "`{flag}` says how a copy lands, and work in place reaches your files at once"
+            "`{flag}` is only for isolated runs: an in-place run changes your files directly"
         ))
-        .hint("work on a copy: leave out --in-place, or give --isolated to `chat` and `resume`")),
+        .hint("omit `--in-place`, or add `--isolated` to `chat` and `resume`")),
         _ => Ok(()),
     }
 }
 
-/// The contract of a run.
+/// The contract of a run, without its validators.
 pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contract, Error> {
     let to = match (&args.patch, &args.commit) {
         (Some(file), _) => LandTo::Patch(std::path::absolute(file)?),
@@ -83,7 +82,7 @@ pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contrac
         require_changes: args.require_changes,
         strict_judge: args.strict_judge || strict(&settings.layers) || strict(&settings.project),
         protect: protect(&settings.layers),
-        // A project that nobody trusts may ask for more, and must not choose what the checks see.
+        // An untrusted project may add restrictions, but must not choose the files that the checks see.
         forbid: protect(&settings.project),
         keep_ignored: args.keep_ignored,
         accept_preexisting: args.accept_preexisting,
@@ -92,7 +91,7 @@ pub(crate) fn terms(settings: &Settings, args: &ContractFlags) -> Result<Contrac
     })
 }
 
-/// Who looks before it lands.
+/// The validators of a run, ready to use. Installs bandit if it was requested by name and is missing.
 pub fn validators(
     settings: &Settings,
     args: &ContractFlags,
@@ -118,14 +117,14 @@ pub fn validators(
     Ok(plans.iter().map(|plan| build(plan, &tools)).collect())
 }
 
-/// Who looks, as a plan.
+/// The plan of the validators of a run, in order.
 pub fn chain(
     settings: &Settings,
     args: &ContractFlags,
     root: &Root,
     isolated: bool,
 ) -> Result<Vec<ValidatorPlan>, Error> {
-    // In place nothing is gated: without a word about it nobody looks, and nothing need be looked for.
+    // An in-place run does not land, so it has validators only if the user asked for them.
     if !isolated && args.validate.is_empty() && settings.layers.texts("validate.chain").is_none() {
         return Ok(Vec::new());
     }
@@ -142,7 +141,7 @@ fn plans(
         return match args.validate.len() {
             1 => Ok(Vec::new()),
             _ => Err(Error::usage(
-                "`--validate none` and another `--validate` do not go together",
+                "`--validate none` cannot be combined with another `--validate`",
             )),
         };
     }
@@ -153,13 +152,16 @@ fn plans(
         ValidatorPlan::named(name, &known).map_err(|err| Error::usage(err.to_string()))
     };
     let mut plans = Vec::new();
-    let usual: Vec<String> = USUAL.iter().map(|name| (*name).to_owned()).collect();
+    let default_chain: Vec<String> = DEFAULT_CHAIN
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
     let mut chain = match settings.layers.texts("validate.chain") {
         Some(chain) => chain.to_vec(),
-        None if isolated => usual,
+        None if isolated => default_chain,
         None => vec![DETECTED.to_owned()],
     };
-    // What was asked for by name looks, also where the chain leaves no place for it.
+    // Checks of `--validate` take the place of `detected`, and are added if the chain does not contain it.
     if !args.validate.is_empty() && !chain.iter().any(|name| name == DETECTED) {
         chain.push(DETECTED.to_owned());
     }
@@ -183,7 +185,7 @@ fn plans(
                 for given in &args.validate {
                     let plan = match given.as_str() {
                         DETECTED => None,
-                        // A single word that is no validator may still be a program.
+                        // A word that is not the name of a validator is a command.
                         name => ValidatorPlan::named(name, &known).ok(),
                     };
                     match plan {
@@ -204,20 +206,20 @@ fn plans(
             name => plans.push(named(name)?),
         }
     }
-    // Without a word about it, a scanner that is not there is left out; asked for by name it is missed.
+    // A scanner that is not installed is skipped, unless the user requested it by name.
     let wanted =
         |name: &str| asked_for(settings, name) || args.validate.iter().any(|given| given == name);
     plans.retain(|plan| {
         plan.kind != PlanKind::Bandit || wanted("bandit") || scanner(false, settings).is_some()
     });
     for plan in &mut plans {
-        // The chain has it too, and first; a check that the user gave is given.
+        // The chain may contain a check that the user also gave, and the first of two duplicates is kept.
         if args.validate.contains(&plan.name) {
             plan.role = CheckRole::Given;
         }
         adjust(plan, settings)?;
     }
-    plans = seen_in_the_sandbox(plans, settings, root)?;
+    plans = skip_hidden_programs(plans, settings, root)?;
     if !plans.is_empty() {
         let lines = settings.layers.texts("validate.setup").unwrap_or_default();
         plans.extend(lines.iter().map(|line| setup(line)));
@@ -234,7 +236,8 @@ fn asked_for(settings: &Settings, name: &str) -> bool {
         .is_some_and(|chain| chain.iter().any(|one| one == name))
 }
 
-/// Validators that the settings describe. Those of a project that nobody trusts run in the sandbox of an isolated run.
+/// The validators that the settings define. Those of an untrusted project are used only in isolated runs, where they run
+/// in the sandbox.
 fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>, Error> {
     let mut plans: Vec<ValidatorPlan> = Vec::new();
     let project = Some((&settings.project, CheckRole::Detected)).filter(|_| isolated);
@@ -258,8 +261,12 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
             };
             let kind = match (text("command"), text("custom")) {
                 (Some(_), Some(_)) => {
-                    return Err(Error::usage(format!("the validator `{name}` has both `command` and `custom`"))
-                        .hint("`command` is judged by its exit code, `custom` answers with JSON: keep one"));
+                    return Err(Error::usage(format!(
+                        "the validator `{name}` has both `command` and `custom`"
+                    ))
+                    .hint(
+                        "keep one: `command` reports by its exit code, `custom` reports in JSON",
+                    ));
                 }
                 (Some(line), None) => PlanKind::Command { line },
                 (None, Some(line)) => PlanKind::Custom { line },
@@ -275,7 +282,7 @@ fn configured(settings: &Settings, isolated: bool) -> Result<Vec<ValidatorPlan>,
     Ok(plans)
 }
 
-/// What the settings say about one validator by its name, whatever its kind.
+/// Applies the settings `validators.NAME.*` to a validator of any kind.
 fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Error> {
     let key = |what: &str| Settings::named("validators", &plan.name, what);
     if let Some(blocking) = settings.layers.boolean(&key("blocking")) {
@@ -294,7 +301,7 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Error> {
         }
         Some(_) => {
             return Err(Error::usage(format!(
-                "`{}` is a number of seconds, from 1 to 86400",
+                "`{}` must be a number of seconds, from 1 to 86400",
                 key("timeout_s")
             )));
         }
@@ -302,53 +309,53 @@ fn adjust(plan: &mut ValidatorPlan, settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the program of a detected command is there; one that is not can prove nothing here.
+/// Whether the program of a detected check is installed. If not, the user is warned.
 fn is_installed(plan: &ValidatorPlan, settings: &Settings) -> bool {
     let PlanKind::Command { line } = &plan.kind else {
         return true;
     };
-    // Before the program there may be settings of its environment.
+    // Variable assignments may precede the program.
     let Some(program) = line.split_whitespace().find(|word| !word.contains('=')) else {
         return true;
     };
     let there = program.contains('/') || on_path(program, &settings.environment).is_some();
     if !there {
         settings.notices.warn(&format!(
-            "`{line}` would check this project, but {program} is not installed here, so it is left out"
+            "the check `{line}` is skipped, because {program} is not installed"
         ));
     }
     there
 }
 
-/// Leaves out detected checks whose program the sandbox hides, and refuses those that the user gave: after the model's
-/// work it would be too late.
-fn seen_in_the_sandbox(
+/// Skips detected checks whose program the sandbox hides, and refuses the run if the user gave such a check. Without this,
+/// the error would appear only after the model's work.
+fn skip_hidden_programs(
     plans: Vec<ValidatorPlan>,
     settings: &Settings,
     root: &Root,
 ) -> Result<Vec<ValidatorPlan>, Error> {
-    let mut seen = Vec::with_capacity(plans.len());
+    let mut usable = Vec::with_capacity(plans.len());
     for plan in plans {
         let Some((program, real)) = hidden_program(&plan, settings, root)? else {
-            seen.push(plan);
+            usable.push(plan);
             continue;
         };
         let folder = real.parent().unwrap_or(&real);
-        // Programs need what lies around their folder.
+        // A program in `bin` usually needs the directories next to it, for example `lib`.
         let around = folder.parent().filter(|_| folder.ends_with("bin"));
         let grant = format!("sandbox.read = [{:?}]", around.unwrap_or(folder));
         let name = &plan.name;
         let why = format!(
-            "the check `{name}` cannot run: {program} is hidden by the sandbox, it is at {}",
+            "the check `{name}` cannot run: {program} is hidden by the sandbox (it is at {})",
             real.display()
         );
         if plan.role == CheckRole::Given {
             return Err(Error::usage(why).hint(format!("show it with `{grant}` in the settings")));
         }
-        let text = format!("{why}; it is left out. Show it with `{grant}` in the settings");
+        let text = format!("{why}; the check is skipped. Show it with `{grant}` in the settings");
         settings.notices.warn(&text);
     }
-    Ok(seen)
+    Ok(usable)
 }
 
 fn hidden_program(
@@ -380,14 +387,14 @@ fn on_path(program: &str, environment: &Environment) -> Option<PathBuf> {
         .find(|at| at.is_file())
 }
 
-/// The folder of scanners that we installed; commands in the sandbox may read it.
+/// The directory of scanners that Windlass installed. Commands in the sandbox may read it.
 pub(crate) fn scanners_dir(environment: &Environment) -> Option<PathBuf> {
     let home = || Some(environment.path("HOME")?.join(".cache"));
     let cache = environment.path("XDG_CACHE_HOME").or_else(home)?;
     Some(cache.join("windlass").join("tools"))
 }
 
-/// Where bandit is: on the path, or in an environment of its own, which is made when it was asked for by name.
+/// The path of bandit: in `PATH`, or in a virtual environment of its own. If `wanted`, it is installed there.
 fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
     if let Some(found) = on_path("bandit", &settings.environment) {
         return Some(found.display().to_string());
@@ -401,8 +408,8 @@ fn scanner(wanted: bool, settings: &Settings) -> Option<String> {
             plan.version,
             folder.display()
         ));
-        if let Err(why) = install::run_line(&plan.line, INSTALL_TIME) {
-            // Half an environment would look like a whole one the next time.
+        if let Err(why) = install::run_line(&plan.line, INSTALL_TIMEOUT) {
+            // A partial environment would be taken for a complete one the next time.
             let _ = std::fs::remove_dir_all(&folder);
             settings
                 .notices
@@ -436,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_outside_of_the_view_is_refused_with_the_grant() {
+    fn a_program_that_the_sandbox_hides_is_refused_with_the_grant() {
         let (work, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let bin = home.path().join("bin");
         let real = home.path().join("tools/checker/bin");
@@ -449,10 +456,10 @@ mod tests {
             .with("HOME", home.path())
             .with("PATH", &bin);
         let err = planned(&settings, work.path(), "checker --all").unwrap_err();
-        let said = format!("{err} {err:?}");
+        let message = format!("{err} {err:?}");
         let grant = home.path().canonicalize().unwrap().join("tools/checker");
-        assert!(said.contains("hidden by the sandbox"), "{said}");
-        assert!(said.contains(grant.to_str().unwrap()), "{said}");
+        assert!(message.contains("hidden by the sandbox"), "{message}");
+        assert!(message.contains(grant.to_str().unwrap()), "{message}");
         std::fs::remove_file(bin.join("checker")).unwrap();
         std::fs::write(bin.join("checker"), "#!/bin/sh\n").unwrap();
         assert!(planned(&settings, work.path(), "checker --all").is_ok());

@@ -1,11 +1,11 @@
-//! The environment that settings are read from, as a value: the library looks at the process only where the caller says
-//! so.
+//! The environment as a value. The library reads variables only from here, so a caller can replace the environment of
+//! the process.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Environment variables, the current directory and the program that acts as the sandbox's helper.
+/// Environment variables, the current directory and the program that acts as the sandbox helper.
 ///
 /// ```
 /// use windlass::Environment;
@@ -35,11 +35,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The environment of this process, now.
+    /// A copy of the environment of this process.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place where the library looks at its process, and only when it is called"
+        reason = "the only place where the library reads the environment of its process, at the caller's request"
     )]
     pub fn of_process() -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Environment {
         }
     }
 
-    /// No variables and no current directory. The sandbox's helper is this program.
+    /// An environment without variables and current directory. The sandbox helper is the current executable.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -58,14 +58,14 @@ impl Environment {
         }
     }
 
-    /// Adds a variable.
+    /// Sets a variable, and replaces an earlier value.
     #[must_use]
     pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.insert(name.into(), value.into());
         self
     }
 
-    /// Names the program that acts as the sandbox's helper: the `windlass` binary, or any program that links this crate.
+    /// Sets the program that acts as the sandbox helper: the `windlass` binary, or any program that links this crate.
     #[must_use]
     pub fn with_helper(mut self, program: impl Into<PathBuf>) -> Self {
         self.helper = Some(program.into());
@@ -77,36 +77,36 @@ impl Environment {
         self.variables.get(name.as_ref()).map(OsString::as_os_str)
     }
 
-    /// The value of a variable, where it is UTF-8.
+    /// The value of a variable; `None` if it is not valid UTF-8.
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)?.to_str().map(str::to_owned)
     }
 
-    /// The value of a variable, where it is an absolute path.
+    /// The value of a variable as a path; `None` if the path is not absolute.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     }
 
-    /// All variables.
+    /// All variables with their values, sorted by name.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         self.variables
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// The directory that relative paths start from.
+    /// The directory to which relative paths refer.
     pub fn current_dir(&self) -> Option<&std::path::Path> {
         self.current_dir.as_deref()
     }
 
-    /// The folder for temporary files.
+    /// The directory for temporary files: `TMPDIR`, or `/tmp`.
     pub fn temp_dir(&self) -> PathBuf {
         self.path("TMPDIR").unwrap_or_else(|| "/tmp".into())
     }
 
-    /// The program that acts as the sandbox's helper.
+    /// The program that acts as the sandbox helper.
     pub fn helper(&self) -> Option<&std::path::Path> {
         self.helper.as_deref()
     }

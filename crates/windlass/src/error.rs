@@ -1,4 +1,4 @@
-//! The error of the library: what happened, what to do about it, and what kind of failure it is.
+//! The error type of the library: a kind, a message, and advice for the user.
 
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::workspace::FileError;
@@ -7,7 +7,8 @@ use windlass_host::config::ConfigError;
 use windlass_host::secret::SecretError;
 use windlass_registry::{RegistryError, RegistryErrorKind};
 
-/// Why nothing was started, or why an operation failed. A run that ended badly is no error: its result says so.
+/// The reason why an operation failed or a run did not start. A run that started and failed is not an error: its
+/// [`RunResult`](crate::RunResult) has the outcome.
 ///
 /// ```
 /// use windlass::{Error, ErrorKind};
@@ -25,24 +26,23 @@ pub struct Error {
     hint: Option<String>,
 }
 
-/// Kinds of failure that a caller may want to tell apart.
+/// The kinds of errors that a caller may handle differently. The command line derives its exit code from the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument or a setting is wrong. Nothing was started.
+    /// An argument or a setting is wrong. No run was started.
     Usage,
-    /// The model cannot be asked: there is no key, or no provider.
+    /// The model cannot be called: there is no key, or no provider.
     Provider,
-    /// The isolation that was asked for is not available.
+    /// The requested isolation is not available.
     Isolation,
-    /// A person or a signal interrupted it.
+    /// A user or a signal interrupted the operation.
     Interrupted,
-    /// Anything else.
     Failed,
 }
 
 impl Error {
-    /// An error of this kind.
+    /// Makes an error without advice.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -51,29 +51,29 @@ impl Error {
         }
     }
 
-    /// An argument or a setting is wrong.
+    /// Makes an error of kind [`ErrorKind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// Adds what to do about it.
+    /// Adds advice for the user, which [`Error::advice`] returns.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The kind of failure.
+    /// The kind, for callers that handle kinds differently.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What happened, without the advice.
+    /// The description of the error, without the advice.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do about it, where something can be done.
+    /// The action that the user can take, if there is one.
     pub fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -125,10 +125,8 @@ impl From<StoreError> for Error {
         };
         let error = Self::new(kind, err.message);
         match err.kind {
-            StoreErrorKind::NotFound => {
-                error.hint("`windlass sessions list` shows the sessions there are")
-            }
-            StoreErrorKind::Full => error.hint("free some space; what was written is kept"),
+            StoreErrorKind::NotFound => error.hint("`windlass sessions list` lists the sessions"),
+            StoreErrorKind::Full => error.hint("free some disk space; the events so far are saved"),
             _ => error,
         }
     }
@@ -140,10 +138,10 @@ impl From<EngineError> for Error {
             EngineError::Store(err) => err.into(),
             EngineError::Unmet(unmet) => Self::usage(unmet.to_string()),
             EngineError::Unusable { ref tool, .. } => Self::usage(err.to_string()).hint(format!(
-                "leave it out of this run with the setting `rules.deny = [\"{tool}\"]`, or use another runtime"
+                "exclude it from this run with the setting `rules.deny = [\"{tool}\"]`, or use another runtime"
             )),
             EngineError::OtherWorkspace { ref workspace, .. } => {
-                let hint = format!("go on there: add -C {workspace}");
+                let hint = format!("to resume it there, add `-C {workspace}`");
                 Self::usage(err.to_string()).hint(hint)
             }
             other => Self::new(ErrorKind::Failed, other.to_string()),

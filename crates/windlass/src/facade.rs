@@ -1,4 +1,4 @@
-//! [`Windlass`]: a workspace, and how agents work in it.
+//! [`Windlass`], [`Session`] and [`Run`]: the interface for programs that embed Windlass.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,19 +27,22 @@ use crate::flags::{Cap, RunFlags};
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
 use crate::prepare::{
-    OpenRequest, Opened, Which, options_for, prepare, prepare_landing, resume_options,
+    OpenRequest, OpenedSession, SessionSelector, options_for, prepare, prepare_landing,
+    resume_options,
 };
 use crate::recovery::recover;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::undo::{UndoRequest, Wanted, plan_undo};
+use crate::undo::{UndoRequest, UndoTarget, plan_undo};
 use crate::{kept, wire};
 
-/// Answers asks while a run is going.
-type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
+/// The callback of [`Windlass::on_ask`].
+type AskCallback = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// A workspace, and how agents work in it. Methods that take `self` set something; methods that take `&self` do
-/// something, as often as they are called.
+/// A workspace with the options for runs in it. Methods that take `self` set an option. Methods that take `&self` act
+/// on the workspace and can be called any number of times.
+///
+/// A run with a check and a spending limit:
 ///
 /// ```
 /// # use windlass_scripted::{Move, Script, Server};
@@ -65,6 +68,8 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A run with a provider of the caller's own, limits, and a callback that answers asks:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -107,7 +112,7 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// use windlass::Windlass;
 /// use windlass::core::ask::Answer;
 /// use windlass::core::gate::Mode;
-/// use windlass::undo::Wanted;
+/// use windlass::undo::UndoTarget;
 /// use windlass_testing::{ScriptedProvider, call, says};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -126,11 +131,11 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// }
 /// assert_eq!(run.result().await?.files().len(), 1);
 /// assert!(names.contains(&"landed".to_owned()));
-/// assert_eq!(windlass()?.undo(Wanted::LastRun).await?.len(), 1);
+/// assert_eq!(windlass()?.undo(UndoTarget::LastRun).await?.len(), 1);
 /// windlass()?.redo().await?;
-/// windlass()?.undo(Wanted::LastRun).await?;
+/// windlass()?.undo(UndoTarget::LastRun).await?;
 ///
-/// // No callback answers, so that the run stops at its ask.
+/// // There is no callback, so the run pauses at its ask.
 /// let asking = windlass()?.in_place().approval(Mode::Ask);
 /// asking.run("make it good").await?;
 /// let session = asking.resume_newest().await?;
@@ -154,7 +159,7 @@ type Answering = Arc<dyn Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// # }
 /// ```
 ///
-/// Everything else that can be set:
+/// The other options:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -200,25 +205,25 @@ pub struct Windlass {
     isolation: Isolation,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
-    answering: Option<Answering>,
+    answering: Option<AskCallback>,
 }
 
 impl Windlass {
-    /// Opens the workspace that a directory belongs to, with the settings, keys and trust that the command line uses
-    /// there. A project that is not trusted may only tighten.
+    /// Opens the workspace that contains `dir`, with the settings, keys and trust that the command line uses there.
+    /// Settings of an untrusted project may only restrict a run further.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(dir, Environment::of_process())
     }
 
-    /// The same with an environment of the caller's choice.
+    /// Like [`Windlass::open`], with an environment that the caller passes.
     pub fn open_with(dir: impl AsRef<Path>, environment: Environment) -> Result<Self, Error> {
         let root = model::open_workspace(Some(dir.as_ref()), &environment)?;
         let settings = Settings::load(Some(root.root()), environment)?;
         Ok(Self::new(&root, settings))
     }
 
-    /// Opens the workspace that a directory belongs to and reads nothing: no settings, no variables, no keys. Sessions
-    /// and kept runs go below `data_dir`.
+    /// Opens the workspace that contains `dir` without reading settings, environment variables or keys. Sessions and
+    /// kept runs are stored in `data_dir`.
     ///
     /// ```
     /// let dir = tempfile::tempdir()?;
@@ -247,26 +252,26 @@ impl Windlass {
         }
     }
 
-    /// The settings, before what was set here.
+    /// The settings as they were read, without the options that were set on this value.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The workspace.
+    /// The root directory of the workspace.
     #[must_use]
     pub fn workspace(&self) -> &Path {
         &self.root
     }
 
-    /// The model, as `model` or `vendor/model`.
+    /// Sets the model, as `model` or `vendor/model`.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.flags.agent.model = Some(model.into());
         self
     }
 
-    /// A provider of the caller's own, and the model to ask it for.
+    /// Uses a provider of the caller's own, and requests this model from it.
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn Provider>, model: impl Into<String>) -> Self {
         self.settings.given_model = Some(GivenModel {
@@ -276,127 +281,129 @@ impl Windlass {
         self
     }
 
-    /// The address of the model's server, where it is not the vendor's own.
+    /// Sets the address of the model server, in place of the vendor's own.
     #[must_use]
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.flags.agent.base_url = Some(url.into());
         self
     }
 
-    /// The agent: a name of `windlass runtimes`, `acp:COMMAND`, or `auto`. The built-in one without it.
+    /// Sets the runtime: a name that `windlass runtimes` lists, `acp:COMMAND`, or `auto`. The default is the built-in
+    /// agent.
     #[must_use]
     pub fn runtime(mut self, name: impl Into<String>) -> Self {
         self.flags.agent.runtime = Some(name.into());
         self
     }
 
-    /// The profile: `plan`, `review`, `implement`, `verify`, or one of the settings.
+    /// Sets the profile: `plan`, `review`, `implement`, `verify`, or a profile from the settings.
     #[must_use]
     pub fn profile(mut self, name: impl Into<String>) -> Self {
         self.flags.agent.profile = Some(name.into());
         self
     }
 
-    /// A command that must succeed before anything lands, the name of a validator, or `none`. May be called more than
-    /// once; without it, the checks that are found in the project.
+    /// Adds a check: a command that must succeed before changes land, the name of a validator, or `none`. May be called
+    /// more than once. The default is the checks that are detected in the project.
     #[must_use]
     pub fn validate(mut self, check: impl Into<String>) -> Self {
         self.flags.contract.validate.push(check.into());
         self
     }
 
-    /// A validator of the caller's own.
+    /// Adds a validator of the caller's own.
     #[must_use]
     pub fn validator(mut self, validator: Arc<dyn Validator>) -> Self {
         self.validators.push(validator);
         self
     }
 
-    /// A tool of the caller's own.
+    /// Adds a tool of the caller's own.
     #[must_use]
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// The most money that a run may spend, in US dollars. The default is 10.
+    /// Limits the cost of a run, in US dollars. The default is 10.
     #[must_use]
     pub fn budget_usd(mut self, usd: f64) -> Self {
         self.flags.limits.max_budget_usd = Some(Cap::At(usd));
         self
     }
 
-    /// The most model calls. The default is 50.
+    /// Limits the model calls of a run. The default is 50.
     #[must_use]
     pub fn max_steps(mut self, steps: u32) -> Self {
         self.flags.limits.max_steps = Some(Cap::At(steps.into()));
         self
     }
 
-    /// The most tokens.
+    /// Limits the tokens of a run. The default is 500,000, and 2,000,000 if the model server caches nothing.
     #[must_use]
     pub fn max_tokens(mut self, tokens: u64) -> Self {
         self.flags.limits.max_tokens = Some(Cap::At(tokens));
         self
     }
 
-    /// The most seconds, without those spent waiting for a person.
+    /// Limits the duration of a run, without the time in which it waits for a person. The default is one hour.
     #[must_use]
     pub fn max_seconds(mut self, seconds: u64) -> Self {
         self.flags.limits.max_seconds = Some(Cap::At(seconds as f64));
         self
     }
 
-    /// The most iterations until the checks pass. The default is 5.
+    /// Limits the iterations until the checks pass. The default is 5.
     #[must_use]
     pub fn max_iterations(mut self, iterations: u32) -> Self {
         self.flags.contract.max_iterations = Some(Cap::At(iterations.into()));
         self
     }
 
-    /// How freely calls run.
+    /// Sets the approval mode: which calls need the approval of a person.
     #[must_use]
     pub fn approval(mut self, mode: Mode) -> Self {
         self.flags.agent.approval = Some(mode);
         self
     }
 
-    /// Works on the files of the workspace themselves; without it, on a copy that lands when the checks pass.
+    /// Lets runs change the files of the workspace directly. By default, a run works on a copy, and its changes land
+    /// when the checks pass.
     #[must_use]
     pub fn in_place(mut self) -> Self {
         self.isolation = Isolation::InPlace;
         self
     }
 
-    /// A run that changes no file fails. Without this, an answer is enough.
+    /// Makes a run fail if it changes no file. By default, a run may complete with an answer only.
     #[must_use]
     pub fn require_changes(mut self) -> Self {
         self.flags.contract.require_changes = true;
         self
     }
 
-    /// Commits what lands, with this message; with the prompt where the message is empty.
+    /// Commits the changes that land. If the message is empty, the prompt is the message.
     #[must_use]
     pub fn commit(mut self, message: impl Into<String>) -> Self {
         self.flags.contract.commit = Some(message.into());
         self
     }
 
-    /// The answer must be JSON that fits this schema.
+    /// Requires an answer in JSON that matches this schema.
     #[must_use]
     pub fn json_schema(mut self, schema: &serde_json::Value) -> Self {
         self.flags.agent.json_schema = Some(schema.to_string());
         self
     }
 
-    /// All flags of the command line, as values: they replace what was set here before.
+    /// Sets all flags of the command line at once. They replace the options that were set before.
     #[must_use]
     pub fn flags(mut self, flags: RunFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Any other setting, by its name in the configuration file. It applies over all files and variables but the
+    /// Sets any setting by its name in the configuration file. It overrides all settings files and variables except the
     /// administrator's.
     ///
     /// ```
@@ -413,8 +420,9 @@ impl Windlass {
         Ok(self)
     }
 
-    /// Answers asks while a run is going: approvals of calls, questions of the model, landings that need a person. The
-    /// answers count as a person's. Without it, a run stops at the first ask and can be resumed by [`Windlass::answer`].
+    /// Sets the callback that answers asks during a run: approvals of calls, questions of the model, and landings that
+    /// need consent. The engine treats the answers as those of a person. Without a callback, a run pauses at the first
+    /// ask; [`Windlass::answer`] resumes it.
     #[must_use]
     pub fn on_ask<F, A>(mut self, answer: F) -> Self
     where
@@ -425,46 +433,47 @@ impl Windlass {
         self
     }
 
-    /// Receives remarks that belong to no session.
+    /// Sets the receiver of warnings that belong to no session.
     #[must_use]
     pub fn notices(mut self, notices: Notices) -> Self {
         self.settings.notices = notices;
         self
     }
 
-    /// The program that acts as the sandbox's helper: this one, unless another is named.
+    /// Sets the program that acts as the sandbox helper. The default is the current executable.
     #[must_use]
     pub fn sandbox_helper(mut self, program: impl Into<std::path::PathBuf>) -> Self {
         self.settings.environment = self.settings.environment.with_helper(program);
         self
     }
 
-    /// Does one task in a session of its own, to its end or to the first ask that nothing answers.
+    /// Runs a prompt in a new session, until the run ends or pauses at an ask that no callback answers.
     pub async fn run(&self, prompt: impl Into<String>) -> Result<RunResult, Error> {
         self.stream(prompt).await?.result().await
     }
 
-    /// Starts a task in a session of its own. The events come as they happen; the session ends with the run.
+    /// Starts a run in a new session. The returned [`Run`] yields events as they happen. The session ends with the run.
     pub async fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
         self.session().await?.stream(prompt)
     }
 
     /// Opens a new session, for several prompts in one conversation.
     pub async fn session(&self) -> Result<Session, Error> {
-        self.open_session(Which::New).await
+        self.open_session(SessionSelector::New).await
     }
 
-    /// Opens a session that exists.
+    /// Opens an existing session.
     pub async fn resume(&self, session: &SessionId) -> Result<Session, Error> {
-        self.open_session(Which::Named(session.clone())).await
+        self.open_session(SessionSelector::Named(session.clone()))
+            .await
     }
 
     /// Opens the newest session of this workspace.
     pub async fn resume_newest(&self) -> Result<Session, Error> {
-        self.open_session(Which::Newest).await
+        self.open_session(SessionSelector::Newest).await
     }
 
-    /// Answers the ask that a run stopped at, and follows the run to its end or to the next ask.
+    /// Answers the ask at which a run paused, and resumes the run until its end or its next ask.
     pub async fn answer(
         &self,
         session: &SessionId,
@@ -475,20 +484,20 @@ impl Windlass {
         session.answer(ask, answer)?.result().await
     }
 
-    /// Makes a new session from the events of another, up to this one or all of them.
+    /// Forks a session: the new session has the events of the old one up to number `at`, or all of them.
     pub async fn fork(&self, session: &SessionId, at: Option<u64>) -> Result<SessionId, Error> {
-        let engine = wire::bystander(&self.settings.places)?;
+        let engine = wire::session_engine(&self.settings.places)?;
         let forked = engine.fork(session, at, RunMode::Analysis).await?;
         Ok(forked.id().clone())
     }
 
-    /// Undoes what a run changed in the workspace: the last run, a run, a call, or everything since an event. Edits
-    /// made since are merged. Nothing is changed where a file cannot be undone.
-    pub async fn undo(&self, wanted: Wanted) -> Result<Vec<FileChange>, Error> {
+    /// Undoes changes to the workspace: those of the last run, of a run, of a call, or everything since an event. Later
+    /// edits of the user are merged. If a file cannot be undone, no file is changed.
+    pub async fn undo(&self, wanted: UndoTarget) -> Result<Vec<FileChange>, Error> {
         self.apply_undo(&UndoRequest::Undo(wanted)).await
     }
 
-    /// Redoes what was undone last.
+    /// Redoes the change that was undone last.
     pub async fn redo(&self) -> Result<Vec<FileChange>, Error> {
         self.apply_undo(&UndoRequest::Redo).await
     }
@@ -500,7 +509,7 @@ impl Windlass {
         if let Some((path, why)) = planned.plan.conflicts.first() {
             return Err(Error::new(
                 ErrorKind::Failed,
-                format!("nothing was changed: `{path}` cannot be: {why}"),
+                format!("nothing was changed, because of a conflict in `{path}`: {why}"),
             ));
         }
         let files = planned.files.clone();
@@ -508,7 +517,7 @@ impl Windlass {
         Ok(files)
     }
 
-    /// Names of the kept runs of this workspace: runs that did not land. The newest is first.
+    /// The names of the kept runs of this workspace, the newest first.
     #[must_use]
     pub fn kept_runs(&self) -> Vec<String> {
         let all = kept::shelf(&self.settings.places).list().into_iter();
@@ -516,21 +525,21 @@ impl Windlass {
         own.map(|(card, _)| card.name).collect()
     }
 
-    /// What a kept run would change.
+    /// The changes of a kept run that would land.
     pub async fn kept_changes(&self, name: &str) -> Result<Changes, Error> {
         let root = Arc::new(self.open_root()?);
         let card = kept::find(&self.settings.places, &root, Some(name))?;
         kept::changes_of(&self.settings, &root, &card).await
     }
 
-    /// Checks a kept run once more and lands it.
+    /// Checks a kept run again and lands its changes.
     pub async fn land(&self, name: &str) -> Result<RunResult, Error> {
         self.recover().await;
         let root = self.open_root()?;
         let card = kept::find(&self.settings.places, &root, Some(name))?;
         let opened = prepare_landing(root, self.settings.clone())
             .open(OpenRequest {
-                which: Which::Named(kept::session_of(&card)?),
+                which: SessionSelector::Named(kept::session_of(&card)?),
                 kept: Some(card.name.clone()),
                 only_land: true,
                 can_answer: self.answering.is_some(),
@@ -539,7 +548,7 @@ impl Windlass {
             })
             .await?;
         let session = Session {
-            shared: Arc::new(Shared::new(opened)),
+            shared: Arc::new(SharedSession::new(opened)),
             answering: self.answering.clone(),
         };
         session
@@ -547,7 +556,7 @@ impl Windlass {
             .await
     }
 
-    /// Discards a kept run.
+    /// Deletes a kept run and its copy.
     pub async fn discard(&self, name: &str) -> Result<(), Error> {
         let slot = kept::shelf(&self.settings.places)
             .open(name)
@@ -561,7 +570,7 @@ impl Windlass {
         kept::note(&self.settings, &card, discarded).await
     }
 
-    /// Finishes what a dead process left.
+    /// Finishes or rolls back the landings of processes that died.
     async fn recover(&self) {
         let unlogged = recover(&self.settings.places, &self.settings.notices);
         unlogged.log(&self.settings).await;
@@ -571,7 +580,7 @@ impl Windlass {
         Root::open(&self.root).map_err(|err| Error::usage(err.to_string()))
     }
 
-    async fn open_session(&self, which: Which) -> Result<Session, Error> {
+    async fn open_session(&self, which: SessionSelector) -> Result<Session, Error> {
         self.recover().await;
         let root = self.open_root()?;
         let prepared = prepare(root, self.settings.clone(), &self.flags)?;
@@ -590,13 +599,13 @@ impl Windlass {
             })
             .await?;
         Ok(Session {
-            shared: Arc::new(Shared::new(opened)),
+            shared: Arc::new(SharedSession::new(opened)),
             answering: self.answering.clone(),
         })
     }
 }
 
-/// An open session: one conversation, many prompts. One process writes it at a time.
+/// An open session: one conversation with any number of prompts. Only one process can have a session open.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -635,12 +644,12 @@ impl Windlass {
 /// # }
 /// ```
 pub struct Session {
-    shared: Arc<Shared>,
-    answering: Option<Answering>,
+    shared: Arc<SharedSession>,
+    answering: Option<AskCallback>,
 }
 
-/// What a session and its runs hold together.
-struct Shared {
+/// State that a session shares with its runs.
+struct SharedSession {
     session: windlass_engine::Session,
     options: RunOptions,
     settings: Settings,
@@ -648,8 +657,8 @@ struct Shared {
     telemetry: tokio::sync::Mutex<Telemetry>,
 }
 
-impl Shared {
-    fn new(opened: Opened) -> Self {
+impl SharedSession {
+    fn new(opened: OpenedSession) -> Self {
         Self {
             root: opened.root.root().to_owned(),
             session: opened.session,
@@ -661,24 +670,24 @@ impl Shared {
 }
 
 impl Session {
-    /// The session's id.
+    /// The id of the session, with which [`Windlass::resume`] opens it again.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         self.shared.session.id()
     }
 
-    /// Asks that wait for an answer.
+    /// The asks that wait for an answer.
     #[must_use]
     pub fn pending(&self) -> Vec<Ask> {
         self.shared.session.pending()
     }
 
-    /// Does one task, to its end or to the first ask that nothing answers.
+    /// Runs a prompt, until the run ends or pauses at an ask that no callback answers.
     pub async fn run(&self, prompt: impl Into<String>) -> Result<RunResult, Error> {
         self.stream(prompt)?.result().await
     }
 
-    /// Starts a task. The events come as they happen.
+    /// Starts a run. The returned [`Run`] yields events as they happen.
     pub fn stream(&self, prompt: impl Into<String>) -> Result<Run, Error> {
         let prompt = Message::user(prompt);
         let options = options_for(&self.shared.options, &prompt);
@@ -686,21 +695,21 @@ impl Session {
         Ok(self.followed(handle))
     }
 
-    /// Answers the ask that a run stopped at, and resumes the run.
+    /// Answers the ask at which a run paused, and resumes the run.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<Run, Error> {
         let options = resume_options(&self.shared.options, &self.shared.session);
         let handle = self.shared.session.answer(ask, answer, options)?;
         Ok(self.followed(handle))
     }
 
-    /// Tells the run that is going something, between two of its steps. It is durable when this returns.
+    /// Queues a message that the current run receives between two steps. The message is durable when this returns.
     pub async fn steer(&self, text: impl Into<String>) -> Result<(), Error> {
         let message = Message::user(text);
         self.shared.session.queue(message, Delivery::Steer).await?;
         Ok(())
     }
 
-    /// Cancels the run that is going, if one is.
+    /// Cancels the current run, if there is one.
     pub fn cancel(&self) {
         self.shared.session.cancel();
     }
@@ -717,31 +726,31 @@ impl Session {
     }
 }
 
-/// A run that is going. Dropping it cancels the run.
+/// A run in progress. Dropping it cancels the run.
 pub struct Run {
     handle: RunHandle,
     fold: ResultFold,
-    shared: Arc<Shared>,
-    answering: Option<Answering>,
+    shared: Arc<SharedSession>,
+    answering: Option<AskCallback>,
     /// The ask that is being answered.
     asking: Option<(Ask, BoxFuture<'static, Answer>)>,
 }
 
 impl Run {
-    /// The run's id.
+    /// The id of the run, which is unique within its session.
     #[must_use]
     pub fn id(&self) -> &RunId {
         self.handle.id()
     }
 
-    /// The session's id.
+    /// The id of the session to which the run belongs.
     #[must_use]
     pub fn session(&self) -> &SessionId {
         self.shared.session.id()
     }
 
-    /// The next event; `None` after the last one. Asks are answered by the callback of [`Windlass::on_ask`] while this
-    /// waits.
+    /// Waits for the next event; `None` after the last one. The callback of [`Windlass::on_ask`] answers asks while this
+    /// method waits, so a caller must poll it for the run to proceed.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let event = match &mut self.asking {
@@ -766,37 +775,37 @@ impl Run {
                     self.asking = Some((ask.clone(), answering(ask.clone())));
                 }
             } else {
-                self.shared.telemetry.lock().await.rest().await;
+                self.shared.telemetry.lock().await.flush().await;
             }
             return event;
         }
     }
 
-    /// Answers an open ask.
+    /// Answers a pending ask of this run.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
         self.handle.answer(ask, answer)
     }
 
-    /// Cancels the run; its last event follows.
+    /// Cancels the run. [`Run::next`] still yields the events until the end of the run.
     pub fn cancel(&self) {
         self.handle.cancel();
     }
 
-    /// Cancels the run from elsewhere, such as a signal handler or a timer.
+    /// A handle that cancels the run from another task, for example from a signal handler or a timer.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         self.handle.canceller()
     }
 
-    /// Reads the remaining events: the result of the run.
+    /// Reads the remaining events and returns the result of the run.
     pub async fn result(mut self) -> Result<RunResult, Error> {
         while self.next().await.is_some() {}
         Ok(self.fold.finish())
     }
 }
 
-impl Shared {
-    /// Passes an answer on. A rule that was approved for good is kept for this workspace.
+impl SharedSession {
+    /// Passes the answer of the callback to the run. [`Answer::Always`] also stores the rule for this workspace.
     fn settle(&self, handle: &RunHandle, ask: &Ask, answer: Answer) {
         if let (About::Approval(approval), Answer::Always) = (&ask.about, &answer)
             && let Some(rule) = &approval.always

@@ -1,4 +1,4 @@
-//! The flags of a run, as they were typed. The log keeps them with the run, so that it can be resumed without them.
+//! The command-line flags of a run. The log stores them with the run, so that `windlass resume` can apply them again.
 //!
 //! ```
 //! use std::path::Path;
@@ -44,147 +44,147 @@ use windlass_core::workspace::REDACTED;
 
 use crate::error::Error;
 
-/// The heading of flags about what calls may do.
+/// The help heading of flags that permit or forbid calls.
 #[cfg(feature = "clap")]
 const PERMISSIONS: &str = "Permissions";
 
-/// Who works, where, and how freely.
+/// Flags for the agent, its model and its permissions. The doc comments of the fields are the help of the command line.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Agent and model"))]
 #[serde(default)]
 pub struct AgentFlags {
-    /// How to work: plan, review, implement, verify, or a profile of the settings
+    /// Use this profile: plan, review, implement, verify, or one from the settings
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub profile: Option<String>,
-    /// Who works: a name of `windlass runtimes`, acp:COMMAND, or auto for the first that can; auto:NEED,… names what it
-    /// has to be able to do [default: native]
+    /// Use this agent: a name from `windlass runtimes`, acp:COMMAND, or auto for the first usable one; auto:NEED,… for the
+    /// first one with these capabilities [default: native]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub runtime: Option<String>,
-    /// The model, as `model` or `vendor/model`
+    /// Use this model, as `model` or `vendor/model` [default: the model of the settings]
     #[cfg_attr(feature = "clap", arg(short, long))]
     pub model: Option<String>,
-    /// The vendor that serves it
+    /// Use this vendor for the model [default: the vendor of the model]
     #[cfg_attr(feature = "clap", arg(long))]
     pub provider: Option<String>,
-    /// Another address of that vendor, or of any compatible server
+    /// Use this address of the model server [default: the address of the vendor]
     #[cfg_attr(feature = "clap", arg(long, value_name = "URL"))]
     pub base_url: Option<String>,
     /// Play a scripted model from this file (TOML or JSON lines)
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"]))]
     pub script: Option<PathBuf>,
-    /// Take down every exchange with the model server in this file, without keys
+    /// Record all exchanges with the model server in this file, without keys
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "FILE", conflicts_with = "script")
     )]
     pub record: Option<PathBuf>,
-    /// Play exchanges that were taken down, in the place of the model server
+    /// Replay recorded exchanges in place of the model server
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", conflicts_with_all = ["script", "record"]))]
     pub cassette: Option<PathBuf>,
-    /// How a foreign agent signs in to its model: with your key, which it never sees, or with its own login
+    /// Sign a foreign agent in with your key, which it never sees, or with its own login [default: key]
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<SignIn>()))]
     pub auth: Option<SignIn>,
-    /// How it is known what a foreign agent spends: wire, reported (by itself) or none [default: wire]
+    /// Meter the cost of a foreign agent: wire, reported (by the agent) or none [default: wire]
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", value_parser = one_of::<MeteringKind>()))]
     pub metering: Option<MeteringKind>,
-    /// Start an agent whose calls cannot be judged one by one, although rules or the approval mode ask for it. Calls and
-    /// changes are compared with the rules afterwards, and a run that breaks one does not land
+    /// Start an agent whose calls cannot be checked one by one, even if rules or the approval mode require it. Calls and
+    /// changes are compared with the rules afterwards, and a run that breaks a rule does not land
     #[cfg_attr(feature = "clap", arg(long, help_heading = PERMISSIONS))]
     pub accept_ungated: bool,
-    /// Step down from the work to a patch to an answer, where the runtime cannot do more
+    /// Fall back to a patch, or to an answer only, if the runtime cannot edit files
     #[cfg_attr(feature = "clap", arg(long))]
     pub fallback: bool,
-    /// Work in this directory
+    /// Work in this directory [default: the current directory]
     #[cfg_attr(feature = "clap", arg(short = 'C', long, value_name = "DIR"))]
     pub cd: Option<PathBuf>,
-    /// How freely calls run: plan, ask, edit or auto
+    /// Use this approval mode: plan, ask, edit or auto [default: auto on a copy, ask in place]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "MODE", help_heading = PERMISSIONS)
     )]
     pub approval: Option<Mode>,
-    /// Answer yes to what a flag may answer; what needs a person still asks
+    /// Approve calls without asking, except those that always need a person
     #[cfg_attr(feature = "clap", arg(short, long, help_heading = PERMISSIONS))]
     pub yes: bool,
-    /// What commands may do: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
+    /// Limit writes of commands: read-only, workspace-write, or full (no sandbox at all) [default: workspace-write]
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>(), help_heading = PERMISSIONS))]
     pub sandbox: Option<SandboxLevel>,
-    /// What commands reach: off, loopback, registries, allow:HOST,… or open [default: loopback]
+    /// Allow commands network access: off, loopback, registries, allow:HOST,… or open [default: loopback]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "WHAT", help_heading = PERMISSIONS)
     )]
     pub net: Option<String>,
-    /// How hard to think: low, medium, high, or what the model knows
+    /// Set the reasoning effort: low, medium, high, or a level of the model [default: the default of the model]
     #[cfg_attr(feature = "clap", arg(long, value_name = "LEVEL"))]
     pub reasoning_effort: Option<String>,
-    /// The answer must be JSON that fits this schema (a file, or the schema itself)
+    /// Require an answer in JSON that matches this schema (a file, or the schema itself)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SCHEMA"))]
     pub json_schema: Option<String>,
-    /// When nobody is there to answer: pause (exit code 5) or deny
+    /// Pause (exit code 5) or deny if no person is there to answer [default: pause; deny if CI is set]
     #[cfg_attr(feature = "clap", arg(long, value_name = "WHAT", value_parser = one_of::<AskPolicy>(), help_heading = PERMISSIONS))]
     pub on_ask: Option<AskPolicy>,
 }
 
-/// What a run may spend. A number, or `unlimited`.
+/// Flags that limit a run. Each is a number, or `unlimited`.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Limits"))]
 #[serde(default)]
 pub struct LimitFlags {
-    /// Most money, in US dollars [default: 10]
+    /// Limit the cost in US dollars [default: 10]
     #[cfg_attr(feature = "clap", arg(long, value_name = "USD"))]
     pub max_budget_usd: Option<Cap<f64>>,
-    /// Most model calls [default: 50]
+    /// Limit the number of model calls [default: 50]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_steps: Option<Cap<u64>>,
-    /// Most tokens [default: 500000; 2000000 where nothing is cached]
+    /// Limit the number of tokens [default: 500000; 2000000 if the model server caches nothing]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_tokens: Option<Cap<u64>>,
-    /// Most seconds, without waiting for a person [default: 3600]
+    /// Limit the time in seconds, without waiting for a person [default: 3600]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_seconds: Option<Cap<f64>>,
 }
 
-/// What must hold before changes land, and how they land.
+/// Flags for the checks before a landing, and for the landing itself.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Checks and landing"))]
 pub struct ContractFlags {
-    /// A command that must succeed before anything lands, the name of a validator, or `none`; may be given more than
-    /// once [default: what is found in the project]
+    /// Require that this command succeeds before changes land; also the name of a validator, or `none`; may be given more
+    /// than once [default: checks that are detected in the project]
     #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
     pub validate: Vec<String>,
-    /// Make a commit of what lands, with this message or the prompt
+    /// Commit the changes that land, with this message or the prompt
     #[cfg_attr(feature = "clap", arg(long, value_name = "MESSAGE", num_args = 0..=1, require_equals = true, default_missing_value = ""))]
     pub commit: Option<String>,
-    /// Write a patch file and leave the tree as it is
+    /// Write the changes to a patch file instead of the working tree
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "FILE", conflicts_with = "commit")
     )]
     pub patch: Option<PathBuf>,
-    /// Land although other files were changed meanwhile, without checking again
+    /// Land without checking again even if other files changed during the run
     #[cfg_attr(feature = "clap", arg(long))]
     pub land_anyway: bool,
-    /// Fail if no file was changed
+    /// Fail if the run changes no file
     #[cfg_attr(feature = "clap", arg(long))]
     pub require_changes: bool,
-    /// Changed tests, scripts and settings of the checks are a failure
+    /// Fail if the run changes tests, scripts or settings of the checks
     #[cfg_attr(feature = "clap", arg(long))]
     pub strict_judge: bool,
-    /// Run the checks with ignored files, such as build outputs, as the run left them; they do not land
+    /// Run the checks with the ignored files of the run, such as build outputs; these files do not land
     #[cfg_attr(feature = "clap", arg(long))]
     pub keep_ignored: bool,
-    /// Land although detected checks fail, if they failed in the same way before the run
+    /// Land even if detected checks fail, if they failed in the same way before the run
     #[cfg_attr(feature = "clap", arg(long))]
     pub accept_preexisting: bool,
-    /// Only these paths may be changed, as in an ignore file; may be given more than once
+    /// Allow changes only to paths that match this glob, as in an ignore file; may be given more than once
     #[cfg_attr(feature = "clap", arg(long, value_name = "GLOB"))]
     pub write_path: Option<Vec<String>>,
-    /// Most tries until the checks pass [default: 5]
+    /// Limit the number of attempts until the checks pass [default: 5]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_iterations: Option<Cap<u64>>,
 }
@@ -200,7 +200,7 @@ pub enum SignIn {
     Login,
 }
 
-/// The treatment of an ask where no person is there.
+/// Handling of an ask when no person is there to answer it.
 #[derive(
     Debug,
     Clone,
@@ -216,19 +216,16 @@ pub enum SignIn {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum AskPolicy {
-    /// The run stops and stays open.
+    /// The run stops and stays open, so that the ask can be answered later.
     Pause,
-    /// The call is denied.
     Deny,
 }
 
-/// A limit.
+/// A limit that can be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cap<N> {
-    /// There is none.
     Unlimited,
-    /// This much.
     #[serde(untagged)]
     At(N),
 }
@@ -240,7 +237,7 @@ impl<N: FromStr> FromStr for Cap<N> {
         match text {
             "unlimited" => Ok(Self::Unlimited),
             text => text.parse().map(Self::At).map_err(|_| {
-                "must be a number above zero, or \"unlimited\"; steps, tokens and tries are whole numbers".into()
+                "must be a number above zero, or \"unlimited\"; steps, tokens and attempts are whole numbers".into()
             }),
         }
     }
@@ -255,7 +252,7 @@ impl<N: Display> Display for Cap<N> {
     }
 }
 
-/// Reads a flag that is one of a few words.
+/// A parser for a flag with a fixed set of values, which the help lists.
 ///
 /// ```
 /// # #[cfg(feature = "clap")]
@@ -270,22 +267,20 @@ where
     PossibleValuesParser::new(T::VARIANTS).try_map(|word| word.parse())
 }
 
-/// The flags of a run.
+/// All flags of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunFlags {
-    /// The agent, its model and how freely it works.
     #[serde(flatten)]
     pub agent: AgentFlags,
-    /// Limits of a run.
     #[serde(flatten)]
     pub limits: LimitFlags,
-    /// Checks and landing.
     #[serde(flatten)]
     pub contract: ContractFlags,
 }
 
 impl RunFlags {
-    /// The flags that were typed now, with paths that mean the same from every directory.
+    /// Collects flags that the user typed. Relative paths become absolute, so that the run can be resumed from any
+    /// directory.
     pub(crate) fn new(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> Self {
         let mut flags = Self {
             agent: agent.clone(),
@@ -308,31 +303,37 @@ impl RunFlags {
         {
             *schema = path.display().to_string();
         }
-        // The log names the workspace.
+        // The log stores the workspace separately.
         flags.agent.cd = None;
         flags
     }
 
-    /// The flags that were given, for the log.
+    /// The flags that were given, in the form of the log.
     pub fn save(&self) -> SavedFlags {
         given(self)
     }
 
-    /// Reads flags of the log. A run is not resumed with a flag that is unknown here, or whose value was redacted:
-    /// without it the run could be looser than it was.
+    /// Reads flags from a log. A flag that this version does not know, or whose value was redacted, is an error: without
+    /// that flag, the resumed run could have more permissions than the original one.
     pub fn load(saved: &SavedFlags) -> Result<Self, Error> {
         for (name, value) in saved.iter() {
             if value.to_string().contains(REDACTED) {
-                return Err(refused(name, "whose value holds a secret and is not kept"));
+                return Err(refused(
+                    name,
+                    "but its value contains a secret and was not saved",
+                ));
             }
-            // One by one, so that the message names the flag.
+            // Each flag is parsed separately, so that the message can name it.
             let one: SavedFlags = [(name.to_owned(), value.clone())].into_iter().collect();
             if read::<Self>(&one).is_err() {
-                return Err(refused(name, "whose value this version does not know"));
+                return Err(refused(
+                    name,
+                    "with a value that this version does not know",
+                ));
             }
         }
         let flags: Self = read(saved)?;
-        // A name or a value that this version does not know is not saved again as it was.
+        // Saving again reveals names and values that this version does not know: they are missing or different.
         let known = flags.save();
         match saved
             .iter()
@@ -343,7 +344,8 @@ impl RunFlags {
         }
     }
 
-    /// The flags that say who works, as far as they are known here: enough for another run.
+    /// The flags from a log that choose the agent and its model, without those that this version does not know. They
+    /// apply to the next run of the session.
     pub fn load_model(saved: &SavedFlags) -> AgentFlags {
         const NAMES: [&str; 8] = [
             "runtime",
@@ -364,7 +366,8 @@ impl RunFlags {
             .unwrap_or_default()
     }
 
-    /// The flags that say how another run of a session is judged and lands, as far as they are known here.
+    /// The flags from a log for checks and landing, without those that this version does not know. They apply to the
+    /// next run of the session.
     pub fn load_contract(saved: &SavedFlags) -> ContractFlags {
         let of_contract = saved.iter().filter(|(name, value)| {
             let one: SavedFlags = [((*name).to_owned(), (*value).clone())]
@@ -378,7 +381,7 @@ impl RunFlags {
             .unwrap_or_default()
     }
 
-    /// Takes flags away that a run was started with.
+    /// Removes flags from those with which a run was started.
     pub fn unset(saved: &mut SavedFlags, unset: &[String]) -> Result<(), Error> {
         for flag in unset {
             let name = flag.trim_start_matches('-').replace('-', "_");
@@ -398,8 +401,8 @@ impl RunFlags {
         Ok(())
     }
 
-    /// The flags to resume a run with: those it was started with, without the ones that are unset, and with those that
-    /// were typed now on top.
+    /// The flags for resuming a run: those with which it was started, without the `unset` ones, overridden by those that
+    /// the user typed now.
     pub fn resumed(
         mut saved: SavedFlags,
         unset: &[String],
@@ -418,7 +421,7 @@ impl RunFlags {
     }
 }
 
-/// One set of flags on top of another.
+/// Merges two sets of flags. Flags in `above` take precedence.
 pub fn over<T: Serialize + DeserializeOwned>(below: &T, above: &T) -> Result<T, Error> {
     read(&given(below).overridden_by(given(above)))
 }
@@ -429,7 +432,7 @@ fn make_absolute(path: &mut PathBuf) {
     }
 }
 
-/// The flags of a set that were given.
+/// The flags of a set that differ from their default.
 fn given<T: Serialize>(set: &T) -> SavedFlags {
     let was_given = |value: &Value| match value {
         Value::Null | Value::Bool(false) | Value::Object(_) => false,
@@ -446,23 +449,23 @@ fn given<T: Serialize>(set: &T) -> SavedFlags {
         .collect()
 }
 
-/// Reads the flags of one set.
+/// Deserializes one set of flags.
 fn read<T: DeserializeOwned>(saved: &SavedFlags) -> Result<T, Error> {
     let read = serde_json::to_value(saved).and_then(serde_json::from_value);
     read.map_err(|err| {
         Error::usage(format!("the flags of this run cannot be read: {err}"))
-            .hint("give the prompt and the flags anew")
+            .hint("start a new run with the prompt and the flags")
     })
 }
 
 fn refused(name: &str, why: &str) -> Error {
     let flag = typed(name);
     Error::usage(format!("this run was started with {flag}, {why}")).hint(format!(
-        "resume it without that flag (`--unset {name}`), or give the prompt and the flags anew"
+        "resume it without that flag (`--unset {name}`), or start a new run with the prompt and the flags"
     ))
 }
 
-/// A flag as it is typed.
+/// A flag as the user types it, in backticks.
 fn typed(name: &str) -> String {
     format!("`--{}`", name.replace('_', "-"))
 }
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn only_given_flags_are_saved_and_come_back() {
+    fn only_given_flags_are_saved_and_restored() {
         let agent = AgentFlags {
             model: Some("m".into()),
             yes: true,
@@ -507,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn each_typed_flag_comes_back() {
+    fn each_typed_flag_is_restored() {
         let text = r#"{"approval":"edit","auth":"login","max_budget_usd":0.5,"max_iterations":2,"max_seconds":"unlimited","max_steps":3,"max_tokens":9,"metering":"reported","on_ask":"deny","sandbox":"read-only"}"#;
         let flags = RunFlags::load(&saved(text)).unwrap();
         assert_eq!(flags.agent.metering, Some(MeteringKind::Reported));

@@ -1,8 +1,9 @@
-//! The system prompt, layer by layer: our own words, the instruction files, the words of a profile, the facts of this
-//! place. The same bytes for a whole session; what is only true when a session is opened is kept apart.
+//! The system prompt in layers: the text of Windlass, the instruction files, the instructions of the settings and the
+//! profile, and facts about the workspace. The system prompt stays the same for a whole session, so that vendors can cache
+//! it; facts that hold only at the opening of a session are separate.
 //!
 //! ```
-//! use windlass::instructions::{Inputs, Layer, Prompt};
+//! use windlass::instructions::{PromptInputs, PromptLayer, Prompt};
 //! use windlass::machine::Root;
 //! use windlass::settings::Settings;
 //!
@@ -10,7 +11,7 @@
 //! std::fs::write(dir.path().join("AGENTS.md"), "Write tests first.")?;
 //! let settings = Settings::none(&dir.path().join(".data"));
 //! let redactor = windlass::wire::redactor(&settings)?;
-//! let prompt = Prompt::of(&Inputs {
+//! let prompt = Prompt::of(&PromptInputs {
 //!     settings: &settings,
 //!     root: &Root::open(dir.path())?,
 //!     cd: None,
@@ -18,7 +19,7 @@
 //!     validators: &[],
 //!     redactor: redactor.as_ref(),
 //! });
-//! let layers: &[Layer] = &prompt.layers;
+//! let layers: &[PromptLayer] = &prompt.layers;
 //! assert!(layers.iter().any(|layer| layer.text.contains("Write tests first.")));
 //! assert!(!prompt.system().is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -40,52 +41,48 @@ use windlass_host::workspace::Root;
 use crate::environment::Environment;
 use crate::settings::Settings;
 
-/// What is said before the instruction files. Which counts is said in words: a model knows no order but what it reads.
-const ABOUT: &str = "Instructions of the people you work for follow, from the most general to the nearest. They say how \
-to work here: follow them. Where two of them disagree, the administrator's count first, and otherwise the later one counts; what the user \
-asks for in this conversation counts over those of the project. They are words: they permit no call that is denied, and nothing in \
-them changes what needs an approval.";
+/// The introduction of the instruction files. It states their precedence, which a model cannot infer.
+const ABOUT: &str = "Instructions of the people you work for follow, from the most general to the most specific. Follow \
+them. If two conflict, the administrator's take precedence, otherwise the later one does; the user's requests in this \
+conversation take precedence over the project's. They are only text: they permit no denied call, and do not change which \
+calls need approval.";
 
-/// What a system prompt is made from.
-pub struct Inputs<'a> {
-    /// The settings.
+/// The inputs of a system prompt.
+pub struct PromptInputs<'a> {
     pub settings: &'a Settings,
-    /// The workspace.
     pub root: &'a Root,
-    /// Where the work begins, when it is not the current directory.
+    /// The directory in which the user started the run; the default is the current directory.
     pub cd: Option<&'a Path>,
-    /// The agent works on a copy.
     pub isolated: bool,
-    /// Checks that the agent is told of.
+    /// The checks that the prompt lists.
     pub validators: &'a [Arc<dyn Validator>],
     /// Removes secrets from instruction files.
     pub redactor: &'a dyn Redactor,
 }
 
-/// One layer of it.
-pub struct Layer {
-    /// A word for what it is.
+/// One part of a system prompt.
+pub struct PromptLayer {
+    /// The origin: `windlass`, `managed`, `user`, `project`, `settings`, `profile` or `environment`.
     pub kind: &'static str,
-    /// The file, where it is one.
+    /// The path of the instruction file, if the layer is one.
     pub path: Option<String>,
-    /// What the model reads.
     pub text: String,
 }
 
-/// A system prompt and what it is made of.
+/// A system prompt with its layers.
 pub struct Prompt {
     /// In the order in which the model reads them.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<PromptLayer>,
     /// Instruction files that were not read, with the reason.
     pub skipped: Vec<SkippedInstruction>,
-    /// The same for the engine.
+    /// The instruction files and opening facts, in the form that the engine needs.
     pub instructions: Instructions,
 }
 
 impl Prompt {
-    /// Reads the instruction files and puts the layers together.
-    pub fn of(inputs: &Inputs<'_>) -> Self {
-        let Inputs {
+    /// Reads the instruction files and builds the layers.
+    pub fn of(inputs: &PromptInputs<'_>) -> Self {
+        let PromptInputs {
             settings,
             root,
             redactor,
@@ -104,7 +101,7 @@ impl Prompt {
             skipped,
         } = find(&look);
         let own = include_str!("system_prompt.md").trim_end();
-        let mut layers = vec![Layer {
+        let mut layers = vec![PromptLayer {
             kind: "windlass",
             path: None,
             text: format!("{own}\n"),
@@ -124,10 +121,10 @@ impl Prompt {
             let path = &file.file.path;
             let text = format!(
                 "{about}\n<instructions of=\"{whose}\" file=\"{}\">\n{}\n</instructions>\n",
-                named(path),
-                within(&clean(&file.text))
+                escape_path(path),
+                escape_tags(&clean(&file.text))
             );
-            layers.push(Layer {
+            layers.push(PromptLayer {
                 kind,
                 path: Some(path.clone()),
                 text,
@@ -142,14 +139,14 @@ impl Prompt {
             ("profile", profile),
         ] {
             if let Some(words) = words.map(str::trim).filter(|words| !words.is_empty()) {
-                layers.push(Layer {
+                layers.push(PromptLayer {
                     kind,
                     path: None,
                     text: format!("\n{}\n", clean(words)),
                 });
             }
         }
-        layers.push(Layer {
+        layers.push(PromptLayer {
             kind: "environment",
             path: None,
             text: environment(inputs),
@@ -166,7 +163,7 @@ impl Prompt {
         }
     }
 
-    /// All of it but what belongs to the opening of a session.
+    /// The text of the system prompt, without facts about the opening of a session.
     pub fn system(&self) -> String {
         self.layers
             .iter()
@@ -174,25 +171,26 @@ impl Prompt {
             .collect()
     }
 
-    /// What an agent that is not ours does not find by itself: the person's words, and files of the project that it does
-    /// not read.
-    pub(crate) fn for_others(&self, reads: impl Fn(&str) -> bool) -> String {
-        let told = |layer: &&Layer| match (layer.kind, &layer.path) {
+    /// The instructions that a foreign agent does not find by itself: those of the administrator, the user, the settings
+    /// and the profile, and files of the project that the agent does not read (`reads` decides by file name).
+    pub(crate) fn for_foreign_agent(&self, reads: impl Fn(&str) -> bool) -> String {
+        let is_sent = |layer: &&PromptLayer| match (layer.kind, &layer.path) {
             ("project", Some(path)) => !reads(path.rsplit('/').next().unwrap_or_default()),
             (kind, _) => ["managed", "user", "settings", "profile"].contains(&kind),
         };
         let text: String = self
             .layers
             .iter()
-            .filter(told)
+            .filter(is_sent)
             .map(|layer| layer.text.as_str())
             .collect();
         text.trim().to_owned()
     }
 }
 
-/// What a file says, without what would end its own words and begin those of somebody who counts for more.
-fn within(text: &str) -> String {
+/// Escapes `<instructions>` tags in a file, so that its text cannot end its own element and pretend to be instructions
+/// of a higher precedence.
+fn escape_tags(text: &str) -> String {
     const TAG: &str = "instructions";
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -210,8 +208,8 @@ fn within(text: &str) -> String {
     out
 }
 
-/// A path between quotes.
-fn named(path: &str) -> String {
+/// Replaces characters of a path that could end the quoted attribute.
+fn escape_path(path: &str) -> String {
     let fits = |c: char| {
         if c.is_control() || matches!(c, '"' | '<' | '>') {
             '_'
@@ -222,8 +220,9 @@ fn named(path: &str) -> String {
     path.chars().map(fits).collect()
 }
 
-/// What stays true for all runs that are started in the same way. No date: it would change under a session.
-fn environment(inputs: &Inputs<'_>) -> String {
+/// Facts that are the same for all runs of a session. They do not include the date, which would change and invalidate the
+/// vendor's cache.
+fn environment(inputs: &PromptInputs<'_>) -> String {
     let mut text = format!(
         "\nFacts:\n- The workspace is {}; paths are relative to it.\n- The system is {}.\n",
         inputs.root.root().display(),
@@ -248,7 +247,7 @@ fn environment(inputs: &Inputs<'_>) -> String {
     text
 }
 
-/// What is true when a session is opened.
+/// Facts about the moment at which a session is opened.
 fn opening(root: &Path, below: &str) -> String {
     let mut text = String::new();
     if let Some(branch) = windlass_host::git::branch(root) {
@@ -264,7 +263,8 @@ fn opening(root: &Path, below: &str) -> String {
     text
 }
 
-/// The directory where the work begins, from the root; empty for the root, and for one that is not in it.
+/// The directory in which the user started the run, relative to the root; empty for the root and for directories outside
+/// of it.
 fn below(root: &Path, cd: Option<&Path>, environment: &Environment) -> String {
     let start = cd
         .map(Path::to_path_buf)

@@ -1,4 +1,4 @@
-//! Kept runs: copies of runs that did not land. They can be looked at, landed, resumed and discarded.
+//! Kept runs: isolated runs whose changes did not land. They can be inspected, landed, resumed and deleted.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -47,13 +47,13 @@ use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 use crate::{sandboxing, wire};
 
-/// Where kept runs are.
+/// All kept runs of this user.
 #[must_use]
 pub fn shelf(places: &Places) -> KeptRuns {
     KeptRuns::new(places.transactions_dir())
 }
 
-/// The kept run of that name, or the newest of the workspace.
+/// Finds a kept run by its name, or the newest one of the workspace.
 pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<KeptRunMeta, Error> {
     let shelf = shelf(places);
     if let Some(name) = name {
@@ -66,13 +66,13 @@ pub fn find(places: &Places, root: &Root, name: Option<&str>) -> Result<KeptRunM
         .into_iter()
         .find(|(card, busy)| !busy && card.was_made() && card.root == root.root());
     own.map(|(card, _)| card).ok_or_else(|| {
-        Error::usage("there is no kept run of this workspace").hint(
-            "a run that does not land is kept; `windlass status --all` lists those of other workspaces",
+        Error::usage("this workspace has no kept runs").hint(
+            "an isolated run is kept if its changes do not land; `windlass status --all` lists those of all workspaces",
         )
     })
 }
 
-/// What a kept run would change.
+/// The changes of a kept run, compared with the current tree.
 pub async fn changes_of(
     settings: &Settings,
     root: &Arc<Root>,
@@ -97,7 +97,8 @@ pub async fn changes_of(
         .changes()
         .await
         .map_err(|err| failed(err.message));
-    // Looking at it discards nothing, also where the tree has all of it at this moment.
+    // `keep` would discard a copy without changes, but reading the changes must not discard anything: the tree may have
+    // the same content only for the moment.
     if changes.as_ref().is_ok_and(|found| found.files.is_empty()) {
         drop(transaction);
     } else {
@@ -109,7 +110,7 @@ pub async fn changes_of(
     changes
 }
 
-/// The session of a kept run.
+/// The id of the session of a kept run.
 pub(crate) fn session_of(card: &KeptRunMeta) -> Result<SessionId, Error> {
     card.session.parse().map_err(|_| damaged(card))
 }
@@ -119,20 +120,20 @@ fn damaged(card: &KeptRunMeta) -> Error {
     Error::new(ErrorKind::Failed, message)
 }
 
-/// Appends to the log of its session what became of a kept run.
+/// Appends an event about a kept run to the log of its session.
 pub async fn note(settings: &Settings, card: &KeptRunMeta, event: EventKind) -> Result<(), Error> {
     open_session(settings, card).await?.note(event).await?;
     Ok(())
 }
 
-/// The session of a kept run, opened to log what became of it.
+/// Opens the session of a kept run, to log an event.
 pub(crate) async fn open_session(
     settings: &Settings,
     card: &KeptRunMeta,
 ) -> Result<Session, Error> {
     let root = Root::open(&card.root);
     let root = root.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-    let wired = wire::idle_engine(settings, Arc::new(root))?;
+    let built = wire::idle_engine(settings, Arc::new(root))?;
     let which = OpenSession::Resume(session_of(card)?);
-    Ok(wired.engine.open(which, RunMode::Analysis).await?)
+    Ok(built.engine.open(which, RunMode::Analysis).await?)
 }

@@ -1,7 +1,10 @@
-//! The library that every surface uses: the command line today, other views and embedders later.
+//! The library of Windlass: the command line is built on it, and other programs can embed it.
 //!
-//! Nothing here prints, changes the process or reads the environment by itself: the caller passes an [`Environment`] and
-//! receives remarks through [`Notices`].
+//! Begin with [`Windlass`]: it opens a workspace, sets the model, checks and limits, and runs prompts. The modules below
+//! it are for surfaces that need single parts, for example the settings, the transcript of a session, or statistics.
+//!
+//! The library does not print, does not change the process, and reads environment variables only through the
+//! [`Environment`] that the caller passes. It reports warnings that belong to no session through [`Notices`].
 
 mod acp_agents;
 pub mod cassette;
@@ -35,14 +38,14 @@ pub use error::{Error, ErrorKind};
 pub use facade::{Run, Session, Windlass};
 pub use notices::{Notice, Notices};
 pub use prepare::{
-    OpenRequest, Opened, Prepared, Which, find_session, newest, options_for, prepare,
-    prepare_landing, resume_options,
+    OpenRequest, OpenedSession, Prepared, SessionSelector, find_session, newest, options_for,
+    prepare, prepare_landing, resume_options,
 };
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;
 pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 
-/// Agents: the table of those that are known, and how one is found, installed, rehearsed and chosen.
+/// The table of known agents, and functions that find, install, probe and choose an agent.
 ///
 /// ```
 /// use windlass::agents::{AGENTS, needs_of};
@@ -55,8 +58,9 @@ pub mod agents {
     pub use crate::acp_agents::{install_from_registry, registry};
     pub use windlass_registry::acp_registry::{named_id, registry_name};
     pub use windlass_registry::{
-        AcpEntry, AcpRegistry, Choice, Found, Installed, Need, RegistryAgent, RegistryError,
-        Rehearsal, Standing, abilities, choose, does, needs_of, own, unknown,
+        AcpEntry, AcpRegistry, Installed, ProgramLocation, RegistryAgent, RegistryError,
+        RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose, custom_agents,
+        does, needs_of, unknown_runtime,
     };
     pub use windlass_runtimes::agents::{AGENTS, AgentSpec};
 }
@@ -73,7 +77,7 @@ pub mod checks {
     pub use windlass_validators::{Checked, Flaw, Language, Project, ValidatorPlan, check};
 }
 
-/// Text edits, one row of JSON at a time.
+/// Applies text edits that are described as rows of JSON.
 ///
 /// ```
 /// use windlass::edits::{EditCase, run};
@@ -87,7 +91,7 @@ pub mod edits {
     pub use windlass_edit::row::{EditCase, EditCaseResult, run};
 }
 
-/// The engine below [`Session`] and [`Run`], for surfaces that drive an [`Opened`] session themselves.
+/// The engine below [`Session`] and [`Run`], for surfaces that drive an [`OpenedSession`] themselves.
 ///
 /// ```
 /// use windlass::engine::{OnAsk, RunOptions};
@@ -100,7 +104,7 @@ pub mod engine {
     };
 }
 
-/// Sessions read from files: our own export and the session files of other agents.
+/// Imports sessions from files: an export of Windlass, or the session files of other agents.
 ///
 /// ```
 /// use windlass::imports::{FileKind, ImportError};
@@ -112,7 +116,7 @@ pub mod imports {
     pub use windlass_import::{FileKind, ImportError, Imported, Importer};
 }
 
-/// This machine: session logs, files of a workspace, processes, secrets and the clock.
+/// Access to this machine: session logs, files of a workspace, processes, secrets and the clock.
 ///
 /// ```
 /// use windlass::core::workspace::Files;

@@ -1,5 +1,5 @@
-//! What the typed words mean: which vendor and model, which workspace, which prompt. A plan cannot be wrong; what is
-//! wrong is said here, before anything starts.
+//! Resolves the model, the vendor, the workspace and the prompt from flags and settings. Errors are reported here, before
+//! a run starts; a [`ModelPlan`] is always valid.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,26 +51,24 @@ use windlass_host::workspace::{Root, discover};
 use windlass_providers::models::default_model;
 use windlass_providers::vendor;
 
-use crate::cassette::{self, Tape};
+use crate::cassette::{self, CassetteUse};
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
 use crate::flags::AgentFlags;
 use crate::notices::Notices;
 use crate::settings::Settings;
 
-/// The longest prompt from standard input or an attached file.
+/// Maximum size of a prompt from standard input, or of an attached text file, in bytes.
 const MAX_TEXT: u64 = 4 << 20;
-/// Words that are named because they are no files.
+/// Words that the warning about missing attachments lists before "and N more".
 const MAX_NAMED: usize = 5;
-/// The largest attached picture.
+/// Maximum size of an attached image in bytes.
 const MAX_IMAGE: u64 = 10 << 20;
 
-/// A provider that the embedding program made itself, and the model to ask it for.
+/// A provider that the embedding program made itself, and the model to request from it.
 #[derive(Clone)]
 pub struct GivenModel {
-    /// The provider.
     pub provider: Arc<dyn Provider>,
-    /// The name of the model.
     pub model: String,
 }
 
@@ -80,23 +78,21 @@ impl std::fmt::Debug for GivenModel {
     }
 }
 
-/// Which model is asked.
+/// The model of a run, and the access to it.
 #[derive(Debug)]
 pub enum ModelPlan {
-    /// One of the embedding program.
+    /// A model of the embedding program.
     Given(GivenModel),
-    /// One that is played from a file.
+    /// A scripted model from this file.
     Scripted(PathBuf),
-    /// One that is served.
+    /// A model of a vendor.
     Served {
-        /// By whom.
         vendor: &'static Vendor,
-        /// Its name there.
         model: String,
-        /// Where, when it is not the vendor's own address.
+        /// The address, if it differs from the vendor's own.
         base_url: Option<String>,
-        /// What is taken down or played beside the network.
-        tape: Option<Tape>,
+        /// A cassette to record to, or to play in place of the network.
+        cassette: Option<CassetteUse>,
     },
 }
 
@@ -129,25 +125,27 @@ impl ModelPlan {
             (None, Some(model)) => model.to_owned(),
             (None, None) => {
                 return Err(
-                    Error::usage(format!("no model was named for `{}`", vendor.id)).hint(format!(
-                        "name one with -m, for example -m {}/MODEL, or set `model`",
-                        vendor.id
-                    )),
+                    Error::usage(format!("there is no default model for `{}`", vendor.id)).hint(
+                        format!(
+                            "name one with `-m`, for example `-m {}/MODEL`, or with the setting `model`",
+                            vendor.id
+                        ),
+                    ),
                 );
             }
         };
-        let (base_url, tape) = (base_url(agent, vendor, settings), Tape::of(agent));
+        let (base_url, cassette) = (base_url(agent, vendor, settings), CassetteUse::of(agent));
         Ok(Self::Served {
             vendor,
             model,
             base_url,
-            tape,
+            cassette,
         })
     }
 }
 
 impl ModelPlan {
-    /// A word about a model that nobody has heard of but that is nearly one we know.
+    /// A warning about an unknown model whose name resembles that of a known one.
     pub(crate) fn unknown_model(&self) -> Option<String> {
         let Self::Served { vendor, model, .. } = self else {
             return None;
@@ -162,26 +160,26 @@ impl ModelPlan {
         };
         let near = nearest(model, rows())?;
         Some(format!(
-            "`{model}` is not a model of `{}` that is known here; did you mean `{near}`?",
+            "`{model}` is not a known model of `{}`; did you mean `{near}`?",
             vendor.id
         ))
     }
 }
 
-/// Who was asked for what when a cassette was made, as `vendor/model`.
+/// The vendor and model of a cassette, as `vendor/model`.
 fn recorded_model(file: &Path) -> Result<String, Error> {
     match cassette::recorded_model(file)? {
         Some((by, model)) if vendor(&by).is_some() => Ok(format!("{by}/{model}")),
         _ => Err(Error::usage(format!(
-            "{} does not say which model was asked",
+            "the cassette {} does not contain the name of its model",
             file.display()
         ))
-        .hint("name it with -m, as VENDOR/MODEL")),
+        .hint("name it with `-m VENDOR/MODEL`")),
     }
 }
 
-/// The vendor and the model that were named, each where it was. What stands in the model counts over a setting, but not
-/// over a flag that says otherwise.
+/// The vendor and the model that the user named; each is `None` if it was not named. A vendor in `vendor/model` overrides
+/// the setting `provider`, but must agree with the flag `--provider`.
 pub fn named(
     agent: &AgentFlags,
     text: Option<&str>,
@@ -195,7 +193,7 @@ pub fn named(
     match (provider, named) {
         (_, Some(named)) if agent.provider.is_none() => Ok((Some(named), model)),
         (Some(id), Some(named)) if id != named.id => Err(Error::usage(format!(
-            "the model names `{}` and --provider says `{id}`",
+            "the vendor of the model is `{}`, but `--provider` names `{id}`",
             named.id
         ))),
         (Some(id), _) => Ok((Some(known_vendor(id)?), model)),
@@ -203,13 +201,13 @@ pub fn named(
     }
 }
 
-/// Where a vendor is asked, when it is not its own address.
+/// The address of a vendor from the flag, the settings or the environment; `None` for the vendor's own address.
 pub fn base_url(agent: &AgentFlags, vendor: &Vendor, settings: &Settings) -> Option<String> {
     let given = agent.base_url.clone();
     given.or_else(|| configured_base_url(vendor, settings))
 }
 
-/// The address of a vendor in the settings, else in the variable that its own programs read.
+/// The address of a vendor in the settings, else in the variable that the vendor's own programs use.
 #[must_use]
 pub fn configured_base_url(vendor: &Vendor, settings: &Settings) -> Option<String> {
     let configured = settings
@@ -222,7 +220,7 @@ pub fn configured_base_url(vendor: &Vendor, settings: &Settings) -> Option<Strin
         .filter(|url| !url.trim().is_empty())
 }
 
-/// `vendor/model`, where the first part is a vendor; anything else is a model's name as it is.
+/// Splits `vendor/model` if the first part is a known vendor; any other text is the name of a model.
 fn split_model(text: Option<&str>) -> (Option<&'static Vendor>, Option<String>) {
     let parts = text.and_then(|text| text.split_once('/'));
     match parts.and_then(|(first, rest)| Some((vendor(first)?, rest))) {
@@ -231,7 +229,8 @@ fn split_model(text: Option<&str>) -> (Option<&'static Vendor>, Option<String>) 
     }
 }
 
-/// Refuses `foo/bar` where `foo` is no vendor and nothing else says who serves it: another vendor would be asked for it.
+/// Rejects `foo/bar` if `foo` is not a vendor and no known vendor serves the model. Otherwise the request would go to a
+/// vendor that the user did not mean.
 fn refuse_unknown_vendor(model: &str) -> Result<(), Error> {
     let Some((first, _)) = model.split_once('/') else {
         return Ok(());
@@ -244,7 +243,7 @@ fn refuse_unknown_vendor(model: &str) -> Result<(), Error> {
     let hint = match nearest(first, ids()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "put the vendor that serves `{model}` before it, as in `-m openrouter/{model}`, or name it with --provider: {}",
+            "name the vendor that serves `{model}`, as in `-m openrouter/{model}`, or with `--provider`: {}",
             ids().collect::<Vec<_>>().join(", ")
         ),
     };
@@ -262,7 +261,7 @@ fn known_vendor(id: &str) -> Result<&'static Vendor, Error> {
     })
 }
 
-/// Without a word about it: the vendor that serves this model, else the one whose key is there.
+/// The vendor if the user named none: a vendor that serves the model, else one for which there is a key.
 fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Vendor, Error> {
     let serves =
         |v: &&'static Vendor| model.is_some_and(|model| models::lookup(v.id, model).is_some());
@@ -273,14 +272,14 @@ fn guess_vendor(model: Option<&str>, settings: &Settings) -> Result<&'static Ven
     let has_key = |v: &&'static Vendor| crate::wire::key(settings, v, &credentials).is_some();
     let candidates = ["anthropic", "openai"].into_iter().filter_map(vendor);
     candidates.into_iter().find(has_key).ok_or_else(|| {
-        Error::new(ErrorKind::Provider, "no model is set up: there is no key and no provider was named").hint(
+        Error::new(ErrorKind::Provider, "no model is set up: there is no key, and no vendor was named").hint(
             "set a key, for example `export ANTHROPIC_API_KEY=…` or `export OPENAI_API_KEY=…`; \
              or name a local model, for example `-m ollama/qwen3`; or try `windlass demo`, which needs neither",
         )
     })
 }
 
-/// Who served a run, as far as its log knows: by what was typed, else by the name of the model.
+/// The vendor of a logged run: from the flags, else from the name of the model.
 pub fn vendor_of(agent: &AgentFlags, model: Option<&str>) -> Option<String> {
     if agent.script.is_some() {
         return Some("scripted".to_owned());
@@ -297,7 +296,7 @@ pub fn vendor_of(agent: &AgentFlags, model: Option<&str>) -> Option<String> {
         .or_else(|| Some(named.or_else(|| VENDORS.iter().find(serves))?.id.to_owned()))
 }
 
-/// Opens the workspace: the git top level of the directory, or the directory itself.
+/// Opens the workspace of a directory: the top level of its git repository, or the directory itself.
 pub fn open_workspace(dir: Option<&Path>, environment: &Environment) -> Result<Root, Error> {
     let start = match dir {
         Some(dir) => dir,
@@ -315,18 +314,19 @@ pub fn open_workspace(dir: Option<&Path>, environment: &Environment) -> Result<R
     Root::open_workspace(&top, &unfit).map_err(wrong)
 }
 
-/// The prompt from the words and the files named `@path`; see [`attach`].
+/// Makes a prompt and attaches the files that it names; see [`attach`]. An empty prompt is an error.
 pub fn prompt(text: String, root: &Root, notices: &Notices) -> Result<Message, Error> {
     if text.trim().is_empty() {
         return Err(Error::usage("there is no prompt")
-            .hint("give one, for example: windlass run \"fix the failing test\""));
+            .hint("add one, for example `windlass run \"fix the failing test\"`"));
     }
     attach(text, root, notices)
 }
 
-/// Adds the files a prompt names as `@path`. A word that is no file of the workspace stays a word, with a warning.
+/// Attaches the files that a prompt names as `@path`. A word that is not a file of the workspace stays as it is, and a
+/// notice warns about it. A file that looks like a credential is an error.
 pub fn attach(text: String, root: &Root, notices: &Notices) -> Result<Message, Error> {
-    let (mut files, mut no_files) = (Vec::new(), Vec::new());
+    let (mut files, mut missing) = (Vec::new(), Vec::new());
     for word in text.split_whitespace() {
         let Some(path) = word
             .strip_prefix('@')
@@ -338,15 +338,15 @@ pub fn attach(text: String, root: &Root, notices: &Notices) -> Result<Message, E
             continue;
         }
         let Ok(stat) = root.stat(path) else {
-            no_files.push(word);
+            missing.push(word);
             continue;
         };
-        // By its name, and by what a link of that name leads to.
-        let leads_to = root
+        // A symlink may hide the name of a credential file, so its target is checked as well.
+        let target = root
             .resolve(path)
             .map(|resolved| resolved.path)
             .unwrap_or_default();
-        if [path, leads_to.as_str()]
+        if [path, target.as_str()]
             .into_iter()
             .any(windlass_core::gate::is_credential)
         {
@@ -358,11 +358,11 @@ pub fn attach(text: String, root: &Root, notices: &Notices) -> Result<Message, E
             let part = attachment(path, root)?;
             files.push((path.to_owned(), part));
         } else {
-            no_files.push(word);
+            missing.push(word);
         }
     }
-    if !no_files.is_empty() {
-        notices.warn(&not_attached(&no_files));
+    if !missing.is_empty() {
+        notices.warn(&not_attached(&missing));
     }
     let mut parts = vec![Part::Text { text }];
     parts.extend(files.into_iter().map(|(_, part)| part));
@@ -373,7 +373,7 @@ pub fn attach(text: String, root: &Root, notices: &Notices) -> Result<Message, E
     })
 }
 
-/// The warning about words that look like files and are none.
+/// The warning about words that begin with `@` and are not files.
 fn not_attached(words: &[&str]) -> String {
     let shown: Vec<String> = words
         .iter()
@@ -417,7 +417,7 @@ fn attachment(path: &str, root: &Root) -> Result<Part, Error> {
     let bytes = root.read(path, MAX_TEXT).map_err(unusable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         Error::usage(format!("@{path} is not UTF-8 text"))
-            .hint("only text and pictures can be attached")
+            .hint("only text files and images can be attached")
     })?;
     Ok(Part::Text {
         text: format!("\n<file path=\"{path}\">\n{text}\n</file>"),
@@ -437,8 +437,8 @@ mod tests {
         std::fs::write(dir.path().join(".env"), "KEY=1").unwrap();
         let root = Root::open(dir.path()).unwrap();
         let warned = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let heard = Arc::clone(&warned);
-        let notices = Notices::new(move |notice| heard.lock().unwrap().push(format!("{notice:?}")));
+        let list = Arc::clone(&warned);
+        let notices = Notices::new(move |notice| list.lock().unwrap().push(format!("{notice:?}")));
         let attach = |text: &str| attach(text.to_owned(), &root, &notices);
         let message = attach("look at @a.txt, and mail me@example.org @nothing @d").unwrap();
         let text = "`@nothing`, `@d` are not files of the workspace and are not attached";
@@ -454,11 +454,11 @@ mod tests {
         assert!(attach("see @notes.txt").is_err());
         std::fs::write(dir.path().join("b.png"), "foob").unwrap();
         let message = attach("see @b.png").unwrap();
-        let picture = Part::Image {
+        let image = Part::Image {
             media_type: "image/png".into(),
             data: "Zm9vYg==".into(),
         };
-        assert_eq!(message.parts[1], picture);
+        assert_eq!(message.parts[1], image);
     }
 
     #[test]

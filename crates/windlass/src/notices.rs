@@ -1,19 +1,19 @@
-//! Remarks for a person that belong to no session: the library prints nothing, so the caller gets them.
+//! Warnings and progress messages that belong to no session. The library does not print, so the caller receives them.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A remark for a person.
+/// A message for the user that belongs to no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice<'a> {
-    /// Something is not as it was asked for, and the work goes on.
+    /// A problem that does not stop the operation.
     Warning(&'a str),
-    /// Something that takes a while has begun.
+    /// The beginning of an operation that takes some time.
     Progress(&'a str),
 }
 
-/// Receives remarks. The default drops them.
+/// The receiver of [`Notice`]s. The default drops them.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -33,17 +33,17 @@ pub enum Notice<'a> {
 pub struct Notices(Arc<dyn Fn(Notice<'_>) + Send + Sync>);
 
 impl Notices {
-    /// Calls this function for each remark.
+    /// Calls this function for each notice.
     pub fn new(receive: impl Fn(Notice<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(receive))
     }
 
-    /// Passes a warning on.
+    /// Sends a [`Notice::Warning`].
     pub fn warn(&self, text: &str) {
         (self.0)(Notice::Warning(text));
     }
 
-    /// Says that something begins which takes a while.
+    /// Sends a [`Notice::Progress`].
     pub fn progress(&self, text: &str) {
         (self.0)(Notice::Progress(text));
     }

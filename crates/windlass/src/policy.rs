@@ -1,4 +1,4 @@
-//! What the gate says about a call, stage by stage, with the settings and tools of a workspace. Nothing is run.
+//! Evaluates the gate for a call, stage by stage, with the settings and tools of a workspace, without running the call.
 //!
 //! ```
 //! use serde_json::json;
@@ -40,12 +40,12 @@ use crate::error::Error;
 use crate::settings::{Settings, nearest};
 use crate::{program_tools, sandboxing};
 
-/// The stage in which a tool looks at its arguments.
+/// The stage in which a tool checks its arguments.
 const TOOL_VALIDATION: &str = "tool validation";
 
-/// The settings and tools of a workspace, to judge calls by.
+/// The settings and tools of a workspace, for judging calls.
 pub struct PolicyEval {
-    /// Whether the settings put commands in a sandbox.
+    /// Whether commands run in a sandbox under these settings.
     pub sandboxed: bool,
     settings: Settings,
     tools: ToolSet,
@@ -54,18 +54,17 @@ pub struct PolicyEval {
     artifacts: Arc<dyn Artifacts>,
 }
 
-/// A call that was judged.
+/// The verdict of the gate on a call.
 pub struct JudgedCall {
-    /// What each stage says, in their order.
+    /// The verdict of each stage, in order.
     pub stages: Vec<GateStage>,
-    /// What they come to.
     pub decision: Decision,
-    /// What the call would touch; nothing where the tool does not take it.
+    /// The paths, commands and hosts that the call would touch; empty if the tool rejects its arguments.
     pub touches: Vec<Touch>,
 }
 
 impl PolicyEval {
-    /// Calls in this workspace, under these settings.
+    /// An evaluation for calls in this workspace, under these settings.
     pub fn new(root: Root, settings: Settings) -> Result<Self, Error> {
         let root = Arc::new(root);
         let env = child_env(std::iter::empty(), &[]);
@@ -80,19 +79,19 @@ impl PolicyEval {
         })
     }
 
-    /// The gate of a run that works at this place.
+    /// The gate of a run with this isolation, which decides the default approval mode.
     pub fn gate(&self, isolation: Isolation) -> Result<PermissionGate, Error> {
         self.settings
             .gate(Mode::usual(isolation.is_isolated()), &self.names())
     }
 
-    /// The tool of this name.
+    /// The tool with this name. For an unknown name, the error suggests a similar one.
     pub fn tool(&self, name: &str) -> Result<&Arc<dyn Tool>, Error> {
         self.tools.get(canonical_name(name)).ok_or_else(|| {
             let error = Error::usage(format!("there is no tool `{name}`"));
             match nearest(name, self.names()) {
                 Some(near) => error.hint(format!("did you mean `{near}`?")),
-                None => error.hint("`windlass tools` lists them"),
+                None => error.hint("`windlass tools` lists the tools"),
             }
         })
     }
@@ -102,7 +101,7 @@ impl PolicyEval {
         tools.map(|tool| tool.spec().name.as_str()).collect()
     }
 
-    /// The stages of the gate, with the one before it: whether the tool takes the call.
+    /// Judges a call: the tool checks the arguments, then the gate decides.
     pub fn judge(
         &self,
         gate: &PermissionGate,
@@ -156,17 +155,17 @@ impl PolicyEval {
             files: &self.files,
             processes: &self.processes,
             artifacts: &self.artifacts,
-            voice: &Silent,
+            voice: &NoCallOutput,
             cancel: CancellationToken::new(),
         };
         tool.touches(args, &ctx)
     }
 }
 
-/// A call that is only judged reports nothing and asks nobody.
-struct Silent;
+/// The output of a call that is only judged: progress is dropped, and questions stay unanswered.
+struct NoCallOutput;
 
-impl Voice for Silent {
+impl Voice for NoCallOutput {
     fn progress(&self, _text: &str) {}
     fn ask<'a>(&'a self, _question: Question) -> BoxFuture<'a, Answer> {
         Box::pin(async { Answer::Unanswered })
@@ -175,7 +174,10 @@ impl Voice for Silent {
         String::new()
     }
     fn set_notes<'a>(&'a self, _text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
-        let failure = ToolFailure::new(ErrorCategory::Exception, "nothing is kept here");
+        let failure = ToolFailure::new(
+            ErrorCategory::Exception,
+            "notes cannot be saved while a call is only judged",
+        );
         Box::pin(std::future::ready(Err(failure)))
     }
 }

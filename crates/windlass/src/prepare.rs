@@ -1,5 +1,5 @@
-//! From settings and flags to an open session: the one path that every surface takes. Whatever can be wrong is found
-//! before the session is opened.
+//! Opens a session from settings and flags. All surfaces use this path, so errors in settings, flags and the workspace
+//! are found in the same way everywhere, and before the session is opened.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -12,7 +12,7 @@
 //! use windlass::settings::Settings;
 //! use windlass_testing::{ScriptedProvider, says};
 //! use windlass::{
-//!     OpenRequest, Opened, Prepared, Which, find_session, newest, options_for, prepare,
+//!     OpenRequest, OpenedSession, Prepared, SessionSelector, find_session, newest, options_for, prepare,
 //!     prepare_landing, resume_options,
 //! };
 //!
@@ -27,11 +27,11 @@
 //! assert!(!prepared.needs_copy());
 //! println!("{:?}", prepared.warnings());
 //! let request = OpenRequest {
-//!     which: Which::New,
+//!     which: SessionSelector::New,
 //!     isolation: Isolation::InPlace,
 //!     ..OpenRequest::new(RunFlags::default())
 //! };
-//! let opened: Opened = prepared.open(request).await?;
+//! let opened: OpenedSession = prepared.open(request).await?;
 //! let prompt = Message::user("greet me");
 //! let options = options_for(&opened.options, &prompt);
 //! assert_eq!(resume_options(&options, &opened.session).on_ask, options.on_ask);
@@ -64,7 +64,7 @@ use windlass_core::workspace::{Files, LandTo};
 use windlass_engine::{Contract, OnAsk, OpenSession, RunOptions, Session};
 use windlass_host::session_log::SessionLog;
 use windlass_host::workspace::Root;
-use windlass_registry::Choice;
+use windlass_registry::RuntimeChoice;
 
 use crate::error::{Error, ErrorKind};
 use crate::flags::RunFlags;
@@ -74,55 +74,50 @@ use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::{contract, program_tools, wire};
 
-/// A workspace, its settings and the runtime that works, before a session is opened.
+/// A workspace with its settings and runtime, ready to open a session.
 pub struct Prepared {
-    /// The settings, with the flags on top.
+    /// The settings, including the flags.
     pub settings: Settings,
-    /// The workspace.
     pub root: Arc<Root>,
     plan: Option<RuntimePlan>,
-    choice: Option<Choice>,
-    /// Built while the rest is prepared: their schemas are the longest part of a start.
+    choice: Option<RuntimeChoice>,
+    /// Built on another thread, because compiling the schemas of the tools is the longest part of a start.
     tools: JoinHandle<Vec<Arc<dyn Tool>>>,
 }
 
-/// Which session to open.
+/// Selects the session to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
-    /// A new one.
+pub enum SessionSelector {
     New,
     /// The newest session of this workspace.
     Newest,
-    /// This one.
     Named(SessionId),
 }
 
-/// How to open a session.
+/// Options for opening a session.
 pub struct OpenRequest {
-    /// Which session.
-    pub which: Which,
-    /// On the tree, or on a copy.
+    pub which: SessionSelector,
     pub isolation: Isolation,
-    /// The flags of its runs, also for the log.
+    /// The flags of the runs. The log stores them.
     pub flags: RunFlags,
-    /// Resume this kept run.
+    /// The name of a kept run to resume.
     pub kept: Option<String>,
-    /// No agent works: the kept run is checked, and lands.
+    /// Only check and land the kept run, without an agent.
     pub only_land: bool,
-    /// A person is there to answer asks while a run is going.
+    /// Whether a person or a callback answers asks during a run.
     pub can_answer: bool,
-    /// Tools beside the built-in ones and those of the settings.
+    /// Tools in addition to the built-in ones and those of the settings.
     pub tools: Vec<Arc<dyn Tool>>,
-    /// Validators beside those of the settings.
+    /// Validators in addition to those of the settings.
     pub validators: Vec<Arc<dyn Validator>>,
 }
 
 impl OpenRequest {
-    /// A new session that works on a copy.
+    /// A request for a new session with isolated runs.
     #[must_use]
     pub fn new(flags: RunFlags) -> Self {
         Self {
-            which: Which::New,
+            which: SessionSelector::New,
             isolation: Isolation::Isolated,
             flags,
             kept: None,
@@ -134,34 +129,30 @@ impl OpenRequest {
     }
 }
 
-/// An open session, and how its runs are to be done.
-pub struct Opened {
-    /// The session.
+/// An open session with the options for its runs.
+pub struct OpenedSession {
     pub session: Session,
-    /// The store it is logged in.
     pub store: Arc<SessionLog>,
-    /// The workspace.
     pub root: Arc<Root>,
-    /// The settings it was opened with.
     pub settings: Settings,
-    /// How a run of it is to be done.
     pub options: RunOptions,
-    /// How the runtime was found, where none was named.
-    pub choice: Option<Choice>,
-    /// The kind of work became less than what was asked for: from, to and the reason.
+    /// The record of the choice, if `auto` selected the runtime.
+    pub choice: Option<RuntimeChoice>,
+    /// If the runtime could not do the requested kind of work: the requested mode, the mode that is used, and the
+    /// reason.
     pub fell_back: Option<(String, String, String)>,
-    /// The agent's name, where it is not the built-in one.
+    /// The name of the foreign agent; `None` for the built-in one.
     pub foreign: Option<String>,
-    /// Sends traces and metrics, where the settings say so.
+    /// Sends traces and metrics, if the settings enable it.
     pub telemetry: Telemetry,
 }
 
-/// Finds the runtime for a workspace. The flags are added to the settings.
+/// Adds the flags to the settings and chooses the runtime.
 pub fn prepare(root: Root, mut settings: Settings, flags: &RunFlags) -> Result<Prepared, Error> {
     let tools = spawn_tools(true);
     settings.add_flags(&flags.agent, &flags.limits)?;
     let (plan, choice) = RuntimePlan::of(&flags.agent, &settings)?;
-    // Settings of the runtime that was chosen apply, however it was found.
+    // The settings of the chosen runtime apply in the same way as those of a named one.
     settings.chosen = choice.as_ref().and_then(|choice| choice.chosen.clone());
     Ok(Prepared {
         settings,
@@ -172,7 +163,7 @@ pub fn prepare(root: Root, mut settings: Settings, flags: &RunFlags) -> Result<P
     })
 }
 
-/// The same without a runtime, for a kept run that is only to land.
+/// Like [`prepare`], but without a runtime, for landing a kept run.
 #[must_use]
 pub fn prepare_landing(root: Root, settings: Settings) -> Prepared {
     Prepared {
@@ -186,7 +177,7 @@ pub fn prepare_landing(root: Root, settings: Settings) -> Prepared {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "schemas are compiled beside reading settings, which halves the time of a start"
+    reason = "compiling schemas while the settings are read halves the time of a start"
 )]
 fn spawn_tools(wanted: bool) -> JoinHandle<Vec<Arc<dyn Tool>>> {
     std::thread::spawn(move || {
@@ -199,7 +190,7 @@ fn spawn_tools(wanted: bool) -> JoinHandle<Vec<Arc<dyn Tool>>> {
 }
 
 impl Prepared {
-    /// Whether it works on a copy, whatever else is said.
+    /// Whether runs must be isolated, because of the profile or the agent.
     #[must_use]
     pub fn needs_copy(&self) -> bool {
         let profile = self.settings.profile.as_ref();
@@ -207,7 +198,7 @@ impl Prepared {
             || self.plan.as_ref().is_some_and(RuntimePlan::needs_copy)
     }
 
-    /// Remarks about the settings and the model, for a person.
+    /// Warnings about the settings and the model, for the user.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let plan = self.plan.iter();
@@ -220,8 +211,8 @@ impl Prepared {
             .collect()
     }
 
-    /// Opens the session.
-    pub async fn open(self, request: OpenRequest) -> Result<Opened, Error> {
+    /// Builds the engine and opens the session.
+    pub async fn open(self, request: OpenRequest) -> Result<OpenedSession, Error> {
         let Self {
             mut settings,
             root,
@@ -237,15 +228,15 @@ impl Prepared {
         tools.extend(request.tools.iter().cloned());
         let tools = program_tools::with_programs(tools, &settings)?;
         let isolated = request.isolation == Isolation::Isolated;
-        contract::fits(contract, isolated)?;
+        contract::check_landing_flags(contract, isolated)?;
         check_isolation(&settings, plan.as_ref(), isolated)?;
         let schema = request.flags.agent.json_schema.as_deref();
         let mode = settings
             .profile
             .as_ref()
             .map(|profile| profile.mode)
-            .or(choice.as_ref().and_then(Choice::mode));
-        let works = |plan| wire::Works {
+            .or(choice.as_ref().and_then(RuntimeChoice::mode));
+        let works = |plan| wire::RuntimeRequest {
             plan,
             mode: mode.unwrap_or(RuntimePlan::mode(plan)),
             schema,
@@ -254,28 +245,30 @@ impl Prepared {
                 || settings.layers.boolean("runtime_fallback") == Some(true),
             accept_ungated: request.flags.agent.accept_ungated,
         };
-        let agent = plan
-            .as_ref()
-            .map_or(wire::Agent::None, |plan| wire::Agent::Works(works(plan)));
+        let agent = plan.as_ref().map_or(wire::EngineAgent::None, |plan| {
+            wire::EngineAgent::Runtime(works(plan))
+        });
         let redactor = || wire::redactor(&settings);
         let mut validators = contract::validators(&settings, contract, &root, redactor, isolated)?;
         validators.extend(request.validators.iter().cloned());
         let root_of_run = root.clone();
-        let wired = wire::engine(&settings, &agent, root_of_run, isolated, tools, validators)?;
+        let built = wire::engine(&settings, &agent, root_of_run, isolated, tools, validators)?;
         let which = match &request.which {
-            Which::New => OpenSession::New,
-            Which::Named(id) => OpenSession::Resume(id.clone()),
-            Which::Newest => OpenSession::Resume(newest(wired.store.as_ref(), &root).await?),
+            SessionSelector::New => OpenSession::New,
+            SessionSelector::Named(id) => OpenSession::Resume(id.clone()),
+            SessionSelector::Newest => {
+                OpenSession::Resume(newest(built.store.as_ref(), &root).await?)
+            }
         };
-        let session = wired.engine.open(which, wired.mode).await?;
-        let fell_back = match &wired.fell {
+        let session = built.engine.open(which, built.mode).await?;
+        let fell_back = match &built.fell_back {
             Some(EventKind::FailedOver { from, to, reason }) => {
                 Some((from.clone(), to.clone(), reason.clone()))
             }
             _ => None,
         };
-        if let Some(fell) = wired.fell {
-            session.note(fell).await?;
+        if let Some(event) = built.fell_back {
+            session.note(event).await?;
         }
         if let Some(choice) = &choice {
             session
@@ -283,11 +276,11 @@ impl Prepared {
                 .await?;
         }
         let vendor = plan.as_ref().and_then(RuntimePlan::vendor);
-        let telemetry = Telemetry::open(&settings, vendor, &session, wired.store.as_ref()).await;
-        let options = run_options(&settings, &request, choice.as_ref(), wired.mode)?;
-        Ok(Opened {
+        let telemetry = Telemetry::open(&settings, vendor, &session, built.store.as_ref()).await;
+        let options = run_options(&settings, &request, choice.as_ref(), built.mode)?;
+        Ok(OpenedSession {
             session,
-            store: wired.store,
+            store: built.store,
             foreign: plan
                 .as_ref()
                 .and_then(|plan| plan.foreign().map(str::to_owned)),
@@ -301,7 +294,7 @@ impl Prepared {
     }
 }
 
-/// Refuses work in place where the profile or the agent needs a copy.
+/// Refuses an in-place run if the profile or the agent needs isolation.
 fn check_isolation(
     settings: &Settings,
     plan: Option<&RuntimePlan>,
@@ -312,25 +305,26 @@ fn check_isolation(
     }
     if let Some(profile) = settings.profile.as_ref().filter(|one| one.needs_copy()) {
         return Err(Error::usage(format!(
-            "the profile `{}` works on a copy, and this run does not",
+            "runs of the profile `{}` must be isolated",
             profile.name
         ))
-        .hint("leave `--in-place` out, or the profile"));
+        .hint("omit `--in-place` or the profile"));
     }
     if plan.is_some_and(RuntimePlan::needs_copy) {
         return Err(
-            Error::usage("an agent that is not ours never works on the tree itself")
-                .hint("leave `--in-place` out: it works on a copy that lands when the checks pass"),
+            Error::usage("a foreign agent cannot work in place").hint(
+                "omit `--in-place`: the agent works on a copy, and its changes land when the checks pass",
+            ),
         );
     }
     Ok(())
 }
 
-/// How runs of a session are to be done.
+/// The options for the runs of a session.
 fn run_options(
     settings: &Settings,
     request: &OpenRequest,
-    choice: Option<&Choice>,
+    choice: Option<&RuntimeChoice>,
     mode: RunMode,
 ) -> Result<RunOptions, Error> {
     let mut budget = settings.budget()?;
@@ -338,12 +332,12 @@ fn run_options(
         budget.iterations = Some(1);
     }
     let mut terms = contract::terms(settings, &request.flags.contract)?;
-    let looks = mode == RunMode::Analysis
+    let read_only = mode == RunMode::Analysis
         || settings
             .profile
             .as_ref()
             .is_some_and(|one| one.lands_nothing);
-    if request.isolation == Isolation::Isolated && looks && !request.only_land {
+    if request.isolation == Isolation::Isolated && read_only && !request.only_land {
         terms.write_paths = Some(Vec::new());
         terms.require_changes = false;
     }
@@ -363,20 +357,20 @@ fn run_options(
     })
 }
 
-fn saved_flags(request: &OpenRequest, choice: Option<&Choice>) -> SavedFlags {
+fn saved_flags(request: &OpenRequest, choice: Option<&RuntimeChoice>) -> SavedFlags {
     if request.only_land {
         return SavedFlags::default();
     }
     let given = &request.flags;
     let mut flags = RunFlags::new(&given.agent, &given.limits, &given.contract);
-    // A run that is resumed is resumed with the runtime that was chosen.
+    // Resuming must use the same runtime, so the log stores the choice in place of `auto`.
     if let Some(chosen) = choice.and_then(|choice| choice.chosen.clone()) {
         flags.agent.runtime = Some(chosen);
     }
     flags.save()
 }
 
-/// How long an ask can be answered at all.
+/// The time until a pending ask expires; `None` if it never expires.
 fn ask_expiry(settings: &Settings) -> Result<Option<Duration>, Error> {
     match settings.layers.number("ask_expiry_hours") {
         None => Ok(None),
@@ -384,13 +378,13 @@ fn ask_expiry(settings: &Settings) -> Result<Option<Duration>, Error> {
             Ok(Some(Duration::from_secs_f64(hours * 3_600.0)))
         }
         Some(_) => Err(Error::usage(
-            "`ask_expiry_hours` is a number of hours, up to ten years",
+            "`ask_expiry_hours` must be a number of hours, up to ten years",
         )),
     }
 }
 
-/// What becomes of an ask: a person answers it where one is there. Otherwise the flag or the setting decides, and after
-/// them whether this is CI.
+/// The handling of asks. If a person can answer, the run waits. Otherwise the flag or the setting decides; without them,
+/// the run denies in CI and pauses elsewhere.
 fn on_ask(settings: &Settings, can_answer: bool) -> OnAsk {
     let in_ci = || {
         let value = settings.environment.get("CI");
@@ -405,7 +399,7 @@ fn on_ask(settings: &Settings, can_answer: bool) -> OnAsk {
     }
 }
 
-/// The options of a run with this prompt: a commit without a message of its own has the prompt as its message.
+/// The options of a run with this prompt. If a commit was requested without a message, the prompt is the message.
 #[must_use]
 pub fn options_for(options: &RunOptions, prompt: &Message) -> RunOptions {
     let mut options = options.clone();
@@ -417,7 +411,7 @@ pub fn options_for(options: &RunOptions, prompt: &Message) -> RunOptions {
     options
 }
 
-/// The options for the run that is open in a session, to resume it.
+/// The options for resuming the open run of a session.
 #[must_use]
 pub fn resume_options(options: &RunOptions, session: &Session) -> RunOptions {
     match session.with_history(|history| history.open_run().cloned()) {
@@ -426,24 +420,24 @@ pub fn resume_options(options: &RunOptions, session: &Session) -> RunOptions {
     }
 }
 
-/// The newest session of a workspace.
+/// The id of the newest session of a workspace.
 pub async fn newest(store: &dyn SessionStore, root: &Root) -> Result<SessionId, Error> {
     let here = root.root().display().to_string();
     let mut heads = store.list();
     while let Some(head) = heads.next().await {
-        // A damaged session does not hide the others; naming it says what is wrong with it.
+        // A damaged session is skipped here; opening it by its id reports the damage.
         if let Ok(head) = head
             && head.workspace == here
         {
             return Ok(head.id);
         }
     }
-    Err(Error::usage("there is no session of this workspace yet")
+    Err(Error::usage("this workspace has no sessions yet")
         .hint("start one with `windlass run` or `windlass chat`"))
 }
 
-/// The session that a word names: `last` for the newest (of the workspace, where there is one), an id, or the beginning
-/// of one.
+/// Finds a session by `last` (the newest one, of the workspace if it is given), by its id, or by a unique prefix of its
+/// id.
 pub async fn find_session(
     store: &SessionLog,
     root: Option<&Root>,
@@ -456,12 +450,12 @@ pub async fn find_session(
                 .list()
                 .filter_map(|head| std::future::ready(head.ok()));
             let newest = heads.next().await.map(|head| head.id);
-            return newest.ok_or_else(|| Error::usage("there is no session yet"));
+            return newest.ok_or_else(|| Error::usage("there are no sessions yet"));
         }
         _ => {}
     }
     let id: SessionId = text.parse().map_err(|err: windlass_core::id::IdError| {
-        Error::usage(err.to_string()).hint("`windlass sessions list` shows the sessions there are")
+        Error::usage(err.to_string()).hint("`windlass sessions list` lists the sessions")
     })?;
     let found = store.ids_starting_with(text)?;
     match &found[..] {
@@ -469,10 +463,10 @@ pub async fn find_session(
         [one] => Ok(one.clone()),
         [] => Ok(id),
         [first, second, ..] => Err(Error::usage(format!(
-            "`{text}` is the beginning of {} sessions, {first} and {second} among them",
+            "{} sessions begin with `{text}`, for example {first} and {second}",
             found.len()
         ))
-        .hint("type more of the id")),
+        .hint("type more characters of the id")),
     }
 }
 
@@ -481,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_without_a_message_has_that_of_the_prompt() {
+    fn a_commit_without_a_message_uses_the_prompt() {
         let check = |given: &str, expect: &str| {
             let mut options = RunOptions::default();
             options.contract.to = LandTo::Commit(given.to_owned());

@@ -1,5 +1,5 @@
-//! Profiles: presets of how freely a run works, with which tools, where, and what it is told. Four are built in; the
-//! settings may add others and change these. What a profile takes away is taken away by the gate, not by asking nicely.
+//! Profiles: presets of tools, approval mode, isolation and instructions. Four are built in; the settings can change them
+//! and add others. The gate enforces the restrictions of a profile, so they do not depend on the model's cooperation.
 //!
 //! ```
 //! use windlass::Windlass;
@@ -8,7 +8,7 @@
 //! let dir = tempfile::tempdir()?;
 //! let windlass = Windlass::without_settings(dir.path(), dir.path().join(".data"))?.profile("plan");
 //! let chosen: Option<&Profile> = windlass.settings().profile.as_ref();
-//! // Flags are given their meaning when a session is opened.
+//! // Flags are applied to the settings when a session is opened.
 //! assert!(chosen.is_none());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -20,8 +20,8 @@ use windlass_host::config::{Layers, nearest};
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// Tools that change nothing by themselves. Commands are held by the sandbox.
-const LOOKING: &[&str] = &[
+/// Tools that change no files by themselves. The sandbox contains the commands of `bash`.
+const READ_ONLY_TOOLS: &[&str] = &[
     "read_file",
     "list_directory",
     "find_files",
@@ -37,29 +37,27 @@ const LOOKING: &[&str] = &[
     "web_search",
 ];
 
-/// What a run of a profile is.
+/// A preset for runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name.
     pub name: String,
-    /// What kind of work it is.
     pub mode: RunMode,
-    /// The only tools there are; all of them when absent.
+    /// Globs of the only tools of a run; `None` for all tools.
     pub tools: Option<Vec<String>>,
-    /// What the model is told.
+    /// Instructions for the model.
     pub prompt: String,
-    /// It works on the tree itself, because it cannot change it.
+    /// Runs may work in place, because they cannot change files.
     pub in_place: bool,
-    /// Nothing it does to files may land.
+    /// Changes to files never land.
     pub lands_nothing: bool,
-    /// Its last words are kept as a plan.
+    /// The final answer of a run is saved as a plan.
     pub plans: bool,
-    /// Settings it fixes: a flag may be stricter, not looser.
+    /// Settings that the profile fixes, with their values. A flag with another value is an error.
     pub ceilings: Vec<(&'static str, &'static str)>,
 }
 
-/// A profile that is built in.
-struct Builtin {
+/// A built-in profile, as a constant.
+struct BuiltinProfile {
     name: &'static str,
     mode: RunMode,
     tools: Option<&'static [&'static str]>,
@@ -70,30 +68,30 @@ struct Builtin {
     ceilings: &'static [(&'static str, &'static str)],
 }
 
-const ONLY_LOOKS: &[(&str, &str)] = &[("approval", "plan"), ("sandbox.level", "read-only")];
+const READ_ONLY_CEILINGS: &[(&str, &str)] = &[("approval", "plan"), ("sandbox.level", "read-only")];
 
-const BUILTIN: &[Builtin] = &[
-    Builtin {
+const BUILTIN: &[BuiltinProfile] = &[
+    BuiltinProfile {
         name: "plan",
         mode: RunMode::Analysis,
-        tools: Some(LOOKING),
+        tools: Some(READ_ONLY_TOOLS),
         prompt: include_str!("profiles/plan.md"),
         in_place: true,
         lands_nothing: true,
         plans: true,
-        ceilings: ONLY_LOOKS,
+        ceilings: READ_ONLY_CEILINGS,
     },
-    Builtin {
+    BuiltinProfile {
         name: "review",
         mode: RunMode::Analysis,
-        tools: Some(LOOKING),
+        tools: Some(READ_ONLY_TOOLS),
         prompt: include_str!("profiles/review.md"),
         in_place: true,
         lands_nothing: true,
         plans: false,
-        ceilings: ONLY_LOOKS,
+        ceilings: READ_ONLY_CEILINGS,
     },
-    Builtin {
+    BuiltinProfile {
         name: "implement",
         mode: RunMode::Full,
         tools: None,
@@ -103,10 +101,10 @@ const BUILTIN: &[Builtin] = &[
         plans: false,
         ceilings: &[],
     },
-    Builtin {
+    BuiltinProfile {
         name: "verify",
         mode: RunMode::Full,
-        tools: Some(LOOKING),
+        tools: Some(READ_ONLY_TOOLS),
         prompt: include_str!("profiles/verify.md"),
         in_place: false,
         lands_nothing: true,
@@ -116,7 +114,7 @@ const BUILTIN: &[Builtin] = &[
 ];
 
 impl Profile {
-    /// The profile of that name: what is built in, and what the settings say of it.
+    /// The profile with this name: a built-in one with the changes of the settings, or one that the settings define.
     pub(crate) fn named(name: &str, layers: &Layers<'_>) -> Result<Self, Error> {
         let key = |what: &str| Settings::named("profiles", name, what);
         let described = layers.iter().any(|(known, _)| {
@@ -151,15 +149,18 @@ impl Profile {
             None => return Err(unknown(name, layers)),
         };
         match layers.text(&key("mode")) {
-            // What only looks is held to it, not asked nicely.
+            // An analysis is read-only, enforced by the gate and the sandbox.
             Some("analysis") => {
                 profile.mode = RunMode::Analysis;
                 profile.lands_nothing = true;
                 profile.in_place = true;
-                profile.ceilings = ONLY_LOOKS.to_vec();
-                profile
-                    .tools
-                    .get_or_insert_with(|| LOOKING.iter().map(|tool| (*tool).to_owned()).collect());
+                profile.ceilings = READ_ONLY_CEILINGS.to_vec();
+                profile.tools.get_or_insert_with(|| {
+                    READ_ONLY_TOOLS
+                        .iter()
+                        .map(|tool| (*tool).to_owned())
+                        .collect()
+                });
             }
             Some("patch") => profile.mode = RunMode::Patch,
             Some(_) => profile.mode = RunMode::Full,
@@ -174,12 +175,12 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether it changes nothing of the tree only because it works on a copy.
+    /// Whether runs must be isolated, because that is the only protection of the user's tree.
     pub(crate) fn needs_copy(&self) -> bool {
         self.lands_nothing && !self.in_place
     }
 
-    /// Whether it takes a tool away.
+    /// Whether the profile excludes a tool.
     pub(crate) fn lacks(&self, tool: &str) -> bool {
         self.tools
             .as_ref()

@@ -1,5 +1,5 @@
-//! Tools that are programs of the user's own, from `[tools.NAME]` in the settings. What is not said in full is a
-//! mistake, never a tool that is missing without a word.
+//! Tools that are programs of the user, from `[tools.NAME]` in the settings. An incomplete definition is an error; the
+//! tool is never left out silently.
 //!
 //! ```
 //! use windlass::program_tools::{all_tools, names, offered_tools};
@@ -25,18 +25,18 @@ use windlass_tools::ProcessTool;
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// Seconds a program may take when nothing is said.
+/// Default timeout of a program in seconds.
 const DEFAULT_TIMEOUT: f64 = 120.0;
-/// And at most.
+/// Longest timeout of a program in seconds.
 const MAX_TIMEOUT: f64 = 600.0;
 
-/// All tools there are under these settings: our own, and the programs. Whoever reads rules or judges calls uses this
-/// list, so that a rule about a tool means the same everywhere.
+/// All tools under these settings: the built-in ones, and the programs of the user. Rules are always checked against this
+/// list, so that a rule about a tool has the same meaning everywhere.
 pub fn all_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     with_programs(windlass_tools::all(), settings)
 }
 
-/// The tools that a model is offered: all that no rule denies.
+/// The tools that the model sees: all tools except those that a rule denies as a whole.
 pub fn offered_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     let mut tools = all_tools(settings)?;
     let gate = settings.gate(Mode::Ask, &names(&tools))?;
@@ -44,7 +44,7 @@ pub fn offered_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     Ok(tools)
 }
 
-/// The same as [`all_tools`], where our own are made already.
+/// Like [`all_tools`], with built-in tools that the caller already made.
 pub(crate) fn with_programs(
     mut own: Vec<Arc<dyn Tool>>,
     settings: &Settings,
@@ -53,12 +53,12 @@ pub(crate) fn with_programs(
     Ok(own)
 }
 
-/// What rules may be about.
+/// The names of tools, to which rules can refer.
 pub fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
     tools.iter().map(|tool| tool.spec().name.as_str()).collect()
 }
 
-/// The tools that the settings describe, in the order of their names.
+/// The tools that the settings define, sorted by name.
 fn program_tools(settings: &Settings) -> Result<Vec<Arc<dyn Tool>>, Error> {
     let named = settings
         .layers
@@ -86,9 +86,11 @@ fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Error>
         ))
     };
     let Some(command) = settings.layers.texts(&key("command")) else {
-        return Err(wrong("effect", "it names no program".into()).hint(format!(
-            "say which: `command = [\"PROGRAM\", \"ARGUMENT\"]` below `[tools.{name}]`"
-        )));
+        return Err(
+            wrong("effect", "its `command` is missing".into()).hint(format!(
+                "add `command = [\"PROGRAM\", \"ARGUMENT\"]` below `[tools.{name}]`"
+            )),
+        );
     };
     let effect = match settings.layers.text(&key("effect")) {
         Some("read") => Effect::Read,
@@ -97,9 +99,9 @@ fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Error>
         Some("execute") => Effect::Execute,
         Some("external") => Effect::External,
         _ => {
-            return Err(wrong("command", "it does not say what it can do at worst".into()).hint(format!(
-                "add `effect = \"…\"` below `[tools.{name}]`: read, network, write, execute, or external for what \
-                 acts outside this machine"
+            return Err(wrong("command", "its `effect` is missing".into()).hint(format!(
+                "add `effect = \"…\"` with its most dangerous effect below `[tools.{name}]`: read, network, write, \
+                 execute, or external for effects outside this machine"
             )));
         }
     };
@@ -120,7 +122,7 @@ fn program_tool(settings: &Settings, name: &str) -> Result<Arc<dyn Tool>, Error>
     if !(0.1..=MAX_TIMEOUT).contains(&seconds) {
         return Err(wrong(
             "timeout_s",
-            format!("`timeout_s` is a number of seconds, from 0.1 to {MAX_TIMEOUT}"),
+            format!("`timeout_s` must be a number of seconds, from 0.1 to {MAX_TIMEOUT}"),
         ));
     }
     let tool = ProcessTool {

@@ -1,5 +1,5 @@
-//! What a dead process left: landings that are finished or rolled back, and changes that its log does not know yet. Every
-//! surface calls this before its work.
+//! Recovery after the death of a process: interrupted landings are finished or rolled back, and changes that are missing
+//! in a log are added to it. Every surface runs the recovery before its own work.
 //!
 //! ```
 //! use windlass::settings::Settings;
@@ -43,43 +43,44 @@ use crate::error::{Error, ErrorKind};
 use crate::kept;
 use crate::notices::Notices;
 use crate::settings::Settings;
+use crate::transcript::counted;
 use crate::undo::undoable_changes;
 use crate::wire;
 
-/// Recoveries that [`recoveries`] remembers.
+/// Number of recoveries that [`recoveries`] keeps.
 const MAX_RECOVERIES: usize = 10;
 
-/// Changes of a dead process that its session's log does not know yet.
-#[must_use = "the log has to be told"]
+/// Changes by a process that died before it could log them.
+#[must_use = "the changes must be logged"]
 pub struct Unlogged {
     calls: Vec<UnloggedLanding>,
     landings: Vec<(KeptRun, UnloggedRunLanding)>,
     undos: Vec<UnloggedUndo>,
 }
 
-/// Finishes landings that were interrupted, or rolls them back.
+/// Finishes interrupted landings, or rolls them back. The caller must log the returned changes with [`Unlogged::log`].
 pub fn recover(places: &Places, notices: &Notices) -> Unlogged {
     let shelf = KeptRuns::new(places.transactions_dir());
     for (name, recovered) in recover_landings(&shelf, &places.undo_dir()) {
         match recovered {
             Ok(done) => {
-                let how = if done.landed {
-                    "was finished"
+                let action = if done.landed {
+                    "finished"
                 } else {
-                    "was taken back"
+                    "rolled back"
                 };
                 let mut line = format!(
-                    "a landing that was broken off {how}: {name} ({})",
+                    "{action} an interrupted landing: {name} ({})",
                     done.root.display()
                 );
                 for path in done.left {
-                    line.push_str(&format!("; left as you wrote it: {path}"));
+                    line.push_str(&format!("; kept your edit of {path}"));
                 }
                 notices.progress(&line);
                 remember(places, &line);
             }
             Err(why) => notices.warn(&format!(
-                "a landing that was broken off could not be mended: {name}: {why}"
+                "could not finish or roll back an interrupted landing: {name}: {why}"
             )),
         }
     }
@@ -90,7 +91,7 @@ pub fn recover(places: &Places, notices: &Notices) -> Unlogged {
     }
 }
 
-/// Recoveries of the past, the newest last.
+/// Descriptions of past recoveries, the newest last.
 #[must_use]
 pub fn recoveries(places: &Places) -> Vec<String> {
     let text = wire::read_text(&places.undo_dir().join("recovered"), 1 << 20, "the list")
@@ -103,7 +104,7 @@ fn remember(places: &Places, line: &str) {
     lines.push(format!("{} {line}", SystemClock::new().now()));
     let first = lines.len().saturating_sub(MAX_RECOVERIES);
     let file = places.undo_dir().join("recovered");
-    // The tree is mended, whether or not this can be written.
+    // The recovery itself is done, so an error here is ignored.
     let _ = windlass_host::workspace::create_file(&file).map(|mut file| {
         use std::io::Write;
         let _ = file.write_all(lines[first..].join("\n").as_bytes());
@@ -111,13 +112,13 @@ fn remember(places: &Places, line: &str) {
 }
 
 impl Unlogged {
-    /// Whether every log knows everything.
+    /// Whether there is nothing to log.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.landings.is_empty() && self.undos.is_empty()
     }
 
-    /// Appends what is missing to the logs, so that undo knows it.
+    /// Appends the missing changes to the logs, so that they can be undone.
     pub async fn log(self, settings: &Settings) {
         let notices = &settings.notices;
         for landing in self.calls {
@@ -125,29 +126,31 @@ impl Unlogged {
                 Ok(Some(logged)) => {
                     if logged > 0 {
                         notices.progress(&format!(
-                            "a call had changed {logged} files when its process died ({}); `windlass undo` takes them \
-                             back",
+                            "a call had changed {} when its process died ({}); `windlass undo` undoes it",
+                            counted(logged, "file"),
                             landing.root.display()
                         ));
                     }
-                    // A record that stays is recognised by the log the next time.
+                    // If the record remains, the next recovery finds its changes in the log.
                     let _ = std::fs::remove_file(&landing.record);
                 }
-                // Its session is at work and logs it itself.
+                // The session is open in another process, which logs the change itself.
                 Ok(None) => {}
                 Err(why) => notices.warn(&format!(
-                    "a call changed files before its process died, but its session cannot be told: {why}"
+                    "a call changed files before its process died, but the changes cannot be added to the log of its \
+                     session: {why}"
                 )),
             }
         }
         for undo in self.undos {
             match log_undo(settings, &undo).await {
-                // A record that stays is recognised by the log the next time.
+                // If the record remains, the next recovery finds the undo in the log.
                 Ok(true) => drop(std::fs::remove_file(&undo.record)),
-                // Its session is at work and logs it itself.
+                // The session is open in another process, which logs the undo itself.
                 Ok(false) => {}
                 Err(why) => notices.warn(&format!(
-                    "an undo was finished after its process died, but its session cannot be told: {why}"
+                    "an undo was finished after its process died, but it cannot be added to the log of its session: \
+                     {why}"
                 )),
             }
         }
@@ -157,7 +160,7 @@ impl Unlogged {
                 Ok(logged) => {
                     if logged {
                         notices.progress(&format!(
-                            "{name} had landed when its process died; `windlass undo` takes it back"
+                            "{name} had landed when its process died; `windlass undo` undoes it"
                         ));
                     }
                     if let Err(err) = landing_was_logged(slot) {
@@ -172,7 +175,8 @@ impl Unlogged {
     }
 }
 
-/// Gives how many changes were appended; `None` while the session is at work. Those of a deleted session are dropped.
+/// Logs the changes of a call and returns their number; `None` if another process has the session open. Changes of a
+/// deleted session are dropped.
 async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Option<usize>, Error> {
     let LandingCall { session, run, call } = &landing.call;
     let places = &settings.places;
@@ -181,7 +185,7 @@ async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Opti
     }
     let store = SessionLog::new(places.sessions_dir());
     let known = undoable_changes(&store, session).await?;
-    // A call is logged as a whole when it has ended.
+    // A call that ended in the normal way has logged its changes.
     let is_known = |swap: &Swap| {
         let mut own = known.done.iter().filter(|change| {
             change.call.as_ref() == Some(call) && change.run.as_ref() == Some(run)
@@ -213,23 +217,24 @@ async fn log_call(settings: &Settings, landing: &UnloggedLanding) -> Result<Opti
     Ok(Some(missing.len()))
 }
 
-/// Opens a session to log what recovery found; `None` while another process writes it.
+/// Opens a session to add the results of the recovery; `None` if another process has it open.
 async fn open_unlocked(
     settings: &Settings,
     session: &SessionId,
     root: &Path,
 ) -> Result<Option<Session>, Error> {
     let root = Root::open(root).map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-    let wired = wire::idle_engine(settings, Arc::new(root))?;
+    let built = wire::idle_engine(settings, Arc::new(root))?;
     let open = OpenSession::Resume(session.clone());
-    match wired.engine.open(open, RunMode::Analysis).await {
+    match built.engine.open(open, RunMode::Analysis).await {
         Ok(session) => Ok(Some(session)),
         Err(EngineError::Store(err)) if err.kind == StoreErrorKind::Locked => Ok(None),
         Err(err) => Err(err.into()),
     }
 }
 
-/// Whether the log has an undo or a redo now. Those of a deleted session are dropped.
+/// Logs an undo or a redo. Returns `false` if another process has the session open. Undos of a deleted session are
+/// dropped.
 async fn log_undo(settings: &Settings, landing: &UnloggedUndo) -> Result<bool, Error> {
     let LandingUndo {
         session,
@@ -265,7 +270,7 @@ async fn log_undo(settings: &Settings, landing: &UnloggedUndo) -> Result<bool, E
     Ok(true)
 }
 
-/// Whether the log did not know of the landing yet.
+/// Logs the landing of a run. Returns `false` if the log already had it.
 async fn log_landing(
     settings: &Settings,
     slot: &KeptRun,

@@ -1,9 +1,9 @@
-//! Which runtime works, and what it is given: its program, its model and who serves it, how it signs in. What cannot be
-//! had is said here, before anything starts.
+//! The choice of a runtime, with its program, its model, the vendor and the sign-in. Missing programs, keys and other
+//! errors are reported here, before a run starts.
 
-mod ground;
 #[cfg(test)]
 mod option_tests;
+mod runtime_checker;
 
 use std::path::{Path, PathBuf};
 
@@ -15,93 +15,92 @@ use windlass_providers::models::default_model;
 use windlass_providers::protocol::Protocol;
 use windlass_providers::{VENDORS, Vendor};
 use windlass_registry::acp_registry::{named_id, registry_name};
-use windlass_registry::options::{self, Given};
+use windlass_registry::agent_settings::{self, AgentSettings};
 use windlass_registry::{
-    AgentSetup, Choice, Installed, Program, RegistryAgent, abilities, asked_by, choose, needs_of,
-    own, plain_name, unknown,
+    AgentProgram, AgentSetup, Installed, RegistryAgent, RuntimeChoice, abilities, choose,
+    custom_agents, needs_of, parse_auto, plain_name, unknown_runtime,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
 
-pub use self::ground::Ground;
+pub use self::runtime_checker::RuntimeChecker;
 
 use crate::acp_agents;
-use crate::cassette::Tape;
+use crate::cassette::CassetteUse;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
 use crate::flags::{AgentFlags, SignIn};
 use crate::model::{self, ModelPlan};
 use crate::settings::Settings;
 
-/// Who works.
+/// The runtime of a run, with everything that it needs to start.
 pub enum RuntimePlan {
-    /// Our own loop, in one of its forms, on a model.
+    /// The built-in agent in one of its forms, and its model.
     Ours(AgentKind, ModelPlan),
-    /// An agent that is not ours.
     Foreign(Box<ForeignPlan>),
 }
 
-/// An agent that is not ours, with everything it is given.
+/// A foreign agent with its program, model access and sign-in.
 pub struct ForeignPlan {
-    /// Its program, model and options.
     pub setup: AgentSetup,
-    /// Who serves its model; none with a login.
+    /// The model server; `None` if the agent uses its own login.
     pub upstream: Option<Upstream>,
-    /// How its spending is known.
     pub metering: MeteringKind,
-    /// Its credential file and the name in its home, with a login.
+    /// With the agent's own login: the credential file, and its path in the agent's home directory.
     pub login_file: Option<(PathBuf, String)>,
-    /// Hosts that it reaches with a login.
+    /// With the agent's own login: hosts to which the agent may connect.
     pub hosts: Vec<HostRule>,
 }
 
-/// Who serves the model of a foreign agent.
+/// The model server that the meter of a foreign agent forwards to.
 pub struct Upstream {
-    /// The vendor.
     pub vendor: &'static Vendor,
-    /// Its address, where it is not the vendor's own.
+    /// The address, if it differs from the vendor's own.
     pub base_url: Option<String>,
-    /// A cassette beside the network or in its place.
-    pub tape: Option<Tape>,
+    /// A cassette to record to, or to play in place of the network.
+    pub cassette: Option<CassetteUse>,
 }
 
 impl RuntimePlan {
-    /// Who works, and how that was found where nobody named one.
-    pub fn of(agent: &AgentFlags, settings: &Settings) -> Result<(Self, Option<Choice>), Error> {
-        options::check_names(&settings.layers)?;
+    /// The runtime that the flags and settings name; for `auto`, also the record of the choice.
+    pub fn of(
+        agent: &AgentFlags,
+        settings: &Settings,
+    ) -> Result<(Self, Option<RuntimeChoice>), Error> {
+        agent_settings::check_names(&settings.layers)?;
         let name = settings.layers.text("runtime").unwrap_or("native");
-        let Some(asked) = asked_by(name) else {
+        let Some(asked) = parse_auto(name) else {
             return Ok((Self::named(name, agent, settings)?, None));
         };
         let needs = needs_of(
             &asked?,
             settings.profile.as_ref().map(|profile| profile.mode),
         );
-        let standings = Ground::new(agent, settings)?.standings()?;
-        let choice = choose(&standings, needs, settings.layers.texts("runtime_order"))?;
+        let statuses = RuntimeChecker::new(agent, settings)?.statuses()?;
+        let choice = choose(&statuses, needs, settings.layers.texts("runtime_order"))?;
         match &choice.chosen {
             Some(chosen) => Ok((Self::named(chosen, agent, settings)?, Some(choice))),
             None => Err(choice.failure().into()),
         }
     }
 
-    /// The runtime of that name.
+    /// Plans a run with the runtime of this name.
     fn named(name: &str, agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(command) = name.strip_prefix("acp:") {
             let dir = settings.places.runtimes_dir();
             let listed = named_id(name).and_then(|id| Installed { dir: &dir }.registry_agent(id));
-            let whose = match &listed {
-                Some(listed) => Whose::Registry(listed),
-                None => Whose::Command(command),
+            let agent_ref = match &listed {
+                Some(listed) => AgentRef::Registry(listed),
+                None => AgentRef::Command(command),
             };
-            return foreign(&ANY_ACP, whose, agent, settings);
+            return foreign(&ANY_ACP, agent_ref, agent, settings);
         }
-        let own = own::all(&settings.layers)?;
+        let own = custom_agents::all(&settings.layers)?;
         if let Some(own) = own.iter().find(|own| own.name == name) {
-            return foreign(own.known, Whose::Own(&own.name), agent, settings);
+            return foreign(own.known, AgentRef::Own(&own.name), agent, settings);
         }
-        let known = agent_named(name).ok_or_else(|| unknown(name, &own))?;
+        let known = agent_named(name).ok_or_else(|| unknown_runtime(name, &own))?;
         if known.program.is_some() {
-            return foreign(known, Whose::Known, agent, settings);
+            return foreign(known, AgentRef::Known, agent, settings);
         }
         let only_foreign = [
             ("--auth", agent.auth.is_some()),
@@ -110,19 +109,19 @@ impl RuntimePlan {
         ];
         if let Some((flag, _)) = only_foreign.iter().find(|(_, given)| *given) {
             return Err(Error::usage(format!(
-                "{flag} is for agents that are not ours, and `{name}` is"
+                "`{flag}` is only for foreign agents, and `{name}` is built in"
             ))
-            .hint("leave it out, or name another runtime with --runtime"));
+            .hint("omit the flag, or choose another runtime with `--runtime`"));
         }
         Ok(Self::Ours(known.kind, ModelPlan::of(agent, settings)?))
     }
 
-    /// Whether it works on a copy, whatever else is said.
+    /// Whether runs of this runtime must be isolated, even if the user asks for an in-place run.
     pub fn needs_copy(&self) -> bool {
         matches!(self, Self::Foreign(_))
     }
 
-    /// The name of the agent, when it is not ours.
+    /// The name of the foreign agent; `None` for the built-in one.
     pub fn foreign(&self) -> Option<&str> {
         match self {
             Self::Ours(..) => None,
@@ -130,7 +129,7 @@ impl RuntimePlan {
         }
     }
 
-    /// Who serves the model, by the vendor's name, as far as we know.
+    /// The id of the vendor that serves the model; `None` if the agent uses its own login.
     pub fn vendor(&self) -> Option<&str> {
         match self {
             Self::Ours(_, ModelPlan::Given(given)) => Some(given.provider.name()),
@@ -140,20 +139,20 @@ impl RuntimePlan {
         }
     }
 
-    /// What a person should know before it starts: a model that nobody has heard of, settings that do not reach it.
+    /// Warnings for the user before the run starts: an unknown model, settings that do not reach the agent.
     pub fn warnings(&self, settings: &Settings, root: &Path) -> Vec<String> {
         match self {
             Self::Ours(_, plan) => plan.unknown_model().into_iter().collect(),
             Self::Foreign(plan) => {
-                let unheard = unheard(plan, settings).into_iter();
-                unheard
+                let ignored = ignored_sampling(plan, settings).into_iter();
+                ignored
                     .chain(hidden_folders(plan, settings, root))
                     .collect()
             }
         }
     }
 
-    /// What kind of work it is, where nobody says.
+    /// The default mode of runs with this runtime.
     pub fn mode(&self) -> RunMode {
         match self {
             Self::Ours(AgentKind::Patch, _) => RunMode::Patch,
@@ -164,15 +163,15 @@ impl RuntimePlan {
                 .has(Capability::NativeToolLoop)
             {
                 true => RunMode::Full,
-                // Its model writes edits and runs nothing.
+                // The agent has no tools: its model only writes edits.
                 false => RunMode::Patch,
             },
         }
     }
 }
 
-/// Wishes about how a model answers that a foreign agent cannot be told.
-fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
+/// A warning about sampling settings that cannot be passed to a foreign agent.
+fn ignored_sampling(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
     let all = AGENTS
         .iter()
         .find(|known| known.kind == AgentKind::Native)
@@ -180,21 +179,21 @@ fn unheard(plan: &ForeignPlan, settings: &Settings) -> Option<String> {
     let set = |key: &&&str| {
         settings.layers.get(key).is_some() && !plan.setup.known.sampling_options.contains(*key)
     };
-    let unheard: Vec<String> = all
+    let ignored: Vec<String> = all
         .iter()
         .filter(set)
         .map(|key| format!("`{key}`"))
         .collect();
-    (!unheard.is_empty()).then(|| {
+    (!ignored.is_empty()).then(|| {
         format!(
-            "{} cannot be told {}: it works as if nobody had said so",
+            "{} does not support these settings, which are ignored: {}",
             plan.setup.name,
-            unheard.join(", ")
+            ignored.join(", ")
         )
     })
 }
 
-/// Folders in the agent's own `PATH` that its sandbox does not show.
+/// Warnings about directories in the agent's own `PATH` that its sandbox hides.
 fn hidden_folders(plan: &ForeignPlan, settings: &Settings, root: &Path) -> Vec<String> {
     let (setup, table) = (&plan.setup, &plan.setup.settings);
     let path = setup
@@ -205,7 +204,7 @@ fn hidden_folders(plan: &ForeignPlan, settings: &Settings, root: &Path) -> Vec<S
     let hidden = |folder: &PathBuf| {
         let shown = setup
             .program
-            .shows
+            .visible_paths
             .iter()
             .any(|place| folder.starts_with(place));
         let hides = || crate::sandboxing::hidden_program(settings, root, folder);
@@ -214,28 +213,28 @@ fn hidden_folders(plan: &ForeignPlan, settings: &Settings, root: &Path) -> Vec<S
     let warn = |folder: PathBuf| {
         let folder = folder.display();
         format!(
-            "`runtimes.{table}.env.PATH` names {folder}, which the sandbox hides: programs in it are not found; show it with \
-             `sandbox.read = [\"{folder}\"]`"
+            "`runtimes.{table}.env.PATH` contains {folder}, which the sandbox hides: programs in it are not found; show it \
+             with `sandbox.read = [\"{folder}\"]`"
         )
     };
     folders.filter(hidden).map(warn).collect()
 }
 
-/// By which name an agent was asked for.
+/// The way in which the user named a foreign agent.
 #[derive(Clone, Copy)]
-enum Whose<'a> {
-    /// That of its row.
+enum AgentRef<'a> {
+    /// By its name in the table of known agents.
     Known,
-    /// One that a person gave it in the settings.
+    /// By a name that the user defined in the settings.
     Own(&'a str),
-    /// Its command.
+    /// By its command, as `acp:COMMAND`.
     Command(&'a str),
-    /// Its id in the ACP registry.
+    /// By its id in the ACP registry.
     Registry(&'a RegistryAgent),
 }
 
-impl Whose<'_> {
-    /// The table of the settings that is the agent's.
+impl AgentRef<'_> {
+    /// The name of the agent's table in the settings, below `runtimes`.
     fn table(self, known: &'static AgentSpec) -> String {
         match self {
             Self::Known | Self::Command(_) => known.name.to_owned(),
@@ -247,25 +246,25 @@ impl Whose<'_> {
 
 fn foreign(
     known: &'static AgentSpec,
-    whose: Whose<'_>,
+    agent_ref: AgentRef<'_>,
     agent: &AgentFlags,
     settings: &Settings,
 ) -> Result<RuntimePlan, Error> {
     if agent.script.is_some() {
         return Err(Error::usage(
-            "a foreign agent is not played by a script: it asks a served model",
+            "`--script` works only with the built-in agent, because a foreign agent needs a model server",
         )
-        .hint("leave --script out, or use the built-in agent"));
+        .hint("omit `--script`, or use the built-in agent"));
     }
-    let table = &whose.table(known);
-    let mut given = Given::read(table, &settings.layers)?;
-    if let Whose::Registry(listed) = whose {
+    let table = &agent_ref.table(known);
+    let mut given = AgentSettings::read(table, &settings.layers)?;
+    if let AgentRef::Registry(listed) = agent_ref {
         given.add_env(&listed.env);
     }
-    let (program, words) = find_program(known, whose, given.command.take(), settings)?;
-    let name = match whose {
-        Whose::Known | Whose::Own(_) | Whose::Registry(_) => table.clone(),
-        Whose::Command(_) => format!("acp-{}", plain_name(&program.file)),
+    let (program, words) = find_program(known, agent_ref, given.command.take(), settings)?;
+    let name = match agent_ref {
+        AgentRef::Known | AgentRef::Own(_) | AgentRef::Registry(_) => table.clone(),
+        AgentRef::Command(_) => format!("acp-{}", plain_name(&program.file)),
     };
     let (vendor, mut model) = model::named(agent, settings.layers.text("model"), settings)?;
     let auth = agent.auth.or_else(|| given.auth.take()?.parse().ok());
@@ -274,15 +273,15 @@ fn foreign(
         .metering
         .or_else(|| given.metering.take()?.parse().ok());
     let metering = metering_plan(known, table, login, metering, settings)?;
-    let asking = Asking::of(known, table, &given)?;
+    let supported = SupportedModels::of(known, table, &given)?;
     let (mut upstream, mut login_file, mut hosts) = (None, None, Vec::new());
     if login {
         let file = given.login_file.as_deref();
         login_file = Some(find_login(known, table, file, &settings.environment)?);
         hosts = login_hosts(known, &given.login_hosts)?;
     } else {
-        let served = find_upstream(&asking, table, vendor, agent, settings)?;
-        if asking.needs_model && model.is_none() {
+        let served = find_upstream(&supported, table, vendor, agent, settings)?;
+        if supported.needs_model && model.is_none() {
             let usual = default_model(served.vendor);
             model = Some(
                 usual
@@ -294,9 +293,9 @@ fn foreign(
     }
     let options = &mut given.options;
     let asked = agent.reasoning_effort.is_some();
-    options::tell_thinking((known, table), asked, &settings.layers, options)?;
+    agent_settings::add_reasoning((known, table), asked, &settings.layers, options)?;
     let temperature = settings.sampling().temperature;
-    options::tell_sampling(known, temperature, settings.max_output(), options);
+    agent_settings::add_sampling(known, temperature, settings.max_output(), options);
     Ok(RuntimePlan::Foreign(Box::new(ForeignPlan {
         setup: AgentSetup {
             known,
@@ -317,25 +316,25 @@ fn foreign(
     })))
 }
 
-/// The protocols and vendors of an agent: those of its row, with the settings on top.
-struct Asking<'a> {
+/// The protocols and vendors that an agent can use: those of the table of known agents, overridden by the settings.
+struct SupportedModels<'a> {
     known: &'static AgentSpec,
     protocols: Vec<Protocol>,
     vendors: Vec<&'a str>,
     needs_model: bool,
 }
 
-impl<'a> Asking<'a> {
-    fn of(known: &'static AgentSpec, table: &str, given: &'a Given) -> Result<Self, Error> {
+impl<'a> SupportedModels<'a> {
+    fn of(known: &'static AgentSpec, table: &str, given: &'a AgentSettings) -> Result<Self, Error> {
         let mut protocols = known.protocols.to_vec();
         if let Some(wires) = &given.wires {
             protocols.clear();
             for wire in wires {
                 protocols.extend(wire_protocols(wire).ok_or_else(|| {
                     Error::usage(format!(
-                        "`runtimes.{table}.wires` has `{wire}`, which is no wire"
+                        "`runtimes.{table}.wires` contains the unknown protocol `{wire}`"
                     ))
-                    .hint("the wires are anthropic, responses, chat and gemini")
+                    .hint("the protocols are anthropic, responses, chat and gemini")
                 })?);
             }
         }
@@ -346,9 +345,9 @@ impl<'a> Asking<'a> {
         let unknown = |id: &&&str| windlass_providers::vendor(id).is_none();
         if let Some(id) = vendors.iter().find(unknown) {
             return Err(Error::usage(format!(
-                "`runtimes.{table}.vendors` has `{id}`, which is no vendor"
+                "`runtimes.{table}.vendors` contains the unknown vendor `{id}`"
             ))
-            .hint("docs/vendors.md lists them"));
+            .hint("docs/vendors.md lists the vendors"));
         }
         Ok(Self {
             known,
@@ -359,7 +358,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// The protocols of a wire, as the settings name it.
+/// The protocols for a value of the setting `runtimes.NAME.wires`.
 fn wire_protocols(wire: &str) -> Option<&'static [Protocol]> {
     Some(match wire {
         "anthropic" => &[
@@ -375,7 +374,7 @@ fn wire_protocols(wire: &str) -> Option<&'static [Protocol]> {
 }
 
 fn find_upstream(
-    asking: &Asking<'_>,
+    supported: &SupportedModels<'_>,
     name: &str,
     named: Option<&'static Vendor>,
     agent: &AgentFlags,
@@ -388,13 +387,13 @@ fn find_upstream(
     };
     let vendor = match named {
         Some(vendor) => vendor,
-        None => asking
+        None => supported
             .vendors
             .iter()
             .filter_map(|id| windlass_providers::vendor(id))
             .find(has_key)
             .ok_or_else(|| {
-                let keys: Vec<&str> = asking
+                let keys: Vec<&str> = supported
                     .vendors
                     .iter()
                     .filter_map(|id| windlass_providers::vendor(id)?.key_env)
@@ -406,61 +405,64 @@ fn find_upstream(
                         keys.join(" or ")
                     ),
                 )
-                .hint(no_key_hint(asking.known, keys.first().unwrap_or(&"KEY")))
+                .hint(no_key_hint(supported.known, keys.first().unwrap_or(&"KEY")))
             })?,
     };
-    if !asking.protocols.contains(&vendor.protocol) {
+    if !supported.protocols.contains(&vendor.protocol) {
         let fit: Vec<&str> = VENDORS
             .iter()
-            .filter(|vendor| asking.protocols.contains(&vendor.protocol))
+            .filter(|vendor| supported.protocols.contains(&vendor.protocol))
             .map(|vendor| vendor.id)
             .collect();
         return Err(Error::usage(format!(
-            "`{name}` does not speak the way `{}` is asked",
+            "`{name}` does not support the protocol of `{}`",
             vendor.id
         ))
-        .hint(format!("vendors that it can ask: {}", fit.join(", "))));
+        .hint(format!("it works with these vendors: {}", fit.join(", "))));
     }
     Ok(Upstream {
         vendor,
         base_url: model::base_url(agent, vendor, settings),
-        tape: Tape::of(agent),
+        cassette: CassetteUse::of(agent),
     })
 }
 
 fn no_key_hint(known: &AgentSpec, variable: &str) -> String {
     let signs_in = known.login.is_some_and(|login| login.file.is_some());
     match signs_in {
-        false => format!("run `export {variable}=…`, or name another vendor with -m VENDOR/MODEL"),
+        false => {
+            format!("run `export {variable}=…`, or name another vendor with `-m VENDOR/MODEL`")
+        }
         true => format!(
-            "run `export {variable}=…`, name another vendor with -m VENDOR/MODEL, or use the agent's own sign-in with \
-             `--auth login --metering reported` (docs/runtimes.md says what that gives up)"
+            "run `export {variable}=…`, name another vendor with `-m VENDOR/MODEL`, or use the agent's own login with \
+             `--auth login --metering reported` (docs/runtimes.md describes the disadvantages)"
         ),
     }
 }
 
-/// Decision 9: what cannot be counted has to be accepted in so many words.
+/// Decides the metering (decision 9). With its own login, an agent calls its model directly, so its spending cannot be
+/// metered on the wire; the user must accept that explicitly with `--metering reported` or `--metering none`.
 fn metering_plan(
     known: &AgentSpec,
     name: &str,
     login: bool,
-    said: Option<MeteringKind>,
+    requested: Option<MeteringKind>,
     settings: &Settings,
 ) -> Result<MeteringKind, Error> {
     if login && known.login.is_none() {
-        return Err(Error::usage(format!("`{name}` has no sign-in of its own"))
-            .hint("leave `--auth login` out: it works with your key, which it never sees"));
+        return Err(Error::usage(format!("`{name}` has no login of its own"))
+            .hint("omit `--auth login`: the agent works with your key, which it never sees"));
     }
-    match (login, said) {
+    match (login, requested) {
         (false, None | Some(MeteringKind::Wire)) if crate::sandboxing::is_open(settings)? => {
-            let why = "what an agent sends to its model can only be counted where its network is its own, and with \
-                       `--net open` it is the machine's";
+            let why = "the model calls of a foreign agent can be metered only in a network namespace of its own, and \
+                       with `--net open` the agent would share the network of this machine";
             Err(Error::new(ErrorKind::Isolation, why)
-                .hint("leave it off, or allow hosts by name: --net allow:HOST"))
+                .hint("omit `--net open`, or allow single hosts with `--net allow:HOST`"))
         }
         (false, None | Some(MeteringKind::Wire)) => Ok(MeteringKind::Wire),
-        (false, Some(_)) => Err(Error::usage("with a key the model traffic goes through us, and is counted there")
-            .hint("leave --metering out, or use the agent's own sign-in with --auth login")),
+        (false, Some(_)) => Err(Error::usage("with a key, the model calls go through Windlass, which always meters them")
+            .hint("omit `--metering`, or use the agent's own login with `--auth login`")),
         (true, Some(MeteringKind::Reported)) => Ok(MeteringKind::Reported),
         (true, Some(MeteringKind::None)) => {
             let budget = settings.budget()?;
@@ -472,26 +474,26 @@ fn metering_plan(
             match open.iter().find(|(_, unlimited)| !unlimited) {
                 None => Ok(MeteringKind::None),
                 Some((flag, _)) => {
-                    Err(Error::usage("nothing is counted with `--metering none`, so no limit can hold")
-                        .hint(format!("give {flag} unlimited, or use --metering reported")))
+                    Err(Error::usage("with `--metering none`, spending is not counted, so no limit can be enforced")
+                        .hint(format!("add `{flag} unlimited`, or use `--metering reported`")))
                 }
             }
         }
         (true, _) => Err(Error::usage(format!(
-            "with its own sign-in the traffic of `{name}` does not go through us: nothing is refused on its way, and the \
-             agent has your credential"
+            "with its own login, the model calls of `{name}` do not go through Windlass: they cannot be metered or \
+             refused, and the agent has your credential"
         ))
-        .hint("accept the agent's own numbers with `--metering reported`, or give limits up with `--metering none`")),
+        .hint("accept the numbers that the agent reports with `--metering reported`, or run without limits with `--metering none`")),
     }
 }
 
 fn no_model(name: &str, vendor: &Vendor) -> Error {
     Error::usage(format!(
-        "`{name}` has to be told its model, and none was named for `{}`",
+        "`{name}` needs a model, and there is no default model for `{}`",
         vendor.id
     ))
     .hint(format!(
-        "name one with -m, for example -m {}/MODEL, or set `model`",
+        "name one with `-m`, for example `-m {}/MODEL`, or with the setting `model`",
         vendor.id
     ))
 }
@@ -506,8 +508,8 @@ fn find_login(
     let below = configured
         .or(known.login.and_then(|login| login.file))
         .ok_or_else(|| {
-            Error::usage(format!("it is not known where `{name}` keeps its sign-in")).hint(format!(
-                "set `runtimes.{name}.login_file` to its path below your home"
+            Error::usage(format!("the credential file of `{name}` is not known")).hint(format!(
+                "set `runtimes.{name}.login_file` to its path relative to your home directory"
             ))
         })?;
     if !Path::new(below)
@@ -515,22 +517,25 @@ fn find_login(
         .all(|part| matches!(part, std::path::Component::Normal(_)))
     {
         return Err(Error::usage(format!(
-            "`runtimes.{name}.login_file` is `{below}`, which is no path below your home"
+            "`runtimes.{name}.login_file` is `{below}`, which is not a path within your home directory"
         ))
-        .hint("name it as it is seen from there, as in `.agent/credentials.json`"));
+        .hint("use a path relative to your home directory, as in `.agent/credentials.json`"));
     }
     let path = home.unwrap_or_default().join(below);
     if !path.is_file() {
         return Err(Error::new(
             ErrorKind::Provider,
-            format!("`{name}` is not signed in: {} is not there", path.display()),
+            format!(
+                "`{name}` is not signed in: {} does not exist",
+                path.display()
+            ),
         )
-        .hint("sign in with the agent itself first"));
+        .hint("start the agent itself and sign in first"));
     }
     Ok((path, below.to_owned()))
 }
 
-/// The hosts that a sign-in needs, as rules of the network.
+/// The hosts to which an agent with its own login must connect, as network rules.
 fn login_hosts(known: &AgentSpec, own: &[String]) -> Result<Vec<HostRule>, Error> {
     let hosts = known.login.map_or(&[][..], |login| login.hosts).iter();
     let hosts: Vec<&str> = hosts
@@ -549,19 +554,20 @@ fn login_hosts(known: &AgentSpec, own: &[String]) -> Result<Vec<HostRule>, Error
     }
 }
 
-/// The program of an agent and its first words: as it was named, else as we installed it, else as it is in `PATH`.
+/// The program of an agent and its first arguments: the program that the user named, else the one that Windlass
+/// installed, else the one in `PATH`.
 fn find_program(
     known: &AgentSpec,
-    whose: Whose<'_>,
+    agent_ref: AgentRef<'_>,
     configured: Option<String>,
     settings: &Settings,
-) -> Result<(Program, Vec<String>), Error> {
+) -> Result<(AgentProgram, Vec<String>), Error> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
-    let command = match whose {
-        Whose::Command(command) => command,
-        Whose::Known | Whose::Own(_) => "",
-        Whose::Registry(listed) => {
+    let command = match agent_ref {
+        AgentRef::Command(command) => command,
+        AgentRef::Known | AgentRef::Own(_) => "",
+        AgentRef::Registry(listed) => {
             let program = match configured {
                 Some(command) => installed.find(known, Some(&command))?,
                 None => installed.find_registry_agent(listed)?,
@@ -571,11 +577,11 @@ fn find_program(
     };
     let mut words = command.split_whitespace().map(str::to_owned);
     let named = words.next().or(configured);
-    if let (Whose::Own(name), None) = (whose, &named) {
-        return Err(own::no_command(name).into());
+    if let (AgentRef::Own(name), None) = (agent_ref, &named) {
+        return Err(custom_agents::no_command(name).into());
     }
     let program = installed.find(known, named.as_deref()).map_err(|why| {
-        // A word that is no program here may be an agent that is not installed yet.
+        // If there is no such program, the word may be the id of an agent in the registry.
         let listed = acp_agents::registry(settings).is_ok_and(|all| all.find(command).is_ok());
         match listed {
             true => Error::usage(format!("`acp:{command}` is not installed")).hint(format!(

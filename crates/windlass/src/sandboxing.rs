@@ -1,5 +1,5 @@
-//! The sandbox as the settings want it: levels, networks and grants with their meaning, and which program is the
-//! helper. What is wrong is said here, before anything starts.
+//! Builds the sandbox from the settings: level, network, granted paths, limits and the helper program. Errors in these
+//! settings are reported here, before a run starts.
 //!
 //! ```
 //! use windlass::Environment;
@@ -15,7 +15,7 @@
 //! assert!(held.is_some(), "it is opened with the first command");
 //! let environment = Environment::of_process();
 //! assert!(helper(&environment).is_ok());
-//! // What the kernel offers differs from machine to machine.
+//! // The result depends on the kernel.
 //! let _ = offer(dir.path(), &environment);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -38,7 +38,7 @@ use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// The sandbox for a workspace, with the environment its commands get; none where somebody wrote so.
+/// The sandbox for a workspace, with the environment of its commands; `None` if the settings say `full`.
 pub fn sandbox(
     settings: &Settings,
     root: &Path,
@@ -49,24 +49,24 @@ pub fn sandbox(
     let require = required_tier(settings);
     let Some(access) = level(settings)? else {
         if require.is_some() {
-            let message =
-                "the setting `sandbox.require` asks for a sandbox, and `--sandbox full` is none";
-            return Err(Error::new(ErrorKind::Isolation, message)
-                .hint("leave `--sandbox full` out; `windlass config --origin` shows who set `sandbox.require`"));
+            let message = "the setting `sandbox.require` requires a sandbox, and `--sandbox full` switches it off";
+            return Err(Error::new(ErrorKind::Isolation, message).hint(
+                "omit `--sandbox full`; `windlass config --origin` shows where `sandbox.require` is set",
+            ));
         }
         return match agent {
             None => Ok(None),
             Some(agent) => Err(Error::new(
                 ErrorKind::Isolation,
                 format!(
-                    "`{}` is not ours, and runs in a sandbox or not at all",
+                    "`{}` is a foreign agent, and foreign agents run only in a sandbox",
                     agent.name
                 ),
             )
-            .hint("leave `--sandbox full` out")),
+            .hint("omit `--sandbox full`")),
         };
     };
-    // An agent that is not ours need not ask: where nothing may be changed, the kernel has to see to it.
+    // A foreign agent may change files without asking, so in plan mode the kernel must prevent it.
     let access = if agent.is_some() && settings.mode(Mode::Ask) == Mode::Plan {
         Access::ReadOnly
     } else {
@@ -82,7 +82,7 @@ pub fn sandbox(
     Ok(Some(Sandbox::new(plan, helper, env, copy_workspace)))
 }
 
-/// Where a program really is, if the sandbox of the settings hides that place from commands.
+/// The path of a program without symlinks, if the sandbox hides it from commands.
 pub(crate) fn hidden_program(
     settings: &Settings,
     root: &Path,
@@ -119,7 +119,7 @@ fn usual_plan(settings: &Settings, root: &Path, access: Access) -> Result<Sandbo
     })
 }
 
-/// The weakest tier that will do: the project's applies where it is stricter.
+/// The weakest acceptable tier. The setting of an untrusted project applies if it is stricter.
 fn required_tier(settings: &Settings) -> Option<Tier> {
     let read = |layers: &Layers<'_>| match layers.text("sandbox.require") {
         Some("namespaces") => Some(Tier::Namespaces),
@@ -129,7 +129,7 @@ fn required_tier(settings: &Settings) -> Option<Tier> {
     read(&settings.layers).max(read(&settings.project))
 }
 
-/// The tiers that this kernel offers, found by trying them around a folder.
+/// The tiers that this kernel offers, found by a probe of each tier in `folder`.
 pub fn offer(folder: &Path, environment: &Environment) -> Result<Offer, Error> {
     Ok(windlass_sandbox::probe(
         &helper(environment)?,
@@ -138,16 +138,18 @@ pub fn offer(folder: &Path, environment: &Environment) -> Result<Offer, Error> {
     ))
 }
 
-/// The program that acts as the helper.
+/// The program that acts as the sandbox helper.
 pub fn helper(environment: &Environment) -> Result<Helper, Error> {
     let program = environment.helper().ok_or_else(|| {
-        Error::usage("this program cannot be found, which the sandbox needs")
-            .hint("name the program that acts as the sandbox's helper")
+        Error::usage(
+            "the path of the current executable is unknown, which the sandbox needs as its helper",
+        )
+        .hint("set the sandbox helper, for example with `Windlass::sandbox_helper`")
     })?;
     Ok(Helper::new(program))
 }
 
-/// Where our own settings, sessions and keys are: nothing in a sandbox sees them.
+/// The directories of Windlass itself, with settings, sessions and keys. The sandbox hides them.
 fn own_folders(settings: &Settings) -> Vec<PathBuf> {
     let config = settings
         .places
@@ -160,12 +162,12 @@ fn own_folders(settings: &Settings) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether commands are held at all.
+/// Whether commands run in a sandbox.
 pub fn holds_commands(settings: &Settings) -> Result<bool, Error> {
     Ok(level(settings)?.is_some())
 }
 
-/// What commands may do and what they reach, in words.
+/// The sandbox level and the network of commands, as text for the user.
 pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
     let level = match level(settings)? {
         None => "full (no sandbox at all)",
@@ -180,7 +182,7 @@ pub fn described(settings: &Settings) -> Result<(&'static str, String), Error> {
     Ok((level, net))
 }
 
-/// The level: the project's counts where it is stricter. `None` is no sandbox at all.
+/// The sandbox level; `None` is no sandbox. The setting of an untrusted project applies if it is stricter.
 fn level(settings: &Settings) -> Result<Option<Access>, Error> {
     if settings.fixed("sandbox.level") == Some("read-only") {
         return Ok(Some(Access::ReadOnly));
@@ -202,7 +204,7 @@ fn read_level(layers: &Layers<'_>) -> Result<Option<Option<Access>>, Error> {
         Ok(SandboxLevel::WorkspaceWrite) => Ok(Some(Some(Access::Write))),
         Ok(SandboxLevel::Full) => Ok(Some(None)),
         Err(_) => Err(Error::usage(format!(
-            "`{text}` is no sandbox: use read-only, workspace-write or full"
+            "`{text}` is not a sandbox level: use read-only, workspace-write or full"
         ))),
     }
 }
@@ -223,7 +225,7 @@ fn read_net(layers: &Layers<'_>) -> Result<Option<NetPolicy>, Error> {
         .map_err(|why: String| Error::usage(format!("{}: {why}", setting.origin)))
 }
 
-/// The hosts that the set-up of checks may reach.
+/// The hosts to which the commands in `validate.setup` may connect.
 fn setup_hosts(settings: &Settings) -> Result<Vec<HostRule>, Error> {
     let Some(text) = settings.layers.text("validate.setup_net") else {
         return Ok(Vec::new());
@@ -232,18 +234,18 @@ fn setup_hosts(settings: &Settings) -> Result<Vec<HostRule>, Error> {
         Ok(NetPolicy::Hosts(rules)) => Ok(rules),
         Ok(NetPolicy::Off | NetPolicy::Loopback) => Ok(Vec::new()),
         Ok(NetPolicy::Open) => Err(Error::usage(
-            "`validate.setup_net` is a list of hosts: `registries`, or `allow:HOST,HOST`",
+            "`validate.setup_net` must be a list of hosts: `registries`, or `allow:HOST,HOST`",
         )),
         Err(why) => Err(Error::usage(format!("`validate.setup_net`: {why}"))),
     }
 }
 
-/// Whether commands have the network of this machine.
+/// Whether commands have full access to the network of this machine.
 pub(crate) fn is_open(settings: &Settings) -> Result<bool, Error> {
     Ok(net(settings)? == NetPolicy::Open)
 }
 
-/// What the gate has to know of the network.
+/// The network access of commands, for the gate.
 pub(crate) fn reach(settings: &Settings) -> Result<Reach, Error> {
     Ok(match net(settings)? {
         NetPolicy::Off => Reach::Nothing,
@@ -269,8 +271,9 @@ fn limits(settings: &Settings) -> Result<Limits, Error> {
     Ok(limits)
 }
 
-/// Granted paths: absolute, below the home with `~/`, or relative to the workspace. A relative one need not be there,
-/// because it is meant for every workspace that has it; any other that is missing grants nothing, which is a mistake.
+/// Granted paths: absolute, in the home directory with `~/`, or relative to the workspace. A relative path may be
+/// missing, because it applies to every workspace that has it. Any other missing path is an error, because it is probably
+/// misspelled.
 fn paths(
     settings: &Settings,
     key: &str,
@@ -285,8 +288,8 @@ fn paths(
         if path.starts_with(root) || path.symlink_metadata().is_ok() {
             return Ok(path);
         }
-        Err(Error::usage(format!("`{key}` grants `{text}`, which is not there"))
-            .hint(format!("make it, or take it out of `{key}` (`windlass config --origin` shows where it is set)")))
+        Err(Error::usage(format!("`{key}` grants `{text}`, which does not exist"))
+            .hint(format!("create it, or remove it from `{key}` (`windlass config --origin` shows where it is set)")))
     };
     settings
         .layers

@@ -1,5 +1,5 @@
-//! Plans: what a run of the profile `plan` ended with, kept as a Markdown file that a person may read and change, and
-//! that another run starts from.
+//! Saved plans: the final answers of runs with the profile `plan`, as Markdown files. The user can edit a plan and start
+//! another run with it.
 //!
 //! ```
 //! use windlass::saved_plan::{load, save, with_plan};
@@ -25,24 +25,25 @@ use windlass_host::config::Places;
 use crate::error::{Error, ErrorKind};
 use crate::wire::read_text;
 
-/// The longest plan.
+/// Maximum size of a plan in bytes.
 const MAX_PLAN: u64 = 1 << 20;
 
-/// Where plans are kept.
+/// The directory of saved plans.
 fn folder(places: &Places) -> PathBuf {
     places.data_dir.join("plans")
 }
 
-/// Keeps the last words of a run as a plan; gives its name. A second plan of the same session has a number.
+/// Saves the final answer of a run as a plan, and returns the name and the path. Further plans of the same session have a
+/// number in their name.
 pub fn save(places: &Places, session: &SessionId, text: &str) -> Result<(String, PathBuf), Error> {
     let dir = folder(places);
     let failed = |path: &Path, err: std::io::Error| {
         Error::new(
             ErrorKind::Failed,
-            format!("the plan cannot be kept in {}: {err}", path.display()),
+            format!("the plan cannot be saved in {}: {err}", path.display()),
         )
         .hint(format!(
-            "it stands in the session: `windlass sessions show {session}`"
+            "it is also in the session: `windlass sessions show {session}`"
         ))
     };
     let made = std::fs::DirBuilder::new()
@@ -76,28 +77,30 @@ pub fn save(places: &Places, session: &SessionId, text: &str) -> Result<(String,
         }
     }
     Err(
-        Error::new(ErrorKind::Failed, "too many plans of this session are kept")
-            .hint("remove some of them"),
+        Error::new(ErrorKind::Failed, "this session has too many saved plans")
+            .hint(format!("delete some of them in {}", dir.display())),
     )
 }
 
-/// The text of a plan: a file, the name of a kept one, or `last`.
+/// Reads a plan: a file, a saved plan by its name, or `last` for the newest saved plan.
 pub fn load(places: &Places, given: &str) -> Result<String, Error> {
     let dir = folder(places);
     let path = match given {
         "last" => newest(&dir).ok_or_else(|| {
-            Error::usage("no plan is kept yet")
-                .hint("make one: windlass run --profile plan \"what to do\"")
+            Error::usage("there are no saved plans yet")
+                .hint("make one with `windlass run --profile plan \"TASK\"`")
         })?,
-        // A name stays in the folder; anything that could lead elsewhere is a path that a person typed.
+        // A session id cannot contain a separator, so the name of a saved plan cannot lead out of the directory. Any
+        // other text is a path that the user typed.
         name => match name.parse::<SessionId>() {
             Ok(name) if dir.join(format!("{name}.md")).is_file() => dir.join(format!("{name}.md")),
             _ => PathBuf::from(given),
         },
     };
     if !path.is_file() {
-        return Err(Error::usage(format!("there is no plan `{given}`"))
-            .hint("give the name that was printed when it was made, `last`, or a file"));
+        return Err(Error::usage(format!("there is no plan `{given}`")).hint(
+            "use the name that was printed when the plan was saved, `last`, or the path of a file",
+        ));
     }
     read_text(&path, MAX_PLAN, "the plan")
 }
@@ -114,7 +117,7 @@ fn newest(dir: &Path) -> Option<PathBuf> {
         .map(|(_, path)| path)
 }
 
-/// A prompt with a plan before it.
+/// Appends a plan to a prompt. Without a prompt, the model is asked to carry the plan out.
 pub fn with_plan(prompt: Option<Message>, plan: &str) -> Message {
     let mut message = prompt.unwrap_or_else(|| Message::user("Carry this plan out."));
     let text = format!("<plan>\n{}\n</plan>\n", plan.trim());

@@ -1,5 +1,7 @@
-//! Settings: which keys there are, where they come from, and what they mean together with the flags.
-//! A project's files are untrusted: until a person trusts their content they may only tighten.
+//! Settings: the table of keys, the layers that set them (files, variables, flags), and the values that result.
+//!
+//! The settings files of a project are untrusted: until the user trusts their content, they may only restrict runs
+//! further.
 //!
 //! ```
 //! use windlass::Environment;
@@ -23,7 +25,7 @@
 //! assert_eq!(Settings::named("prices", "gpt-5.4", "input"), "prices.\"gpt-5.4\".input");
 //! Settings::remember_rule(&settings.places, home.path(), "bash(ls *)")?;
 //!
-//! // A project's files may only tighten until a user trusts them.
+//! // A project's files may only restrict runs further until a user trusts them.
 //! std::fs::create_dir(home.path().join(".windlass"))?;
 //! std::fs::write(home.path().join(".windlass/config.toml"), "max_steps = 3\n")?;
 //! for file in project_files(home.path())?.0 {
@@ -57,49 +59,49 @@ use crate::model::GivenModel;
 use crate::notices::Notices;
 use crate::profile::Profile;
 use crate::sandboxing;
-use crate::trust::{Meaning, link_warning};
+use crate::trust::{SettingEffect, link_warning};
 
 pub use self::keys::KEYS;
 
-/// Filters the log lines for developers. No setting: it is read before there are any.
+/// The variable that filters log lines for developers. It is not a setting, because it is read before the settings.
 const LOG_VARIABLE: &str = "WINDLASS_LOG";
 
-/// The environment variable that sets a key: `WINDLASS_` and its name. Keys below a name of the user's have none.
+/// The environment variable that sets a key: `WINDLASS_` and the name of the key. Keys with a part that the user chooses,
+/// such as `profiles.*.model`, have no variable.
 pub fn variable(key: &Key) -> Option<String> {
     (!key.name.contains('*'))
         .then(|| format!("WINDLASS_{}", key.name.replace('.', "_").to_uppercase()))
 }
 
-/// All settings, layered.
+/// All settings, in layers.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Settings that apply: files of the user and of projects that are trusted, variables, flags.
+    /// Settings that apply: files of the administrator, the user and trusted projects, variables, and flags.
     pub layers: Layers<'static>,
-    /// Settings of a project that is not trusted: they apply where they tighten.
+    /// Settings of an untrusted project. They apply only where they restrict runs further.
     pub project: Layers<'static>,
-    /// The folders of settings, keys and sessions.
+    /// The directories of settings, keys and sessions.
     pub places: Places,
-    /// Settings that do not apply, for a person.
+    /// Warnings about settings that do not apply, for the user.
     pub warnings: Vec<String>,
-    /// What they were read from.
+    /// The environment from which the settings were read.
     pub environment: Environment,
-    /// Where remarks go that are made while a run is prepared.
+    /// Receives warnings during the preparation of a run.
     pub notices: Notices,
-    /// Project files that set more than they may, and about which nobody was asked yet.
+    /// Untrusted project files with settings that do not apply, unless the user has already refused to trust them.
     pub untrusted: Vec<ProjectFile>,
-    /// The model of the embedding program, where it brings one.
+    /// The model of the embedding program, if it passed one.
     pub given_model: Option<GivenModel>,
-    /// The profile of the run.
     pub profile: Option<Profile>,
-    /// The runtime that was chosen, where nobody named one.
+    /// The runtime that `auto` selected.
     pub chosen: Option<String>,
 }
 
 impl Settings {
-    /// No settings at all: no file and no variable is read. Sessions and kept runs go below `data_dir`.
+    /// Empty settings: no file and no variable is read. Sessions and kept runs are stored in `data_dir`.
     #[must_use]
     pub fn none(data_dir: &Path) -> Self {
-        // These folders are never read; credentials.toml would be in the first one.
+        // These directories do not exist, so nothing is read from them, including credentials.toml.
         let unread = |name: &str| data_dir.join("none").join(name);
         Self {
             layers: Layers::new(KEYS),
@@ -120,7 +122,7 @@ impl Settings {
         }
     }
 
-    /// Reads what applies to a workspace; `None` outside of one.
+    /// Reads the settings that apply to a workspace, or outside of any workspace if `root` is `None`.
     pub fn load(root: Option<&Path>, environment: Environment) -> Result<Self, Error> {
         let (places, unwritable) = writable_places(&environment)?;
         let mut layers = Layers::new(KEYS);
@@ -171,7 +173,7 @@ impl Settings {
             let near = nearest(&name, known.iter().map(String::as_str));
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
             self.warnings
-                .push(format!("the variable {name} sets nothing{meant}"));
+                .push(format!("the variable {name} is not a setting{meant}"));
         }
     }
 
@@ -203,19 +205,19 @@ impl Settings {
             alone.add_text(layer, &path, &text)?;
             self.project.add_text(layer, &path, &text)?;
             let own = &self.layers;
-            let more = alone
-                .iter()
-                .filter(|(name, set)| Meaning::of(name, &set.value, own) != Meaning::Tightens);
+            let more = alone.iter().filter(|(name, set)| {
+                SettingEffect::of(name, &set.value, own) != SettingEffect::Tightens
+            });
             let unused: Vec<String> = more
                 .map(|(name, setting)| {
                     format!(
-                        "{}: `{name}` is not used, because a project's settings may only tighten until they are trusted \
-                         (`windlass trust show`)",
+                        "{}: `{name}` is ignored, because the settings of an untrusted project may only restrict runs \
+                         further (`windlass trust show`)",
                         setting.origin
                     )
                 })
                 .collect();
-            // Who said no once is not told again and again.
+            // A user who refused to trust this file is not warned again.
             if !unused.is_empty() && said.is_none() {
                 self.warnings.extend(unused);
                 self.untrusted.push(file);
@@ -234,7 +236,7 @@ impl Settings {
         String::from_utf8(file.bytes.clone()).map_err(|_| unreadable())
     }
 
-    /// What a project file sets, by name.
+    /// The names and values that a project file sets.
     pub fn project_values(root: &Path, file: &ProjectFile) -> Result<Vec<(String, Value)>, Error> {
         let mut alone = Layers::new(KEYS);
         alone.add_text(
@@ -248,7 +250,7 @@ impl Settings {
             .collect())
     }
 
-    /// Keeps a rule that a person approved for good, for this workspace.
+    /// Stores a rule that the user approved with "always", for this workspace.
     pub fn remember_rule(places: &Places, root: &Path, rule: &str) -> Result<(), Error> {
         let file = places.rules_file(root);
         let mut known = Layers::new(KEYS);
@@ -261,10 +263,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Puts the flags where they belong.
+    /// Adds the flags to the layer [`SettingsLayer::Flag`].
     pub fn add_flags(&mut self, agent: &AgentFlags, limits: &LimitFlags) -> Result<(), Error> {
         if let Some(profile) = &agent.profile {
-            // Before the flags of the same layer, so that a flag still counts over it.
+            // The profile comes before the flags of the same layer, so that a flag overrides it.
             self.add_profile(profile)?;
         }
         let flags = [
@@ -298,7 +300,7 @@ impl Settings {
         Ok(())
     }
 
-    /// A flag may be stricter than the profile, not looser.
+    /// Rejects a flag that contradicts a value that the profile fixes.
     fn check_ceiling(&self, key: &str, value: &str, flag: &str) -> Result<(), Error> {
         let Some(profile) = &self.profile else {
             return Ok(());
@@ -309,15 +311,15 @@ impl Settings {
             .find(|(fixed, most)| *fixed == key && *most != value)
         {
             Some((_, most)) => Err(Error::usage(format!(
-                "the profile `{}` works with `{most}`, so `{flag} {value}` does not go with it",
+                "`{flag} {value}` cannot be combined with the profile `{}`, which requires `{most}`",
                 profile.name
             ))
-            .hint("leave the flag out, or the profile")),
+            .hint("omit the flag or the profile")),
             None => Ok(()),
         }
     }
 
-    /// What the profile fixes a setting to.
+    /// The value that the profile fixes for a setting.
     pub(crate) fn fixed(&self, key: &str) -> Option<&'static str> {
         let profile = self.profile.as_ref()?;
         profile
@@ -327,20 +329,20 @@ impl Settings {
             .map(|(_, most)| *most)
     }
 
-    /// The flags of checks and landing that are settings, too.
+    /// Adds the flags for checks and landing that are also settings.
     pub fn add_contract_flags(&mut self, args: &ContractFlags) -> Result<(), Error> {
-        if let Some(tries) = text(&args.max_iterations) {
+        if let Some(limit) = text(&args.max_iterations) {
             self.layers.add(
                 SettingsLayer::Flag,
                 "max_iterations",
-                &tries,
+                &limit,
                 "--max-iterations",
             )?;
         }
         Ok(())
     }
 
-    /// Takes over what a profile sets.
+    /// Adds the settings of a profile to the layer of the flags.
     fn add_profile(&mut self, name: &str) -> Result<(), Error> {
         let profile = Profile::named(name, &self.layers)?;
         let place = format!("profile {name}");
@@ -349,7 +351,7 @@ impl Settings {
             .filter_map(|key| key.name.strip_prefix("profiles.*."))
         {
             let meant = match key {
-                // What these say is the profile itself.
+                // These describe the profile itself; `Profile::named` reads them.
                 "mode" | "tools" | "instructions" => continue,
                 "sandbox" => "sandbox.level",
                 key => key,
@@ -371,7 +373,7 @@ impl Settings {
         Ok(())
     }
 
-    /// A key below a name that people choose, as in `prices."gpt-5.4".input`.
+    /// A key with a part that the user chooses, quoted if necessary, as in `prices."gpt-5.4".input`.
     pub fn named(table: &str, name: &str, key: &str) -> String {
         let bare = name
             .chars()
@@ -383,7 +385,7 @@ impl Settings {
         }
     }
 
-    /// The limits of a run: the project's count where they are lower.
+    /// The limits of a run. A limit of an untrusted project applies if it is lower.
     pub fn budget(&self) -> Result<Budget, Error> {
         for key in ["max_steps", "max_tokens", "max_iterations"] {
             if self
@@ -401,7 +403,7 @@ impl Settings {
             budget.cost_micros = limit.map(|usd| (usd * 1_000_000.0) as u64);
         }
         if let Some(limit) = self.limit("max_iterations") {
-            budget.iterations = limit.map(|tries| tries as u32);
+            budget.iterations = limit.map(|iterations| iterations as u32);
         }
         if let Some(limit) = self.limit("max_steps") {
             budget.steps = limit.map(|steps| steps as u32);
@@ -416,7 +418,7 @@ impl Settings {
         Ok(budget)
     }
 
-    /// Wishes about how to answer.
+    /// The sampling parameters of model calls.
     pub(crate) fn sampling(&self) -> Sampling {
         let number = |key: &str| {
             self.layers
@@ -432,7 +434,7 @@ impl Settings {
         }
     }
 
-    /// Most tokens of one answer, where somebody said so.
+    /// The maximum number of output tokens of one model call, if it is set.
     pub(crate) fn max_output(&self) -> Option<u64> {
         self.layers
             .integer("max_output")
@@ -440,13 +442,13 @@ impl Settings {
             .filter(|most| *most > 0)
     }
 
-    /// Whether somebody set a cost limit on purpose.
+    /// Whether a cost limit is set, in contrast to the default limit.
     pub(crate) fn explicit_cost_limit(&self) -> bool {
         matches!(self.limit("max_budget_usd"), Some(Some(_)))
     }
 
-    /// How freely calls run: the project's word counts where it is stricter, and what a profile fixes holds whoever says
-    /// otherwise. A word for one runtime counts over the one for all, unless that was said by somebody who counts for more.
+    /// The approval mode. The setting of the runtime (`runtimes.NAME.approval`) overrides `approval`, unless `approval` is
+    /// set in a stronger layer. An untrusted project and the profile can make the result stricter, never looser.
     pub(crate) fn mode(&self, default: Mode) -> Mode {
         let mode = |layers: &Layers<'_>| {
             layers
@@ -480,7 +482,7 @@ impl Settings {
             })
     }
 
-    /// What is set for the runtime that works.
+    /// A setting of the runtime that is used, below `runtimes.NAME`.
     fn of_runtime(&self, key: &str) -> Option<&Setting> {
         let runtime = self
             .chosen
@@ -491,7 +493,7 @@ impl Settings {
         self.layers.get(&Self::named("runtimes", &table, key))
     }
 
-    /// Rules and mode: all rules of all levels, the project's only where they tighten.
+    /// The permission gate with the mode and the rules of all layers. Allow rules of an untrusted project are left out.
     pub fn gate(&self, default: Mode, tools: &[&str]) -> Result<PermissionGate, Error> {
         let chosen = self.mode(default);
         let mut rules = Vec::new();
@@ -519,7 +521,7 @@ impl Settings {
                     let rule = Rule::parse(text, verdict, level);
                     let rule =
                         rule.map_err(|err| Error::usage(format!("{}: {err}", setting.origin)))?;
-                    // A project may forbid a tool that it would bring, before anybody trusts it to bring one.
+                    // An untrusted project may forbid a tool that its own settings define.
                     let brought = Self::named("tools", &rule.tool, "command");
                     if level != Level::Project || self.project.get(&brought).is_none() {
                         known_tool(&rule, tools, &setting.origin)?;
@@ -551,7 +553,7 @@ impl Settings {
         })
     }
 
-    /// A limit: absent, `unlimited`, or a number.
+    /// A limit: `None` if it is not set, `Some(None)` for `unlimited`.
     pub(crate) fn limit(&self, key: &str) -> Option<Option<f64>> {
         let read = |layers: &Layers<'_>| match &layers.get(key)?.value {
             Value::Integer(number) => Some(Some(*number as f64)),
@@ -562,13 +564,13 @@ impl Settings {
             (own, None | Some(None)) => own,
             (Some(Some(own)), Some(Some(project))) => Some(Some(own.min(project))),
             (Some(None), Some(project)) => Some(project),
-            // Without a setting of our own the default holds, and the project may only go below it.
+            // If only the project sets the limit, it can lower the default, not raise it.
             (None, Some(Some(project))) => Some(Some(project.min(default_limit(key)))),
         }
     }
 }
 
-/// The directories of the user. Data goes to a temporary directory where the usual one cannot be written.
+/// The directories of the user. If the usual data directory is not writable, data goes to a temporary directory.
 pub fn places(environment: &Environment) -> Result<Places, Error> {
     Ok(writable_places(environment)?.0)
 }
@@ -579,7 +581,7 @@ fn writable_places(environment: &Environment) -> Result<(Places, Option<String>)
     Ok(Places::from_env(lookup)?.writable(named, &environment.temp_dir())?)
 }
 
-/// A rule about a tool that does not exist protects nothing, so it is a mistake.
+/// Rejects a rule about a tool that does not exist: it would protect nothing, and is probably misspelled.
 fn known_tool(rule: &Rule, tools: &[&str], origin: &SettingOrigin) -> Result<(), Error> {
     let name = rule.tool.as_str();
     if name.contains('*')
@@ -592,14 +594,14 @@ fn known_tool(rule: &Rule, tools: &[&str], origin: &SettingOrigin) -> Result<(),
     let failure = Error::usage(format!("{origin}: there is no tool `{name}`"));
     Err(match nearest(name, tools.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint("`windlass tools` lists them"),
+        None => failure.hint("`windlass tools` lists the tools"),
     })
 }
 
-/// Names that rules may use already, although the tools come later.
+/// Names of planned tools, which rules may already use.
 const LATER_TOOLS: &[&str] = &["web_fetch", "web_search", "spawn_agent"];
 
-/// The limit of a run where nobody set one.
+/// The default of a limit; infinity if there is none.
 pub(crate) fn default_limit(key: &str) -> f64 {
     let budget = Budget::default();
     let number = |value: Option<u64>| value.map_or(f64::INFINITY, |value| value as f64);
@@ -612,7 +614,7 @@ pub(crate) fn default_limit(key: &str) -> f64 {
     }
 }
 
-/// A flag as the settings are given it.
+/// The value of a flag as a setting.
 fn text<T: ToString>(flag: &Option<T>) -> Option<String> {
     flag.as_ref().map(ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! What settings come to, layer by layer, with nothing of this machine's own.
+//! Tests of settings in layers, independent of the settings of this machine.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use super::*;
@@ -16,7 +16,7 @@ fn load(user: &str, project: &str) -> Result<Settings, Error> {
 }
 
 #[test]
-fn a_project_may_tighten_and_nothing_else() {
+fn an_untrusted_project_may_only_tighten() {
     let settings = load(
         "max_steps = 20",
         "max_steps = 5\nmodel = \"evil\"\napproval = \"plan\"",
@@ -89,7 +89,7 @@ fn a_runtime_may_have_a_mode_of_its_own() {
 }
 
 #[test]
-fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who_said_it() {
+fn the_mode_of_the_chosen_runtime_applies_unless_a_stronger_layer_sets_the_mode() {
     #[track_caller]
     fn check(all: Option<SettingsLayer>, one: SettingsLayer, chosen: Option<&str>, expect: Mode) {
         let mut settings = load("runtime = \"auto\"", "").unwrap();
@@ -130,7 +130,7 @@ fn the_mode_of_a_runtime_is_that_of_the_one_that_works_and_counts_as_much_as_who
 }
 
 #[test]
-fn mistakes_show_file_line_and_what_was_meant() {
+fn errors_contain_the_file_the_line_and_a_suggestion() {
     let text = load("modle = \"x\"", "").err().unwrap().text();
     assert!(
         text.contains("config.toml") && text.contains("model"),
@@ -153,7 +153,7 @@ fn mistakes_show_file_line_and_what_was_meant() {
 }
 
 #[test]
-fn a_profile_counts_over_settings_and_under_flags() {
+fn a_profile_overrides_settings_and_flags_override_it() {
     let user = "model = \"a/x\"\nmax_steps = 9\n[profiles.fast]\nmodel = \"ollama/small\"\nmax_steps = 3\n";
     let mut settings = load(user, "").unwrap();
     let agent = AgentFlags {
@@ -185,7 +185,7 @@ fn a_profile_counts_over_settings_and_under_flags() {
 }
 
 #[test]
-fn unlimited_is_written_out() {
+fn limits_can_be_unlimited() {
     let settings = load("max_tokens = \"unlimited\"\nmax_budget_usd = 0.5", "").unwrap();
     assert_eq!(settings.budget().unwrap().tokens, None);
     assert_eq!(settings.budget().unwrap().tokens_uncached, None);
@@ -194,7 +194,7 @@ fn unlimited_is_written_out() {
 }
 
 #[test]
-fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
+fn a_trusted_project_overrides_the_user_and_flags_override_it() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().join("project");
     std::fs::create_dir_all(root.join(".windlass")).unwrap();
@@ -257,7 +257,7 @@ fn a_project_that_is_trusted_counts_over_the_user_and_under_flags() {
 }
 
 #[test]
-fn of_two_lists_of_hosts_a_project_leaves_what_both_list() {
+fn two_lists_of_hosts_are_intersected() {
     use windlass_core::gate::Reach;
     let net = |user: &str, project: &str| {
         let line = |net: &str| format!("sandbox.net = \"{net}\"");

@@ -1,5 +1,7 @@
-//! What a log says about time, tokens, money and calls: a fold of durable events that needs nothing else.
-//! Times between events are by the wall clock of whoever wrote them; a clock that was set back counts as no time.
+//! Statistics of session logs: time, tokens, cost and calls, computed as a fold of durable events.
+//!
+//! Durations between events come from the wall clock of the process that wrote the log. If that clock was set back, the
+//! duration is zero.
 //!
 //! ```
 //! use windlass::core::clock::Timestamp;
@@ -7,7 +9,7 @@
 //! use windlass::core::id::TraceId;
 //! use windlass::core::message::Message;
 //! use windlass::stats::{
-//!     Asks, Calls, Checks, Commands, ModelStats, RunStats, Stats, StepStats, Sum, Times, cache_hits,
+//!     AskStats, CallStats, CheckStats, CommandStats, ModelStats, RunStats, Stats, StepStats, StatTotals, WaitStats, cache_hits,
 //! };
 //!
 //! let started = Event {
@@ -27,9 +29,9 @@
 //! stats.apply(&started);
 //! let runs: &[RunStats] = &stats.runs;
 //! assert_eq!((runs.len(), runs[0].outcome.as_deref()), (1, None));
-//! let total: Sum = stats.total;
-//! let (calls, commands): (Calls, Commands) = (total.calls, total.commands);
-//! let (asks, checks, waits): (Asks, Checks, Times) = (total.asks, total.checks, total.waits);
+//! let total: StatTotals = stats.total;
+//! let (calls, commands): (CallStats, CommandStats) = (total.calls, total.commands);
+//! let (asks, checks, waits): (AskStats, CheckStats, WaitStats) = (total.asks, total.checks, total.waits);
 //! assert_eq!(calls.count + commands.count + asks.count + checks.count + waits.count, 0);
 //! let (steps, models): (&[StepStats], Vec<&ModelStats>) = (&stats.steps, stats.models.values().collect());
 //! assert!(steps.is_empty() && models.is_empty());
@@ -53,185 +55,159 @@ use windlass_core::outcome::RunSummary;
 use windlass_core::validator::Judgement;
 use windlass_core::workspace::{FileChange, ProcessEnd};
 
-/// Everything that was counted.
+/// The statistics of one or more sessions: [`Stats::apply`] adds an event, [`Stats::add`] adds another session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Logs that were read.
     pub sessions: u64,
-    /// All of it together.
-    pub total: Sum,
-    /// Each run, in order.
+    pub total: StatTotals,
+    /// In the order of the log.
     pub runs: Vec<RunStats>,
-    /// Each step (one model call and its tools), in order.
+    /// In the order of the log.
     pub steps: Vec<StepStats>,
     /// By the name of the tool.
-    pub tools: BTreeMap<String, Calls>,
+    pub tools: BTreeMap<String, CallStats>,
     /// By the name of the model.
     pub models: BTreeMap<String, ModelStats>,
     /// By the name of the validator.
-    pub validators: BTreeMap<String, Checks>,
-    /// Paths that any run changed.
+    pub validators: BTreeMap<String, CheckStats>,
+    /// Paths that at least one run changed.
     pub files: BTreeSet<String>,
     #[serde(skip)]
-    open: Open,
+    open: OpenRunState,
 }
 
-/// What is counted of a run, and of all runs.
+/// The totals of one run, or of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Sum {
-    /// Steps, tokens and money.
+pub struct StatTotals {
     pub spent: Spent,
-    /// How long it took without waiting for a person, in milliseconds.
+    /// Duration in milliseconds, without the time in which a run waited for a person.
     pub ms: u64,
-    /// Of that, how long models took.
+    /// Milliseconds in which a run waited for the model.
     pub model_ms: u64,
-    /// Calls of tools.
-    pub calls: Calls,
-    /// Commands that were run.
-    pub commands: Commands,
-    /// Times a model was asked again later.
-    pub waits: Times,
-    /// Questions to a person.
-    pub asks: Asks,
-    /// Checks that validators made.
-    pub checks: Checks,
-    /// Files that were changed; one that two runs changed counts twice.
+    pub calls: CallStats,
+    pub commands: CommandStats,
+    /// Waits before a model call was retried.
+    pub waits: WaitStats,
+    pub asks: AskStats,
+    pub checks: CheckStats,
+    /// Changed files. A file that two runs changed is counted twice.
     pub files: u64,
-    /// Lines that were added to them.
+    /// Lines added to these files.
     pub added: u64,
-    /// Lines that were taken from them.
+    /// Lines removed from these files.
     pub removed: u64,
     /// Connections that the sandbox refused.
     pub refused_connections: u64,
 }
 
-/// Calls and what came of them.
+/// Tool calls by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Calls {
-    /// All of them.
+pub struct CallStats {
     pub count: u64,
-    /// Failed while running, or with arguments that do not fit.
+    /// Calls that failed while they ran, or that had invalid arguments.
     pub failed: u64,
-    /// Not run, because a rule or a person said no.
+    /// Calls that did not run, because a rule or a person denied them.
     pub denied: u64,
-    /// Stopped half way.
     pub interrupted: u64,
-    /// How long all of them took, in milliseconds.
+    /// Total duration in milliseconds.
     pub ms: u64,
-    /// How long the longest took.
+    /// Duration of the longest call in milliseconds.
     pub longest_ms: u64,
 }
 
-/// Commands and how they ended.
+/// Commands that tools executed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Commands {
-    /// All of them.
+pub struct CommandStats {
     pub count: u64,
-    /// Ended otherwise than with exit code 0.
+    /// Commands that did not end with exit code 0.
     pub failed: u64,
-    /// Bytes they wrote.
+    /// Bytes of output.
     pub bytes: u64,
-    /// How long all of them took, in milliseconds.
+    /// Total duration in milliseconds.
     pub ms: u64,
 }
 
-/// How often, and how long together.
+/// Waits before retries of model calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Times {
-    /// How often.
+pub struct WaitStats {
     pub count: u64,
-    /// In milliseconds.
+    /// Total duration in milliseconds.
     pub ms: u64,
 }
 
-/// Questions to a person.
+/// Asks and the time until their answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Asks {
-    /// All of them.
+pub struct AskStats {
     pub count: u64,
-    /// Of those, answered by a person.
+    /// Asks that a person answered, in contrast to a rule or a flag.
     pub by_person: u64,
-    /// Of those, not answered yet.
+    /// Asks that still wait for an answer.
     pub open: u64,
-    /// How long the answers took, in milliseconds.
+    /// Total time until the answers in milliseconds.
     pub ms: u64,
 }
 
-/// Verdicts of validators.
+/// Checks by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Checks {
-    /// All of them.
+pub struct CheckStats {
     pub count: u64,
-    /// Fine.
     pub passed: u64,
-    /// Not fine.
     pub failed: u64,
-    /// Could not be established.
     pub unverifiable: u64,
-    /// How long they took, in milliseconds.
+    /// Total duration in milliseconds.
     pub ms: u64,
 }
 
-/// What a model was asked and what it cost.
+/// Calls of one model, and their cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ModelStats {
-    /// Calls of it.
     pub calls: u64,
-    /// Tokens.
     pub usage: Usage,
-    /// Micro-USD, as far as a price is known.
+    /// Micro-USD, without the calls that have no known price.
     pub cost_micros: u64,
-    /// Calls without a known price, which are missing from the cost.
+    /// Calls without a known price.
     pub unpriced: u64,
-    /// Calls whose tokens are our own count.
+    /// Calls whose tokens the engine estimated, because the model server did not report them.
     pub estimated: u64,
-    /// How long they took, in milliseconds.
+    /// Total duration in milliseconds.
     pub ms: u64,
 }
 
-/// One run.
+/// The statistics of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunStats {
-    /// Whose log.
     pub session: SessionId,
-    /// Which.
     pub run: RunId,
-    /// When it began.
     pub began: Timestamp,
-    /// How it ended, in a word; absent while it is open.
+    /// The word of the outcome; absent for an open run.
     pub outcome: Option<String>,
-    /// What was counted.
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: StatTotals,
 }
 
-/// One step.
+/// The statistics of one step: one model call, and the tool calls that it requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepStats {
-    /// Whose log.
     pub session: SessionId,
-    /// In which run.
     pub run: RunId,
-    /// Counted from 1 in its run.
+    /// Counted from 1 in each run.
     pub step: u32,
-    /// The model that was asked.
     pub model: String,
-    /// Tokens.
     pub usage: Usage,
-    /// Micro-USD; absent when the price is unknown.
+    /// Micro-USD; absent if the price is unknown.
     pub cost_micros: Option<u64>,
-    /// How long the model took, in milliseconds.
+    /// Duration of the model call in milliseconds.
     pub model_ms: u64,
-    /// Its calls.
-    pub calls: Calls,
+    pub calls: CallStats,
 }
 
-/// What has begun and not ended.
+/// State of the current run: model calls, asks, calls and checks that have begun and not ended.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Open {
+struct OpenRunState {
     last: Option<Timestamp>,
-    /// How long the model took for what it said last.
+    /// Duration of the model call whose message was logged and whose cost was not yet.
     said_ms: Option<u64>,
+    /// Time spent waiting before retries of the current model call.
     waited_ms: u64,
     tools: HashMap<CallId, String>,
     asks: HashMap<AskId, Timestamp>,
@@ -240,7 +216,7 @@ struct Open {
     in_run: bool,
 }
 
-/// The share of the input that came from a cache; `None` without input.
+/// The share of input tokens that the vendor read from its cache, from 0 to 1; `None` if there was no input.
 #[must_use]
 pub fn cache_hits(usage: &Usage) -> Option<f64> {
     let all = usage.total_input();
@@ -248,7 +224,7 @@ pub fn cache_hits(usage: &Usage) -> Option<f64> {
 }
 
 impl Stats {
-    /// Takes one more event of a log in. Live ones change nothing.
+    /// Adds the next event of a log. Live events are ignored.
     pub fn apply(&mut self, event: &Event) {
         if event.order.seq().is_none() {
             return;
@@ -256,7 +232,7 @@ impl Stats {
         match &event.kind {
             EventKind::SessionOpened { .. } => {
                 self.sessions += 1;
-                self.open = Open::default();
+                self.open = OpenRunState::default();
             }
             EventKind::RunStarted { .. } => self.begin(event),
             EventKind::Forked { .. } => self.close_asks(),
@@ -268,7 +244,8 @@ impl Stats {
                 estimated,
                 ..
             } => {
-                // Between two runs: it belongs to none of them, and was paid all the same. When it was begun, nobody says.
+                // A model call between two runs (a compaction, for example) belongs to no run, but it costs money. The
+                // log does not say when it began, so its duration is zero.
                 self.model_called(model, *call, *cost_micros, *estimated, 0);
                 self.total.paid(*call, *cost_micros, *estimated, 0);
             }
@@ -277,7 +254,7 @@ impl Stats {
         self.open.last = Some(event.at);
     }
 
-    /// Adds what was counted in another log.
+    /// Adds the statistics of another log.
     pub fn add(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.total.add(&other.total);
@@ -298,9 +275,9 @@ impl Stats {
     fn begin(&mut self, event: &Event) {
         self.end_files(None);
         self.close_asks();
-        self.open = Open {
+        self.open = OpenRunState {
             in_run: true,
-            ..Open::default()
+            ..OpenRunState::default()
         };
         let run = event
             .run
@@ -312,7 +289,7 @@ impl Stats {
             run,
             began: event.at,
             outcome: None,
-            sum: Sum::default(),
+            sum: StatTotals::default(),
         });
     }
 
@@ -320,7 +297,7 @@ impl Stats {
         match &event.kind {
             EventKind::IterationStarted { .. } => self.both(|sum| sum.spent.iterations += 1),
             EventKind::Said { message, .. } if message.role == Role::Assistant => {
-                self.open.said_ms = Some(self.thought(event.at));
+                self.open.said_ms = Some(self.model_call_ms(event.at));
             }
             EventKind::Spent {
                 model,
@@ -333,7 +310,7 @@ impl Stats {
             }
             EventKind::Waited { ms, .. } => {
                 self.open.waited_ms = self.open.waited_ms.saturating_add(*ms);
-                self.both(|sum| sum.waits.add(&Times { count: 1, ms: *ms }));
+                self.both(|sum| sum.waits.add(&WaitStats { count: 1, ms: *ms }));
             }
             EventKind::CallStarted { call, .. } => {
                 self.open.tools.insert(call.id.clone(), call.name.clone());
@@ -342,7 +319,7 @@ impl Stats {
             EventKind::CommandFinished { end, bytes, ms, .. } => {
                 let failed = u64::from(*end != ProcessEnd::Exited { code: 0 });
                 self.both(|sum| {
-                    sum.commands.add(&Commands {
+                    sum.commands.add(&CommandStats {
                         count: 1,
                         failed,
                         bytes: *bytes,
@@ -355,10 +332,10 @@ impl Stats {
             EventKind::Asked { ask } => {
                 self.open.asks.insert(ask.id.clone(), event.at);
                 self.both(|sum| {
-                    sum.asks.add(&Asks {
+                    sum.asks.add(&AskStats {
                         count: 1,
                         open: 1,
-                        ..Asks::default()
+                        ..AskStats::default()
                     })
                 });
             }
@@ -372,10 +349,10 @@ impl Stats {
                 );
                 self.both(|sum| {
                     sum.asks.open = sum.asks.open.saturating_sub(1);
-                    sum.asks.add(&Asks {
+                    sum.asks.add(&AskStats {
                         by_person,
                         ms,
-                        ..Asks::default()
+                        ..AskStats::default()
                     });
                 });
             }
@@ -388,7 +365,7 @@ impl Stats {
                     .check
                     .take()
                     .map_or(0, |since| between(since, event.at));
-                let checks = Checks::one(report.judgement, ms);
+                let checks = CheckStats::single(report.judgement, ms);
                 self.validators
                     .entry(validator.clone())
                     .or_default()
@@ -418,7 +395,8 @@ impl Stats {
         cost: Option<u64>,
         estimated: bool,
     ) {
-        let ms = self.open.said_ms.take().unwrap_or_else(|| self.thought(at));
+        let said_ms = self.open.said_ms.take();
+        let ms = said_ms.unwrap_or_else(|| self.model_call_ms(at));
         self.open.waited_ms = 0;
         self.model_called(model, usage, cost, estimated, ms);
         self.both(|sum| sum.paid(usage, cost, estimated, ms));
@@ -431,7 +409,7 @@ impl Stats {
             usage,
             cost_micros: cost,
             model_ms: ms,
-            calls: Calls::default(),
+            calls: CallStats::default(),
         });
     }
 
@@ -456,7 +434,7 @@ impl Stats {
             });
     }
 
-    /// Nobody waits any more for what was not answered in the run.
+    /// Asks of a run that has ended are no longer pending, even without an answer.
     fn close_asks(&mut self) {
         let Some(run) = self.runs.last_mut() else {
             return;
@@ -467,7 +445,7 @@ impl Stats {
     }
 
     fn call_finished(&mut self, result: &ToolResult, ms: u64) {
-        let calls = Calls::one(result.error, ms);
+        let calls = CallStats::single(result.error, ms);
         let name = self
             .open
             .tools
@@ -487,10 +465,10 @@ impl Stats {
         *removed = removed.saturating_add(change.removed.unwrap_or_default());
     }
 
-    /// What a run changed: what its end says, or what its calls said when it has none.
-    fn end_files(&mut self, told: Option<&[FileChange]>) {
-        let seen = std::mem::take(&mut self.open.changed);
-        let lines: Vec<(u32, u32)> = match told {
+    /// Counts the changed files of a run: those of its terminal event, or those of its calls if it has no terminal event.
+    fn end_files(&mut self, in_summary: Option<&[FileChange]>) {
+        let of_calls = std::mem::take(&mut self.open.changed);
+        let lines: Vec<(u32, u32)> = match in_summary {
             Some(files) => {
                 self.files
                     .extend(files.iter().map(|file| file.path.clone()));
@@ -502,7 +480,7 @@ impl Stats {
                     })
                     .collect()
             }
-            None => seen.into_values().collect(),
+            None => of_calls.into_values().collect(),
         };
         let count = lines.len() as u64;
         let sums = lines.iter().fold((0, 0), |(a, r), (added, removed)| {
@@ -515,19 +493,15 @@ impl Stats {
         });
     }
 
-    /// How long the model took until now: since the event before, without the time it was waited for on purpose.
-    fn thought(&self, at: Timestamp) -> u64 {
+    /// Duration of the current model call: the time since the last event, without waits before retries.
+    fn model_call_ms(&self, at: Timestamp) -> u64 {
         let since = self.open.last.map_or(0, |last| between(last, at));
         since.saturating_sub(self.open.waited_ms)
     }
 
-    /// Counts in the run and in the whole.
-    fn both(&mut self, count: impl Fn(&mut Sum)) {
+    /// Updates the totals of the current run and of all runs.
+    fn both(&mut self, count: impl Fn(&mut StatTotals)) {
         count(&mut self.total);
-        self.sum(count);
-    }
-
-    fn sum(&mut self, count: impl Fn(&mut Sum)) {
         if let Some(run) = self.runs.last_mut() {
             count(&mut run.sum);
         }
@@ -541,7 +515,7 @@ fn between(from: Timestamp, to: Timestamp) -> u64 {
 macro_rules! adds {
     ($($kind:ident: $($field:ident),+;)+) => { $(
         impl $kind {
-            /// Adds the same of another.
+            /// Adds each number of `other`, saturating.
             pub fn add(&mut self, other: &Self) {
                 $( self.$field = self.$field.saturating_add(other.$field); )+
             }
@@ -550,14 +524,14 @@ macro_rules! adds {
 }
 
 adds! {
-    Commands: count, failed, bytes, ms;
-    Times: count, ms;
-    Asks: count, by_person, open, ms;
-    Checks: count, passed, failed, unverifiable, ms;
+    CommandStats: count, failed, bytes, ms;
+    WaitStats: count, ms;
+    AskStats: count, by_person, open, ms;
+    CheckStats: count, passed, failed, unverifiable, ms;
 }
 
-impl Calls {
-    fn one(error: Option<ErrorCategory>, ms: u64) -> Self {
+impl CallStats {
+    fn single(error: Option<ErrorCategory>, ms: u64) -> Self {
         let mut calls = Self {
             count: 1,
             ms,
@@ -573,7 +547,7 @@ impl Calls {
         calls
     }
 
-    /// Adds the same of another.
+    /// Adds each number of `other`, saturating; the longest duration is the maximum of both.
     pub fn add(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.failed = self.failed.saturating_add(other.failed);
@@ -584,8 +558,8 @@ impl Calls {
     }
 }
 
-impl Checks {
-    fn one(judgement: Judgement, ms: u64) -> Self {
+impl CheckStats {
+    fn single(judgement: Judgement, ms: u64) -> Self {
         let is = |which: Judgement| u64::from(judgement == which);
         Self {
             count: 1,
@@ -598,7 +572,7 @@ impl Checks {
 }
 
 impl ModelStats {
-    /// Adds the same of another.
+    /// Adds each number of `other`, saturating.
     pub fn add(&mut self, other: &Self) {
         self.calls = self.calls.saturating_add(other.calls);
         self.usage.add(other.usage);
@@ -609,8 +583,8 @@ impl ModelStats {
     }
 }
 
-impl Sum {
-    /// A call of a model was paid.
+impl StatTotals {
+    /// Counts one model call as a step.
     fn paid(&mut self, usage: Usage, cost: Option<u64>, estimated: bool, ms: u64) {
         self.model_ms = self.model_ms.saturating_add(ms);
         let (unpriced, cost_micros) = (cost.is_none(), cost.unwrap_or(0));
@@ -624,7 +598,7 @@ impl Sum {
         });
     }
 
-    /// Adds the same of another.
+    /// Adds each number of `other`, saturating.
     pub fn add(&mut self, other: &Self) {
         self.spent.add(&other.spent);
         self.calls.add(&other.calls);
@@ -640,8 +614,8 @@ impl Sum {
             (&mut self.removed, other.removed),
             (&mut self.refused_connections, other.refused_connections),
         ];
-        for (mine, more) in numbers {
-            *mine = mine.saturating_add(more);
+        for (total, more) in numbers {
+            *total = total.saturating_add(more);
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A log as it stands in a file, with the seconds at which its lines were written.
+/// Events as a log file has them, each with the seconds at which it was written.
 fn log(lines: &[(f64, Value)]) -> Vec<Event> {
     let line = |(at, (seconds, kind)): (usize, &(f64, Value))| {
         let at_ms = Timestamp::from_millis((seconds * 1_000.0) as i64);
@@ -101,7 +101,7 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
     assert_eq!((sum.ms, sum.model_ms), (9_000, 1_500 + 1_000));
     assert_eq!(
         sum.calls,
-        Calls {
+        CallStats {
             count: 3,
             failed: 1,
             denied: 1,
@@ -113,14 +113,14 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
     assert_eq!(stats.steps[0].calls, sum.calls);
     assert_eq!(
         sum.waits,
-        Times {
+        WaitStats {
             count: 1,
             ms: 2_000
         }
     );
     assert_eq!(
         sum.asks,
-        Asks {
+        AskStats {
             count: 1,
             by_person: 1,
             open: 0,
@@ -129,7 +129,7 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
     );
     assert_eq!(
         sum.commands,
-        Commands {
+        CommandStats {
             count: 1,
             failed: 1,
             bytes: 5,
@@ -138,7 +138,7 @@ fn times_tokens_calls_asks_and_checks_are_counted() {
     );
     assert_eq!(
         stats.validators["cargo test"],
-        Checks {
+        CheckStats {
             count: 1,
             passed: 0,
             failed: 1,
@@ -186,7 +186,7 @@ fn a_clock_that_was_set_back_counts_as_no_time() {
 }
 
 #[test]
-fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
+fn a_model_call_between_two_runs_is_counted_once_and_in_no_run() {
     let stats = stats(&[
         (0.0, opened()),
         (0.0, started()),
@@ -199,7 +199,7 @@ fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
     ]);
     assert_eq!(
         stats.total.model_ms, 2_000,
-        "a day between two runs is no time that a model took"
+        "the day between two runs is not part of the duration of a model call"
     );
     assert_eq!(
         (stats.total.spent.cost_micros, stats.total.spent.steps),
@@ -218,7 +218,7 @@ fn what_is_paid_between_two_runs_is_counted_once_and_in_no_run() {
 }
 
 #[test]
-fn numbers_of_a_hostile_log_stay_numbers() {
+fn numbers_of_a_hostile_log_saturate() {
     let waited = json!({ "kind": "waited", "reason": "", "error": { "is": "network" }, "ms": u64::MAX, "attempt": 2 });
     let lines = [
         (0.0, opened()),

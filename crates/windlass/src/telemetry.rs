@@ -1,5 +1,5 @@
-//! Telemetry as the settings want it: whether anything is sent, where to, with which headers. Without a word about it no
-//! client is made and no connection opened. Nothing in here fails or holds up a run; what goes wrong is one warning.
+//! Sends traces and metrics of runs to an OpenTelemetry collector, if the settings enable it. By default, no client is
+//! made and no connection is opened. Telemetry never fails or delays a run; an error becomes one warning.
 //!
 //! ```
 //! use windlass::core::event::Event;
@@ -11,7 +11,7 @@
 //! async fn send(settings: &Settings, session: &Session, store: &SessionLog, event: &Event) {
 //!     let mut telemetry = Telemetry::open(settings, Some("anthropic"), session, store).await;
 //!     telemetry.event(event);
-//!     telemetry.rest().await;
+//!     telemetry.flush().await;
 //! }
 //! let dir = tempfile::tempdir()?;
 //! assert_eq!(resource(&Settings::none(dir.path()), "s1").service, "windlass");
@@ -37,27 +37,26 @@ use crate::notices::Notices;
 use crate::settings::Settings;
 use crate::wire;
 
-/// Where a collector listens when nobody says otherwise.
-const USUAL: &str = "http://localhost:4318";
-/// The longest that the end of a run waits for a collector.
-const AT_THE_END: Duration = Duration::from_secs(2);
-/// The longest that one request takes.
-const REQUEST: Duration = Duration::from_secs(10);
-/// What is read of an answer.
-const MAX_ANSWER: usize = 4 << 10;
+/// The standard address of a collector.
+const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
+/// Longest wait for the collector at the end of a run.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that are read of a response.
+const MAX_RESPONSE: usize = 4 << 10;
 
-/// What watches runs and tells a collector of them; nothing by default.
-pub struct Telemetry(Option<Box<On>>);
+/// Turns events into spans and metrics and sends them to a collector. Does nothing if telemetry is disabled.
+pub struct Telemetry(Option<Box<ActiveTelemetry>>);
 
-struct On {
+struct ActiveTelemetry {
     spans: Spans,
     exporter: Exporter,
     notices: Notices,
 }
 
 impl Telemetry {
-    /// As the settings say. What the session did before is folded and not sent again, so that a run that goes on is
-    /// told as one.
+    /// Starts telemetry if the settings enable it. Earlier events of the session are folded and not sent again, so that a
+    /// resumed run appears as one run.
     pub async fn open(
         settings: &Settings,
         provider: Option<&str>,
@@ -65,7 +64,7 @@ impl Telemetry {
         store: &dyn SessionStore,
     ) -> Self {
         let variable = |name: &str| settings.environment.text(name);
-        let post = match Target::of(&settings.layers, variable) {
+        let post = match CollectorTarget::of(&settings.layers, variable) {
             Ok(None) => return Self(None),
             Ok(Some(target)) => Collector::new(settings, target),
             Err(why) => Err(why),
@@ -75,7 +74,7 @@ impl Telemetry {
             Err(why) => {
                 settings
                     .notices
-                    .warn(&format!("no telemetry is sent: {why}"));
+                    .warn(&format!("telemetry is disabled: {why}"));
                 return Self(None);
             }
         };
@@ -84,13 +83,13 @@ impl Telemetry {
             provider: provider.map(str::to_owned),
         };
         let exporter = Exporter::start(Arc::new(post), resource(settings, session.id().as_str()));
-        let mut on = Box::new(On {
+        let mut on = Box::new(ActiveTelemetry {
             spans: Spans::new(options),
             exporter,
             notices: settings.notices.clone(),
         });
         let mut events = store.read(session.id(), 1);
-        // A log that cannot be read is somebody else's to report.
+        // The engine reports an unreadable log, so an error here is ignored.
         while let Some(Ok(event)) = events.next().await {
             let finished = on.spans.apply(&event);
             if event
@@ -104,25 +103,25 @@ impl Telemetry {
         Self(Some(on))
     }
 
-    /// Folds one more event.
+    /// Adds the next event of the session.
     pub fn event(&mut self, event: &Event) {
         if let Some(on) = &mut self.0 {
             on.exporter.give(on.spans.apply(event));
         }
     }
 
-    /// A run is over: what there is of it is sent.
-    pub async fn rest(&self) {
+    /// Sends the pending spans and metrics. Call it when a run has ended.
+    pub async fn flush(&self) {
         if let Some(on) = &self.0
-            && let Some(why) = on.exporter.flush(AT_THE_END).await
+            && let Some(why) = on.exporter.flush(FLUSH_TIMEOUT).await
         {
             on.notices
-                .warn(&format!("telemetry: {why}; the run is not touched by it"));
+                .warn(&format!("telemetry: {why}; the run is not affected"));
         }
     }
 }
 
-/// Who tells.
+/// The OpenTelemetry resource: service, version and instance.
 pub fn resource(settings: &Settings, session: &str) -> Resource {
     Resource {
         service: settings
@@ -135,16 +134,17 @@ pub fn resource(settings: &Settings, session: &str) -> Resource {
     }
 }
 
-/// Where to, and with what.
+/// The address and headers of a collector.
 #[derive(Debug)]
-struct Target {
+struct CollectorTarget {
     endpoint: Url,
     headers: HeaderMap,
 }
 
-impl Target {
-    /// `otel.endpoint` turns it on, and so does `otel.enabled`, which then also takes the usual variables; the variables
-    /// alone do not, because they are often set for other programs.
+impl CollectorTarget {
+    /// The collector from the settings; `None` if telemetry is disabled. Both `otel.endpoint` and `otel.enabled` enable
+    /// it, and `otel.enabled` without an endpoint uses the standard variables. The variables alone do not enable it,
+    /// because they are often set for other programs.
     fn of(
         layers: &Layers<'_>,
         variable: impl Fn(&str) -> Option<String>,
@@ -161,15 +161,16 @@ impl Target {
         let (name, address) = match (own, &usual) {
             (Some(own), _) => ("otel.endpoint", own),
             (None, Some(usual)) => ("OTEL_EXPORTER_OTLP_ENDPOINT", usual.as_str()),
-            (None, None) => ("otel.endpoint", USUAL),
+            (None, None) => ("otel.endpoint", DEFAULT_ENDPOINT),
         };
-        // The address may hold a password, so it is not echoed.
-        let bad = || format!("`{name}` is not an address like {USUAL}");
+        // The address may contain a password, so the message does not repeat it.
+        let bad = || format!("`{name}` is not an address like {DEFAULT_ENDPOINT}");
         let endpoint = Url::parse(address.trim()).map_err(|_| bad())?;
         if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
             return Err(bad());
         }
-        // Headers of the environment go where the environment says, and nowhere else.
+        // Headers from the environment may contain a token for the endpoint from the environment, so they are not sent to
+        // any other endpoint.
         if usual.is_some()
             && let Some(list) = filled("OTEL_EXPORTER_OTLP_HEADERS")
         {
@@ -177,7 +178,7 @@ impl Target {
                 let (name, value) = pair
                     .split_once('=')
                     .ok_or("OTEL_EXPORTER_OTLP_HEADERS is not `name=value,…`")?;
-                add(
+                add_header(
                     &mut headers,
                     name,
                     &decoded(value),
@@ -187,13 +188,13 @@ impl Target {
         }
         for pair in layers.texts("otel.headers").unwrap_or_default() {
             let (name, source) = pair.split_once('=').ok_or(
-                "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable",
+                "`otel.headers` must be a list of `header=VARIABLE`; the value is read from the variable",
             )?;
             let value = filled(source.trim());
             let value = value.ok_or_else(|| {
                 format!("`otel.headers`: the variable {} is not set", source.trim())
             })?;
-            add(&mut headers, name, &value, "otel.headers")?;
+            add_header(&mut headers, name, &value, "otel.headers")?;
         }
         Ok(Some(Self { endpoint, headers }))
     }
@@ -206,20 +207,20 @@ impl Target {
     }
 }
 
-/// The value is a secret: an error names the header alone.
-fn add(headers: &mut HeaderMap, name: &str, value: &str, place: &str) -> Result<(), String> {
+/// Adds a header. The value is a secret, so errors contain only the name of the header.
+fn add_header(headers: &mut HeaderMap, name: &str, value: &str, place: &str) -> Result<(), String> {
     let bad = |what: &str| format!("`{place}`: {what}");
     let name = HeaderName::from_bytes(name.trim().as_bytes())
-        .map_err(|_| bad("a name is not one of a header"))?;
+        .map_err(|_| bad("it contains an invalid header name"))?;
     let value = HeaderValue::from_str(value.trim());
     let mut value =
-        value.map_err(|_| bad(&format!("the value for {name} cannot stand in a header")))?;
+        value.map_err(|_| bad(&format!("the value for {name} is not valid in a header")))?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
 }
 
-/// `%20` and the like, as they stand in the usual variable.
+/// Decodes percent escapes such as `%20`, which the standard variable may contain.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -242,18 +243,18 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A collector at an address.
+/// A collector that receives data over HTTP.
 struct Collector {
     http: Http,
-    target: Target,
+    target: CollectorTarget,
 }
 
 impl Collector {
-    fn new(settings: &Settings, target: Target) -> Result<Self, String> {
+    fn new(settings: &Settings, target: CollectorTarget) -> Result<Self, String> {
         let options = HttpOptions {
-            connect_timeout: REQUEST,
-            idle_timeout: REQUEST,
-            total_timeout: REQUEST,
+            connect_timeout: REQUEST_TIMEOUT,
+            idle_timeout: REQUEST_TIMEOUT,
+            total_timeout: REQUEST_TIMEOUT,
             ..wire::http_options(settings).map_err(|error| error.message().to_owned())?
         };
         let http = Http::new(&options).map_err(|err| err.to_string())?;
@@ -267,19 +268,19 @@ impl Post for Collector {
             let mut headers = self.target.headers.clone();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             let url = self.target.address(signal);
-            let answer = self
+            let response = self
                 .http
                 .send(&url, headers, Some(body.into()))
                 .await
                 .map_err(|err| err.to_string())?;
-            let (status, host) = (answer.status, answer.body.host().to_owned());
-            let said = answer.body.read_up_to(MAX_ANSWER).await;
+            let (status, host) = (response.status, response.body.host().to_owned());
+            let body = response.body.read_up_to(MAX_RESPONSE).await;
             match status {
-                200..=299 => match otlp::rejected(&said) {
-                    Some(why) => Err(format!("`{host}` did not take all of it: {why}")),
+                200..=299 => match otlp::rejected(&body) {
+                    Some(why) => Err(format!("`{host}` rejected a part of the data: {why}")),
                     None => Ok(()),
                 },
-                // Some take traces alone.
+                // Some collectors accept only traces.
                 404 if signal == Signal::Metrics => Ok(()),
                 status => Err(format!(
                     "`{host}` answered with HTTP {status} on /{}",

@@ -1,4 +1,4 @@
-//! Who turns telemetry on, and what goes where.
+//! Tests of the settings that enable telemetry and choose its endpoint and headers.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use windlass_host::config::SettingsLayer;
 use super::*;
 use crate::settings::KEYS;
 
-/// The addresses and headers that come of settings and variables; `off`, or why not.
+/// Compares the address and headers for these settings and variables; `off` if telemetry is disabled, or the error.
 #[track_caller]
 fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
     let mut layers = windlass_host::config::Layers::new(KEYS);
@@ -21,7 +21,7 @@ fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value.to_string())
     };
-    let found = match Target::of(&layers, variable) {
+    let found = match CollectorTarget::of(&layers, variable) {
         Ok(None) => "off".to_owned(),
         Err(why) => why,
         Ok(Some(target)) => {
@@ -40,7 +40,7 @@ fn check(settings: &str, variables: &[(&str, &str)], expect: &str) {
 }
 
 #[test]
-fn nothing_is_sent_without_a_setting_of_our_own() {
+fn only_settings_enable_telemetry() {
     let usual = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/base/");
     let token = (
         "OTEL_EXPORTER_OTLP_HEADERS",
@@ -71,7 +71,7 @@ fn nothing_is_sent_without_a_setting_of_our_own() {
 }
 
 #[test]
-fn headers_take_their_values_from_variables_and_mistakes_show_no_secret() {
+fn headers_are_read_from_variables_and_errors_contain_no_secret() {
     let on =
         |headers: &str| format!("otel.endpoint = \"https://a/x\"\notel.headers = [\"{headers}\"]");
     check(
@@ -87,12 +87,12 @@ fn headers_take_their_values_from_variables_and_mistakes_show_no_secret() {
     check(
         &on("authorization"),
         &[],
-        "`otel.headers` is a list of `header=VARIABLE`: the value stands in the variable",
+        "`otel.headers` must be a list of `header=VARIABLE`; the value is read from the variable",
     );
     check(
         &on("authorization=TOKEN"),
         &[("TOKEN", "a\nb")],
-        "`otel.headers`: the value for authorization cannot stand in a header",
+        "`otel.headers`: the value for authorization is not valid in a header",
     );
     let bad = "`otel.endpoint` is not an address like http://localhost:4318";
     for address in ["", "localhost:4318", "ftp://u:p@h/", "http://"] {

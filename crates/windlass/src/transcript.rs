@@ -50,111 +50,95 @@ use windlass_core::terms::Terms;
 use windlass_core::validator::{Judgement, Report};
 use windlass_core::workspace::FileChange;
 
-/// Characters of a command line that facts hold; its digest stands for all of it.
+/// Characters of a command line that the facts include. The digest identifies the whole command.
 const FACT_CHARS: usize = 200;
 
 /// An event in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptLine<'e> {
-    /// When it happened.
     pub at: Timestamp,
-    /// Its number in the log; absent for live events.
+    /// The event's number in the log; absent for live events.
     pub seq: Option<u64>,
-    /// The one who acted.
     pub actor: Actor,
-    /// What the actor did, in the past tense and without content; absent where nobody decided or did anything.
+    /// The action in the past tense, without content, for audits. Absent if the event is not a decision or an action.
     pub action: Option<&'static str>,
-    /// Where it is worth showing.
     pub visibility: Visibility,
-    /// Whether it is good or bad news.
     pub severity: Severity,
-    /// The call it belongs to. A call's own first line belongs to none.
+    /// The call to which the line belongs. The line that starts a call has none.
     pub call: Option<&'e CallId>,
-    /// What happened. One line, unless a message of a program has more.
+    /// A description in one line. It has more lines only if it quotes a message of a program.
     pub title: String,
-    /// Everything that is shown below the title.
+    /// Content below the title.
     pub body: Vec<LineBlock<'e>>,
-    /// What happened for programs: an object without the words of people, models and files.
+    /// A JSON object with details for programs, without text of users, models and files.
     pub facts: Value,
 }
 
-/// The one who acted.
+/// The originator of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Actor {
-    /// A user.
     Person,
-    /// The model, or the agent that works with it.
+    /// The model, or the foreign agent that uses it.
     Model,
-    /// The engine.
     Engine,
     /// Rules, modes and the sandbox.
     Policy,
-    /// A validator.
     Validator,
 }
 
 impl Actor {
-    /// The actor in a word.
+    /// The actor as one lower-case word, for example `engine`.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 }
 
-/// Where a line is worth showing.
+/// The amount of detail at which a line is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Visibility {
-    /// Only where everything is wanted.
+    /// Shown only in the most verbose output.
     Detail,
-    /// In a record of the session. While a run goes on, the user knows it or has no use for it.
+    /// Shown in a record of the session, but not during a run.
     Record,
-    /// While a run goes on, and in a record.
+    /// Shown during a run, and in a record.
     Live,
 }
 
-/// Whether a line is good or bad news.
+/// The importance of a line for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Neither.
     Info,
-    /// Good news.
     Success,
-    /// Something a user should know.
     Warning,
-    /// Bad news.
     Failure,
 }
 
-/// A piece of a line's body.
+/// A part of the body of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LineBlock<'e> {
-    /// Words of a user, the model or the engine.
+    /// Text of a user, the model or the engine.
     Text(Cow<'e, str>),
-    /// The model's reasoning.
     Reasoning(&'e str),
-    /// Preformatted text.
     Preformatted(&'e str),
-    /// A picture.
     Image {
-        /// For example `image/png`.
+        /// The MIME type, for example `image/png`.
         media_type: &'e str,
-        /// Base64.
+        /// The content in Base64.
         data: &'e str,
     },
-    /// A call of a tool.
     Call(&'e ToolCall),
-    /// The result of a call.
     Result(&'e ToolResult),
-    /// A changed file, with its diff where that is known.
+    /// A changed file, with its diff if the diff is known.
     File(&'e FileChange),
-    /// Data of an unknown event.
+    /// Data of an event that this version does not know.
     Data(&'e Value),
-    /// A further line of ours.
+    /// A further line of the engine.
     Note(Severity, String),
-    /// A further line of ours where everything is wanted.
+    /// A further line of the engine that only the most verbose output shows.
     Detail(String),
-    /// What the user can do next.
+    /// The next command that the user can type.
     Hint(String),
 }
 
@@ -179,7 +163,7 @@ impl<'e> TranscriptLine<'e> {
         self
     }
 
-    fn seen(mut self, visibility: Visibility, severity: Severity) -> Self {
+    fn level(mut self, visibility: Visibility, severity: Severity) -> Self {
         (self.visibility, self.severity) = (visibility, severity);
         self
     }
@@ -194,7 +178,7 @@ impl<'e> TranscriptLine<'e> {
         self
     }
 
-    /// The first line of its words, if it has any.
+    /// The first line of the text in the body, if it has text.
     #[must_use]
     pub fn words(&self) -> Option<String> {
         let text = self.body.iter().find_map(|block| match block {
@@ -205,7 +189,7 @@ impl<'e> TranscriptLine<'e> {
         text.filter(|text| !text.is_empty())
     }
 
-    /// All of it in one line: the title, the first words, and the rule that decided.
+    /// The whole line as one line of text: the title, the first line of the body, and the rule that decided.
     #[must_use]
     pub fn summary(&self) -> String {
         let failed = self.body.iter().find_map(|block| match block {
@@ -226,27 +210,27 @@ impl<'e> TranscriptLine<'e> {
     }
 }
 
-/// Turns the events of a session into lines, in their order. It remembers which calls are open and which terms were
-/// stated last.
+/// Turns the events of a session into lines. It must see the events in order, because it remembers the open calls and
+/// the terms that were stated last.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     agent: Option<String>,
     /// The title of the terms that were stated last.
     stated: Option<String>,
-    calls: HashMap<CallId, OpenCall>,
-    /// The folder of the workspace, for paths that foreign agents name in full.
+    calls: HashMap<CallId, ShownCall>,
+    /// The workspace directory. Foreign agents report absolute paths, which are shown relative to it.
     workspace: String,
 }
 
 #[derive(Debug, Clone)]
-struct OpenCall {
+struct ShownCall {
     shown: String,
     started: bool,
     denied: bool,
 }
 
 impl Transcript {
-    /// The lines of a session that an agent of this name works in; `None` for the built-in one.
+    /// A transcript for a session with this foreign agent; `None` for the built-in agent.
     #[must_use]
     pub fn of_agent(agent: Option<&str>) -> Self {
         Self {
@@ -255,7 +239,7 @@ impl Transcript {
         }
     }
 
-    /// The line of the next event.
+    /// Describes the next event.
     pub fn line<'e>(&mut self, event: &'e Event) -> TranscriptLine<'e> {
         use Severity::{Failure, Info, Success, Warning};
         use Visibility::{Detail, Live, Record};
@@ -273,7 +257,7 @@ impl Transcript {
                 "session in {workspace} with {runtime}, model {}",
                 model.as_deref().unwrap_or("unknown")
             ))
-            .seen(Record, Info)
+            .level(Record, Info)
             .did(
                 "opened the session",
                 json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program }),
@@ -285,12 +269,12 @@ impl Transcript {
                     false => "queued for after this run",
                 };
                 line(Actor::Person, title.to_owned())
-                    .seen(Live, Info)
+                    .level(Live, Info)
                     .did("queued a prompt", json!({}))
                     .with(parts(prompt))
             }
             EventKind::RunStarted { prompt, .. } => line(Actor::Person, "prompt".to_owned())
-                .seen(Record, Info)
+                .level(Record, Info)
                 .did("asked", json!({}))
                 .with(parts(prompt)),
             EventKind::TransactionOpened { terms, name } => {
@@ -298,7 +282,7 @@ impl Transcript {
             }
             EventKind::IterationStarted { iteration, .. } => {
                 let visibility = if *iteration > 1 { Live } else { Detail };
-                engine(format!("Attempt {iteration}: sending the failures back")).seen(visibility, Info)
+                engine(format!("Attempt {iteration}: sending the failures back")).level(visibility, Info)
             }
             EventKind::Said { message, .. } => self.said(event, message),
             EventKind::Delta { text, .. } => {
@@ -313,7 +297,7 @@ impl Transcript {
                 let title = format!("› {shown}");
                 self.calls.insert(
                     call.id.clone(),
-                    OpenCall {
+                    ShownCall {
                         shown,
                         started: true,
                         denied: false,
@@ -324,21 +308,21 @@ impl Transcript {
                     None => (Actor::Model, "ran a call that was not judged"),
                 };
                 line(actor, title)
-                    .seen(Live, Info)
+                    .level(Live, Info)
                     .did(did, json!({ "verdict": verdict, "rule": rule }))
                     .with([LineBlock::Call(call)])
             }
             EventKind::RuleBroken { call, rule } => {
                 let title = format!("not allowed by {rule}, and the agent did not ask: the run will not land");
                 line(Actor::Policy, title)
-                    .seen(Live, Warning)
+                    .level(Live, Warning)
                     .did("found a broken rule", json!({ "call": call, "rule": rule }))
                     .of(call)
             }
             EventKind::NotWritten { call, paths } => {
                 let title = format!("the disk is full; not written: {}", paths_in_words(paths));
                 line(Actor::Engine, title)
-                    .seen(Live, Warning)
+                    .level(Live, Warning)
                     .did("could not write", json!({ "call": call, "paths": paths }))
                     .of(call)
             }
@@ -351,7 +335,7 @@ impl Transcript {
                     .as_ref()
                     .map(|swap| json!({ "before": swap.before, "after": swap.after }));
                 let line = line(Actor::Model, words::file_change(change))
-                    .seen(Live, Info)
+                    .level(Live, Info)
                     .did(
                         "changed a file",
                         json!({ "call": call, "path": change.path, "change": change.change,
@@ -383,7 +367,7 @@ impl Transcript {
                 .of(call),
             EventKind::ConnectionRefused { host, rule } => {
                 line(Actor::Policy, format!("no connection to {}", host_name::in_words(host)))
-                    .seen(Record, Failure)
+                    .level(Record, Failure)
                     .did("refused a connection", json!({ "host": host, "rule": rule }))
             }
             EventKind::Asked { ask } => asked(event, ask),
@@ -395,7 +379,7 @@ impl Transcript {
                     AnsweredBy::Engine => Actor::Engine,
                 };
                 line(actor, format!("answered {ask} by {by}{shown}"))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("answered", json!({ "ask": ask, "answer": word, "by": by }))
                     .with(text.map(|text| LineBlock::Text(text.into())))
             }
@@ -412,7 +396,7 @@ impl Transcript {
                         .with([LineBlock::Note(Warning, not_run)]),
                     None => line(Actor::Policy, not_run).of(call),
                 }
-                .seen(Live, Warning)
+                .level(Live, Warning)
                 .did("denied a call", facts)
             }
             EventKind::Noted { text } => line(Actor::Model, "notes".to_owned())
@@ -422,7 +406,7 @@ impl Transcript {
                 ms,
                 attempt,
                 ..
-            } => engine(format!("{reason}; try {attempt} in {}", seconds(*ms))).seen(Live, Warning),
+            } => engine(format!("{reason}; attempt {attempt} in {}", seconds(*ms))).level(Live, Warning),
             EventKind::Spent { model, call, cost_micros, .. } => engine(format!(
                 "{model} took {} tokens for {}",
                 thousands(call.counted()),
@@ -430,7 +414,7 @@ impl Transcript {
             )),
             EventKind::BudgetWarned { limit } => {
                 engine(format!("80 % of the {limit} limit used"))
-                    .seen(Live, Warning)
+                    .level(Live, Warning)
                     .did("warned of a limit", json!({ "limit": limit }))
             }
             EventKind::ValidationStarted { validator } => {
@@ -456,24 +440,24 @@ impl Transcript {
             }
             EventKind::PatchProposed { summary, files } => {
                 line(Actor::Model, format!("proposed a patch of {}", words::paths(files)))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .with([LineBlock::Text(summary.into())])
             }
             EventKind::PatchChecked { problems } => {
                 let severity = if problems.is_empty() { Success } else { Failure };
                 engine(format!("checked the patch: {}", counted(problems.len(), "problem")))
-                    .seen(Record, severity)
+                    .level(Record, severity)
                     .with(problems.iter().map(|one| LineBlock::Note(Failure, one.clone())))
             }
             EventKind::PatchApplied { files } => {
                 engine(format!("applied the patch to {}", words::paths(files)))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("applied a patch", json!({ "files": files }))
             }
             EventKind::Landed { landed, tree_hash } => {
                 let (title, notes) = words::landed(landed);
                 engine(title)
-                    .seen(Live, Success)
+                    .level(Live, Success)
                     .did(
                         "landed",
                         json!({ "files": landed.files, "tree_hash": tree_hash, "commit": landed.commit,
@@ -484,13 +468,13 @@ impl Transcript {
             EventKind::Kept { name } => engine(format!(
                 "Not applied. Kept as {name} → windlass diff | land | resume | discard {name}"
             ))
-            .seen(Live, Warning)
+            .level(Live, Warning)
             .did("kept the copy", json!({ "copy": name })),
             EventKind::Discarded { name } => {
                 // Within a run, the engine discards a copy that holds nothing when the run stops to ask.
                 let actor = if event.run.is_some() { Actor::Engine } else { Actor::Person };
                 line(actor, format!("deleted {name}"))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("deleted the copy", json!({ "copy": name }))
             }
             EventKind::Undone {
@@ -498,49 +482,49 @@ impl Transcript {
             } => {
                 let of: Vec<u64> = std::iter::once(*of).chain(also.iter().copied()).collect();
                 line(Actor::Person, format!("undone: {}", words::paths(files)))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("took back", json!({ "of": of, "files": files }))
             }
             EventKind::Redone { of, files, .. } => {
                 line(Actor::Person, format!("redone: {}", words::paths(files)))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("did again", json!({ "of": of, "files": files }))
             }
             EventKind::Compacted { compaction } => engine(words::compaction(compaction))
-                .seen(Live, Info)
+                .level(Live, Info)
                 .did("compacted", json!({}))
                 .with([LineBlock::Preformatted(&compaction.summary)]),
             EventKind::Instructed { files, .. } => {
                 let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
                 let visibility = if files.is_empty() { Detail } else { Record };
                 engine(format!("instructed by {}", words::paths(&paths)))
-                    .seen(visibility, Info)
+                    .level(visibility, Info)
                     .did("read instructions", json!({ "files": files }))
             }
             EventKind::ModelSwitched { from, to } => {
                 line(Actor::Person, format!("the model is now {to} (was {from})"))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("switched the model", json!({ "from": from, "to": to }))
             }
             EventKind::FailedOver { from, to, reason } => {
                 engine(format!("{to} took over from {from}: {reason}"))
-                    .seen(Record, Warning)
+                    .level(Record, Warning)
                     .did("failed over", json!({ "from": from, "to": to }))
             }
             EventKind::Forked { from, at_seq } => {
                 line(Actor::Person, format!("forked from {from} at event {at_seq}"))
-                    .seen(Record, Info)
+                    .level(Record, Info)
                     .did("forked", json!({ "from": from, "at_seq": at_seq }))
             }
             EventKind::Warned { code, text } => engine(format!("warning: {text}"))
-                .seen(Live, Warning)
+                .level(Live, Warning)
                 .did("warned", json!({ "code": code })),
             EventKind::RunFinished(summary) => words::run_finished(event, summary),
             EventKind::SessionClosed {} => {
                 engine("the session was closed".to_owned()).did("closed the session", json!({}))
             }
             EventKind::Unknown(unknown) => engine(unknown.kind.clone())
-                .seen(Live, Info)
+                .level(Live, Info)
                 .did("logged an event of a later version", json!({ "kind": unknown.kind }))
                 .with([LineBlock::Data(&unknown.data)]),
         }
@@ -555,7 +539,7 @@ impl Transcript {
         for call in message.calls() {
             self.calls
                 .entry(call.id.clone())
-                .or_insert_with(|| OpenCall {
+                .or_insert_with(|| ShownCall {
                     shown: describe_call(call),
                     started: false,
                     denied: false,
@@ -585,14 +569,14 @@ impl Transcript {
             None => format!("done in {took}, {} characters", result.text.chars().count()),
         };
         let (visibility, severity) = match result.error {
-            // The denial said the reason already.
+            // The line of the denial has the reason already.
             Some(_) if denied => (Visibility::Detail, Severity::Failure),
             Some(_) => (Visibility::Live, Severity::Failure),
             None if ms >= 1_000 => (Visibility::Live, Severity::Info),
             None => (Visibility::Record, Severity::Info),
         };
         TranscriptLine::new(event, Actor::Engine, title)
-            .seen(visibility, severity)
+            .level(visibility, severity)
             .did(
                 "ended a call",
                 json!({ "call": result.id, "tool": result.name, "error": result.error, "ms": ms }),
@@ -611,7 +595,7 @@ impl Transcript {
             Some(agent) => words::agent_terms(agent, terms),
             None => (words::terms(terms, name), Vec::new()),
         };
-        // In a chat every prompt opens the workspace again, most often under the same terms.
+        // In a chat, each prompt opens a transaction again, usually under the same terms.
         let again = self.stated.replace(title.clone()).as_ref() == Some(&title);
         let visibility = if again && self.agent.is_none() {
             Visibility::Record
@@ -619,7 +603,7 @@ impl Transcript {
             Visibility::Live
         };
         TranscriptLine::new(event, Actor::Engine, title)
-            .seen(visibility, Severity::Info)
+            .level(visibility, Severity::Info)
             .did("stated the terms", json!({ "terms": terms, "copy": name }))
             .with(notes)
     }
@@ -639,7 +623,7 @@ fn asked<'e>(event: &'e Event, ask: &'e Ask) -> TranscriptLine<'e> {
     let facts = |about: &str| json!({ "about": about, "ask": ask.id, "person_only": ask.person, "expires": ask.expires });
     let line = |what: String| {
         TranscriptLine::new(event, Actor::Engine, format!("asked {}{what}", ask.id))
-            .seen(Visibility::Record, Severity::Info)
+            .level(Visibility::Record, Severity::Info)
     };
     match &ask.about {
         About::Approval(approval) => {
@@ -656,7 +640,7 @@ fn asked<'e>(event: &'e Event, ask: &'e Ask) -> TranscriptLine<'e> {
             facts["failing"] = json!(landing.failing);
             let question = match landing.paths.len() {
                 0 => format!(
-                    ": land although these checks failed before and still do: {}?",
+                    ": land although these checks failed before the run and still fail: {}?",
                     landing.failing.join(", ")
                 ),
                 count => format!(": may {} land?", counted(count, "path")),
@@ -681,16 +665,13 @@ fn validated<'e>(
         Judgement::Fail if blocking => (Severity::Failure, format!("✗ {name}")),
         Judgement::Fail => (
             Severity::Warning,
-            format!("! {name} (does not stop the landing)"),
+            format!("! {name} (does not block the landing)"),
         ),
-        Judgement::Unverifiable => (
-            Severity::Warning,
-            format!("? {name} could not be established"),
-        ),
+        Judgement::Unverifiable => (Severity::Warning, format!("? {name} could not be checked")),
     };
     let findings = report.findings.iter();
     TranscriptLine::new(event, Actor::Validator, title)
-        .seen(Visibility::Live, severity)
+        .level(Visibility::Live, severity)
         .did(
             "judged",
             json!({ "validator": words::fact(validator, FACT_CHARS), "judgement": report.judgement,

@@ -1,19 +1,19 @@
-//! Which settings of a project may be used before a person trusts them: a setting that only tightens is, everything else
-//! needs trust.
+//! Decides which settings of an untrusted project apply: a setting that only restricts runs further applies, any other
+//! setting needs the trust of the user.
 //!
 //! ```
 //! use std::path::Path;
 //!
 //! use windlass::settings::Settings;
-//! use windlass::trust::{Meaning, link_warning};
+//! use windlass::trust::{SettingEffect, link_warning};
 //!
 //! let dir = tempfile::tempdir()?;
 //! let mut settings = Settings::none(dir.path());
 //! settings.layers.add(windlass::settings::SettingsLayer::Flag, "max_steps", "9", "here")?;
 //! let own = Settings::none(dir.path()).layers;
 //! let steps = &settings.layers.get("max_steps").ok_or("it was set")?.value;
-//! assert_eq!(Meaning::of("max_steps", steps, &own), Meaning::Tightens);
-//! assert!(link_warning(Path::new("/project"), "a.toml").starts_with("/project/a.toml is a link"));
+//! assert_eq!(SettingEffect::of("max_steps", steps, &own), SettingEffect::Tightens);
+//! assert!(link_warning(Path::new("/project"), "a.toml").starts_with("/project/a.toml is ignored"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -27,31 +27,31 @@ use windlass_host::sandbox::NetPolicy;
 
 use crate::settings::default_limit;
 
-/// The warning about a settings file that is not read.
+/// The warning about a settings file of a project that is not a regular file.
 pub fn link_warning(root: &Path, name: &str) -> String {
     format!(
-        "{} is a link or no regular file, and is not read: a project's settings are files of its own",
+        "{} is ignored, because it is a symlink or not a regular file",
         root.join(name).display()
     )
 }
 
-/// What a key does to somebody who did not write it.
+/// The effect of a project's setting on the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
-    /// Without trust it is used only where it tightens.
+pub enum SettingEffect {
+    /// Only restricts runs further, so it applies without trust.
     Tightens,
-    /// It may give more room.
+    /// May permit more than the user's own settings.
     Loosens,
-    /// It decides who is asked, with which key, at which address.
+    /// Changes the model, the vendor, the address or the recipient of data.
     Redirects,
-    /// It names a program.
+    /// Names a program that will be executed.
     Runs,
-    /// Anything else; it needs trust, too.
+    /// Any other effect, which also needs trust.
     Other,
 }
 
-impl Meaning {
-    /// Judged by the value as well: what gives more room than there is without the project loosens.
+impl SettingEffect {
+    /// The effect of a key with this value, compared with the user's own settings.
     pub fn of(key: &str, value: &Value, own: &Layers<'_>) -> Self {
         let by_value = |loosens: bool| {
             if loosens {
@@ -88,9 +88,9 @@ impl Meaning {
             }
             key => match key.split_once('.').map(|(table, _)| table) {
                 Some("validators" | "sandbox") => Self::Loosens,
-                // Programs, their words and their variables.
+                // Programs, their arguments and their variables.
                 Some("runtimes" | "tools") => Self::Runs,
-                // `otel` decides who else hears of the work here.
+                // `otel` chooses another recipient of data about the runs.
                 Some("providers" | "profiles" | "otel") => Self::Redirects,
                 _ => Self::Other,
             },
@@ -98,7 +98,7 @@ impl Meaning {
     }
 }
 
-/// One more check, which runs in the sandbox of an isolated run.
+/// Whether the key adds a check. A check of an untrusted project runs only in the sandbox of an isolated run.
 fn is_check(key: &str) -> bool {
     key.starts_with("validators.") && (key.ends_with(".command") || key.ends_with(".custom"))
 }
@@ -110,14 +110,14 @@ fn text(value: Option<&Value>) -> Option<&str> {
     }
 }
 
-/// How freely calls run, as a number.
+/// The approval mode as a number; higher is looser.
 fn mode(value: Option<&Value>) -> u8 {
     text(value)
         .and_then(|text| text.parse::<Mode>().ok())
         .unwrap_or_default() as u8
 }
 
-/// How much commands may do, as a number. Without a word they may write in the workspace.
+/// The sandbox level as a number; higher is looser. The default is `workspace-write`.
 fn level(value: Option<&Value>) -> u8 {
     match text(value) {
         Some("read-only") => 0,
@@ -148,7 +148,7 @@ mod tests {
     use crate::settings::KEYS;
 
     #[track_caller]
-    fn check(own: &str, project: &str, expect: Meaning) {
+    fn check(own: &str, project: &str, expect: SettingEffect) {
         let read = |text: &str| {
             let mut layers = Layers::new(KEYS);
             layers
@@ -159,15 +159,15 @@ mod tests {
         let (own_layers, project_layers) = (read(own), read(project));
         let (key, setting) = project_layers.iter().next().expect("a key");
         assert_eq!(
-            Meaning::of(key, &setting.value, &own_layers),
+            SettingEffect::of(key, &setting.value, &own_layers),
             expect,
             "{project} over {own:?}"
         );
     }
 
     #[test]
-    fn a_value_is_held_against_what_is_in_force_without_the_project() {
-        use Meaning::{Loosens, Other, Redirects, Runs, Tightens};
+    fn a_value_is_compared_with_the_settings_without_the_project() {
+        use SettingEffect::{Loosens, Other, Redirects, Runs, Tightens};
         check("", "approval = \"plan\"", Tightens);
         check("", "approval = \"ask\"", Tightens);
         check("", "approval = \"edit\"", Loosens);

@@ -1,13 +1,13 @@
-//! Changes of the user's own tree that can be undone, and undos that can be redone: a fold of the log, and how
-//! one of them is applied.
+//! Undo and redo of changes to the user's tree. A fold of the log finds the changes that can be undone and the undos that
+//! can be redone.
 //!
 //! ```
-//! use windlass::undo::{Undo, UndoableChange, UndoableChanges, Wanted};
+//! use windlass::undo::{UndoRecord, UndoableChange, UndoableChanges, UndoTarget};
 //!
 //! let changes = UndoableChanges::default();
-//! let (done, undone): (&[UndoableChange], &[Undo]) = (&changes.done, &changes.undone);
+//! let (done, undone): (&[UndoableChange], &[UndoRecord]) = (&changes.done, &changes.undone);
 //! assert!(done.is_empty() && undone.is_empty());
-//! assert_ne!(Wanted::LastRun, Wanted::To(7));
+//! assert_ne!(UndoTarget::LastRun, UndoTarget::To(7));
 //! ```
 
 pub use windlass_transaction::landing::undo::UndoPlan;
@@ -23,66 +23,61 @@ use windlass_core::terms::Strategy;
 
 pub use self::apply::{PlannedUndo, UndoRequest, last_changes, plan_undo, undoable_changes};
 
-/// One change of the tree that can be undone: by a call, or by a landing.
+/// One change of the tree that can be undone, by a call or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndoableChange {
-    /// The event that tells of it.
+    /// The number of the event that records the change.
     pub seq: u64,
-    /// The run it belongs to.
     pub run: Option<RunId>,
-    /// The call that did it; none for a landing.
+    /// The call that made the change; `None` for a landing.
     pub call: Option<CallId>,
-    /// What it changed.
     pub swaps: Vec<Swap>,
-    /// The commit that was made of it.
+    /// The commit that the landing made.
     pub commit: Option<String>,
-    /// It was taken back, by the event of this number.
+    /// The number of the event that undid the change, if it is undone.
     pub undone_by: Option<u64>,
 }
 
-/// Something that was taken back and can be done again.
+/// An undo that can be redone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undo {
-    /// The event that tells of it.
+pub struct UndoRecord {
+    /// The number of the event that records the undo.
     pub seq: u64,
-    /// The events it took back.
+    /// The numbers of the events whose changes were undone.
     pub of: Vec<u64>,
-    /// What it changed.
     pub swaps: Vec<Swap>,
 }
 
-/// Every undoable change of a log, and which of them were undone.
+/// All undoable changes of a log, and the undos that can be redone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UndoableChanges {
-    /// In the order it was done.
+    /// In the order of the log, including changes that were undone.
     pub done: Vec<UndoableChange>,
-    /// What can be done again, the last one first to be.
-    pub undone: Vec<Undo>,
-    /// Every run of the log, in order.
+    /// In the order of the log. A redo takes the last one.
+    pub undone: Vec<UndoRecord>,
+    /// All runs of the log, in order.
     pub runs: Vec<RunId>,
     /// The calls of isolated runs whose changes landed, each with the event of the landing.
     landed_calls: Vec<(UndoableChange, u64)>,
     /// Changes of calls in copies that have not landed, by the name of the copy.
     in_copies: HashMap<String, Vec<UndoableChange>>,
-    /// The copy that the open run works on.
+    /// The copy of the open run; `None` if it works in place.
     copy: Option<String>,
 }
 
-/// What is to be taken back.
+/// Selects the changes to undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// The last run that changed something.
+pub enum UndoTarget {
+    /// The changes of the last run that changed something.
     LastRun,
-    /// This run.
     Run(RunId),
-    /// This call.
     Call(CallId),
-    /// Everything after this event.
+    /// All changes after the event of this number.
     To(u64),
 }
 
 impl UndoableChanges {
-    /// Takes one more event in.
+    /// Adds the next event of a log.
     pub(crate) fn apply(&mut self, event: &Event) {
         let Some(seq) = event.order.seq() else { return };
         match &event.kind {
@@ -118,7 +113,7 @@ impl UndoableChanges {
                 for change in self.all().filter(|change| of.contains(&change.seq)) {
                     change.undone_by = Some(seq);
                 }
-                self.undone.push(Undo {
+                self.undone.push(UndoRecord {
                     seq,
                     of,
                     swaps: swaps.clone(),
@@ -130,19 +125,19 @@ impl UndoableChanges {
                     change.undone_by = None;
                 }
             }
-            // What was done before belongs to the session this one was forked from.
+            // Changes before a fork belong to the session that was forked.
             EventKind::Forked { .. } => *self = Self::default(),
             _ => {}
         }
     }
 
-    /// Every change, also those of single calls that landed.
+    /// All changes, including those of single calls whose run landed.
     fn all(&mut self) -> impl Iterator<Item = &mut UndoableChange> {
         let calls = self.landed_calls.iter_mut().map(|(change, _)| change);
         self.done.iter_mut().chain(calls)
     }
 
-    /// The changes of calls in the copy are in the tree now, as far as their paths landed.
+    /// Records that the changes of calls in the copy are now in the tree, if their paths landed.
     fn land_calls(&mut self, landing: u64, landed: &[Swap]) {
         let paths: HashSet<&str> = landed.iter().map(|swap| swap.path.as_str()).collect();
         let copy = self.copy.clone().unwrap_or_default();
@@ -155,7 +150,8 @@ impl UndoableChanges {
         self.landed_calls.extend(calls.map(|call| (call, landing)));
     }
 
-    /// The swaps of a change as it stands: a landing with the undos of single calls of it.
+    /// The swaps of a change, followed by the undos of single calls of that landing. Undoing all of them in reverse
+    /// order restores the tree.
     pub(crate) fn standing_swaps(&self, change: &UndoableChange) -> Vec<Swap> {
         let calls = self.landed_calls.iter();
         let calls = calls.filter(|(_, landing)| *landing == change.seq);
@@ -165,7 +161,7 @@ impl UndoableChanges {
         change.swaps.iter().cloned().chain(undone).collect()
     }
 
-    /// The changes of a call that are in the tree: in place, or by a landing that was not undone.
+    /// The changes of a call that are in the tree, made in place or by a landing that was not undone.
     fn of_call(&self, call: &CallId) -> Vec<&UndoableChange> {
         let stands = |seq: u64| {
             let mut landings = self.done.iter().filter(|change| change.seq == seq);
@@ -178,8 +174,8 @@ impl UndoableChanges {
             .collect()
     }
 
-    /// Whether a later run changed nothing, so that undoing this one is perhaps not what was meant. A later run that was
-    /// undone does not count.
+    /// Whether a later run changed nothing. The user may have meant that run, and not the one that would be undone. Later
+    /// runs that were undone are ignored.
     fn is_passed_over(&self, run: Option<&RunId>) -> bool {
         let changed = |run: &&RunId| self.done.iter().any(|done| done.run.as_ref() == Some(run));
         let after = self.runs.iter().rev();
@@ -187,20 +183,20 @@ impl UndoableChanges {
         after.any(|later| !changed(&later))
     }
 
-    /// What is wanted and not taken back yet, in the order it was done.
+    /// The selected changes that are not undone, in the order of the log.
     #[must_use]
-    pub(crate) fn find(&self, wanted: &Wanted) -> Vec<&UndoableChange> {
+    pub(crate) fn find(&self, wanted: &UndoTarget) -> Vec<&UndoableChange> {
         let standing = || self.done.iter().filter(|change| change.undone_by.is_none());
         match wanted {
-            Wanted::LastRun => match standing().next_back() {
+            UndoTarget::LastRun => match standing().next_back() {
                 Some(last) => standing().filter(|change| change.run == last.run).collect(),
                 None => Vec::new(),
             },
-            Wanted::Run(run) => standing()
+            UndoTarget::Run(run) => standing()
                 .filter(|change| change.run.as_ref() == Some(run))
                 .collect(),
-            Wanted::Call(call) => self.of_call(call),
-            Wanted::To(seq) => standing().filter(|change| change.seq > *seq).collect(),
+            UndoTarget::Call(call) => self.of_call(call),
+            UndoTarget::To(seq) => standing().filter(|change| change.seq > *seq).collect(),
         }
     }
 }
@@ -267,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_is_found_by_run_by_call_and_to_an_event() {
+    fn changes_are_found_by_run_by_call_and_after_an_event() {
         let mut changes = UndoableChanges::default();
         let landed = Landed {
             swaps: vec![swap("l")],
@@ -286,17 +282,17 @@ mod tests {
             ),
         ];
         events.iter().for_each(|event| changes.apply(event));
-        let seqs = |changes: &UndoableChanges, wanted: Wanted| {
+        let seqs = |changes: &UndoableChanges, wanted: UndoTarget| {
             changes
                 .find(&wanted)
                 .iter()
                 .map(|change| change.seq)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
-        assert_eq!(seqs(&changes, Wanted::Run(RunId::nth(1))), [3, 4]);
-        assert_eq!(seqs(&changes, Wanted::Call(CallId("b".into()))), [4]);
-        assert_eq!(seqs(&changes, Wanted::To(3)), [4, 9]);
+        assert_eq!(seqs(&changes, UndoTarget::LastRun), [9]);
+        assert_eq!(seqs(&changes, UndoTarget::Run(RunId::nth(1))), [3, 4]);
+        assert_eq!(seqs(&changes, UndoTarget::Call(CallId("b".into()))), [4]);
+        assert_eq!(seqs(&changes, UndoTarget::To(3)), [4, 9]);
         changes.apply(&event(
             10,
             2,
@@ -307,7 +303,7 @@ mod tests {
                 swaps: vec![swap("l")],
             },
         ));
-        assert_eq!(seqs(&changes, Wanted::LastRun), [3]);
+        assert_eq!(seqs(&changes, UndoTarget::LastRun), [3]);
         assert_eq!(changes.undone.last().map(|undo| undo.seq), Some(10));
         changes.apply(&event(
             11,
@@ -318,9 +314,12 @@ mod tests {
                 swaps: vec![],
             },
         ));
-        assert_eq!(seqs(&changes, Wanted::LastRun), [9]);
+        assert_eq!(seqs(&changes, UndoTarget::LastRun), [9]);
         assert_eq!(
-            (seqs(&changes, Wanted::To(0)).len(), changes.undone.len()),
+            (
+                seqs(&changes, UndoTarget::To(0)).len(),
+                changes.undone.len()
+            ),
             (3, 0)
         );
     }
@@ -342,7 +341,7 @@ mod tests {
             event(seq, run, EventKind::Landed { landed, tree_hash })
         };
         let seqs = |changes: &UndoableChanges, call: &str| {
-            let found = changes.find(&Wanted::Call(CallId(call.into())));
+            let found = changes.find(&UndoTarget::Call(CallId(call.into())));
             found.iter().map(|change| change.seq).collect::<Vec<_>>()
         };
         changes.apply(&opened(2, 1, Strategy::Overlay, "one"));
@@ -360,7 +359,7 @@ mod tests {
             (seqs(&changes, "a"), seqs(&changes, "b")),
             (vec![3], vec![4])
         );
-        let run = |changes: &UndoableChanges| changes.find(&Wanted::LastRun).len();
+        let run = |changes: &UndoableChanges| changes.find(&UndoTarget::LastRun).len();
         assert_eq!(run(&changes), 1, "the run is one landing");
         let undo = |of| event(20, 3, EventKind::undone(of, vec![], vec![]));
         changes.apply(&undo(4));
@@ -368,6 +367,6 @@ mod tests {
         changes.apply(&event(21, 3, EventKind::redone(20, vec![])));
         assert_eq!(seqs(&changes, "b"), [4]);
         changes.apply(&undo(9));
-        assert_eq!(seqs(&changes, "b"), [0; 0], "it went with its run");
+        assert_eq!(seqs(&changes, "b"), [0; 0], "it was undone with its run");
     }
 }

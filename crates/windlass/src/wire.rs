@@ -1,12 +1,12 @@
-//! The composition root: ports are built here and handed to the engine. Nothing below this crate looks around by
-//! itself.
+//! The composition root: builds the ports from the settings and passes them to the engine. The crates below this one read
+//! no settings and no environment variables.
 //!
 //! ```
 //! use windlass::machine::Credentials;
 //! use windlass::model::VENDORS;
 //! use windlass::settings::Settings;
 //! use windlass::wire::{
-//!     aws_keys, bystander, http_options, key, price, read_text, redactor, served, window,
+//!     aws_keys, session_engine, http_options, key, price, read_text, redactor, served, window,
 //! };
 //!
 //! let dir = tempfile::tempdir()?;
@@ -20,7 +20,7 @@
 //! assert!(price(&settings, "mine").is_none() && window(&settings, "mine").is_none());
 //! assert_eq!(redactor(&settings)?.redact("nothing secret"), "nothing secret");
 //! assert!(read_text(&dir.path().join("none"), 1 << 20, "the file").is_err());
-//! bystander(&settings.places)?;
+//! session_engine(&settings.places)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -59,78 +59,73 @@ use windlass_providers::{
 };
 use windlass_transaction::isolated::{KeptRuns, Transactions};
 
-use crate::cassette::Asks;
+use crate::cassette::RequestMatching;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::instructions::{Inputs, Prompt};
+use crate::instructions::{Prompt, PromptInputs};
 use crate::model::ModelPlan;
 use crate::runtime_plan::RuntimePlan;
 use crate::settings::Settings;
 use crate::{program_tools, sandboxing};
 
-use self::agents::{Chosen, Making};
+use self::agents::{BuiltRuntime, RuntimeBuilder};
 
-/// Rules that are named in a refusal.
+/// Rules that a refusal lists before "N more".
 const MAX_NAMED: usize = 5;
-/// The largest script or certificate file.
+/// Maximum size of a script, schema or certificate file in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// What a run is built from.
-pub(crate) struct Wired {
-    /// The engine.
+/// An engine with its store and mode.
+pub(crate) struct BuiltEngine {
     pub engine: Engine,
-    /// Its session logs.
     pub store: Arc<SessionLog>,
-    /// The kind of work that it became.
+    /// The mode of the runs, after a fallback.
     pub mode: RunMode,
-    /// That it is less than what was asked for, and why.
-    pub fell: Option<EventKind>,
+    /// The event that records the fallback to a lesser mode, if there was one.
+    pub fell_back: Option<EventKind>,
 }
 
-/// Who does the work.
-pub(crate) enum Agent<'a> {
-    /// A runtime, on this kind of work.
-    Works(Works<'a>),
-    /// No agent: the existing changes are judged.
+/// The agent of an engine.
+pub(crate) enum EngineAgent<'a> {
+    Runtime(RuntimeRequest<'a>),
+    /// No agent: the engine only judges changes that exist.
     None,
 }
 
-/// A runtime and what it is wanted for.
-pub(crate) struct Works<'a> {
-    /// The runtime.
+/// A runtime with the requirements on it.
+pub(crate) struct RuntimeRequest<'a> {
     pub plan: &'a RuntimePlan,
-    /// The kind of work.
     pub mode: RunMode,
-    /// The schema of its answer.
+    /// The JSON schema of the answer, as text or as the path of a file.
     pub schema: Option<&'a str>,
-    /// The directory where it begins.
+    /// The directory in which the user started the run.
     pub cd: Option<&'a Path>,
-    /// Less will do where it cannot do that.
+    /// Fall back to a lesser mode if the runtime does not support `mode`.
     pub fallback: bool,
-    /// An agent whose calls are not judged one by one may start although rules or the mode ask for it.
+    /// Start an agent whose calls cannot be checked one by one, even if rules or the approval mode require it.
     pub accept_ungated: bool,
 }
 
-/// Builds an engine for a workspace.
+/// Builds the engine for a workspace.
 pub(crate) fn engine(
     settings: &Settings,
-    agent: &Agent<'_>,
+    agent: &EngineAgent<'_>,
     root: Arc<Root>,
     isolated: bool,
     tools: Vec<Arc<dyn Tool>>,
     validators: Vec<Arc<dyn Validator>>,
-) -> Result<Wired, Error> {
+) -> Result<BuiltEngine, Error> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let chosen = match agent {
-        Agent::None => Chosen {
+        EngineAgent::None => BuiltRuntime {
             runtime: Arc::new(NoAgent),
             mode: RunMode::Full,
-            fell: None,
+            fell_back: None,
         },
-        Agent::Works(works) => {
+        EngineAgent::Runtime(works) => {
             let redactor = redactor_of(&credentials, &settings.environment);
-            let inputs = Inputs {
+            let inputs = PromptInputs {
                 settings,
                 root: &root,
                 cd: works.cd,
@@ -138,41 +133,41 @@ pub(crate) fn engine(
                 validators: &validators,
                 redactor: redactor.as_ref(),
             };
-            let making = Making {
+            let builder = RuntimeBuilder {
                 settings,
                 credentials: &credentials,
                 clock: &clock,
                 prompt: Prompt::of(&inputs),
             };
-            making.choose(works)?
+            builder.choose(works)?
         }
     };
     let foreign = match agent {
-        Agent::Works(Works {
+        EngineAgent::Runtime(RuntimeRequest {
             plan: RuntimePlan::Foreign(plan),
             ..
         }) => Some(plan),
         _ => None,
     };
-    let place = foreign.map(|plan| agents::place(plan, settings));
+    let enclosure = foreign.map(|plan| agents::enclosure(plan, settings));
     let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
     let env = child_env(settings.environment.variables(), exceptions);
     let artifacts = store.clone();
     let gate = settings.gate(Mode::usual(isolated), &program_tools::names(&tools))?;
-    if let Agent::Works(works) = agent
+    if let EngineAgent::Runtime(works) = agent
         && !works.accept_ungated
     {
         check_gate(settings, &gate, &chosen)?;
     }
-    let steering = foreign.iter().flat_map(|plan| {
+    let masked_dirs = foreign.iter().flat_map(|plan| {
         let known = plan.setup.known.masked_dirs.iter();
         let own = plan.setup.masked_dirs.iter().cloned();
         known.map(|name| (*name).to_owned()).chain(own)
     });
-    let hidden = gate.hidden_paths().into_iter().chain(steering).collect();
-    let held = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), place)?;
-    let place = transactions(settings, root.clone(), env, held)?;
+    let hidden = gate.hidden_paths().into_iter().chain(masked_dirs).collect();
+    let sandbox = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), enclosure)?;
+    let transactions = transactions(settings, root.clone(), env, sandbox)?;
     let mut builder = Engine::builder();
     for validator in validators {
         builder = builder.validator(validator);
@@ -181,7 +176,7 @@ pub(crate) fn engine(
         .runtime(chosen.runtime)
         .store(store.clone())
         .describe(root.root().display().to_string(), env!("CARGO_PKG_VERSION"))
-        .workspaces(Arc::new(place))
+        .workspaces(Arc::new(transactions))
         .artifacts(Arc::new(move |session| {
             Arc::new(artifacts.artifacts(session))
         }))
@@ -191,32 +186,36 @@ pub(crate) fn engine(
         .gate(gate)
         .tools(tools)
         .build()?;
-    Ok(Wired {
+    Ok(BuiltEngine {
         engine,
         store,
         mode: chosen.mode,
-        fell: chosen.fell,
+        fell_back: chosen.fell_back,
     })
 }
 
-/// Refuses an agent whose calls are not judged one by one, where deny or ask rules or the approval mode ask for that.
-fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Result<(), Error> {
+/// Refuses an agent that does not ask before its calls, if deny rules, ask rules or the approval mode require it.
+fn check_gate(
+    settings: &Settings,
+    gate: &PermissionGate,
+    chosen: &BuiltRuntime,
+) -> Result<(), Error> {
     let mut terms = Terms::unconfined(Strategy::InPlace);
     chosen.runtime.terms(&mut terms);
     if terms.gate == GateKind::PerCall {
         return Ok(());
     }
-    // A run that lands nothing keeps these promises without judging calls.
+    // A run that lands nothing complies with the rules of its profile, even if its calls are not checked.
     let profile = settings.profile.as_ref();
     let lands_nothing =
         chosen.mode == RunMode::Analysis || profile.is_some_and(|profile| profile.lands_nothing);
-    let not_in_force = |rule: &&Rule| {
+    let is_unenforced = |rule: &&Rule| {
         rule.verdict != Verdict::Allow && !(lands_nothing && rule.level == Level::Profile)
     };
-    let mut lost: Vec<String> = gate
+    let mut unenforced: Vec<String> = gate
         .rules
         .iter()
-        .filter(not_in_force)
+        .filter(is_unenforced)
         .map(|rule| {
             let verb = if rule.verdict == Verdict::Deny {
                 "deny"
@@ -226,44 +225,51 @@ fn check_gate(settings: &Settings, gate: &PermissionGate, chosen: &Chosen) -> Re
             format!("the {verb} rule `{rule}`")
         })
         .collect();
-    // In plan mode the sandbox shows an agent the workspace read-only.
+    // Plan mode is enforced without asking: the workspace is read-only in the sandbox of the agent.
     if !matches!(gate.mode, Mode::Auto | Mode::Plan) {
-        lost.push(format!("the approval mode `{}`", gate.mode));
+        unenforced.push(format!("the approval mode `{}`", gate.mode));
     }
-    if lost.is_empty() {
+    if unenforced.is_empty() {
         return Ok(());
     }
-    let more = lost.len().saturating_sub(MAX_NAMED);
-    lost.truncate(MAX_NAMED);
+    let more = unenforced.len().saturating_sub(MAX_NAMED);
+    unenforced.truncate(MAX_NAMED);
     if more > 0 {
-        lost.push(format!("{more} more"));
+        unenforced.push(format!("{more} more"));
     }
     Err(Error::usage(format!(
         "`{}` does not ask before its calls, so these cannot be enforced: {}",
         chosen.runtime.name(),
-        lost.join(", ")
+        unenforced.join(", ")
     ))
     .hint(
-        "start it all the same with `--accept-ungated` (a run that breaks a rule is found out afterwards and does not \
-         land), use a runtime whose calls are judged, such as native, or set `runtimes.NAME.asks` for an ACP agent of \
-         your own that asks before each call",
+        "start it anyway with `--accept-ungated` (calls are compared with the rules afterwards, and a run that breaks a \
+         rule does not land), use a runtime whose calls are checked, such as native, or set `runtimes.NAME.asks` for an \
+         ACP agent of your own that asks before each call",
     ))
 }
 
-/// An engine without an agent, for what is done to a session and its workspace between runs.
-pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<Wired, Error> {
-    engine(settings, &Agent::None, root, false, Vec::new(), Vec::new())
+/// An engine without an agent, for operations on a session and its workspace between runs, such as undo.
+pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<BuiltEngine, Error> {
+    engine(
+        settings,
+        &EngineAgent::None,
+        root,
+        false,
+        Vec::new(),
+        Vec::new(),
+    )
 }
 
-/// An engine for what is done to sessions alone: it works nowhere.
-pub fn bystander(places: &Places) -> Result<Engine, Error> {
+/// An engine without an agent and a workspace, for operations on sessions only, such as forking and importing.
+pub fn session_engine(places: &Places) -> Result<Engine, Error> {
     let store = Arc::new(SessionLog::new(places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()
         .runtime(Arc::new(NoAgent))
         .store(store)
         .describe("", env!("CARGO_PKG_VERSION"))
-        .workspaces(Arc::new(Nowhere))
+        .workspaces(Arc::new(NoWorkspaces))
         .artifacts(Arc::new(move |session| {
             Arc::new(artifacts.artifacts(session))
         }))
@@ -272,15 +278,15 @@ pub fn bystander(places: &Places) -> Result<Engine, Error> {
     Ok(engine)
 }
 
-/// No place to work at.
-struct Nowhere;
+/// Refuses to open any workspace.
+struct NoWorkspaces;
 
-impl Workspaces for Nowhere {
+impl Workspaces for NoWorkspaces {
     fn open<'a>(
         &'a self,
         _: Opening<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Transaction>, WorkspaceError>> {
-        let message = "nothing is run here".to_owned();
+        let message = "this engine has no workspace".to_owned();
         Box::pin(std::future::ready(Err(WorkspaceError {
             kind: WorkspaceErrorKind::Isolation,
             message,
@@ -288,7 +294,7 @@ impl Workspaces for Nowhere {
     }
 }
 
-/// How workspaces are opened: in place, or as copies in the data folder.
+/// The port that opens workspaces: in place, or as copies in the data directory.
 pub(crate) fn transactions(
     settings: &Settings,
     root: Arc<Root>,
@@ -301,7 +307,7 @@ pub(crate) fn transactions(
         .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))
 }
 
-/// An agent that is done before it began.
+/// A runtime that ends at once, without any change.
 struct NoAgent;
 
 impl Runtime for NoAgent {
@@ -346,16 +352,16 @@ fn provider(
             vendor,
             model,
             base_url,
-            tape,
+            cassette,
         } => {
             let mut options = provider_options(settings, vendor, base_url.clone(), credentials)?;
-            if let Some(tape) = tape {
+            if let Some(cassette) = cassette {
                 let redactor = redactor_of(credentials, &settings.environment);
-                tape.put_in(
+                cassette.apply_to(
                     &mut options,
                     vendor,
                     redactor,
-                    Asks::Ours,
+                    RequestMatching::Exact,
                     &settings.notices,
                 )?;
             }
@@ -365,7 +371,7 @@ fn provider(
     }
 }
 
-/// A vendor's provider, ready to be asked.
+/// The provider of a vendor, with key, address and network settings.
 pub fn served(
     settings: &Settings,
     vendor: &Vendor,
@@ -397,7 +403,7 @@ fn provider_options(
     })
 }
 
-/// What knows the secrets of this machine.
+/// A redactor that knows the secrets of this machine: credentials and secret environment variables.
 pub fn redactor(settings: &Settings) -> Result<Arc<dyn Redactor>, Error> {
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     Ok(redactor_of(&credentials, &settings.environment))
@@ -407,7 +413,8 @@ fn redactor_of(credentials: &Credentials, environment: &Environment) -> Arc<dyn 
     Arc::new(Secrets::new(secrets(credentials, environment)))
 }
 
-/// The key of a vendor: the variable that is configured, the usual one, or the credentials file.
+/// The key of a vendor, from the variable that `providers.NAME.key_env` names, from the vendor's usual variable, or from
+/// the credentials file.
 pub fn key(
     settings: &Settings,
     vendor: &Vendor,
@@ -428,7 +435,7 @@ pub fn key(
     key.map(|key| SecretString::from(key.trim().to_owned()))
 }
 
-/// The keys that sign requests, from the variables that usually hold them.
+/// The AWS keys that sign requests, from the usual variables; `None` for vendors without such signatures.
 pub fn aws_keys(vendor: &Vendor, environment: &Environment) -> Option<AwsKeys> {
     let variable = |name: &str| {
         environment
@@ -445,7 +452,7 @@ pub fn aws_keys(vendor: &Vendor, environment: &Environment) -> Option<AwsKeys> {
     })
 }
 
-/// The values that a vendor's address needs: from the configuration, or from the variables that usually hold them.
+/// The values that a vendor's address needs, from the settings or the usual variables.
 fn vendor_settings(settings: &Settings, vendor: &Vendor) -> BTreeMap<String, String> {
     let value = |setting: &VendorSetting| {
         let configured =
@@ -471,8 +478,8 @@ fn setup_failure(err: SetupError) -> Error {
                  `windlass config path` shows where)"
         )),
         SetupError::MissingUrl { vendor } => {
-            Error::usage(format!("`{vendor}` has no address of its own")).hint(format!(
-                "give one with --base-url, or set `providers.{vendor}.base_url`"
+            Error::usage(format!("`{vendor}` has no default address")).hint(format!(
+                "set one with `--base-url`, or with the setting `providers.{vendor}.base_url`"
             ))
         }
         other => Error::usage(other.to_string()),
@@ -483,7 +490,7 @@ pub(crate) fn http(settings: &Settings) -> Result<Http, Error> {
     Http::new(&http_options(settings)?).map_err(|err| Error::usage(err.to_string()))
 }
 
-/// How the network is reached.
+/// The options of HTTP clients: proxies, certificates and timeouts.
 pub fn http_options(settings: &Settings) -> Result<HttpOptions, Error> {
     let variable = |name: &str| {
         let environment = &settings.environment;
@@ -515,12 +522,12 @@ fn seconds(settings: &Settings, key: &str, usual: Duration) -> Result<Duration, 
             Ok(Duration::from_secs_f64(seconds))
         }
         Some(_) => Err(Error::usage(format!(
-            "`{key}` is a number of seconds, from 0.1 to 86400"
+            "`{key}` must be a number of seconds, from 0.1 to 86400"
         ))),
     }
 }
 
-/// Everything that must not be read back to a model or into a log.
+/// The values that must not reach a model or a log: stored credentials, and variables with a secret name.
 fn secrets(credentials: &Credentials, environment: &Environment) -> Vec<Secret> {
     let named = environment.variables().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
@@ -532,7 +539,7 @@ fn secrets(credentials: &Credentials, environment: &Environment) -> Vec<Secret> 
     named.chain(stored).map(Secret::new).collect()
 }
 
-/// A text file that a person named, of at most so many bytes.
+/// Reads a text file that the user named, of at most `most` bytes. `what` names the file in error messages.
 pub fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Error> {
     let cannot =
         |why: String| Error::usage(format!("{what} {} cannot be read: {why}", path.display()));
@@ -541,7 +548,7 @@ pub fn read_text(path: &Path, most: u64, what: &str) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))
 }
 
-/// The schema of the answer: a file's content, or the text itself.
+/// Parses the value of `--json-schema`: the path of a file, or the schema itself.
 fn output_schema(given: &str) -> Result<serde_json::Value, Error> {
     let inline = given.trim_start().starts_with('{');
     let text = if inline {
@@ -557,7 +564,7 @@ fn output_schema(given: &str) -> Result<serde_json::Value, Error> {
     Ok(schema)
 }
 
-/// The price from the configuration, when it has one for this model.
+/// The price of a model in the settings, if both input and output are set.
 pub fn price(settings: &Settings, model: &str) -> Option<Price> {
     let rate = |what: &str| {
         settings
@@ -574,7 +581,7 @@ pub fn price(settings: &Settings, model: &str) -> Option<Price> {
     })
 }
 
-/// The window from the configuration, when it has one for this model.
+/// The context window of a model in the settings, in tokens.
 pub fn window(settings: &Settings, model: &str) -> Option<u64> {
     let tokens = settings
         .layers
@@ -582,14 +589,14 @@ pub fn window(settings: &Settings, model: &str) -> Option<u64> {
     Some(tokens.max(0.0) as u64).filter(|tokens| *tokens > 0)
 }
 
-/// An explicit cost limit that could not bind is a mistake, not a comfort.
+/// Rejects a cost limit that cannot be enforced, because the price of the model is unknown.
 fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Result<(), Error> {
     if settings.explicit_cost_limit() && provider.facts(model).price.is_none() {
         return Err(Error::usage(format!(
             "a cost limit is set, but the price of `{model}` is not known"
         ))
         .hint(format!(
-            "set `{}` and `{}` in the configuration, or limit tokens instead (--max-tokens)",
+            "set `{}` and `{}` in the settings, or limit tokens instead (`--max-tokens`)",
             Settings::named("prices", model, "input"),
             Settings::named("prices", model, "output"),
         )));
@@ -597,22 +604,26 @@ fn check_price(settings: &Settings, provider: &dyn Provider, model: &str) -> Res
     Ok(())
 }
 
-/// A provider with what the configuration says of its models, and with tools in any case.
+/// Wraps a provider, so that the settings override the facts of its models, and models without tool calls can use tools
+/// through JSON.
 fn configured(settings: &Settings, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
-    // Around every provider: whether a model can call tools may be known only after its server was asked.
+    // Every provider is wrapped, because support for tool calls may be known only after the server was probed.
     let settings = settings.clone();
-    Arc::new(JsonActions::new(Arc::new(Configured { inner, settings })))
+    Arc::new(JsonActions::new(Arc::new(ConfiguredProvider {
+        inner,
+        settings,
+    })))
 }
 
-/// A provider whose facts the configuration knows better, of each model by itself: what a switch between two loses is
-/// the difference of their facts.
-struct Configured {
+/// A provider that overrides model facts with the settings. It does so for each model separately, because the warning
+/// about a switch of models compares the facts of both.
+struct ConfiguredProvider {
     inner: Arc<dyn Provider>,
     settings: Settings,
 }
 
-impl Configured {
-    fn better(&self, model: &str, facts: ModelFacts) -> ModelFacts {
+impl ConfiguredProvider {
+    fn override_facts(&self, model: &str, facts: ModelFacts) -> ModelFacts {
         let settings = &self.settings;
         let tools = Settings::named("models", model, "tools");
         ModelFacts {
@@ -624,17 +635,17 @@ impl Configured {
     }
 }
 
-impl Provider for Configured {
+impl Provider for ConfiguredProvider {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
     fn facts(&self, model: &str) -> ModelFacts {
-        self.better(model, self.inner.facts(model))
+        self.override_facts(model, self.inner.facts(model))
     }
 
     fn probe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelFacts, ProviderError>> {
-        Box::pin(async move { Ok(self.better(model, self.inner.probe(model).await?)) })
+        Box::pin(async move { Ok(self.override_facts(model, self.inner.probe(model).await?)) })
     }
 
     fn stream<'a>(&'a self, request: Request<'a>) -> BoxStream<'a, Result<Chunk, ProviderError>> {
@@ -655,7 +666,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_to_a_lesser_model_says_what_is_lost() {
+    fn a_switch_to_a_weaker_model_reports_the_lost_features() {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::none(dir.path());
         let text = "[models.small]\ntools = false\ncontext_window = 4096\n[models.large]\ncontext_window = 200000\n";

@@ -1,5 +1,5 @@
-//! The examples, as programs of their own: each does what its first lines say. They have `#[tokio::main]`, so this also
-//! shows that such a program is the helper of its sandboxes, and of those of another program that names it.
+//! Runs each example as a program and checks its output. The examples use `#[tokio::main]`, so this also shows that such
+//! a program can act as the sandbox helper, for itself and for another program that names it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use windlass::core::outcome::{FailReason, Outcome};
 use windlass_testing::{ScriptedProvider, call, says};
 
-/// An example that cargo built beside this test.
+/// The path of an example, which cargo built together with this test.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().unwrap().parent().unwrap();
@@ -88,8 +88,8 @@ fn foreign_agent() {
     check("foreign_agent", &[&agent], &["Completed", "$1 + $2"]);
 }
 
-/// Code without what depends on the width of a line.
-fn bare(code: &str) -> String {
+/// Code without whitespace, because the line width differs.
+fn without_whitespace(code: &str) -> String {
     code.split_whitespace().collect()
 }
 
@@ -101,7 +101,7 @@ fn the_page_for_embedders_shows_code_of_the_examples() {
         .unwrap()
         .flatten()
         .filter(|entry| entry.path().is_file())
-        .map(|entry| bare(&std::fs::read_to_string(entry.path()).unwrap()))
+        .map(|entry| without_whitespace(&std::fs::read_to_string(entry.path()).unwrap()))
         .collect();
     let blocks = page.split("```rust\n").skip(1);
     let blocks: Vec<&str> = blocks
@@ -109,13 +109,14 @@ fn the_page_for_embedders_shows_code_of_the_examples() {
         .collect();
     assert!(blocks.len() >= 4);
     for block in blocks {
-        let shown = sources.iter().any(|source| source.contains(&bare(block)));
-        assert!(shown, "this is in no example:\n{block}");
+        let code = without_whitespace(block);
+        let found = sources.iter().any(|source| source.contains(&code));
+        assert!(found, "this is in no example:\n{block}");
     }
 }
 
 #[test]
-fn links_of_the_page_lead_somewhere() {
+fn links_of_the_page_exist() {
     let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let page = std::fs::read_to_string(docs.join("embedding.md")).unwrap();
     for link in page
@@ -127,23 +128,23 @@ fn links_of_the_page_lead_somewhere() {
     }
 }
 
-/// A workspace with one file.
-fn lab() -> tempfile::TempDir {
-    let lab = tempfile::tempdir().unwrap();
-    std::fs::create_dir(lab.path().join("work")).unwrap();
-    std::fs::write(lab.path().join("work/a.txt"), "bad\n").unwrap();
-    lab
+/// A directory with a workspace that has one file.
+fn workspace() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("work")).unwrap();
+    std::fs::write(dir.path().join("work/a.txt"), "bad\n").unwrap();
+    dir
 }
 
-/// Runs a command that writes into the workspace and beside it, with a program as the sandbox's helper.
+/// Runs a command that writes into the workspace and outside of it, with this program as the sandbox helper.
 async fn run_with_helper(
-    lab: &Path,
+    dir: &Path,
     helper: &Path,
 ) -> Result<windlass::RunResult, windlass::Error> {
     let command = "echo good > a.txt; echo outside > ../beside.txt; true";
     let arguments = serde_json::json!({ "command": command });
     let turns = [call("1", "bash", &arguments), says("It is good now.")];
-    windlass::Windlass::without_settings(lab.join("work"), lab.join("data"))?
+    windlass::Windlass::without_settings(dir.join("work"), dir.join("data"))?
         .provider(Arc::new(ScriptedProvider::new(turns)), "scripted")
         .validate("grep -q good a.txt")
         .sandbox_helper(helper)
@@ -152,9 +153,9 @@ async fn run_with_helper(
 }
 
 #[tokio::test]
-async fn a_program_that_is_named_is_the_helper_of_the_sandboxes() {
-    let lab = lab();
-    let (helper, log) = (lab.path().join("helper"), lab.path().join("started.txt"));
+async fn a_named_program_is_the_sandbox_helper() {
+    let dir = workspace();
+    let (helper, log) = (dir.path().join("helper"), dir.path().join("started.txt"));
     let program = example("one_shot");
     let script = format!(
         "#!/bin/sh\necho \"$@\" >> '{}'\nexec '{}' \"$@\"\n",
@@ -163,25 +164,25 @@ async fn a_program_that_is_named_is_the_helper_of_the_sandboxes() {
     );
     std::fs::write(&helper, script).unwrap();
     std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let result = run_with_helper(lab.path(), &helper).await.unwrap();
+    let result = run_with_helper(dir.path(), &helper).await.unwrap();
     assert_eq!(result.outcome(), Some(&Outcome::Completed), "{result:?}");
-    let landed = std::fs::read_to_string(lab.path().join("work/a.txt")).unwrap();
+    let landed = std::fs::read_to_string(dir.path().join("work/a.txt")).unwrap();
     assert_eq!(landed, "good\n");
-    assert!(!lab.path().join("beside.txt").exists());
+    assert!(!dir.path().join("beside.txt").exists());
     let started = std::fs::read_to_string(log).unwrap();
     assert!(started.lines().all(|line| line == "__sandbox-helper") && !started.is_empty());
 }
 
 #[tokio::test]
-async fn no_command_runs_if_the_program_that_is_named_is_no_helper() {
-    let lab = lab();
+async fn no_command_runs_if_the_named_program_is_not_a_helper() {
+    let dir = workspace();
     let helper = Path::new("/bin/false");
-    let result = run_with_helper(lab.path(), helper).await.unwrap();
+    let result = run_with_helper(dir.path(), helper).await.unwrap();
     let Some(Outcome::Failed { reason, .. }) = result.outcome() else {
         panic!("{result:?}");
     };
     assert_eq!(*reason, FailReason::Isolation);
-    let landed = std::fs::read_to_string(lab.path().join("work/a.txt")).unwrap();
+    let landed = std::fs::read_to_string(dir.path().join("work/a.txt")).unwrap();
     assert_eq!(landed, "bad\n");
-    assert!(!lab.path().join("beside.txt").exists());
+    assert!(!dir.path().join("beside.txt").exists());
 }

@@ -1,5 +1,5 @@
-//! Sessions, answers, forks, undo and kept runs through `Windlass`, with real copies, checks and logs. The model plays a
-//! script; the tree on disk is the judge. This program is the helper of its sandboxes.
+//! Tests of sessions, answers, forks, undo and kept runs through `Windlass`, with real copies, checks and logs and a
+//! scripted model. The tests compare the files on disk. The test program itself is the sandbox helper.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use windlass::core::ask::Answer;
 use windlass::core::gate::Mode;
 use windlass::core::outcome::{FailReason, Outcome};
 use windlass::core::provider::{Chunk, ProviderError};
-use windlass::undo::Wanted;
+use windlass::undo::UndoTarget;
 use windlass::{ErrorKind, Windlass};
 use windlass_testing::{ScriptedProvider, call, says};
 
 type Turn = Vec<Result<Chunk, ProviderError>>;
 
-/// A workspace with one file whose check is that it says `good`.
-struct Lab {
+/// A workspace with one file, and a check that the file contains `good`.
+struct FacadeFixture {
     dir: tempfile::TempDir,
 }
 
-impl Lab {
+impl FacadeFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
-        let lab = Self { dir };
-        lab.write("bad\n");
-        lab
+        let fixture = Self { dir };
+        fixture.write("bad\n");
+        fixture
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -60,33 +60,33 @@ fn writes(text: &str) -> Turn {
 
 #[tokio::test]
 async fn a_run_lands_and_is_undone_and_redone() {
-    let lab = Lab::new();
-    let windlass = lab.windlass([writes("good\n"), says("It is good now.")]);
+    let fixture = FacadeFixture::new();
+    let windlass = fixture.windlass([writes("good\n"), says("It is good now.")]);
     let result = windlass.run("make it good").await.unwrap();
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert_eq!(
-        (lab.read().as_str(), result.text.as_str()),
+        (fixture.read().as_str(), result.text.as_str()),
         ("good\n", "It is good now.")
     );
-    let undone = windlass.undo(Wanted::LastRun).await.unwrap();
-    assert_eq!((undone.len(), lab.read().as_str()), (1, "bad\n"));
+    let undone = windlass.undo(UndoTarget::LastRun).await.unwrap();
+    assert_eq!((undone.len(), fixture.read().as_str()), (1, "bad\n"));
     windlass.redo().await.unwrap();
-    assert_eq!(lab.read(), "good\n");
+    assert_eq!(fixture.read(), "good\n");
     let error = windlass.redo().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
 #[tokio::test]
 async fn a_run_that_fails_its_check_is_kept_and_can_be_landed_or_discarded() {
-    let lab = Lab::new();
+    let fixture = FacadeFixture::new();
     let turns = || [writes("better\n"), says("It is better.")];
-    let windlass = lab.windlass(turns()).max_iterations(1);
+    let windlass = fixture.windlass(turns()).max_iterations(1);
     let result = windlass.run("make it good").await.unwrap();
     let Some(Outcome::Failed { reason, .. }) = result.outcome() else {
         panic!("{:?}", result.outcome());
     };
     assert_eq!(
-        (*reason, lab.read().as_str()),
+        (*reason, fixture.read().as_str()),
         (FailReason::Validation, "bad\n")
     );
     let kept = windlass.kept_runs();
@@ -95,38 +95,38 @@ async fn a_run_that_fails_its_check_is_kept_and_can_be_landed_or_discarded() {
     };
     assert_eq!(windlass.kept_changes(name).await.unwrap().files.len(), 1);
     // Under another check it lands.
-    let landed = lab.windlass([]).validate("grep -q better a.txt");
+    let landed = fixture.windlass([]).validate("grep -q better a.txt");
     let mut flags = windlass::flags::RunFlags::default();
     flags.contract.validate = vec!["grep -q better a.txt".to_owned()];
     let result = landed.flags(flags).land(name).await.unwrap();
     assert_eq!(result.outcome(), Some(&Outcome::Completed));
     assert_eq!(
-        (lab.read().as_str(), windlass.kept_runs().len()),
+        (fixture.read().as_str(), windlass.kept_runs().len()),
         ("better\n", 0)
     );
-    // Another one is thrown away.
-    lab.write("bad\n");
-    let windlass = lab.windlass(turns()).max_iterations(1);
+    // Another kept run is discarded.
+    fixture.write("bad\n");
+    let windlass = fixture.windlass(turns()).max_iterations(1);
     windlass.run("make it good").await.unwrap();
     let name = windlass.kept_runs().remove(0);
     windlass.discard(&name).await.unwrap();
     assert_eq!(
-        (lab.read().as_str(), windlass.kept_runs().len()),
+        (fixture.read().as_str(), windlass.kept_runs().len()),
         ("bad\n", 0)
     );
     assert!(windlass.discard(&name).await.is_err());
 }
 
 #[tokio::test]
-async fn a_run_without_a_person_stops_at_an_ask_and_is_answered_later() {
-    let lab = Lab::new();
+async fn a_run_without_a_callback_pauses_at_an_ask_and_is_answered_later() {
+    let fixture = FacadeFixture::new();
     let turns = [writes("good\n"), says("It is good now.")];
-    let windlass = lab.windlass(turns).in_place().approval(Mode::Ask);
+    let windlass = fixture.windlass(turns).in_place().approval(Mode::Ask);
     let paused = windlass.run("make it good").await.unwrap();
     let [ask] = paused.asks.as_slice() else {
         panic!("{paused:?}");
     };
-    assert_eq!((paused.outcome(), lab.read().as_str()), (None, "bad\n"));
+    assert_eq!((paused.outcome(), fixture.read().as_str()), (None, "bad\n"));
     let result = windlass
         .answer(&paused.session, &ask.id, Answer::Once)
         .await
@@ -135,18 +135,18 @@ async fn a_run_without_a_person_stops_at_an_ask_and_is_answered_later() {
         (result.outcome(), &result.run),
         (Some(&Outcome::Completed), &paused.run)
     );
-    assert_eq!(lab.read(), "good\n");
+    assert_eq!(fixture.read(), "good\n");
 }
 
 #[tokio::test]
 async fn a_session_has_many_prompts_and_can_be_resumed_and_forked() {
-    let lab = Lab::new();
+    let fixture = FacadeFixture::new();
     let provider = Arc::new(ScriptedProvider::new([
         says("My name is Ada."),
         says("You asked for my name."),
         says("You asked twice."),
     ]));
-    let windlass = lab
+    let windlass = fixture
         .windlass([])
         .provider(provider.clone(), "scripted")
         .validate("none")
@@ -185,9 +185,9 @@ async fn a_session_has_many_prompts_and_can_be_resumed_and_forked() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_when_it_is_dropped_and_wrong_values_are_errors() {
-    let lab = Lab::new();
-    let error = lab
+async fn a_run_can_be_cancelled_and_wrong_values_are_errors() {
+    let fixture = FacadeFixture::new();
+    let error = fixture
         .windlass([])
         .runtime("no-such-agent")
         .run("x")
@@ -195,17 +195,17 @@ async fn a_run_is_cancelled_when_it_is_dropped_and_wrong_values_are_errors() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.advice().is_some(), "{error}");
-    let error = Windlass::without_settings("/no/such/folder", lab.dir.path())
+    let error = Windlass::without_settings("/no/such/folder", fixture.dir.path())
         .err()
         .unwrap();
     assert_eq!(error.kind(), ErrorKind::Usage);
-    let windlass = lab.windlass([writes("good\n"), says("done")]);
+    let windlass = fixture.windlass([writes("good\n"), says("done")]);
     let mut run = windlass.stream("make it good").await.unwrap();
     run.next().await.unwrap();
     run.cancel();
     let result = run.result().await.unwrap();
     assert_eq!(
-        (result.outcome(), lab.read().as_str()),
+        (result.outcome(), fixture.read().as_str()),
         (Some(&Outcome::Cancelled), "bad\n")
     );
 }

@@ -1,5 +1,5 @@
-//! A program of five lines, outside of this workspace, that only depends on this crate. It is built and run as its author
-//! would: with the settings of a user, whose model is a scripted server on loopback.
+//! Builds and runs a program of five lines, outside of this workspace, that depends only on this crate. It uses the
+//! settings of a user, and its model is a scripted server on loopback.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-/// The profiles are those of this workspace: what is built with them already is not built again.
+/// The manifest of the program. The build profiles are those of this workspace, so that cargo reuses its build outputs.
 fn manifest() -> String {
     let windlass = env!("CARGO_MANIFEST_DIR");
     let mut text = format!(
@@ -36,8 +36,7 @@ fn manifest() -> String {
     text
 }
 
-/// Whether cargo has the sources of the dependencies here. A machine that only runs tests that were built elsewhere has
-/// none.
+/// Whether cargo has the sources of the dependencies. They are missing on a machine that runs tests built elsewhere.
 fn has_sources() -> bool {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
@@ -52,7 +51,7 @@ fn build(folder: &Path) -> PathBuf {
     std::fs::write(folder.join("src/main.rs"), PROGRAM).unwrap();
     let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
     std::fs::copy(lock, folder.join("Cargo.lock")).unwrap();
-    // Beside this test, so that what is built already is used.
+    // The target directory of this test, so that cargo reuses its build outputs.
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(3).unwrap();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

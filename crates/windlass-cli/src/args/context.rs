@@ -1,4 +1,4 @@
-//! What is typed to see what a model is given.
+//! Arguments of `prompt` and `context`.
 
 use std::path::PathBuf;
 
@@ -8,28 +8,28 @@ use windlass::flags::AgentFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
-    /// List each layer instead: its file, its size, and what was left out and why
+    /// List the instruction layers instead: file, size, and omitted parts with the reason
     #[arg(long)]
     pub(crate) layers: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// As for work on the tree itself, not on a copy
+    /// Print the prompt of an in-place run [default: of an isolated run]
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// With this profile of the settings
+    /// Use this profile of the settings [default: no profile]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// With this check; may be given more than once
+    /// Use this check; may be given more than once [default: detected checks]
     #[arg(long, value_name = "COMMAND")]
     pub(crate) validate: Vec<String>,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }
 
 impl PromptArgs {
-    /// The same as flags of a run.
+    /// Converts the arguments to the flags of a run.
     pub(crate) fn agent(&self) -> AgentFlags {
         AgentFlags {
             profile: self.profile.clone(),
@@ -41,12 +41,12 @@ impl PromptArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ContextArgs {
-    /// Which session [default: the newest of this workspace]
+    /// Show this session (an id, the beginning of an id, or `last`) [default: the newest of this workspace]
     pub(crate) session: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }

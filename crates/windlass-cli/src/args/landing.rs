@@ -1,4 +1,4 @@
-//! What was typed about checks, landing, kept runs, and taking back.
+//! Arguments of the commands for kept runs, landing, undo, redo and replay.
 
 use std::path::PathBuf;
 
@@ -9,37 +9,37 @@ use super::OutputArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Of all workspaces
+    /// List the kept runs of all workspaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Look in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Which kept run; the newest of this workspace without it
+    /// Show this kept run [default: the newest of this workspace]
     pub(crate) name: Option<String>,
-    /// Only names and counts
+    /// Show only file names and line counts
     #[arg(long)]
     pub(crate) stat: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Look in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LandArgs {
-    /// Which kept run; the newest of this workspace without it
+    /// Apply this kept run [default: the newest of this workspace]
     pub(crate) name: Option<String>,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
     #[command(flatten)]
@@ -50,64 +50,64 @@ pub(crate) struct LandArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiscardArgs {
-    /// Which kept run
+    /// Delete this kept run
     pub(crate) name: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Only this run, such as `r2` [default: the last one that changed something]
+    /// Undo this run, such as `r2` [default: the last run that changed files]
     #[arg(long, value_name = "RUN", conflicts_with_all = ["call", "to"])]
     pub(crate) run: Option<String>,
-    /// Only this call
+    /// Undo only this call
     #[arg(long, value_name = "CALL", conflicts_with = "to")]
     pub(crate) call: Option<String>,
-    /// Everything after this event, by its number
+    /// Undo all changes after the event with this number
     #[arg(long, value_name = "SEQ")]
     pub(crate) to: Option<u64>,
-    /// Also make a commit that takes back the commit of the run
+    /// Also create a commit that reverts the commit of the run
     #[arg(long)]
     pub(crate) revert_commit: bool,
-    /// Do not ask before an older run than the newest is undone
+    /// Do not ask before undoing a run that is not the newest
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) how: TakeBackArgs,
+    pub(crate) common: UndoRedoArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RedoArgs {
     #[command(flatten)]
-    pub(crate) how: TakeBackArgs,
+    pub(crate) common: UndoRedoArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TakeBackArgs {
-    /// In this session [default: the newest of this workspace with something to take back]
+pub(crate) struct UndoRedoArgs {
+    /// Use this session [default: the newest of this workspace with an undoable change]
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Only show what would change
+    /// Show the changes without making them
     #[arg(long)]
     pub(crate) preview: bool,
-    /// Leave out files that cannot be taken back, instead of changing nothing
+    /// Skip files that cannot be undone [default: change nothing if one cannot]
     #[arg(long)]
     pub(crate) partly: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Work in this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Which session
+    /// Replay this session (an id, the beginning of an id, or `last`)
     pub(crate) session: String,
-    /// Only this run
+    /// Replay only this run
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
     #[command(flatten)]

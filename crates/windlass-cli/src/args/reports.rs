@@ -1,4 +1,4 @@
-//! What was typed about looking at what was done and at what is set up.
+//! Arguments of `stats`, `diagram` and `debug otel`.
 
 use std::path::PathBuf;
 
@@ -10,64 +10,64 @@ use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Which session; the newest of this workspace without it
+    /// Report this session (an id, the beginning of an id, or `last`) [default: the newest of this workspace]
     pub(crate) session: Option<String>,
-    /// All sessions together
+    /// Report the total of all sessions
     #[arg(long, conflicts_with = "session")]
     pub(crate) all: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// One row for each of these
+    /// Print one row per step, tool, model or run [default: totals only]
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<StatsBy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatsBy {
-    /// One model call and its tools
+    /// Group by step: one model call and its tool calls
     Step,
-    /// A tool by its name
+    /// Group by tool name
     Tool,
-    /// A model by its name
+    /// Group by model name
     Model,
-    /// One prompt to its end
+    /// Group by run
     Run,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiagramArgs {
-    /// As if it worked on the tree itself, not on a copy
+    /// Draw an in-place run [default: an isolated run]
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// With this profile
+    /// Use this profile of the settings [default: no profile]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// With this model, as `model` or `vendor/model`
+    /// Use this model, as `model` or `vendor/model` [default: the model of the settings]
     #[arg(short, long)]
     pub(crate) model: Option<String>,
-    /// With this vendor
+    /// Use this vendor [default: the vendor of the model]
     #[arg(long)]
     pub(crate) provider: Option<String>,
-    /// With another address of that vendor
+    /// Use another address of that vendor
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// With a scripted model
+    /// Use a scripted model from this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "base_url"])]
     pub(crate) script: Option<PathBuf>,
-    /// As freely as this: plan, ask, edit or auto
+    /// Use this approval mode: plan, ask, edit or auto [default: as for `run`]
     #[arg(long, value_name = "MODE")]
     pub(crate) approval: Option<Mode>,
-    /// With commands held like this: read-only, workspace-write or full
+    /// Limit writes of commands: read-only, workspace-write or full [default: workspace-write]
     #[arg(short, long, value_name = "LEVEL", value_parser = one_of::<SandboxLevel>())]
     pub(crate) sandbox: Option<SandboxLevel>,
-    /// With commands that reach this
+    /// Allow commands this network access [default: as for `run`]
     #[arg(long, value_name = "WHAT")]
     pub(crate) net: Option<String>,
-    /// With these checks
+    /// Use this check; may be given more than once [default: detected checks]
     #[arg(long, value_name = "COMMAND")]
     pub(crate) validate: Vec<String>,
-    /// In this directory
+    /// Use this directory [default: the current directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
     #[command(flatten)]
@@ -75,8 +75,8 @@ pub(crate) struct DiagramArgs {
 }
 
 impl DiagramArgs {
-    /// The same as the flags of a run.
-    pub(crate) fn of_a_run(&self) -> (AgentFlags, ContractFlags) {
+    /// Converts the arguments to the flags of a run.
+    pub(crate) fn run_flags(&self) -> (AgentFlags, ContractFlags) {
         let agent = AgentFlags {
             profile: self.profile.clone(),
             model: self.model.clone(),
@@ -101,9 +101,9 @@ impl DiagramArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OtelArgs {
-    /// Which session
+    /// Print this session (an id, the beginning of an id, or `last`)
     pub(crate) session: String,
-    /// Also what was said
+    /// Also include the conversation
     #[arg(long)]
     pub(crate) content: bool,
 }

@@ -1,4 +1,4 @@
-//! What was typed about sessions.
+//! Arguments of `sessions`.
 
 use std::path::PathBuf;
 
@@ -6,69 +6,69 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// All sessions, newest first
+    /// List sessions, newest first
     List {
-        /// As JSON lines
+        /// Print JSON lines
         #[arg(long)]
         json: bool,
-        /// At most so many
+        /// List at most this many sessions
         #[arg(short = 'n', long, default_value_t = 50)]
         limit: usize,
     },
-    /// What happened in a session
+    /// Show the events of a session
     Show(ShowArgs),
-    /// Find words in prompts, answers, calls and results of all sessions
+    /// Search the prompts, answers, calls and results of all sessions
     Search(SearchArgs),
-    /// A session as a file
+    /// Export a session to a file
     Export {
-        /// Which
+        /// Export this session (an id, the beginning of an id, or `last`)
         session: String,
-        /// The form
+        /// Write this format
         #[arg(long, default_value = "jsonl")]
         format: ExportFormat,
-        /// Where to: a new file, or for `trace` a new folder; standard output without it
+        /// Write to this new file, or for `trace` to this new directory [default: standard output]
         #[arg(long, value_name = "PATH")]
         to: Option<PathBuf>,
     },
-    /// Take a session in from a file: our own export, or a session file of Claude Code or Codex
+    /// Import a session from an export, or from a session file of Claude Code or Codex
     Import(ImportArgs),
-    /// Make a damaged session usable again: its events up to the damage; the file as it was is kept beside it
+    /// Repair a damaged session: keep its events before the damage, and a copy of the original file
     Salvage {
-        /// Which
+        /// Repair this session
         session: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Throw away what is kept too long or takes too much: kept runs, and bytes kept for undo. Says what and why
+    /// Delete kept runs that are too old or too large, and print the reason for each
     Gc {
-        /// Only say what would go
+        /// Print what would be deleted without deleting it
         #[arg(long)]
         dry_run: bool,
-        /// Kept runs may be so many days old
+        /// Delete kept runs that are older than this many days
         #[arg(long, value_name = "N", default_value_t = 30)]
         days: u64,
-        /// Kept runs may take so many megabytes together
+        /// Delete the oldest kept runs until the rest fits into this many megabytes
         #[arg(long, value_name = "N", default_value_t = 10_240)]
         megabytes: u64,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Remove a session and its artifacts for good
+    /// Delete a session and its artifacts permanently
     Delete {
-        /// Which
+        /// Delete this session
         session: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
     },
-    /// Remove all sessions of this workspace for good
+    /// Delete all sessions of this workspace permanently
     Clear {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
-        /// Of the workspace around this directory
+        /// Use the workspace that contains this directory [default: the current directory]
         #[arg(short = 'C', long, value_name = "DIR")]
         cd: Option<PathBuf>,
     },
@@ -76,71 +76,71 @@ pub(crate) enum SessionsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Which
+    /// Show this session (an id, the beginning of an id, or `last`)
     pub(crate) session: String,
-    /// The events themselves, as JSON lines
+    /// Print the raw events as JSON lines
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only this run, such as r2
+    /// Show only this run, such as r2
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// From this event on
+    /// Start at the event with this number
     #[arg(long, value_name = "SEQ", default_value_t = 1)]
     pub(crate) from: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SearchArgs {
-    /// What to find; upper and lower case are the same
+    /// Search for this text, ignoring case
     pub(crate) text: String,
-    /// Upper and lower case are not the same
+    /// Match upper and lower case exactly
     #[arg(long)]
     pub(crate) case: bool,
-    /// At most so many hits
+    /// Print at most this many matches
     #[arg(short = 'n', long, default_value_t = 100)]
     pub(crate) limit: usize,
-    /// As JSON lines
+    /// Print JSON lines
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The file
+    /// Import this file
     pub(crate) file: PathBuf,
-    /// What the file is
+    /// Treat the file as this kind
     #[arg(long, value_name = "KIND", default_value = "auto")]
     pub(crate) from: ImportFrom,
-    /// The session is about the workspace around this directory [default: the one that the file names]
+    /// Assign the session to the workspace that contains this directory [default: the one that the file names]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// Say what came of it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImportFrom {
-    /// Told by what it holds
+    /// Detect the kind from the content
     Auto,
-    /// Our own export
+    /// Read an export of windlass
     Windlass,
-    /// A session file of Claude Code
+    /// Read a session file of Claude Code
     Claude,
-    /// A rollout file of Codex
+    /// Read a rollout file of Codex
     Codex,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// The events, one a line
+    /// Write the events, one per line
     Jsonl,
-    /// The conversation, for reading
+    /// Write the conversation as Markdown
     Markdown,
-    /// The conversation as one page that needs nothing else
+    /// Write the conversation as one self-contained page
     Html,
-    /// Who did what, one JSON object a line: decisions, answers, commands, changes; no content, but its hash and size
+    /// Write decisions, answers, commands and changes as JSON lines, with hashes and sizes in place of content
     Audit,
-    /// A folder of prompts, answers, calls and results, a file for each
+    /// Write a directory with one file for each prompt, answer, call and result
     Trace,
 }

@@ -1,4 +1,4 @@
-//! `answer`: what a run waits for is answered, from anywhere, and the run goes on under the terms it was started with.
+//! `answer`: answers the pending ask of a run, from any directory, and resumes the run with the flags it was started with.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,21 +14,21 @@ use windlass::machine::SessionLog;
 
 use super::block_on;
 use crate::args::AnswerArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::{json_line, message, one_line};
+use crate::sanitize::{json_line, message, one_line};
 use crate::session_run::{InteractiveSession, ask_row, finish, prepare};
-use crate::view::ask::understand;
+use crate::view::ask::parse_answer;
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
-use windlass::transcript::{describe_call, first_line};
-use windlass::{OpenRequest, Prepared, Which};
+use windlass::transcript::{counted, describe_call, first_line};
+use windlass::{OpenRequest, Prepared, SessionSelector};
 
-/// Sessions that are looked through.
+/// The most sessions that are searched for the ask.
 const MAX_SESSIONS: usize = 10_000;
 
-pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let Some(id) = &args.ask else {
@@ -36,21 +36,23 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     };
     let id: AskId = id
         .parse()
-        .map_err(|err: windlass::core::id::IdError| Failure::usage(err.to_string()))?;
+        .map_err(|err: windlass::core::id::IdError| CommandError::usage(err.to_string()))?;
     let found = block_on(find(&store, &id))?;
-    let Some((session, glance, ask)) = found else {
-        return Err(Failure::usage(format!(
-            "there is no open ask `{id}`: it was answered, given up, or never asked"
+    let Some((session, overview, ask)) = found else {
+        return Err(CommandError::usage(format!(
+            "there is no pending ask `{id}`: it was answered or abandoned, or the id is wrong"
         ))
-        .hint("`windlass answer` without an id lists what waits"));
+        .hint("`windlass answer` without an id lists the pending asks"));
     };
-    let Some(answer) = understand(&ask, &args.words.join(" ")) else {
-        return Err(
-            Failure::usage(format!("`{}` is no answer to `{id}`", args.words.join(" ")))
-                .hint(expected(&ask)),
-        );
+    let Some(answer) = parse_answer(&ask, &args.words.join(" ")) else {
+        return Err(CommandError::usage(format!(
+            "`{}` is not an answer to `{id}`",
+            args.words.join(" ")
+        ))
+        .hint(expected(&ask)));
     };
-    let (ready, request) = resumed(&session, &glance, &args.unset, &args.agent, &args.limits)?;
+    let (ready, request) =
+        resume_request(&session, &overview, &args.unset, &args.agent, &args.limits)?;
     let format = args.output.format();
     block_on(async {
         let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
@@ -60,117 +62,122 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The request that resumes the open run of a session: the flags it was started with, and those that were typed now.
-pub(super) fn resumed(
+/// Builds the request that resumes the open run of a session: with the flags it was started with, and the new ones.
+pub(super) fn resume_request(
     session: &SessionId,
-    glance: &SessionOverview,
+    overview: &SessionOverview,
     unset: &[String],
     agent: &AgentFlags,
     limits: &LimitFlags,
-) -> Result<(Prepared, OpenRequest), Failure> {
-    let workspace = Path::new(&glance.workspace);
-    let flags = RunFlags::resumed(glance.flags.clone(), unset, agent, limits, workspace)?;
+) -> Result<(Prepared, OpenRequest), CommandError> {
+    let workspace = Path::new(&overview.workspace);
+    let flags = RunFlags::resumed(overview.flags.clone(), unset, agent, limits, workspace)?;
     let ready = prepare(&flags)?;
-    let open = glance.open.as_ref();
+    let open = overview.open.as_ref();
     let request = OpenRequest {
-        which: Which::Named(session.clone()),
+        which: SessionSelector::Named(session.clone()),
         isolation: open.map_or_else(Isolation::default, |open| open.isolation),
         ..OpenRequest::new(flags)
     };
     Ok((ready, request))
 }
 
-/// How an ask is answered.
+/// A hint with the possible answers to an ask.
 fn expected(ask: &Ask) -> String {
     match &ask.about {
         About::Approval(approval) if approval.always.is_some() => {
             format!(
-                "say `windlass answer {} yes`, `always`, or `no REASON`",
+                "type `windlass answer {} yes`, `always` or `no REASON`",
                 ask.id
             )
         }
-        About::Approval(_) => format!("say `windlass answer {} yes`, or `no REASON`", ask.id),
-        About::Landing(_) => format!("say `windlass answer {} yes` or `no`", ask.id),
-        About::Question(_) => format!("say it in words: `windlass answer {} WORDS`", ask.id),
+        About::Approval(_) => format!("type `windlass answer {} yes` or `no REASON`", ask.id),
+        About::Landing(_) => format!("type `windlass answer {} yes` or `no`", ask.id),
+        About::Question(_) => format!("type `windlass answer {} YOUR ANSWER`", ask.id),
     }
 }
 
-/// What a session's log comes to, without its messages.
-pub(super) async fn glance(store: &SessionLog, id: &SessionId) -> Result<SessionOverview, Failure> {
-    let mut glance = SessionOverview::default();
+/// Folds the log of a session to an overview, without reading its messages.
+pub(super) async fn read_overview(
+    store: &SessionLog,
+    id: &SessionId,
+) -> Result<SessionOverview, CommandError> {
+    let mut overview = SessionOverview::default();
     let mut events = store.skim(id, 1, SessionOverview::needs);
     while let Some(event) = events.next().await {
         match event? {
-            Skimmed::Event(event) => glance.apply(&event),
-            Skimmed::Passed { seq } => glance.last_seq = seq,
+            Skimmed::Event(event) => overview.apply(&event),
+            Skimmed::Passed { seq } => overview.last_seq = seq,
         }
     }
-    Ok(glance)
+    Ok(overview)
 }
 
-/// The session whose open ask this is. The newest are looked at first: who answers does so soon.
+/// Finds the session of a pending ask. The newest sessions are searched first, because most answers come soon.
 async fn find(
     store: &SessionLog,
     id: &AskId,
-) -> Result<Option<(SessionId, SessionOverview, Ask)>, Failure> {
+) -> Result<Option<(SessionId, SessionOverview, Ask)>, CommandError> {
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
         let Ok(head) = head else { continue };
         // A damaged session does not hide the others.
-        let Ok(glance) = glance(store, &head.id).await else {
+        let Ok(overview) = read_overview(store, &head.id).await else {
             continue;
         };
-        if let Some(ask) = glance.asks.iter().find(|ask| ask.id == *id).cloned() {
-            return Ok(Some((head.id, glance, ask)));
+        if let Some(ask) = overview.asks.iter().find(|ask| ask.id == *id).cloned() {
+            return Ok(Some((head.id, overview, ask)));
         }
     }
     Ok(None)
 }
 
-async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, Failure> {
+async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, CommandError> {
     let here = process::open_workspace(args.agent.cd.as_deref())
         .ok()
         .map(|root| root.root().to_path_buf());
     let mut text = String::new();
     let mut heads = store.list().take(MAX_SESSIONS);
     while let Some(head) = heads.next().await {
-        let glance = match head {
+        let overview = match head {
             Ok(head) if args.all || here.as_deref() == Some(Path::new(&head.workspace)) => {
-                glance(store, &head.id).await.map(|glance| (head, glance))
+                read_overview(store, &head.id)
+                    .await
+                    .map(|overview| (head, overview))
             }
             Ok(_) => continue,
             Err(err) => Err(err.into()),
         };
-        let (head, glance) = match glance {
+        let (head, overview) = match overview {
             Ok(found) => found,
             Err(failure) => {
                 say!("warning: {}", message(&failure.message()));
                 continue;
             }
         };
-        for ask in &glance.asks {
+        for ask in &overview.asks {
             text.push_str(&match args.output.json {
                 true => json_line(&ask_row(&head.id, ask)),
                 false => format!(
                     "{}  session {}  {}\n",
                     ask.id,
                     head.id,
-                    one_line(&in_short(ask))
+                    one_line(&summary(ask))
                 ),
             });
         }
     }
     if text.is_empty() && !args.output.json {
         say!(
-            "nothing waits for an answer{}",
+            "no pending asks{}",
             if args.all { "" } else { " in this workspace" }
         );
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// What is asked, in one line.
-fn in_short(ask: &Ask) -> String {
+/// Summarizes an ask in one line.
+fn summary(ask: &Ask) -> String {
     match &ask.about {
         About::Approval(approval) => {
             format!(
@@ -180,10 +187,12 @@ fn in_short(ask: &Ask) -> String {
             )
         }
         About::Landing(landing) if landing.paths.is_empty() => format!(
-            "land although {} failed before the run and still does?",
+            "land although {} failed before the run and still fails?",
             first_line(&landing.failing.join(", "), 120)
         ),
-        About::Landing(landing) => format!("let {} paths land?", landing.paths.len()),
+        About::Landing(landing) => {
+            format!("land {}?", counted(landing.paths.len(), "path"))
+        }
         About::Question(question) => first_line(&question.text, 120),
     }
 }

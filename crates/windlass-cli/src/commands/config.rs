@@ -1,4 +1,4 @@
-//! `config`: show settings with their origin, and change the user's file.
+//! `config`: shows settings with their origin, and edits the user's settings file.
 
 use crate::out::say;
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use windlass::machine::Secrets;
 use windlass::settings::{known, set, unset};
 
 use crate::args::{ConfigArgs, ConfigCommand};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::settings::{KEYS, Settings};
 
-pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
-    // Settings can also be looked at where no work can be done, such as the home directory.
+pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
+    // Settings can also be shown in directories that are not a workspace, such as the home directory.
     let root = process::open_workspace(None).ok();
     let settings = process::load_settings(root.as_ref().map(Files::root))?;
     let file = settings.places.config_file();
@@ -29,7 +29,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         Some(ConfigCommand::Get { key }) => match settings.layers.get(key) {
             Some(setting) => format!("{}\n", setting.value),
             None => {
-                // A key that does not exist is a mistake; one that has no value prints nothing.
+                // An unknown key is an error; a key without a value prints nothing.
                 known(KEYS, key)?;
                 return Ok(ExitCode::from(exit::FAILED));
             }
@@ -44,16 +44,16 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, Failure> {
         }
     };
     for warning in &settings.warnings {
-        say!("warning: {}", crate::safe::message(warning));
+        say!("warning: {}", crate::sanitize::message(warning));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 fn show(settings: &Settings, origin: bool) -> String {
     let mut text = String::new();
     let secrets = Secrets::default();
     for (name, setting) in settings.layers.iter() {
-        // An address may hold a password; what is set is shown, not what is hidden in it.
+        // A URL may contain a password.
         let value = setting.value.to_string();
         let value = one_line(&secrets.redact(&value));
         match origin {
@@ -65,7 +65,7 @@ fn show(settings: &Settings, origin: bool) -> String {
         }
     }
     if text.is_empty() {
-        say!("nothing is set; `windlass config keys` lists what can be");
+        say!("no settings are set; `windlass config keys` lists the keys");
     }
     text
 }

@@ -1,5 +1,5 @@
-//! `context`: what fills the model's window in a session, and what a step costs with it. Counted from the log and from
-//! the layers as they are now; tokens are estimates, corrected by what the vendor reported.
+//! `context`: shows the use of the context window in a session, and the cost of a step. Sizes come from the log and the
+//! current instruction layers; tokens are estimates, corrected by the counts that the vendor reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,22 +22,23 @@ use windlass::model::{VENDORS, models};
 
 use super::block_on;
 use crate::args::ContextArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::{json_line, one_line};
-use windlass::instructions::{Inputs, Prompt};
+use crate::sanitize::{json_line, one_line};
+use windlass::instructions::{Prompt, PromptInputs};
 use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
+use windlass::transcript::counted;
 use windlass::wire;
 use windlass::{find_session, newest};
 
-/// How wide a bar is that stands for everything.
-const BAR: usize = 30;
-/// Messages that are held while a log is read, in bytes.
+/// The width of the bar for 100 %, in columns.
+const BAR_WIDTH: usize = 30;
+/// The most message bytes in memory while a log is read.
 const MAX_HELD: usize = 256 << 20;
 
-pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, CommandError> {
     block_on(async {
         let here = process::open_workspace(args.cd.as_deref());
         let here = match &args.session {
@@ -50,42 +51,42 @@ pub(super) fn run(args: &ContextArgs) -> Result<ExitCode, Failure> {
             (Some(named), root) => find_session(&store, root.as_ref(), named).await?,
             (None, Some(root)) => newest(&store, root).await?,
             (None, None) => {
-                return Err(Failure::usage(
-                    "name a session: `windlass sessions list` shows them",
+                return Err(CommandError::usage(
+                    "name a session; `windlass sessions list` lists them",
                 ));
             }
         };
-        let read = Read::of(&store, &id).await?;
-        let view = View::of(&settings, read, args.cd.as_deref())?;
-        Ok(exit::printed(&if args.json {
-            view.json(&id)
+        let read = WindowFacts::of(&store, &id).await?;
+        let report = ContextReport::of(&settings, read, args.cd.as_deref())?;
+        Ok(exit::print(&if args.json {
+            report.json(&id)
         } else {
-            view.text(&id)
+            report.text(&id)
         }))
     })
 }
 
-/// What a log says about the window.
+/// The facts of a log that concern the context window.
 #[derive(Default)]
-struct Read {
+struct WindowFacts {
     history: History,
     estimator: Estimator,
-    /// The last model call, and what it cost where that is known.
+    /// The usage of the last model call, and its cost in micro-USD if known.
     last: Option<(Usage, Option<u64>)>,
-    /// Bytes of the messages in the last call whose tokens the vendor reported, and how many those were.
+    /// The bytes and the input tokens of the last call for which the vendor reported the usage.
     reported: Option<(usize, u64)>,
     compactions: Vec<Compaction>,
 }
 
-impl Read {
-    async fn of(store: &SessionLog, id: &SessionId) -> Result<Self, Failure> {
+impl WindowFacts {
+    async fn of(store: &SessionLog, id: &SessionId) -> Result<Self, CommandError> {
         let mut read = Self::default();
         let mut sent = None;
         let mut events = store.read(id, 1);
         while let Some(event) = events.next().await {
             let event = event?;
             match &event.kind {
-                // What was sent is what was there before the answer; a summary has no answer in the log.
+                // The request contained the messages before the answer. Calls for summaries have no answer in the log.
                 EventKind::Said { message, .. } if message.role == Role::Assistant => {
                     sent = Some(read.history.held())
                 }
@@ -117,22 +118,26 @@ impl Read {
     }
 }
 
-/// What fills the window, ready to be shown.
-struct View {
+/// The use of the context window by category.
+struct ContextReport {
     rows: Vec<(String, usize)>,
-    read: Read,
+    read: WindowFacts,
     model: String,
     facts: ModelFacts,
 }
 
-impl View {
-    fn of(settings: &Settings, mut read: Read, cd: Option<&Path>) -> Result<Self, Failure> {
+impl ContextReport {
+    fn of(
+        settings: &Settings,
+        mut read: WindowFacts,
+        cd: Option<&Path>,
+    ) -> Result<Self, CommandError> {
         let mut rows = Vec::new();
-        // The layers are those of the session's own workspace, where that is still there.
+        // The layers come from the workspace of the session, if it still exists.
         if let Ok(root) = Root::open(Path::new(read.history.workspace())) {
             let redactor = wire::redactor(settings)?;
             let (validators, isolated) = (&[], true);
-            let inputs = Inputs {
+            let inputs = PromptInputs {
                 settings,
                 root: &root,
                 cd,
@@ -154,14 +159,14 @@ impl View {
             .map(|tool| tool.spec().description.len() + tool.spec().schema.to_string().len());
         rows.push(("tools".into(), described.sum()));
         if let Some((bytes, tokens)) = read.reported {
-            // The vendor counted the system prompt and the tools as well.
+            // The count of the vendor includes the system prompt and the tools.
             let base: usize = rows.iter().map(|(_, bytes)| bytes).sum();
             read.estimator.correct(base + bytes, tokens);
         }
         rows.extend(messages(&read.history.entries()));
         let model = read.history.model().unwrap_or_default().to_owned();
         let mut facts = facts(settings, &model);
-        // What cost nothing is free, whatever the table knows.
+        // A model whose last call cost nothing is free, even if the price table does not know it.
         facts.price = facts
             .price
             .or_else(|| (read.last?.1? == 0).then_some(Price::FREE));
@@ -177,14 +182,14 @@ impl View {
         self.read.estimator.tokens(bytes)
     }
 
-    fn whole(&self) -> usize {
+    fn total_bytes(&self) -> usize {
         self.rows.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What the input of the next step costs, without and with a cache that has all of it.
-    fn step(&self) -> Option<(u64, u64)> {
+    /// The cost of the input of the next step in micro-USD: uncached, and completely cached.
+    fn step_cost(&self) -> Option<(u64, u64)> {
         let price: Price = self.facts.price?;
-        let input = self.tokens(self.whole());
+        let input = self.tokens(self.total_bytes());
         let of = |usage: Usage| price.cost(usage);
         Some((
             of(Usage {
@@ -199,9 +204,9 @@ impl View {
     }
 
     fn json(&self, id: &SessionId) -> String {
-        let whole = self.whole().max(1);
+        let total = self.total_bytes().max(1);
         let row = |(what, bytes): &(String, usize)| {
-            let share = (*bytes as f64 / whole as f64 * 1_000.0).round() / 1_000.0;
+            let share = (*bytes as f64 / total as f64 * 1_000.0).round() / 1_000.0;
             json!({ "what": what, "bytes": bytes, "tokens": self.tokens(*bytes), "share": share })
         };
         let window = self.facts.context_window;
@@ -214,12 +219,12 @@ impl View {
             "model": self.model,
             "window": window,
             "reserve": window.map(reserve),
-            "bytes": self.whole(),
-            "tokens": self.tokens(self.whole()),
+            "bytes": self.total_bytes(),
+            "tokens": self.tokens(self.total_bytes()),
             "rows": self.rows.iter().map(row).collect::<Vec<Value>>(),
             "step": {
-                "uncached_micros": self.step().map(|(fresh, _)| fresh),
-                "cached_micros": self.step().map(|(_, cached)| cached),
+                "uncached_micros": self.step_cost().map(|(fresh, _)| fresh),
+                "cached_micros": self.step_cost().map(|(_, cached)| cached),
                 "last": last,
             },
             "compactions": self.read.compactions,
@@ -227,7 +232,7 @@ impl View {
     }
 
     fn text(&self, id: &SessionId) -> String {
-        let whole = self.whole().max(1);
+        let total = self.total_bytes().max(1);
         let mut text = format!("session {id}, model {}\n\n", one_line(&self.model));
         let wide = self
             .rows
@@ -237,8 +242,8 @@ impl View {
             .unwrap_or(0)
             .min(48);
         for (what, bytes) in &self.rows {
-            let share = *bytes as f64 / whole as f64;
-            let bar = "█".repeat((share * BAR as f64).round() as usize);
+            let share = *bytes as f64 / total as f64;
+            let bar = "█".repeat((share * BAR_WIDTH as f64).round() as usize);
             let what: String = one_line(what).chars().take(wide).collect();
             let tokens = self.tokens(*bytes);
             let line = format!(
@@ -247,8 +252,8 @@ impl View {
             );
             text.push_str(&format!("{}\n", line.trim_end()));
         }
-        let tokens = self.tokens(whole);
-        text.push_str(&format!("{:<wide$} {tokens:>9} tokens", "in all"));
+        let tokens = self.tokens(total);
+        text.push_str(&format!("{:<wide$} {tokens:>9} tokens", "total"));
         text.push_str(&match self.facts.context_window {
             Some(window) => {
                 let (free, used) = (
@@ -256,20 +261,20 @@ impl View {
                     tokens as f64 / window.max(1) as f64 * 100.0,
                 );
                 format!(
-                    " of {window} ({used:.1} %); room is made over {}\n",
+                    " of {window} ({used:.1} %); compaction above {}\n",
                     window - free
                 )
             }
-            None => "; the model's window is not known here\n".to_owned(),
+            None => "; the size of the model's context window is unknown\n".to_owned(),
         });
         text.push_str(&self.costs());
         if let Some(last) = self.read.compactions.last() {
             let why = last
                 .by
-                .map_or("older messages had to give way", |by| by.words());
-            let times = self.read.compactions.len();
+                .map_or("older messages had to be dropped", |by| by.words());
+            let times = counted(self.read.compactions.len(), "time");
             text.push_str(&format!(
-                "room was made {times} times, the last time because {why}; left out then:\n"
+                "the conversation was compacted {times}, last because {why}; omitted then:\n"
             ));
             for row in &last.left_out {
                 text.push_str(&format!(
@@ -279,20 +284,21 @@ impl View {
                     row.bytes
                 ));
             }
-            text.push_str("the log still has all of it: `windlass sessions show` shows it\n");
+            text.push_str("the log still has everything; see it with `windlass sessions show`\n");
         }
         text
     }
 
     fn costs(&self) -> String {
         let dollars = |micros: u64| format!("${:.4}", micros as f64 / 1e6);
-        let mut text = match self.step() {
+        let mut text = match self.step_cost() {
             Some((fresh, cached)) => format!(
-                "the input of the next step costs about {} without a cache, {} from it\n",
+                "the input of the next step costs about {} uncached, {} cached\n",
                 dollars(fresh),
                 dollars(cached)
             ),
-            None => "the price of the model is not known here (`prices` in the configuration sets one)\n".to_owned(),
+            None => "the price of the model is unknown; set it with `prices` in the settings\n"
+                .to_owned(),
         };
         if let Some((usage, cost)) = self.read.last {
             let input = usage.total_input();
@@ -309,7 +315,7 @@ impl View {
     }
 }
 
-/// What the messages take, by kind; results by the tool that gave them.
+/// Sums the sizes of the messages by kind; those of tool results by tool.
 fn messages(entries: &[Entry]) -> Vec<(String, usize)> {
     let mut rows: BTreeMap<(u8, String), usize> = BTreeMap::new();
     let mut add = |order: u8, what: &str, bytes: usize| {
@@ -348,7 +354,7 @@ fn messages(entries: &[Entry]) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// What is known of a session's model; its vendor is the one of the settings, else any that has a model of that name.
+/// Finds price and context window of a model: of the vendor in the settings, or else of any vendor with this model.
 fn facts(settings: &Settings, model: &str) -> ModelFacts {
     let named = settings.layers.text("provider");
     let vendors = VENDORS.iter().map(|vendor| vendor.id);

@@ -1,5 +1,5 @@
-//! `debug`: a look into the machinery. `debug decode` reads recorded exchanges through the decoders alone, so that
-//! anybody can hold them against their own recordings. It connects to nothing.
+//! `debug decode`: runs the decoders of model responses on recorded exchanges, so that users can compare the results with
+//! their own recordings. It connects to nothing.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -10,13 +10,13 @@ use windlass::cassette::{
 };
 
 use crate::args::DecodeArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::{exit, out};
 
-/// The longest row. A longer line is reported and skipped.
+/// The longest row in bytes. A longer line is reported and skipped.
 const MAX_LINE: u64 = 256 << 20;
 
-pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
+pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, CommandError> {
     let options = DecodeOptions {
         split: args.split,
         bom: args.bom,
@@ -34,41 +34,42 @@ pub(super) fn decode(args: &DecodeArgs) -> Result<ExitCode, Failure> {
         };
         out::json(&decoded);
     })?;
-    Ok(exit::printed(""))
+    Ok(exit::print(""))
 }
 
-/// Gives every line of a file that is not empty, with its number; one that is too long is an error in its place.
-/// Stops when nobody reads the answers any more.
+/// Calls `handle` with every non-empty line of a file and its number, and with an error for a line that is too long.
+/// Stops if standard output is closed.
 pub(super) fn each_line(
     path: &Path,
-    mut give: impl FnMut(u64, Result<&[u8], String>),
-) -> Result<(), Failure> {
+    mut handle: impl FnMut(u64, Result<&[u8], String>),
+) -> Result<(), CommandError> {
     let mut lines = open(path)?;
     let mut number = 0_u64;
     let mut line = Vec::new();
     loop {
         line.clear();
-        let cannot = |err| Failure::usage(format!("{} cannot be read: {err}", path.display()));
+        let read_error =
+            |err| CommandError::usage(format!("{} cannot be read: {err}", path.display()));
         if lines
             .by_ref()
             .take(MAX_LINE)
             .read_until(b'\n', &mut line)
-            .map_err(cannot)?
+            .map_err(read_error)?
             == 0
         {
             return Ok(());
         }
         number += 1;
         if line.len() as u64 >= MAX_LINE && line.last() != Some(&b'\n') {
-            skip_line(&mut lines).map_err(cannot)?;
-            give(
+            skip_line(&mut lines).map_err(read_error)?;
+            handle(
                 number,
                 Err(format!("the line is longer than {MAX_LINE} bytes")),
             );
         } else if !line.trim_ascii().is_empty() {
-            give(number, Ok(&line));
+            handle(number, Ok(&line));
         }
-        if out::broken().is_some() {
+        if out::stdout_error().is_some() {
             return Ok(());
         }
     }
@@ -78,7 +79,7 @@ fn parse(line: &str) -> Result<RecordedExchange, String> {
     RecordedExchange::parse(line).map_err(|err| err.to_string())
 }
 
-/// A line that is no row is said in its place, so that the output has a line for every row.
+/// The output for an invalid line, so that the output has one line for every line of input.
 fn unusable(number: u64, why: String) -> DecodedAnswer {
     let message = format!("line {number} is not a recorded exchange: {why}");
     let error = DecodedError {
@@ -110,13 +111,13 @@ fn skip_line(lines: &mut impl BufRead) -> std::io::Result<()> {
     }
 }
 
-/// The file's lines, unpacked where they are packed: the first two bytes tell, whatever the file is called.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+/// Opens a file, and decompresses it if its first two bytes are those of gzip, whatever its name.
+fn open(path: &Path) -> Result<Box<dyn BufRead>, CommandError> {
     let bytes: Box<dyn Read> = if path == Path::new("-") {
         Box::new(std::io::stdin())
     } else {
         let file = windlass::machine::open_file(path).map_err(|err| {
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "{} cannot be read: {}",
                 path.display(),
                 err.message
@@ -125,8 +126,8 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
         Box::new(file)
     };
     let mut bytes = BufReader::with_capacity(1 << 16, bytes);
-    let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    if packed {
+    let is_gzip = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    if is_gzip {
         return Ok(Box::new(BufReader::with_capacity(
             1 << 16,
             flate2::bufread::MultiGzDecoder::new(bytes),

@@ -1,5 +1,5 @@
-//! `demo`: the real engine, tools and log on a scripted model, in a folder of its own. Nothing it shows was not said
-//! by an event.
+//! `demo`: runs the real engine, tools and log with a scripted model, in a temporary directory. All output comes from
+//! events.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use windlass::core::outcome::Outcome;
 use windlass::core::terms::{Isolation, SandboxLevel};
 
 use super::{block_on, replay, undo};
-use crate::args::{DemoArgs, Format, OutputArgs, ReplayArgs, TakeBackArgs, UndoArgs};
-use crate::failure::Failure;
+use crate::args::{DemoArgs, OutputArgs, OutputFormat, ReplayArgs, UndoArgs, UndoRedoArgs};
+use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
 use crate::session_run::{InteractiveSession, finish, prepare};
@@ -29,35 +29,35 @@ const FILES: &[(&str, &str)] = &[
     ("test.sh", include_str!("../demo/test.sh")),
 ];
 
-pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
-    let folder = Folder::make(args.keep)?;
-    let script = folder.path.join("model.toml");
+pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, CommandError> {
+    let dir = DemoDir::make(args.keep)?;
+    let script = dir.path.join("model.toml");
     std::fs::write(&script, include_str!("../demo/script.toml"))?;
-    let project = folder.path.join("project");
+    let project = dir.path.join("project");
     make_project(&project)?;
-    // The commands of the demo are our own, so it needs no sandbox; a run of the user's does.
+    // The commands of the demo are known, so it may run without a sandbox; other runs may not.
     let offer = sandboxing::offer(&project, &process::environment())?;
-    let held = offer.namespaces.is_ok() || offer.broker.is_ok();
+    let sandboxed = offer.namespaces.is_ok() || offer.broker.is_ok();
     let agent = AgentFlags {
         script: Some(script),
         cd: Some(project.clone()),
-        sandbox: (!held).then_some(SandboxLevel::Full),
-        approval: (!held).then_some(Mode::Auto),
-        yes: !held,
+        sandbox: (!sandboxed).then_some(SandboxLevel::Full),
+        approval: (!sandboxed).then_some(Mode::Auto),
+        yes: !sandboxed,
         ..AgentFlags::default()
     };
     let contract = ContractFlags {
         validate: vec!["bash test.sh".into()],
         ..ContractFlags::default()
     };
-    let text = args.output.format() == Format::Text && !args.output.quiet;
+    let text = args.output.format() == OutputFormat::Text && !args.output.quiet;
     if text {
         say!(
             "a small repository with a failing test: {}",
             project.display()
         );
         say!("prompt: {PROMPT}");
-        match held {
+        match sandboxed {
             true => say!(
                 "nothing reaches the repository before `bash test.sh` passes on exactly what would land\n"
             ),
@@ -73,7 +73,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     };
     let ready = prepare(&flags)?;
     let request = OpenRequest {
-        isolation: Isolation::from_flag(held),
+        isolation: Isolation::from_flag(sandboxed),
         ..OpenRequest::new(flags)
     };
     let (outcome, code, session) = block_on(async {
@@ -84,16 +84,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         Ok((outcome, code, interactive.session.id().to_string()))
     })?;
     if text && outcome == Some(Outcome::Completed) {
-        take_back_and_forth(&project, &session)?;
-        what_next(&session);
+        show_undo_redo_replay(&project, &session)?;
+        print_next_steps(&session);
     }
     if args.keep {
-        say!("kept: {}", folder.path.display());
+        say!("kept: {}", dir.path.display());
     }
     Ok(code)
 }
 
-/// Slow enough to be watched at a terminal.
+/// At a terminal, the pause is long enough to follow the demo.
 fn default_pace() -> Duration {
     match std::io::stderr().is_terminal() {
         true => Duration::from_millis(500),
@@ -101,9 +101,9 @@ fn default_pace() -> Duration {
     }
 }
 
-/// Undo, redo and a replay, each as a person would type it.
-fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
-    let how = || TakeBackArgs {
+/// Runs `undo`, `redo` and `replay` as a user would.
+fn show_undo_redo_replay(project: &Path, session: &str) -> Result<(), CommandError> {
+    let common = || UndoRedoArgs {
         session: Some(session.to_owned()),
         preview: false,
         partly: false,
@@ -117,10 +117,10 @@ fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
         to: None,
         revert_commit: false,
         yes: false,
-        how: how(),
+        common: common(),
     })?;
     say!("\n$ windlass redo");
-    undo::redo(&how())?;
+    undo::redo(&common())?;
     say!("\n$ windlass replay {session} --quiet");
     let output = OutputArgs {
         quiet: true,
@@ -134,8 +134,8 @@ fn take_back_and_forth(project: &Path, session: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn what_next(session: &str) {
-    // Started by cargo, the program is not on the path yet.
+fn print_next_steps(session: &str) {
+    // If cargo started the program, it may not be in PATH.
     let windlass = if std::env::var_os("CARGO").is_some() {
         "cargo run --"
     } else {
@@ -148,8 +148,8 @@ fn what_next(session: &str) {
     say!("  windlass run \"fix the failing test\"");
 }
 
-/// A git repository with one commit, as a user would have it.
-fn make_project(project: &Path) -> Result<(), Failure> {
+/// Creates a git repository with one commit.
+fn make_project(project: &Path) -> Result<(), CommandError> {
     std::fs::create_dir_all(project)?;
     for (name, text) in FILES {
         std::fs::write(project.join(name), text)?;
@@ -160,7 +160,7 @@ fn make_project(project: &Path) -> Result<(), Failure> {
 }
 
 /// Runs git without the settings of the user.
-fn git(project: &Path, args: &[&str]) -> Result<(), Failure> {
+fn git(project: &Path, args: &[&str]) -> Result<(), CommandError> {
     let settings = [
         "user.name=Demo",
         "user.email=demo@example.invalid",
@@ -180,21 +180,21 @@ fn git(project: &Path, args: &[&str]) -> Result<(), Failure> {
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
             let text = format!("git {} failed: {}", args.join(" "), why.trim());
-            Err(Failure::failed(text))
+            Err(CommandError::failed(text))
         }
-        Err(err) => Err(Failure::failed(format!("git cannot be started: {err}"))
-            .hint("the demo makes a small git repository; install git and run it again")),
+        Err(err) => Err(CommandError::failed(format!("cannot start git: {err}"))
+            .hint("the demo needs git for its repository; install git and run the demo again")),
     }
 }
 
-/// A temporary folder that is removed at the end, unless it is to be kept.
-struct Folder {
+/// A temporary directory. Dropping it removes it, unless `keep` is set.
+struct DemoDir {
     path: PathBuf,
     keep: bool,
 }
 
-impl Folder {
-    fn make(keep: bool) -> Result<Self, Failure> {
+impl DemoDir {
+    fn make(keep: bool) -> Result<Self, CommandError> {
         let base = std::env::temp_dir();
         for attempt in 0..100 {
             let path = base.join(format!("windlass-demo-{}-{attempt}", std::process::id()));
@@ -202,22 +202,23 @@ impl Folder {
                 Ok(()) => return Ok(Self { path, keep }),
                 Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(err) => {
-                    return Err(Failure::failed(format!(
-                        "{} cannot be made: {err}",
+                    return Err(CommandError::failed(format!(
+                        "cannot create {}: {err}",
                         path.display()
                     ))
-                    .hint("set TMPDIR to a folder that can be written"));
+                    .hint("set TMPDIR to a directory that you can write to"));
                 }
             }
         }
-        Err(Failure::failed(format!(
-            "{} is full of demo folders",
+        Err(CommandError::failed(format!(
+            "{} contains too many demo directories",
             base.display()
-        )))
+        ))
+        .hint("delete the directories `windlass-demo-*` there"))
     }
 }
 
-impl Drop for Folder {
+impl Drop for DemoDir {
     fn drop(&mut self) {
         if !self.keep {
             let _ = std::fs::remove_dir_all(&self.path);

@@ -1,5 +1,5 @@
-//! `diagram`: what is really configured here, as a Mermaid flowchart: the same settings, tools, gate and checks that a
-//! run would have. Nothing is asked and nothing is started.
+//! `diagram`: draws the settings, tools, gate and checks of a run in this workspace as a Mermaid flowchart. It sends and
+//! starts nothing.
 
 use std::process::ExitCode;
 
@@ -11,28 +11,28 @@ use windlass::core::workspace::{Files, Redactor};
 use windlass::machine::Secrets;
 
 use crate::args::DiagramArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::model::ModelPlan;
 use windlass::settings::Settings;
 use windlass::{contract, program_tools, sandboxing};
 
-/// Rules that are drawn; the rest is counted.
-const RULES: usize = 12;
-/// Characters of one line of a label.
-const LONGEST: usize = 120;
+/// The most rules that are drawn; the rest is counted.
+const MAX_RULES: usize = 12;
+/// The most characters of one line of a label.
+const MAX_LABEL: usize = 120;
 
-pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
-    let (agent, checks) = args.of_a_run();
+pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, CommandError> {
+    let (agent, checks) = args.run_flags();
     let root = process::open_workspace(agent.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     settings.add_flags(&agent, &args.limits)?;
     settings.add_contract_flags(&checks)?;
     for warning in &settings.warnings {
-        say!("warning: {}", crate::safe::message(warning));
+        say!("warning: {}", crate::sanitize::message(warning));
     }
     let isolated = !args.in_place
         && !settings
@@ -58,7 +58,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
         "gate",
         &rules(&gate).iter().map(String::as_str).collect::<Vec<_>>(),
     );
-    chart.line("  subgraph tools [\"tools on offer\"]");
+    chart.line("  subgraph tools [\"tools\"]");
     for tool in &tools {
         let spec = tool.spec();
         if spec.exposure != Exposure::Disabled && !gate.hides(&spec.name) {
@@ -84,16 +84,16 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
         "workspace",
         &["workspace", &format!("{place} {}", root.root().display())],
     );
-    chart.line("  subgraph checks [\"checks before it lands\"]");
+    chart.line("  subgraph checks [\"checks before landing\"]");
     let plans = contract::chain(&settings, &checks, &root, isolated)?;
     for (at, plan) in plans.iter().enumerate() {
         chart.node(&format!("check_{at}"), &[&plan.name, stops(plan)]);
     }
     if plans.is_empty() {
-        chart.node("check_none", &["nobody looks"]);
+        chart.node("check_none", &["no checks"]);
     }
     chart.line("  end");
-    chart.node("tree", &["your tree"]);
+    chart.node("tree", &["your working tree"]);
     chart.node(
         "sessions",
         &[
@@ -102,10 +102,10 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, Failure> {
         ],
     );
     chart.arrows(isolated);
-    Ok(exit::printed(&chart.text))
+    Ok(exit::print(&chart.text))
 }
 
-/// The provider and the model, or why there is none.
+/// Describes the provider and the model, or the reason why there is none.
 fn model(agent: &windlass::flags::AgentFlags, settings: &Settings) -> String {
     match ModelPlan::of(agent, settings) {
         Ok(ModelPlan::Given(given)) => given.model,
@@ -116,13 +116,13 @@ fn model(agent: &windlass::flags::AgentFlags, settings: &Settings) -> String {
             base_url,
             ..
         }) => {
-            // An address may hold a password.
+            // A URL may contain a password.
             let at = base_url
                 .map(|url| format!("\nat {}", Secrets::default().redact(&url)))
                 .unwrap_or_default();
             format!("provider: {}\nmodel: {model}{at}", vendor.id)
         }
-        Err(failure) => format!("no model: {}", failure.message()),
+        Err(error) => format!("no model: {}", error.message()),
     }
 }
 
@@ -146,16 +146,16 @@ fn budget(budget: &Budget) -> Vec<String> {
 
 fn rules(gate: &PermissionGate) -> Vec<String> {
     let mut lines = vec!["gate".to_owned(), format!("mode: {}", gate.mode)];
-    for rule in gate.rules.iter().take(RULES) {
+    for rule in gate.rules.iter().take(MAX_RULES) {
         lines.push(format!(
             "{} {rule}",
             format!("{:?}", rule.verdict).to_lowercase()
         ));
     }
-    if gate.rules.len() > RULES {
-        lines.push(format!("and {} more rules", gate.rules.len() - RULES));
+    if gate.rules.len() > MAX_RULES {
+        lines.push(format!("and {} more rules", gate.rules.len() - MAX_RULES));
     }
-    lines.push("the floor holds under all of it".to_owned());
+    lines.push("floor: always applies".to_owned());
     lines
 }
 
@@ -163,11 +163,11 @@ fn stops(plan: &ValidatorPlan) -> &'static str {
     if plan.blocking {
         "must pass"
     } else {
-        "only tells"
+        "only reports"
     }
 }
 
-/// A flowchart, line by line.
+/// Builds the text of a flowchart.
 #[derive(Default)]
 struct Chart {
     text: String,
@@ -196,7 +196,7 @@ impl Chart {
         };
         for arrow in [
             "person --> runtime",
-            "runtime -->|asks| provider",
+            "runtime -->|requests| provider",
             "budget -.->|limits| runtime",
             "runtime -->|calls| gate",
             "gate -->|allowed or approved| tools",
@@ -212,18 +212,18 @@ impl Chart {
     }
 }
 
-/// Text in quotes, in which nothing means anything to whoever reads the chart.
+/// Escapes text for a label, so that Mermaid interprets none of it.
 fn label(text: &str) -> String {
     let text = one_line(text);
     let mut out = String::new();
-    for c in text.chars().take(LONGEST) {
+    for c in text.chars().take(MAX_LABEL) {
         match c {
             c if c.is_alphanumeric() => out.push(c),
             ' ' | '.' | ',' | ':' | '/' | '-' | '_' | '$' | '+' | '=' => out.push(c),
             c => out.push_str(&format!("#{};", u32::from(c))),
         }
     }
-    if text.chars().count() > LONGEST {
+    if text.chars().count() > MAX_LABEL {
         out.push('…');
     }
     out
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_holds_nothing_that_a_chart_would_read() {
+    fn special_characters_of_a_label_are_escaped() {
         check("bash(rm *)", "bash#40;rm #42;#41;");
         check(
             "\"]; click a \"javascript:x\"",

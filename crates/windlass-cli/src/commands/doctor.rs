@@ -1,4 +1,4 @@
-//! `doctor`: whether a run can work on this machine, what is missing, and what to do about it.
+//! `doctor`: checks whether a run can work on this machine, and prints the missing parts and their fixes.
 
 mod apparmor;
 mod apparmor_command;
@@ -12,57 +12,57 @@ use std::process::{Command, ExitCode};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass::agents::{Found, Rehearsal, Standing};
+use windlass::agents::{ProgramLocation, RuntimeProbe, RuntimeStatus};
 use windlass::core::workspace::Files;
 use windlass::machine::Credentials;
 use windlass::model::{VENDORS, configured_base_url};
 use windlass::sandboxing::Tier;
 use windlass::settings::Places;
 
-use self::report::{Finding, Group, Verdict, Work};
+use self::report::{AvailableAgent, DoctorFinding, FindingGroup, ReadyVerdict};
 use self::sandbox::SandboxReport;
-use super::runtimes::{look_closer, row, to_probe};
+use super::runtimes::{find_version, row, to_probe};
 use super::{block_on, models};
 use crate::args::DoctorArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::one_line;
+use crate::sanitize::one_line;
 use windlass::flags::AgentFlags;
 use windlass::model;
-use windlass::runtime_plan::Ground;
+use windlass::runtime_plan::RuntimeChecker;
 use windlass::settings::Settings;
 
-/// Everything that was found.
-struct Examination {
-    findings: Vec<Finding>,
+/// The results of all checks.
+struct DoctorReport {
+    findings: Vec<DoctorFinding>,
     sandbox: Option<SandboxReport>,
     runtimes: Vec<Value>,
-    work: Work,
+    work: AvailableAgent,
 }
 
-pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, CommandError> {
     if args.install_apparmor {
         return apparmor_command::install(args.yes);
     }
     if args.remove_apparmor {
         return apparmor_command::remove(args.yes);
     }
-    let Examination {
+    let DoctorReport {
         findings,
         sandbox,
         runtimes,
         work,
     } = block_on(examine(args))?;
-    let verdict = Verdict::of(&findings, sandbox.as_ref(), &work);
+    let verdict = ReadyVerdict::of(&findings, sandbox.as_ref(), &work);
     let text = match args.json {
         true => report::json(&verdict, sandbox.as_ref(), &findings, &runtimes),
         false => report::text(&verdict, &findings, args.all),
     };
     let failed_probe = runtimes.iter().any(|row| row["probe"]["works"] == false);
-    let broken = failed_probe || findings.iter().any(Finding::is_broken);
-    let printed = exit::printed(&text);
+    let broken = failed_probe || findings.iter().any(DoctorFinding::is_broken);
+    let printed = exit::print(&text);
     Ok(if broken {
         ExitCode::from(exit::FAILED)
     } else {
@@ -70,12 +70,12 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
+async fn examine(args: &DoctorArgs) -> Result<DoctorReport, CommandError> {
     let root = process::open_workspace(None);
     let workspace = root
         .as_ref()
         .map(|root| root.root().display().to_string())
-        .map_err(|failure| failure.message());
+        .map_err(|error| error.message());
     let mut findings = machine(workspace);
     let loaded = process::load_settings(root.as_ref().ok().map(Files::root)).and_then(|settings| {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
@@ -83,21 +83,21 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     });
     let (settings, credentials) = match loaded {
         Ok(loaded) => loaded,
-        Err(failure) => {
-            let todo = failure
-                .to_do()
+        Err(error) => {
+            let todo = error
+                .hint_text()
                 .map(|todo| vec![format!("→ {todo}")])
                 .unwrap_or_default();
             findings.push(
-                Finding::new(Group::Machine, "settings", Err(failure.message()))
+                DoctorFinding::new(FindingGroup::Machine, "settings", Err(error.message()))
                     .needed()
                     .with_more(todo),
             );
-            let work = Work::Nothing {
+            let work = AvailableAgent::Nothing {
                 why: "the settings cannot be read".to_owned(),
-                todo: "correct them".to_owned(),
+                todo: "correct the settings file".to_owned(),
             };
-            return Ok(Examination {
+            return Ok(DoctorReport {
                 findings,
                 sandbox: None,
                 runtimes: Vec::new(),
@@ -106,25 +106,25 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
         }
     };
     findings.extend(files(&settings));
-    let folder = root.as_ref().map(Files::root).unwrap_or(Path::new("/tmp"));
-    let sandbox = SandboxReport::probe(folder, &settings);
+    let dir = root.as_ref().map(Files::root).unwrap_or(Path::new("/tmp"));
+    let sandbox = SandboxReport::probe(dir, &settings);
     match &sandbox {
         Ok(sandbox) => {
             findings.extend(sandbox.findings());
-            findings.push(Finding::new(
-                Group::Sandbox,
+            findings.push(DoctorFinding::new(
+                FindingGroup::Sandbox,
                 "isolated runs",
                 copies(&settings.places, sandbox.tier()),
             ));
         }
-        Err(failure) => {
-            findings.push(Finding::new(Group::Sandbox, "sandbox", Err(failure.message())).needed())
-        }
+        Err(error) => findings.push(
+            DoctorFinding::new(FindingGroup::Sandbox, "sandbox", Err(error.message())).needed(),
+        ),
     }
     findings.extend(vendors(&settings, &credentials).await);
-    let (standings, runtimes) = runtimes(args, &settings, &mut findings).await?;
-    let work = work(&standings, &findings, &settings);
-    Ok(Examination {
+    let (statuses, runtimes) = runtimes(args, &settings, &mut findings).await?;
+    let work = work(&statuses, &findings, &settings);
+    Ok(DoctorReport {
         findings,
         sandbox: sandbox.ok(),
         runtimes,
@@ -132,9 +132,9 @@ async fn examine(args: &DoctorArgs) -> Result<Examination, Failure> {
     })
 }
 
-/// The programs every run uses.
-fn machine(workspace: Result<String, String>) -> Vec<Finding> {
-    let finding = |what: &str, result| Finding::new(Group::Machine, what, result);
+/// Checks the workspace and the programs that every run uses.
+fn machine(workspace: Result<String, String>) -> Vec<DoctorFinding> {
+    let finding = |what: &str, result| DoctorFinding::new(FindingGroup::Machine, what, result);
     vec![
         finding("workspace", workspace),
         finding("git", version("git")),
@@ -145,29 +145,33 @@ fn machine(workspace: Result<String, String>) -> Vec<Finding> {
     ]
 }
 
-/// The files of windlass itself, and the way to the network that the settings give.
-fn files(settings: &Settings) -> Vec<Finding> {
+/// Checks the settings file, the session directory and the proxy settings.
+fn files(settings: &Settings) -> Vec<DoctorFinding> {
     let file = settings.places.config_file();
     let shown = match file.exists() {
         true => file.display().to_string(),
         false => format!("no settings file ({}), defaults apply", file.display()),
     };
-    let folder = writable(&settings.places.data_dir);
-    let todo = folder
+    let data_dir = check_writable(&settings.places.data_dir);
+    let todo = data_dir
         .as_ref()
         .err()
-        .map(|_| "→ set XDG_DATA_HOME to a folder that can be written".to_owned());
+        .map(|_| "→ set XDG_DATA_HOME to a directory that you can write to".to_owned());
     vec![
-        Finding::new(Group::Machine, "settings", Ok(shown)),
-        Finding::new(Group::Machine, "session folder", folder)
+        DoctorFinding::new(FindingGroup::Machine, "settings", Ok(shown)),
+        DoctorFinding::new(FindingGroup::Machine, "session directory", data_dir)
             .needed()
             .with_more(todo.into_iter().collect()),
-        Finding::new(Group::Machine, "network path", network::path(settings)),
+        DoctorFinding::new(
+            FindingGroup::Machine,
+            "network path",
+            network::path(settings),
+        ),
     ]
 }
 
-/// Vendors whose models can be asked. Those that are not set up are minor.
-async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding> {
+/// Checks which vendors can be used. Vendors that are not set up are minor findings.
+async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<DoctorFinding> {
     join_all(VENDORS.iter().map(|vendor| async move {
         let mut state = models::state(vendor, settings, credentials);
         let configured = configured_base_url(vendor, settings);
@@ -177,8 +181,8 @@ async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding>
         {
             state = Err(format!("no server answers at {url}"));
         }
-        let finding = Finding::new(Group::Models, vendor.id, state);
-        Finding {
+        let finding = DoctorFinding::new(FindingGroup::Models, vendor.id, state);
+        DoctorFinding {
             minor: !finding.ok,
             ..finding
         }
@@ -186,79 +190,90 @@ async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<Finding>
     .await
 }
 
-/// Runtimes and, where that is wanted, whether they work: as findings, and as rows for programs.
+/// Lists the runtimes and probes them if requested: as findings, and as rows for JSON.
 async fn runtimes(
     args: &DoctorArgs,
     settings: &Settings,
-    findings: &mut Vec<Finding>,
-) -> Result<(Vec<Standing>, Vec<Value>), Failure> {
+    findings: &mut Vec<DoctorFinding>,
+) -> Result<(Vec<RuntimeStatus>, Vec<Value>), CommandError> {
     let agent = AgentFlags::default();
-    let mut standings = match Ground::new(&agent, settings).and_then(|ground| ground.standings()) {
-        Ok(standings) => standings,
-        Err(failure) => {
-            findings.push(
-                Finding::new(Group::Agents, "runtimes", Err(failure.message().to_owned())).needed(),
-            );
-            return Ok(Default::default());
-        }
-    };
-    look_closer(&mut standings).await;
-    findings.extend(standings.iter().filter_map(agent_finding));
-    let mut rows: Vec<Value> = standings.iter().map(row).collect();
+    let mut statuses =
+        match RuntimeChecker::new(&agent, settings).and_then(|checker| checker.statuses()) {
+            Ok(statuses) => statuses,
+            Err(error) => {
+                findings.push(
+                    DoctorFinding::new(
+                        FindingGroup::Agents,
+                        "runtimes",
+                        Err(error.message().to_owned()),
+                    )
+                    .needed(),
+                );
+                return Ok(Default::default());
+            }
+        };
+    find_version(&mut statuses).await;
+    findings.extend(statuses.iter().filter_map(agent_finding));
+    let mut rows: Vec<Value> = statuses.iter().map(row).collect();
     let Some(names) = &args.probe else {
-        return Ok((standings, rows));
+        return Ok((statuses, rows));
     };
-    let mut rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
-    for name in to_probe(names, &standings, settings)? {
+    let mut probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
+    for name in to_probe(names, &statuses, settings)? {
         say!("probing {} …", one_line(&name));
-        let probed = rehearsal.probe(&name).await?;
+        let probed = probe.probe(&name).await?;
         let said = probed
             .result
             .as_ref()
             .err()
-            .map_or("", |fell| fell.said.as_str());
+            .map_or("", |failure| failure.last_output.as_str());
         let result = if probed.result.is_ok() {
             Ok(probed.line())
         } else {
             Err(probed.line())
         };
-        let finding = Finding::new(Group::Agents, &format!("probe of {name}"), result);
+        let finding = DoctorFinding::new(FindingGroup::Agents, &format!("probe of {name}"), result);
         findings.push(finding.with_more(said.lines().map(|line| format!("| {line}")).collect()));
         match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
             Some(row) => row["probe"] = probed.json(),
             None => rows.push(json!({ "name": name, "probe": probed.json() })),
         }
     }
-    Ok((standings, rows))
+    Ok((statuses, rows))
 }
 
-/// A foreign agent; the built-in ones need only a model, and models are listed. An agent that is not installed is minor.
-fn agent_finding(standing: &Standing) -> Option<Finding> {
-    let place = match &standing.found {
-        Found::BuiltIn => return None,
-        Found::At(program) => Some(program.file.display().to_string()),
-        Found::Nowhere => None,
+/// The finding about a foreign agent; `None` for the built-in ones, which need only a model. An agent that is not
+/// installed is a minor finding.
+fn agent_finding(status: &RuntimeStatus) -> Option<DoctorFinding> {
+    let place = match &status.found {
+        ProgramLocation::BuiltIn => return None,
+        ProgramLocation::At(program) => Some(program.file.display().to_string()),
+        ProgramLocation::Missing => None,
     };
-    let todo = standing
+    let todo = status
         .usable
         .as_ref()
         .err()
         .and_then(|why| why.hint.as_ref())
         .map(|hint| format!("→ {hint}"));
     let minor = place.is_none();
-    let more = [todo, place, standing.versions()]
+    let more = [todo, place, status.versions()]
         .into_iter()
         .flatten()
         .collect();
-    let result = standing.usable.clone().map_err(|why| why.what);
-    Some(Finding {
+    let result = status.usable.clone().map_err(|why| why.what);
+    Some(DoctorFinding {
         minor,
-        ..Finding::new(Group::Agents, &standing.name, result).with_more(more)
+        ..DoctorFinding::new(FindingGroup::Agents, &status.name, result).with_more(more)
     })
 }
 
-/// The agent that can work: the built-in one if a model is configured, else one that is installed.
-fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Work {
+/// Finds an agent that can work: the built-in one if a model is configured, or else an installed one.
+fn work(
+    statuses: &[RuntimeStatus],
+    findings: &[DoctorFinding],
+    settings: &Settings,
+) -> AvailableAgent {
     let named = model::named(
         &AgentFlags::default(),
         settings.layers.text("model"),
@@ -268,31 +283,31 @@ fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Wo
     let state = |id: &str| {
         findings
             .iter()
-            .find(|finding| finding.group == Group::Models && finding.what == id)
+            .find(|finding| finding.group == FindingGroup::Models && finding.what == id)
     };
-    let silent = named
+    let unreachable = named
         .filter(|vendor| vendor.local)
         .and_then(|vendor| state(vendor.id))
         .filter(|finding| !finding.ok);
-    let native = standings
+    let native = statuses
         .iter()
-        .find(|standing| standing.name == "native")
+        .find(|status| status.name == "native")
         .map(|native| &native.usable);
-    if let (Some(Ok(how)), None) = (native, silent) {
-        return Work::Native(how.clone());
+    if let (Some(Ok(how)), None) = (native, unreachable) {
+        return AvailableAgent::Native(how.clone());
     }
     let foreign =
-        |standing: &&Standing| standing.found != Found::BuiltIn && standing.usable.is_ok();
-    if let Some(foreign) = standings.iter().find(foreign) {
-        return Work::Foreign(foreign.name.clone());
+        |status: &&RuntimeStatus| status.found != ProgramLocation::BuiltIn && status.usable.is_ok();
+    if let Some(foreign) = statuses.iter().find(foreign) {
+        return AvailableAgent::Foreign(foreign.name.clone());
     }
-    if let Some(silent) = silent {
+    if let Some(unreachable) = unreachable {
         let todo = format!(
-            "start {}, or name another model with `windlass config set model …`",
-            silent.what
+            "start {}, or choose another model with `windlass config set model …`",
+            unreachable.what
         );
-        return Work::Nothing {
-            why: silent.detail.clone(),
+        return AvailableAgent::Nothing {
+            why: unreachable.detail.clone(),
             todo,
         };
     }
@@ -305,29 +320,31 @@ fn work(standings: &[Standing], findings: &[Finding], settings: &Settings) -> Wo
         let todo = why
             .hint
             .clone()
-            .unwrap_or_else(|| "`windlass models` lists what can be named".to_owned());
-        return Work::Nothing {
+            .unwrap_or_else(|| "`windlass models` lists the models".to_owned());
+        return AvailableAgent::Nothing {
             why: why.what.clone(),
             todo,
         };
     }
-    match findings.iter().find(|finding| finding.group == Group::Models && finding.ok) {
-        Some(vendor) => Work::Nothing {
+    match findings.iter().find(|finding| finding.group == FindingGroup::Models && finding.ok) {
+        Some(vendor) => AvailableAgent::Nothing {
             why: "no model is chosen".to_owned(),
-            todo: format!("{name} can be asked: run `windlass config set model {name}/MODEL`", name = vendor.what),
+            todo: format!("{name} is set up: run `windlass config set model {name}/MODEL`", name = vendor.what),
         },
-        None => Work::Nothing {
+        None => AvailableAgent::Nothing {
             why: "no model is configured".to_owned(),
             todo: "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `windlass demo`, which needs no model".to_owned(),
         },
     }
 }
 
-/// Names the way in which isolated runs get their tree here.
+/// Describes the copy that isolated runs work on: an overlay, or copied files.
 fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
     let copy = "a copy of the tree, up to 2 GB and 200,000 files";
     match tier {
-        None => Err("they need the sandbox; `run --in-place` works on the tree itself".to_owned()),
+        None => {
+            Err("they need the sandbox; `run --in-place` works in your working tree".to_owned())
+        }
         Some(Tier::Broker | Tier::Landlock) => {
             Ok(format!("{copy}: overlays need the namespaces sandbox"))
         }
@@ -336,7 +353,7 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
                 .map_err(|error| error.message().to_owned())?;
             match windlass::sandboxing::try_layer(&helper, &places.transactions_dir()) {
                 Ok(()) => Ok(
-                    "an overlay over the tree, which costs the same for a tree of any size"
+                    "an overlay over the tree, which costs the same for trees of any size"
                         .to_owned(),
                 ),
                 Err(why) => Ok(format!("{copy}, because no overlay can be mounted: {why}")),
@@ -347,7 +364,7 @@ fn copies(places: &Places, tier: Option<Tier>) -> Result<String, String> {
 
 fn version(program: &str) -> Result<String, String> {
     let output = Command::new(program).arg("--version").output();
-    let output = output.map_err(|err| format!("{program} cannot be started: {err}"))?;
+    let output = output.map_err(|err| format!("cannot start {program}: {err}"))?;
     Ok(String::from_utf8_lossy(&output.stdout)
         .lines()
         .next()
@@ -355,10 +372,10 @@ fn version(program: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// Sessions are written below this folder; the nearest part of it that exists must take new files.
-fn writable(dir: &Path) -> Result<String, String> {
-    let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
-    rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
+/// Checks that the directory can be created or written: its nearest existing ancestor must be writable.
+fn check_writable(dir: &Path) -> Result<String, String> {
+    let existing = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
+    rustix::fs::access(existing, rustix::fs::Access::WRITE_OK)
         .map(|()| dir.display().to_string())
-        .map_err(|err| format!("{} cannot be written: {err}", there.display()))
+        .map_err(|err| format!("{} cannot be written: {err}", existing.display()))
 }

@@ -1,5 +1,5 @@
-//! `debug edit`: holds the edit formats to cases. Rows of files and an edit in, the files after it out, one a row. It
-//! opens no file but that of the rows and changes none.
+//! `debug edit`: applies edits to texts in memory. Each row of input has files and an edit; each row of output has the
+//! files afterwards. It changes no file on disk.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use serde_json::Value;
 use windlass::edits::{EditCase, EditCaseResult, run as edit};
 
 use crate::args::EditArgs;
+use crate::command_error::CommandError;
 use crate::commands::debug::each_line;
-use crate::failure::Failure;
 use crate::{exit, out};
 
-pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &EditArgs) -> Result<ExitCode, CommandError> {
     each_line(&args.file, |number, line| {
         let done = match line
             .and_then(|line| serde_json::from_slice(line).map_err(|err| err.to_string()))
         {
-            Ok(row) => said(row),
-            Err(why) => refused(number, Value::Null, why),
+            Ok(row) => apply(row),
+            Err(why) => invalid_line(number, Value::Null, why),
         };
         out::json(&match done {
             EditCaseResult {
@@ -30,11 +30,11 @@ pub(super) fn run(args: &EditArgs) -> Result<ExitCode, Failure> {
             done => done,
         });
     })?;
-    Ok(exit::printed(""))
+    Ok(exit::print(""))
 }
 
-/// A row that is JSON keeps its name and its files, whatever else is wrong with it.
-fn said(row: Value) -> EditCaseResult {
+/// Applies the edit of a row. If the row is invalid, the result still has its id and its files.
+fn apply(row: Value) -> EditCaseResult {
     let id = row["id"].clone();
     let files: BTreeMap<String, String> =
         serde_json::from_value(row["input"].clone()).unwrap_or_default();
@@ -54,7 +54,7 @@ fn said(row: Value) -> EditCaseResult {
     }
 }
 
-fn refused(number: u64, id: Value, why: String) -> EditCaseResult {
+fn invalid_line(number: u64, id: Value, why: String) -> EditCaseResult {
     let error = Some(format!(
         "line {number} is not a row of `id`, `format`, `input` and `edit`: {why}"
     ));

@@ -1,4 +1,4 @@
-//! `models`: vendors that are set up, and models whose price and window are known.
+//! `models`: lists vendors, and the models with a known price and context window.
 
 use std::process::ExitCode;
 
@@ -9,23 +9,23 @@ use windlass::model::{model_rows, table_date};
 
 use super::block_on;
 use crate::args::ModelsArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::settings::Settings;
 use windlass::wire;
 
-pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let credentials = Credentials::read(&settings.places.credentials_file())?;
     let states: Vec<_> = VENDORS
         .iter()
         .map(|vendor| (vendor, state(vendor, &settings, &credentials)))
         .collect();
-    let asked = block_on(ask(&states, &settings, &credentials, args.ask))?;
+    let listed = block_on(list_models(&states, &settings, &credentials, args.ask))?;
     let mut text = String::new();
-    for ((vendor, state), served) in states.into_iter().zip(asked) {
+    for ((vendor, state), served) in states.into_iter().zip(listed) {
         if args.json {
             let ready = state.is_ok() && !matches!(served, Some(Err(_)));
             let (models, error) = match served {
@@ -51,8 +51,8 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
     }
     if !args.json {
         let prices = match args.prices {
-            true => format!("prices of {}, in USD for a million tokens", table_date()),
-            false => "`--prices` shows what they cost".to_owned(),
+            true => format!("prices of {}, in USD per million tokens", table_date()),
+            false => "`--prices` shows prices".to_owned(),
         };
         text.push_str(&format!("\nknown models ({prices}):\n"));
     }
@@ -88,17 +88,18 @@ pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, Failure> {
             text.push_str(&format!("  {}/{}\n", row.vendor, row.name));
         }
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// What servers say they serve: those on this machine, and with `all` every vendor that is set up. `None` was not asked.
-async fn ask(
+/// Queries the models of local servers, and with `all` of every vendor that is set up. The result is `None` for vendors
+/// that were not queried.
+async fn list_models(
     states: &[(&Vendor, Result<String, String>)],
     settings: &Settings,
     credentials: &Credentials,
     all: bool,
-) -> Result<Vec<Option<Result<Vec<String>, String>>>, Failure> {
-    let questions = states.iter().map(|(vendor, state)| async move {
+) -> Result<Vec<Option<Result<Vec<String>, String>>>, CommandError> {
+    let queries = states.iter().map(|(vendor, state)| async move {
         if state.is_err() || !(vendor.local || all) {
             return None;
         }
@@ -109,10 +110,10 @@ async fn ask(
         };
         Some(provider.models().await.map_err(|err| err.to_string()))
     });
-    Ok(futures_util::future::join_all(questions).await)
+    Ok(futures_util::future::join_all(queries).await)
 }
 
-/// Whether a vendor can be asked, and with what.
+/// Describes the access to a vendor, or the missing key or address.
 pub(super) fn state(
     vendor: &Vendor,
     settings: &Settings,
@@ -120,17 +121,17 @@ pub(super) fn state(
 ) -> Result<String, String> {
     let configured = configured_base_url(vendor, settings);
     let Some(url) = configured.as_deref().or(vendor.base_url) else {
-        return Err("needs an address: --base-url URL".to_owned());
+        return Err("needs an address: `--base-url URL`".to_owned());
     };
     if vendor.local {
-        return Ok(format!("a server of your own at {url}; no key, no price"));
+        return Ok(format!("local server at {url}; no key, no price"));
     }
     match (wire::key(settings, vendor, credentials), vendor.key_env) {
-        (Some(_), _) => Ok(format!("a key is set; {url}")),
+        (Some(_), _) => Ok(format!("key is set; {url}")),
         (None, _) if wire::aws_keys(vendor, &settings.environment).is_some() => {
             Ok(format!("signing keys are set; {url}"))
         }
-        (None, Some(env)) => Err(format!("no key: export {env}=…")),
+        (None, Some(env)) => Err(format!("no key: set {env}")),
         (None, None) => Ok(format!("{url}, without a key")),
     }
 }

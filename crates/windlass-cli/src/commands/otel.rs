@@ -1,4 +1,4 @@
-//! `debug otel`: what telemetry would say of a session, from its log alone. It connects to nothing.
+//! `debug otel`: prints the telemetry of a session, computed from its log. It connects to nothing.
 
 use std::process::ExitCode;
 
@@ -10,20 +10,20 @@ use windlass::telemetry::{Finished, Meter, Options, Resource, Span, Spans, otlp}
 
 use super::block_on;
 use crate::args::OtelArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::process;
 use crate::session_run::find_session;
 use crate::{exit, out};
 use windlass::flags::RunFlags;
 use windlass::{model, telemetry};
 
-/// Spans of one line.
+/// The number of spans per output line.
 const BATCH: usize = 256;
 
-pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let id = find_session(&args.session)?;
-    let mut page = Page {
+    let mut pending = PendingTelemetry {
         resource: telemetry::resource(&settings, id.as_str()),
         spans: Vec::new(),
         meter: Meter::default(),
@@ -49,30 +49,30 @@ pub(super) fn run(args: &OtelArgs) -> Result<ExitCode, Failure> {
                 }
                 _ => {}
             }
-            page.take(spans.apply(&event));
-            if out::broken().is_some() {
+            pending.take(spans.apply(&event));
+            if out::stdout_error().is_some() {
                 break;
             }
         }
         Ok(())
     })?;
-    page.take(spans.finish());
-    page.print();
-    let series = page.meter.take();
+    pending.take(spans.finish());
+    pending.print();
+    let series = pending.meter.take();
     if !series.is_empty() {
-        out::json(&otlp::metrics(&page.resource, &series));
+        out::json(&otlp::metrics(&pending.resource, &series));
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
-/// What was made and not printed yet.
-struct Page {
+/// Spans and metrics that are not printed yet.
+struct PendingTelemetry {
     resource: Resource,
     spans: Vec<Span>,
     meter: Meter,
 }
 
-impl Page {
+impl PendingTelemetry {
     fn take(&mut self, finished: Finished) {
         self.spans.extend(finished.spans);
         finished

@@ -1,5 +1,5 @@
-//! `policy`: what the gate says about a call, stage by stage, and tables of calls with the verdicts they must have.
-//! The real settings, the real tools and the real gate; nothing is run.
+//! `policy`: explains the decision of the gate about a call, stage by stage, and compares decisions with a table of
+//! expected ones. It uses the real settings, tools and gate, and runs no call.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,29 +12,30 @@ use windlass::core::tool::{Tool, Touch};
 use windlass::core::workspace::Files;
 use windlass::policy::{JudgedCall, PolicyEval};
 use windlass::settings::SettingsLayer;
+use windlass::transcript::counted;
 use windlass::wire;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::process;
-use crate::safe::plain;
+use crate::sanitize::plain;
 use crate::{exit, out};
 
-/// The largest table of cases.
+/// The largest table of cases, in bytes.
 const MAX_TABLE: u64 = 4 << 20;
-/// What standard input may hold.
+/// The largest standard input, in bytes.
 const MAX_INPUT: u64 = 1 << 20;
 
-pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, CommandError> {
     match command {
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Test(args) => test(args),
     }
 }
 
-fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
+fn explain(args: &ExplainArgs) -> Result<ExitCode, CommandError> {
     let eval = open(args.cd.as_deref(), args.sandbox)?;
-    // As `run` works when nothing else is said.
+    // The defaults of `run`.
     let place = CallProtection {
         isolation: Isolation::from_flag(!args.in_place),
         sandboxed: eval.sandboxed,
@@ -59,23 +60,23 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     } else {
         as_text(&judged, gate.mode, place)
     };
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// A table of cases, with rules beside those of the settings.
+/// A table of cases, with rules in addition to those of the settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct PolicyTable {
     approval: Option<Mode>,
     #[serde(default)]
-    rules: Rules,
+    rules: TableRules,
     #[serde(default)]
-    case: Vec<Case>,
+    case: Vec<PolicyCase>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Rules {
+struct TableRules {
     allow: Vec<String>,
     ask: Vec<String>,
     deny: Vec<String>,
@@ -83,7 +84,7 @@ struct Rules {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct PolicyCase {
     tool: Option<String>,
     command: Option<String>,
     args: Option<Value>,
@@ -95,18 +96,18 @@ struct Case {
     rule: Option<String>,
 }
 
-/// Runs a table of cases; one line for each that is decided otherwise.
-fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
+/// Judges the cases of a table, and prints one line for each unexpected decision.
+fn test(args: &PolicyTestArgs) -> Result<ExitCode, CommandError> {
     let name = args.file.display();
-    let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
+    let invalid = |why: String| CommandError::usage(format!("{name}: {why}"));
     let text = wire::read_text(&args.file, MAX_TABLE, "the policy table")?;
-    let table: Table = toml::from_str(&text).map_err(|err| wrong(err.to_string()))?;
+    let table: PolicyTable = toml::from_str(&text).map_err(|err| invalid(err.to_string()))?;
     if table.case.is_empty() {
-        return Err(wrong("it has no [[case]]".into()));
+        return Err(invalid("it has no [[case]]".into()));
     }
     let eval = open(args.cd.as_deref(), None)?;
     let mut gate = eval.gate(Isolation::InPlace)?;
-    let Rules { allow, ask, deny } = &table.rules;
+    let TableRules { allow, ask, deny } = &table.rules;
     for (verdict, texts) in [
         (Verdict::Allow, allow),
         (Verdict::Ask, ask),
@@ -114,31 +115,32 @@ fn test(args: &PolicyTestArgs) -> Result<ExitCode, Failure> {
     ] {
         for text in texts {
             let rule = Rule::parse(text, verdict, Level::User);
-            gate.rules.push(rule.map_err(|err| wrong(err.to_string()))?);
+            gate.rules
+                .push(rule.map_err(|err| invalid(err.to_string()))?);
         }
     }
     gate.mode = table.approval.unwrap_or(gate.mode);
     let mut failed = 0_usize;
     for (at, case) in table.case.iter().enumerate() {
-        let said =
-            run_case(&eval, &gate, case).map_err(|why| wrong(format!("case {}: {why}", at + 1)))?;
-        if let Some(said) = said {
+        let mismatch = run_case(&eval, &gate, case)
+            .map_err(|why| invalid(format!("case {}: {why}", at + 1)))?;
+        if let Some(mismatch) = mismatch {
             failed += 1;
-            out::out(&format!("case {}: {}\n", at + 1, plain(&said)));
+            out::out(&format!("case {}: {}\n", at + 1, plain(&mismatch)));
         }
     }
     out::out(&format!(
-        "{} cases, {failed} decided otherwise\n",
-        table.case.len()
+        "{}, {failed} failed\n",
+        counted(table.case.len(), "case")
     ));
-    Ok(exit::of(failed == 0))
+    Ok(exit::success_if(failed == 0))
 }
 
-/// `None` when a case is decided as it must be; an error when it cannot be read.
+/// Returns `None` if the decision is the expected one, and an error if the case is invalid.
 fn run_case(
     eval: &PolicyEval,
     gate: &PermissionGate,
-    case: &Case,
+    case: &PolicyCase,
 ) -> Result<Option<String>, String> {
     let mut gate = gate.clone();
     gate.mode = case.approval.unwrap_or(gate.mode);
@@ -173,7 +175,7 @@ fn run_case(
     )))
 }
 
-fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, Failure> {
+fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, CommandError> {
     let root = process::open_workspace(cd)?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if let Some(level) = sandbox {
@@ -199,15 +201,19 @@ fn capability(mode: Mode, place: CallProtection) -> String {
     format!("as `windlass run{flag}`: mode {mode}, {tree}, {sandbox}")
 }
 
-/// The arguments of a call: JSON, or the command or path alone.
-fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
+/// Parses the arguments of a call: JSON, or only the command or path.
+fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, CommandError> {
     let properties = &tool.spec().schema["properties"];
     if given.trim_start().starts_with('{') {
         match serde_json::from_str(given) {
             Ok(args) => return Ok(args),
-            // A group of commands begins with a brace, too.
+            // A shell command can begin with a brace, too.
             Err(_) if properties.get("command").is_some() => {}
-            Err(err) => return Err(Failure::usage(format!("the arguments are not JSON: {err}"))),
+            Err(err) => {
+                return Err(CommandError::usage(format!(
+                    "the arguments are not JSON: {err}"
+                )));
+            }
         }
     }
     let key = ["command", "path", "pattern"]
@@ -217,14 +223,14 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
         return Ok(json!({}));
     }
     let Some(key) = key else {
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "`{}` takes neither a command nor a path",
             tool.spec().name
         ))
-        .hint("give its arguments as JSON; `windlass tools NAME` shows their schema"));
+        .hint("write its arguments as JSON; `windlass tools NAME` shows their schema"));
     };
     let mut args = json!({ key: given });
-    // What a file would hold does not matter to the gate.
+    // The gate does not judge contents, so required texts may be empty.
     for needed in tool.spec().schema["required"]
         .as_array()
         .into_iter()
@@ -238,7 +244,7 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, Failure> {
     Ok(args)
 }
 
-fn standard_input() -> Result<String, Failure> {
+fn standard_input() -> Result<String, CommandError> {
     use std::io::Read;
     let mut text = String::new();
     std::io::stdin().take(MAX_INPUT).read_to_string(&mut text)?;
@@ -255,12 +261,12 @@ fn touched(touch: &Touch) -> String {
         Touch::Write { path, .. } => format!("writes {path}, outside the workspace"),
         Touch::Execute { command, script } => {
             let how = match script.as_deref() {
-                Some(script) if script.only_looks() => "only looks".to_owned(),
+                Some(script) if script.only_looks() => "read-only".to_owned(),
                 Some(script) => match script.unclear.as_ref().or(script.doubt.as_ref()) {
-                    Some(why) => format!("not certain: {why}"),
+                    Some(why) => format!("uncertain: {why}"),
                     None => "runs".to_owned(),
                 },
-                None => "not taken apart".to_owned(),
+                None => "not analyzed".to_owned(),
             };
             format!("{how}: {command}")
         }

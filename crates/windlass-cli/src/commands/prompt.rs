@@ -1,4 +1,4 @@
-//! `prompt`: what the model is told before the first message, as it would be sent, and what it is made of.
+//! `prompt`: prints the instructions that the model gets before the first message, or their layers.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use windlass::core::workspace::Files;
 use windlass::instructions::InstructionOwner;
 
 use crate::args::PromptArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::process;
-use crate::safe::{json_line, one_line, plain};
+use crate::sanitize::{json_line, one_line, plain};
 use windlass::flags::{ContractFlags, LimitFlags};
-use windlass::instructions::{Inputs, Prompt};
+use windlass::instructions::{Prompt, PromptInputs};
 use windlass::program_tools::offered_tools;
 use windlass::settings::Settings;
 use windlass::{contract, wire};
 
-pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, CommandError> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let mut settings = process::load_settings(Some(root.root()))?;
     settings.add_flags(&args.agent(), &LimitFlags::default())?;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
     };
     let validators =
         contract::validators(&settings, &checks, &root, || Ok(redactor.clone()), isolated)?;
-    let inputs = Inputs {
+    let inputs = PromptInputs {
         settings: &settings,
         root: &root,
         cd: args.cd.as_deref(),
@@ -42,14 +42,14 @@ pub(super) fn run(args: &PromptArgs) -> Result<ExitCode, Failure> {
     let prompt = Prompt::of(&inputs);
     let whole = format!("{}{}", prompt.system(), prompt.instructions.opening);
     match (args.layers, args.json) {
-        (false, false) => Ok(exit::printed(&plain(&whole))),
-        (false, true) => Ok(exit::printed(&json_line(&json!({ "system": whole })))),
-        (true, as_json) => Ok(exit::printed(&rows(&prompt, &settings, as_json)?)),
+        (false, false) => Ok(exit::print(&plain(&whole))),
+        (false, true) => Ok(exit::print(&json_line(&json!({ "system": whole })))),
+        (true, as_json) => Ok(exit::print(&rows(&prompt, &settings, as_json)?)),
     }
 }
 
-/// Every layer, and what was left out.
-fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, Failure> {
+/// Lists the layers with their sizes, and the skipped files.
+fn rows(prompt: &Prompt, settings: &Settings, as_json: bool) -> Result<String, CommandError> {
     let tokens = |bytes: usize| Estimator::default().tokens(bytes);
     let mut rows: Vec<(&str, String, usize)> = Vec::new();
     for layer in &prompt.layers {

@@ -1,5 +1,5 @@
-//! `docs/reference.md`: settings, events, outcomes, exit codes, capabilities, runtimes and errors, rendered from the code.
-//! The test fails when the file differs; `cargo xtask docs` runs it with [`WRITE`] set, and it writes the file.
+//! Renders `docs/reference.md` from the code: settings, events, outcomes, exit codes, capabilities, runtimes and errors.
+//! The test fails if the file differs. `cargo xtask docs` runs the test with [`WRITE`] set, which updates the file.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -18,54 +18,52 @@ use windlass::settings::{KEYS, variable};
 
 /// The fields of a row of `windlass runtimes --json`.
 const FIELDS: &[(&str, &str)] = &[
-    ("name", "What `--runtime` takes."),
-    ("about", "What it is, in a few words."),
-    ("built_in", "Whether it is a part of this program."),
-    ("found", "Whether it is on this machine."),
-    ("path", "Its program; null where there is none."),
-    (
-        "version",
-        "The version that is here; null where nothing tells it.",
-    ),
+    ("name", "The name for `--runtime`."),
+    ("about", "A short description."),
+    ("built_in", "Whether it is part of windlass."),
+    ("found", "Whether it is installed."),
+    ("path", "The path of its program, or null."),
+    ("version", "The installed version; null if unknown."),
     (
         "tested",
-        "The version that it was last certified with; another one is no error.",
+        "The version of the last certification; other versions are not an error.",
     ),
     (
         "usable",
-        "Whether a run with it could begin: its program, a sandbox, a vendor that it can ask, a key.",
+        "Whether a run could start: its program, a sandbox, a vendor that it supports, and a key exist.",
     ),
     (
         "with",
-        "With what it would work; null where it is not usable.",
+        "The model access that it would use; null if it is not usable.",
     ),
-    ("why", "Why it is not usable."),
-    ("todo", "What to do about that."),
+    ("why", "The reason why it is not usable."),
+    ("todo", "The fix."),
     (
         "install",
-        "The command that installs it; null for what is built in or your own.",
+        "The command that installs it; null for built-in agents and agents of your own.",
     ),
-    ("by_hand", "How it is installed without windlass."),
+    ("by_hand", "The installation without windlass."),
     ("work", "The kinds of work that it can do."),
     (
         "missing",
-        "For kinds of work that it cannot do, the capabilities that it lacks.",
+        "The missing capabilities for each kind of work that it cannot do.",
     ),
     (
         "vendors",
-        "Vendors whose model it is asked with where none is named: the first that has a key.",
+        "The vendors that it uses if the user names none: the first one with a key.",
     ),
-    ("capabilities", "What it can do."),
-    ("features", "How it can be held and steered."),
+    ("capabilities", "Its capabilities."),
+    ("features", "Its features for control by windlass."),
 ];
 
-/// The whole reference, as Markdown.
+/// Renders the complete reference as Markdown.
 fn text() -> String {
     let schema = event::schema();
     let mut text = String::from(
-        "# Reference\n\nThis file is made from the code by `cargo xtask docs`; do not edit it.\n\n## Settings\n\n\
-         Set in `config.toml`, by `windlass config set KEY VALUE`, or by the variable; `windlass config --origin` shows \
-         what counts. A `*` stands for a name of your own.\n\n| key | value | variable | what it does |\n|---|---|---|---|\n",
+        "# Reference\n\n`cargo xtask docs` generates this file from the code; do not edit it.\n\n## Settings\n\n\
+         Set them in `config.toml`, with `windlass config set KEY VALUE`, or with the environment variable. \
+         `windlass config --origin` shows the values in effect. A `*` stands for a name of your choice.\n\n\
+         | key | value | variable | meaning |\n|---|---|---|---|\n",
     );
     for key in KEYS {
         let variable = variable(key).map_or_else(String::new, |name| format!("`{name}`"));
@@ -77,9 +75,9 @@ fn text() -> String {
         ));
     }
     text.push_str(
-        "\n## Events\n\nOne a line in `events.jsonl` and in `-o stream-json`. Every line has its `kind`, `data` with the fields below, and:\n\n",
+        "\n## Events\n\n`events.jsonl` and `-o stream-json` have one event per line. Every line has its `kind`, `data` with the fields below, and:\n\n",
     );
-    text.push_str("- `seq`: Its number in the log, from 1 without gaps; a live one, which is shown and forgotten, has `after` (the last number) and `n` instead.\n");
+    text.push_str("- `seq`: The number of the event in the log, from 1 without gaps. A live event, which is displayed and not stored, has `after` (the last number) and `n` instead.\n");
     text.push_str(&fields(&schema["properties"], &[]));
     for (kind, doc, about) in kinds(&schema) {
         text.push_str(&format!("\n### `{kind}`\n\n{doc}\n"));
@@ -90,18 +88,22 @@ fn text() -> String {
     }
     let defined = |name: &str| &schema["$defs"][name];
     text.push_str(
-        "\n## Outcomes\n\nHow a run ended (`outcome.is` of `run_finished`).\n\n| outcome | meaning |\n|---|---|\n",
+        "\n## Outcomes\n\nThe outcome of a run (`outcome.is` of `run_finished`).\n\n| outcome | meaning |\n|---|---|\n",
     );
     text.push_str(&words(defined("Outcome"), "is"));
-    text.push_str("\nWhy a run failed (`outcome.reason`).\n\n| reason | meaning |\n|---|---|\n");
+    text.push_str(
+        "\nThe reason of a failure (`outcome.reason`).\n\n| reason | meaning |\n|---|---|\n",
+    );
     text.push_str(&words(defined("FailReason"), "is"));
-    text.push_str("\nOn what ground it was refused (`outcome.category`).\n\n| category | meaning |\n|---|---|\n");
+    text.push_str(
+        "\nThe category of a refusal (`outcome.category`).\n\n| category | meaning |\n|---|---|\n",
+    );
     text.push_str(&words(defined("RefusalCategory"), "is"));
     text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
     for (code, doc) in exit::CODES {
         text.push_str(&format!("| {code} | {} |\n", cell(doc)));
     }
-    text.push_str("\n## Errors that a model is told\n\nIn `result.error`, and as `Error [word]: …` in its text.\n\n");
+    text.push_str("\n## Errors of tool calls\n\nThe word is in `result.error`, and the model reads it as `Error [word]: …`.\n\n");
     text.push_str("| word | meaning |\n|---|---|\n");
     text.push_str(&words(defined("ErrorCategory"), "is"));
     text.push_str("\n## Limits\n\n| limit | meaning |\n|---|---|\n");
@@ -111,7 +113,7 @@ fn text() -> String {
     text
 }
 
-/// Who can do what, and how each can be held: one column a runtime, by what the adapters say of themselves.
+/// Renders the capabilities, kinds of work and features of the runtimes, one column for each runtime.
 fn runtimes() -> String {
     let all: Vec<_> = AGENTS
         .iter()
@@ -138,9 +140,9 @@ fn runtimes() -> String {
         format!("| {first} | {} |\n", marks.join(" | "))
     };
     let mut text = String::from(
-        "\n## Runtimes\n\nWhat each can do, as it is without options: fewer tools are fewer capabilities. Of an agent that \
-         nobody knows (`acp:COMMAND`) it is not claimed that it asks before each call. `sandbox` means that all of it runs \
-         in one; of ours the commands do. All of these words can be asked for: `--runtime auto:mcp,resume`.\n\n",
+        "\n## Runtimes\n\nThe capabilities of each runtime without options; fewer tools mean fewer capabilities. For an \
+         unknown agent (`acp:COMMAND`), `per_tool_approval` is not assumed. `sandbox` means that the whole agent runs in a \
+         sandbox; for the built-in agents, only the commands do. `--runtime auto:mcp,resume` requires any of these words.\n\n",
     );
     text.push_str(&head("capability"));
     for one in Capability::ALL {
@@ -148,14 +150,14 @@ fn runtimes() -> String {
             can.has(one)
         }));
     }
-    text.push_str("\nWhat work each can do:\n\n");
+    text.push_str("\nThe kinds of work that each runtime can do:\n\n");
     text.push_str(&head("work"));
     for work in Work::ALL {
         text.push_str(&row(&format!("`{}`", work.name()), &|known, can, _| {
             does(known, can, work)
         }));
     }
-    text.push_str("\nHow each can be held and steered, through us:\n\n");
+    text.push_str("\nThe features of each runtime that windlass uses to control it:\n\n");
     text.push_str(&head("feature"));
     for one in Feature::ALL {
         text.push_str(&row(
@@ -164,7 +166,7 @@ fn runtimes() -> String {
         ));
     }
     text.push_str(
-        "\n### `windlass runtimes --json`\n\nOne object a line; `windlass doctor --json` has them as `runtimes`.\n\n\
+        "\n### `windlass runtimes --json`\n\nIt prints one object per line; `windlass doctor --json` has them in `runtimes`.\n\n\
          | field | meaning |\n|---|---|\n",
     );
     for (name, doc) in FIELDS {
@@ -173,11 +175,11 @@ fn runtimes() -> String {
     text
 }
 
-/// What a runtime can do, and which work needs it.
+/// Renders the capabilities and the kinds of work that need them.
 fn capabilities() -> String {
     let mut text = String::from(
-        "\n## Capabilities of runtimes\n\nA runtime that lacks what the work needs is refused before it starts. `native` is \
-         our own loop; on a model without tools it acts through JSON in the text, which is the same to a run.\n\n\
+        "\n## Capabilities of runtimes\n\nA runtime without a capability that the work needs is refused before it starts. \
+         `native` is the built-in agent; with a model that has no tool calls, it reads calls as JSON from the text.\n\n\
          | capability | meaning | native | full coder | patch coder | analysis |\n|---|---|---|---|---|---|\n",
     );
     let docs = docs_of(&capability_schema(), "is");
@@ -209,7 +211,7 @@ fn capabilities() -> String {
     text
 }
 
-/// What a setting may be.
+/// Describes the type of a setting.
 fn value(key: &Key) -> String {
     match key.kind {
         SettingKind::Text => "text".to_owned(),
@@ -226,7 +228,7 @@ fn value(key: &Key) -> String {
     }
 }
 
-/// Every kind of event with its words and its schema, by name.
+/// Lists every kind of event with its description and schema, by name.
 fn kinds(schema: &Value) -> Vec<(String, String, &Value)> {
     let mut found = Vec::new();
     collect(schema, &schema["$defs"], &mut found);
@@ -260,7 +262,7 @@ fn collect<'a>(
     }
 }
 
-/// The members of an object, one a line.
+/// Renders the fields of an object as a list.
 fn fields(properties: &Value, but: &[&str]) -> String {
     let all = properties
         .as_object()
@@ -271,7 +273,7 @@ fn fields(properties: &Value, but: &[&str]) -> String {
         .collect()
 }
 
-/// A choice as rows of a table.
+/// Renders the variants of an enum as rows of a table.
 fn words(schema: &Value, tag: &str) -> String {
     docs_of(schema, tag)
         .iter()
@@ -279,7 +281,7 @@ fn words(schema: &Value, tag: &str) -> String {
         .collect()
 }
 
-/// The words of a choice and what they mean.
+/// Lists the variants of an enum with their descriptions.
 fn docs_of(schema: &Value, tag: &str) -> Vec<(String, String)> {
     let one = |one: &Value| {
         let tagged = one.pointer(&format!("/properties/{tag}/const"));
@@ -307,29 +309,29 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// The file in the repository.
+/// The path of the file in the repository.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
-/// With this variable the test writes the file instead of comparing it.
+/// If this variable is set, the test writes the file instead of comparing it.
 const WRITE: &str = "WINDLASS_WRITE_REFERENCE";
 
 #[test]
-fn the_reference_is_the_checked_in_one() {
+fn the_reference_is_up_to_date() {
     let (path, text) = (Path::new(FILE), text());
     if std::env::var_os(WRITE).is_some() {
         return std::fs::write(path, text).unwrap();
     }
     assert!(
         std::fs::read_to_string(path).unwrap() == text,
-        "docs/reference.md is not what the code says: run `cargo xtask docs`"
+        "docs/reference.md is outdated: run `cargo xtask docs`"
     );
 }
 
 #[test]
-fn everything_that_has_a_name_has_words() {
+fn every_setting_event_and_word_has_a_description() {
     for key in KEYS {
         assert!(
             key.doc.ends_with(['.', '…']) && key.doc.len() > 8,
-            "the setting `{}` has no words",
+            "the setting `{}` has no description",
             key.name
         );
     }
@@ -337,11 +339,11 @@ fn everything_that_has_a_name_has_words() {
     let found = kinds(&schema);
     assert!(found.len() >= 38, "{found:?}");
     for (kind, doc, about) in &found {
-        assert!(!doc.is_empty(), "the event `{kind}` has no words");
+        assert!(!doc.is_empty(), "the event `{kind}` has no description");
         for (field, about) in about.as_object().into_iter().flatten() {
             assert!(
                 !description(about).is_empty(),
-                "`{field}` of the event `{kind}` has no words"
+                "`{field}` of the event `{kind}` has no description"
             );
         }
     }

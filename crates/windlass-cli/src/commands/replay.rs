@@ -1,4 +1,4 @@
-//! `replay`: a session played back from its log through the same views. Nothing is asked, run or changed.
+//! `replay`: shows a session from its log in the views of a live run. Nothing is asked, run or changed.
 
 use std::process::ExitCode;
 
@@ -9,19 +9,19 @@ use windlass::machine::SessionLog;
 
 use super::block_on;
 use crate::args::ReplayArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out;
 use crate::process;
 use crate::session_run::find_session;
-use crate::view::View;
+use crate::view::RunView;
 
-pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let id = find_session(&args.session)?;
     block_on(async {
-        let mut view = View::new(&args.output, &id, false, None);
+        let mut view = RunView::new(&args.output, &id, false, None);
         let mut events = store.read(&id, 1);
         let (mut seen, mut open) = (false, false);
         while let Some(event) = events.next().await {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
             if !open {
                 view.end();
             }
-            if out::broken().is_some() {
+            if out::stdout_error().is_some() {
                 break;
             }
         }
@@ -44,11 +44,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, Failure> {
             view.end();
         }
         if !seen {
-            return Err(
-                Failure::usage(format!("nothing of that is in session {id}"))
-                    .hint("`windlass sessions show SESSION` lists its runs"),
-            );
+            return Err(CommandError::usage(match &args.run {
+                Some(run) => format!("session {id} has no run `{run}`"),
+                None => format!("session {id} has no events"),
+            })
+            .hint(format!("`windlass sessions show {id}` lists its runs")));
         }
-        Ok(exit::unless_broken(0))
+        Ok(exit::after_output(0))
     })
 }

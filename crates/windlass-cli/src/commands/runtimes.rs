@@ -1,5 +1,4 @@
-//! `runtimes`: who can work here, in which version, for what and why not; which one would be chosen; and whether each
-//! really works, by a rehearsal.
+//! `runtimes`: lists the runtimes with their versions and capabilities, explains the choice of `auto`, and probes them.
 
 mod install;
 
@@ -7,28 +6,31 @@ use std::process::ExitCode;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass::agents::{Choice, Found, Need, Rehearsal, Standing, choose, needs_of, own, unknown};
+use windlass::agents::{
+    ProgramLocation, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, choose,
+    custom_agents, needs_of, unknown_runtime,
+};
 use windlass::core::runtime::{Capability, Feature, Work};
 use windlass::core::workspace::Files;
 
 use super::block_on;
 use crate::args::{RuntimesArgs, RuntimesCommand};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::flags::{AgentFlags, LimitFlags};
-use windlass::runtime_plan::Ground;
+use windlass::runtime_plan::RuntimeChecker;
 use windlass::sandboxing;
 use windlass::settings::Settings;
 
-/// How wide lines for people are.
+/// The width of text output, in columns.
 const WIDTH: usize = 80;
-/// Where what is said of a runtime begins.
+/// The width of the column with the names.
 const INDENT: usize = 18;
 
-pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(None).ok();
     let mut settings = process::load_settings(root.as_ref().map(Files::root))?;
     match &args.command {
@@ -42,31 +44,31 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
         ..AgentFlags::default()
     };
     settings.add_flags(&agent, &LimitFlags::default())?;
-    let ground = Ground::new(&agent, &settings)?;
+    let checker = RuntimeChecker::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
-        let needs = needs_of(&Need::list(words.iter().map(String::as_str))?, None);
+        let needs = needs_of(&RuntimeNeed::list(words.iter().map(String::as_str))?, None);
         let choice = choose(
-            &ground.standings()?,
+            &checker.statuses()?,
             needs,
             settings.layers.texts("runtime_order"),
         )?;
         return Ok(show_choice(&choice, args.json));
     }
-    let mut standings = ground.standings()?;
+    let mut statuses = checker.statuses()?;
     if let Some(names) = &args.probe {
-        let names = to_probe(names, &standings, &settings)?;
+        let names = to_probe(names, &statuses, &settings)?;
         return block_on(probe(&names, &settings, args));
     }
     block_on(async {
-        look_closer(&mut standings).await;
+        find_version(&mut statuses).await;
         Ok(())
     })?;
     let mut text = String::new();
-    for standing in &standings {
+    for status in &statuses {
         text.push_str(&if args.json {
-            json_line(&row(standing))
+            json_line(&row(status))
         } else {
-            shown(standing)
+            shown(status)
         });
     }
     if !args.json {
@@ -79,82 +81,79 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, Failure> {
             "acp:ID"
         ));
         text.push_str(&format!(
-            "{:<INDENT$}the first that can (`windlass runtimes --for …` says which)\n",
+            "{:<INDENT$}the first suitable one (see `windlass runtimes --for …`)\n",
             "auto"
         ));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// Finds the versions of all of them, at the same time.
-pub(super) async fn look_closer(standings: &mut [Standing]) {
-    let all = standings.iter_mut();
-    join_all(all.map(|one| one.look_closer(sandboxing::helper(&process::environment()).ok())))
+/// Determines the versions of all runtimes concurrently.
+pub(super) async fn find_version(statuses: &mut [RuntimeStatus]) {
+    let all = statuses.iter_mut();
+    join_all(all.map(|one| one.find_version(sandboxing::helper(&process::environment()).ok())))
         .await;
 }
 
-/// What is said of a runtime, for programs.
-pub(super) fn row(standing: &Standing) -> Value {
+/// Describes a runtime as JSON.
+pub(super) fn row(status: &RuntimeStatus) -> Value {
     let work: Vec<&str> = Work::ALL
         .iter()
-        .filter(|work| standing.does(**work))
+        .filter(|work| status.does(**work))
         .map(|work| work.name())
         .collect();
     let missing: serde_json::Map<String, Value> = Work::ALL
         .iter()
-        .filter(|work| !standing.missing(**work).is_empty())
-        .map(|work| (work.name().to_owned(), json!(standing.missing(*work))))
+        .filter(|work| !status.missing(**work).is_empty())
+        .map(|work| (work.name().to_owned(), json!(status.missing(*work))))
         .collect();
-    let (path, version) = match &standing.found {
-        Found::At(program) => (
+    let (path, version) = match &status.found {
+        ProgramLocation::At(program) => (
             Some(program.file.display().to_string()),
-            standing.version.as_deref(),
+            status.version.as_deref(),
         ),
-        Found::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
-        Found::Nowhere => (None, None),
+        ProgramLocation::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
+        ProgramLocation::Missing => (None, None),
     };
     json!({
-        "name": standing.name,
-        "about": &standing.about,
-        "built_in": standing.found == Found::BuiltIn,
-        "found": standing.found != Found::Nowhere,
+        "name": status.name,
+        "about": &status.about,
+        "built_in": status.found == ProgramLocation::BuiltIn,
+        "found": status.found != ProgramLocation::Missing,
         "path": path,
         "version": version,
-        "tested": standing.tested(),
-        "usable": standing.usable.is_ok(),
-        "with": standing.usable.as_ref().ok(),
-        "why": standing.usable.as_ref().err().map(|why| &why.what),
-        "todo": standing.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
-        "install": standing.install(),
-        "by_hand": standing.tested().map(|_| standing.known.install.manual_command()),
+        "tested": status.tested(),
+        "usable": status.usable.is_ok(),
+        "with": status.usable.as_ref().ok(),
+        "why": status.usable.as_ref().err().map(|why| &why.what),
+        "todo": status.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
+        "install": status.install(),
+        "by_hand": status.tested().map(|_| status.known.install.manual_command()),
         "work": work,
         "missing": missing,
-        "vendors": standing.known.vendors,
-        "capabilities": standing.can.iter().map(Capability::word).collect::<Vec<_>>(),
-        "features": standing.held.iter().map(Feature::word).collect::<Vec<_>>(),
+        "vendors": status.known.vendors,
+        "capabilities": status.capabilities.iter().map(Capability::word).collect::<Vec<_>>(),
+        "features": status.features.iter().map(Feature::word).collect::<Vec<_>>(),
     })
 }
 
-/// The same for people.
-fn shown(standing: &Standing) -> String {
-    let mut text = headed(&standing.name, &standing.about);
+/// Describes a runtime as text.
+fn shown(status: &RuntimeStatus) -> String {
+    let mut text = headed(&status.name, &status.about);
     let mut line = |words: &str| text.push_str(&wrapped(words));
-    match &standing.usable {
+    match &status.usable {
         Ok(with) => line(&format!("usable: {with}")),
         Err(why) => {
             line(&format!("not usable: {}", why.what));
             why.hint.iter().for_each(|hint| line(&format!("→ {hint}")));
         }
     }
-    if let Found::At(program) = &standing.found {
+    if let ProgramLocation::At(program) = &status.found {
         line(&program.file.display().to_string());
     }
-    standing
-        .versions()
-        .iter()
-        .for_each(|versions| line(versions));
+    status.versions().iter().for_each(|versions| line(versions));
     let (able, unable): (Vec<Work>, Vec<Work>) =
-        Work::ALL.iter().partition(|work| standing.does(**work));
+        Work::ALL.iter().partition(|work| status.does(**work));
     if !able.is_empty() {
         let names: Vec<&str> = able.iter().map(|work| work.name()).collect();
         line(&format!("for: {}", names.join(", ")));
@@ -162,15 +161,15 @@ fn shown(standing: &Standing) -> String {
     if unable.contains(&Work::FullCoder) {
         line(&format!(
             "not for full-coder: lacks {}",
-            standing.missing(Work::FullCoder).join(", ")
+            status.missing(Work::FullCoder).join(", ")
         ));
     }
     text
 }
 
-/// Words behind the name of a runtime.
+/// Puts text in the column after a name.
 fn headed(name: &str, words: &str) -> String {
-    // A name that is as long as a command has a line of its own.
+    // A name that is too long for its column gets a line of its own.
     let name = one_line(name);
     let (head, tail) = (format!("{name:<INDENT$}"), wrapped(words));
     if name.len() < INDENT {
@@ -180,7 +179,7 @@ fn headed(name: &str, words: &str) -> String {
     }
 }
 
-/// Words below the name of a runtime, in lines that fit. A word that is longer than a line stays whole.
+/// Wraps text in the column after the names. A word that is longer than a line is not split.
 fn wrapped(words: &str) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for word in one_line(words).split_whitespace() {
@@ -200,7 +199,7 @@ fn wrapped(words: &str) -> String {
     text
 }
 
-fn show_choice(choice: &Choice, json: bool) -> ExitCode {
+fn show_choice(choice: &RuntimeChoice, json: bool) -> ExitCode {
     if json {
         let others: Vec<Value> = choice
             .others
@@ -210,7 +209,7 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         let needs: Vec<&str> = choice.needs.iter().map(|need| need.word()).collect();
         out::json(&json!({ "needs": needs, "chosen": choice.chosen, "others": others }));
     } else {
-        let name = choice.chosen.as_deref().unwrap_or("nobody");
+        let name = choice.chosen.as_deref().unwrap_or("none");
         let mut text = headed(name, &format!("for {}", choice.wanted()));
         for (name, why) in &choice.others {
             text.push_str(&headed(name, &format!("not: {why}")));
@@ -220,53 +219,56 @@ fn show_choice(choice: &Choice, json: bool) -> ExitCode {
         }
         out::out(&text);
     }
-    exit::of(choice.chosen.is_some())
+    exit::success_if(choice.chosen.is_some())
 }
 
-/// The names that are to be rehearsed: those that were named, else all that are here.
+/// The runtimes to probe: the named ones, or else all installed ones.
 pub(super) fn to_probe(
     names: &[String],
-    standings: &[Standing],
+    statuses: &[RuntimeStatus],
     settings: &Settings,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandError> {
     if names.is_empty() {
-        let here = standings.iter().filter(|one| one.found != Found::Nowhere);
+        let here = statuses
+            .iter()
+            .filter(|one| one.found != ProgramLocation::Missing);
         return Ok(here.map(|one| one.name.clone()).collect());
     }
     let is_one =
-        |name: &&String| name.starts_with("acp:") || standings.iter().any(|one| one.name == **name);
+        |name: &&String| name.starts_with("acp:") || statuses.iter().any(|one| one.name == **name);
     match names.iter().find(|name| !is_one(name)) {
-        Some(name) => Err(unknown(name, &own::all(&settings.layers)?).into()),
+        Some(name) => Err(unknown_runtime(name, &custom_agents::all(&settings.layers)?).into()),
         None => Ok(names.to_vec()),
     }
 }
 
-/// Rehearses runtimes one by one, and says what came of each as soon as it is known.
+/// Probes runtimes one by one, and prints each result immediately.
 async fn probe(
     names: &[String],
     settings: &Settings,
     args: &RuntimesArgs,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let json = args.json;
-    let rehearsal = Rehearsal::new(&settings.layers, settings.places.runtimes_dir())?;
-    let mut rehearsal = rehearsal.with_model(args.model.clone());
+    let probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
+    let mut probe = probe.with_model(args.model.clone());
     let mut all_work = true;
     for name in names {
         say!("probing {} …", one_line(name));
-        let probed = rehearsal.probe(name).await?;
+        let probed = probe.probe(name).await?;
         all_work &= probed.result.is_ok();
         if json {
             out::json(&json!({ "name": probed.name, "probe": probed.json() }));
             continue;
         }
         out::out(&headed(name, &probed.line()));
-        if let Err(fell) = &probed.result {
-            fell.said
+        if let Err(failure) = &probed.result {
+            failure
+                .last_output
                 .lines()
                 .for_each(|line| out::out(&wrapped(&format!("| {line}"))));
         }
     }
-    Ok(exit::of(all_work))
+    Ok(exit::success_if(all_work))
 }
 
 #[cfg(test)]
@@ -274,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_wrapped_and_a_long_one_stays_whole() {
+    fn text_is_wrapped_and_long_words_are_not_split() {
         let long = "x".repeat(100);
         let text = wrapped(&format!("one {long} {}", "two ".repeat(20)));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();

@@ -1,5 +1,5 @@
-//! `sandbox`: any program, held as the commands of a run are. Its standard input, output and error are its own, and
-//! so is its exit code.
+//! `sandbox`: runs any program in the sandbox of a run's commands. The program inherits stdin, stdout and stderr, and its
+//! exit code is passed on.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -16,15 +16,15 @@ use windlass::sandboxing::{Sandbox, SandboxError, Standard};
 
 use super::block_on;
 use crate::args::SandboxArgs;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::plain;
+use crate::sanitize::plain;
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::{program_tools, sandboxing};
 
-pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(args.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     let flags = AgentFlags {
@@ -45,17 +45,17 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
         .gate(Mode::Ask, &program_tools::names(&tools))?
         .hidden_paths();
     let Some(sandbox) = sandboxing::sandbox(&settings, root.root(), hidden, env, None)? else {
-        return Err(Failure::usage("`full` means no sandbox at all")
-            .hint("start the program itself instead"));
+        return Err(CommandError::usage("`full` means no sandbox at all")
+            .hint("start the program directly instead"));
     };
     let dir = match &args.cd {
         Some(dir) => dir
             .canonicalize()
-            .map_err(|err| Failure::usage(format!("{}: {err}", dir.display())))?,
+            .map_err(|err| CommandError::usage(format!("{}: {err}", dir.display())))?,
         None => std::env::current_dir()
-            .map_err(|err| Failure::usage(format!("the current directory: {err}")))?,
+            .map_err(|err| CommandError::usage(format!("the current directory: {err}")))?,
     };
-    block_on(hold(
+    block_on(run_in_sandbox(
         Arc::new(sandbox),
         Arc::new(root),
         &settings.places.undo_dir(),
@@ -64,15 +64,17 @@ pub(super) fn run(args: &SandboxArgs) -> Result<ExitCode, Failure> {
     ))
 }
 
-async fn hold(
+async fn run_in_sandbox(
     sandbox: Arc<Sandbox>,
     root: Arc<Root>,
     undo: &Path,
     args: &SandboxArgs,
     dir: &Path,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let own = |handle: std::io::Result<OwnedFd>| {
-        handle.map_err(|err| Failure::usage(format!("standard handles: {err}")))
+        handle.map_err(|err| {
+            CommandError::usage(format!("cannot duplicate stdin, stdout or stderr: {err}"))
+        })
     };
     use std::os::fd::AsFd;
     let standard = Standard {
@@ -93,31 +95,33 @@ async fn hold(
         say!("sandbox: refused a connection to {}", plain(&host));
     }
     match ended {
-        Ok((ended, told)) => {
-            let kept_out = told.is_some();
-            if let Some(told) = told {
-                say!("sandbox: {}", plain(&told));
+        Ok((ended, refusal)) => {
+            let refused = refusal.is_some();
+            if let Some(refusal) = refusal {
+                say!("sandbox: {}", plain(&refusal));
             }
             if ended.limits.processes {
-                say!("sandbox: ended at the limit of processes (setting `sandbox.processes`)");
+                say!(
+                    "sandbox: killed at the limit of processes; raise it with `sandbox.processes`"
+                );
             }
             if ended.limits.memory {
-                say!("sandbox: ended at the limit of memory (setting `sandbox.memory_mb`)");
+                say!("sandbox: killed at the memory limit; raise it with `sandbox.memory_mb`");
             }
             let code = ended
                 .status
                 .code()
                 .or(ended.status.signal().map(|signal| 128 + signal))
                 .unwrap_or(1);
-            // A program that was told of success while some of its work was refused did not succeed.
-            let code = if kept_out && code == 0 {
+            // The program may exit with 0 although some of its writes were refused: report a failure.
+            let code = if refused && code == 0 {
                 i32::from(exit::FAILED)
             } else {
                 code
             };
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
-        Err(SandboxError::Command(why)) => Err(Failure::new(127, why)),
-        Err(err) => Err(Failure::new(exit::ISOLATION, err.to_string())),
+        Err(SandboxError::Command(why)) => Err(CommandError::new(127, why)),
+        Err(err) => Err(CommandError::new(exit::ISOLATION, err.to_string())),
     }
 }

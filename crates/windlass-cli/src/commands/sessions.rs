@@ -20,17 +20,18 @@ use futures_util::StreamExt;
 use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
 use windlass::machine::SessionLog;
+use windlass::transcript::counted;
 
 use super::block_on;
 use crate::args::SessionsCommand;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
-use crate::safe::message;
+use crate::sanitize::message;
 use crate::session_run::find_session;
 
-pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     match command {
@@ -62,11 +63,11 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
                 Duration::from_secs(days.saturating_mul(86_400)),
                 megabytes.saturating_mul(1 << 20),
             );
-            super::kept::gc(&places, bytes, age, dry_run, json)
+            super::kept_runs::gc(&places, bytes, age, dry_run, json)
         }
         SessionsCommand::Delete { session, yes } => {
             let id = find_session(&session)?;
-            agreed(
+            require_confirmation(
                 yes,
                 &format!("delete session {id} and everything in it? [y/N] "),
             )?;
@@ -77,8 +78,8 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Deletes all sessions of a workspace. One that is being written, or is damaged, is said and stays.
-async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, Failure> {
+/// Deletes all sessions of a workspace. Sessions that are in use or damaged are reported and kept.
+async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, CommandError> {
     let here = process::open_workspace(cd)?.root().display().to_string();
     let mut ids = Vec::new();
     let mut heads = store.list();
@@ -91,14 +92,14 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
     }
     drop(heads);
     if ids.is_empty() {
-        say!("there are no sessions of {}", message(&here));
-        return Ok(exit::unless_broken(0));
+        say!("{} has no sessions", message(&here));
+        return Ok(exit::after_output(0));
     }
-    agreed(
+    require_confirmation(
         yes,
         &format!(
-            "delete all {} sessions of {}? [y/N] ",
-            ids.len(),
+            "delete {} of {}? [y/N] ",
+            counted(ids.len(), "session"),
             message(&here)
         ),
     )?;
@@ -109,19 +110,19 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
             left += 1;
         }
     }
-    say!("{} sessions are gone", ids.len() - left);
-    Ok(exit::of(left == 0))
+    say!("deleted {}", counted(ids.len() - left, "session"));
+    Ok(exit::success_if(left == 0))
 }
 
-fn agreed(yes: bool, question: &str) -> Result<(), Failure> {
+fn require_confirmation(yes: bool, question: &str) -> Result<(), CommandError> {
     if yes || confirmed(question)? {
         return Ok(());
     }
-    Err(Failure::new(exit::ASKED, "nothing was deleted")
-        .hint("give --yes to delete without being asked"))
+    Err(CommandError::new(exit::ASKED, "nothing was deleted")
+        .hint("use `--yes` to delete without confirmation"))
 }
 
-pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
+pub(super) fn confirmed(question: &str) -> Result<bool, CommandError> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! `stats`: what sessions came to, from their logs alone.
+//! `stats`: reports steps, tokens, cost, time, calls and checks of sessions, from their logs.
 
 use std::process::ExitCode;
 
@@ -9,19 +9,19 @@ use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
 use windlass::core::store::{SessionStore, StoreError};
 use windlass::machine::SessionLog;
-use windlass::stats::{Calls, Stats, cache_hits};
-use windlass::transcript::dollars;
+use windlass::stats::{CallStats, Stats, cache_hits};
+use windlass::transcript::{counted, dollars};
 
 use super::block_on;
 use crate::args::{StatsArgs, StatsBy};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 use windlass::{find_session, newest};
 
-pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let stats = block_on(gather(&store, args))?;
@@ -31,10 +31,10 @@ pub(super) fn run(args: &StatsArgs) -> Result<ExitCode, Failure> {
         (None, true) => out::json(&as_json(&stats)),
         (None, false) => out::out(&as_text(&stats)),
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
-async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> {
+async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, CommandError> {
     if let Some(session) = &args.session {
         let root = process::open_workspace(None).ok();
         let id = find_session(store, root.as_ref(), session).await?;
@@ -49,19 +49,19 @@ async fn gather(store: &SessionLog, args: &StatsArgs) -> Result<Stats, Failure> 
     while let Some(head) = heads.next().await {
         match head {
             Ok(head) => ids.push(head.id),
-            Err(err) => say!("warning: passed over: {}", message(&err.to_string())),
+            Err(err) => say!("warning: skipped: {}", message(&err.to_string())),
         }
     }
     for id in &ids {
         match fold(store, id, &ids).await {
             Ok(one) => all.add(one),
-            Err(err) => say!("warning: passed over: {}", message(&err.to_string())),
+            Err(err) => say!("warning: skipped: {}", message(&err.to_string())),
         }
     }
     Ok(all)
 }
 
-/// Counts one log. What it is a copy of is counted where it was done, if that is one of the others.
+/// Counts the events of one log. The copied part of a fork is not counted if `others` contains the original session.
 async fn fold(
     store: &SessionLog,
     id: &SessionId,
@@ -84,7 +84,7 @@ async fn fold(
     Ok(stats)
 }
 
-/// The totals, a line for each.
+/// The totals as names and values.
 pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
     let sum = &stats.total;
     let spent = &sum.spent;
@@ -123,7 +123,7 @@ pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "asks",
             format!(
-                "{}, {} answered by a person, {} open; answers took {}",
+                "{}, {} answered by a person, {} pending; answers took {}",
                 sum.asks.count,
                 sum.asks.by_person,
                 sum.asks.open,
@@ -133,7 +133,7 @@ pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "checks",
             format!(
-                "{}: {} passed, {} failed, {} not established; {}",
+                "{}: {} passed, {} failed, {} undecided; {}",
                 sum.checks.count,
                 sum.checks.passed,
                 sum.checks.failed,
@@ -154,7 +154,7 @@ pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
     if spent.estimated {
         lines.push((
             "note",
-            "some tokens are our own count, because the server reported none".to_owned(),
+            "some token counts are estimates, because the server reported none".to_owned(),
         ));
     }
     if sum.refused_connections > 0 {
@@ -169,7 +169,7 @@ pub(super) fn totals(stats: &Stats) -> Vec<(&'static str, String)> {
 fn as_text(stats: &Stats) -> String {
     let lines = totals(stats).into_iter();
     let mut text: String = lines
-        .map(|(what, is)| format!("{what:<10} {is}\n"))
+        .map(|(name, value)| format!("{name:<10} {value}\n"))
         .collect();
     for (title, by) in [("models", StatsBy::Model), ("tools", StatsBy::Tool)] {
         let table = table(stats, by);
@@ -179,8 +179,8 @@ fn as_text(stats: &Stats) -> String {
     }
     for (name, one) in &stats.validators {
         let line = format!(
-            "{} times, {} passed, {}",
-            one.count,
+            "{}, {} passed, {}",
+            counted(usize::try_from(one.count).unwrap_or(usize::MAX), "time"),
             one.passed,
             time(one.ms)
         );
@@ -266,7 +266,7 @@ fn as_json(stats: &Stats) -> Value {
     value
 }
 
-/// How the runs ended, by how many.
+/// Counts the runs by outcome.
 fn outcomes(stats: &Stats) -> String {
     let mut words: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for run in &stats.runs {
@@ -292,7 +292,7 @@ fn tokens(usage: &Usage) -> String {
     format!("{} in{hits}, {} out", usage.total_input(), usage.output)
 }
 
-fn calls(calls: &Calls) -> String {
+fn calls(calls: &CallStats) -> String {
     let mut text = format!(
         "{} calls, {} failed, {} denied",
         calls.count, calls.failed, calls.denied
@@ -312,7 +312,7 @@ fn cost(micros: u64, unpriced: bool) -> String {
     match (unpriced, micros) {
         (false, _) => known,
         (true, 0) => "price unknown".to_owned(),
-        (true, _) => format!("{known} and what has no known price"),
+        (true, _) => format!("{known} plus calls of unknown price"),
     }
 }
 

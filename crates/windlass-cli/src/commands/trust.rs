@@ -1,4 +1,4 @@
-//! `trust`: which project files count, by their content; and the question about one that is new.
+//! `trust`: trusts or refuses the settings files of projects by content, and asks about new ones.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use windlass::core::workspace::Files;
 use windlass::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
 
 use crate::args::TrustCommand;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{err, say};
 use crate::process;
-use crate::safe::{json_line, marked_line, one_line};
+use crate::sanitize::{json_line, marked_line, one_line};
 use windlass::settings::Settings;
-use windlass::trust::{Meaning, link_warning};
+use windlass::trust::{SettingEffect, link_warning};
 
-/// Set in the environment of everything that a run starts.
+/// The engine sets this variable for every process of a run.
 const INSIDE_A_RUN: &str = "WINDLASS_RUN";
 
-pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let store = TrustStore::new(settings.places.trust_dir());
     match command.unwrap_or(TrustCommand::List { json: false }) {
@@ -31,8 +31,8 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
             for file in files(&root)? {
                 let said = match store.decision(&root, &file)? {
                     Some(TrustDecision::Trusted) => "trusted",
-                    Some(TrustDecision::Refused) => "refused: only what tightens is used",
-                    None => "not trusted: only what tightens is used",
+                    Some(TrustDecision::Refused) => "refused: only values that tighten apply",
+                    None => "not trusted: only values that tighten apply",
                 };
                 text.push_str(&format!(
                     "{}: {said}\n{}",
@@ -41,23 +41,23 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
                 ));
             }
             if text.is_empty() {
-                say!("{} has no settings of its own", root.display());
+                say!("{} has no project settings", root.display());
             }
-            Ok(exit::printed(&text))
+            Ok(exit::print(&text))
         }
         TrustCommand::Add { dir, yes } => {
             may_change()?;
             let root = workspace(dir.as_deref())?;
             if store.lies_in(&root) {
-                return Err(Failure::usage(
-                    "the answers would be kept inside the project they are about",
+                return Err(CommandError::usage(
+                    "the trust decisions would be stored inside the project itself",
                 )
-                .hint("set XDG_DATA_HOME to a directory outside of it"));
+                .hint("set XDG_DATA_HOME to a directory outside the project"));
             }
             let files = files(&root)?;
             if files.is_empty() {
-                return Err(Failure::usage(format!(
-                    "{} has no settings of its own to trust",
+                return Err(CommandError::usage(format!(
+                    "{} has no project settings to trust",
                     root.display()
                 )));
             }
@@ -70,11 +70,11 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
                 match said {
                     Some(said) => store.keep(&root, &file, said)?,
                     None => {
-                        return Err(Failure::new(
+                        return Err(CommandError::new(
                             exit::ASKED,
-                            "nobody answered, so nothing is trusted",
+                            "no user answered, so nothing is trusted",
                         )
-                        .hint("look with `windlass trust show`, then give --yes"));
+                        .hint("see the settings with `windlass trust show`, then use `--yes`"));
                     }
                 }
             }
@@ -82,21 +82,22 @@ pub(super) fn run(command: Option<TrustCommand>) -> Result<ExitCode, Failure> {
         }
         TrustCommand::Remove { dir } => {
             may_change()?;
-            // Also a directory that is gone can be forgotten.
+            // A directory that does not exist any more can be forgotten, too.
             let given = dir.clone().unwrap_or_else(|| PathBuf::from("."));
             let root = workspace(dir.as_deref()).unwrap_or(given);
             match store.forget(&root)? {
                 true => Ok(ExitCode::SUCCESS),
-                false => Err(
-                    Failure::usage(format!("nothing is known about {}", root.display()))
-                        .hint("`windlass trust list` shows what is"),
-                ),
+                false => Err(CommandError::usage(format!(
+                    "there is no trust decision about {}",
+                    root.display()
+                ))
+                .hint("`windlass trust list` lists the decisions")),
             }
         }
     }
 }
 
-fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
+fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, CommandError> {
     let mut text = String::new();
     for record in store.list()? {
         for (name, hashes) in &record.files {
@@ -129,28 +130,28 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, Failure> {
         }
     }
     if text.is_empty() && !as_json {
-        say!("no project is trusted; `windlass trust show` says what one would change");
+        say!("no project is trusted; `windlass trust show` shows the settings of this one");
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// A command that an agent started must not decide what is trusted.
-fn may_change() -> Result<(), Failure> {
+/// Fails inside a run: an agent must not decide about trust.
+fn may_change() -> Result<(), CommandError> {
     if std::env::var_os(INSIDE_A_RUN).is_none() {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(CommandError::new(
         exit::REFUSED,
-        "trust is given by a person, and this command was started by a run",
+        "only a person can change trust, and a run started this command",
     )
-    .hint("run it at a terminal of your own"))
+    .hint("run the command yourself in a terminal"))
 }
 
-fn workspace(dir: Option<&Path>) -> Result<PathBuf, Failure> {
+fn workspace(dir: Option<&Path>) -> Result<PathBuf, CommandError> {
     Ok(process::open_workspace(dir)?.root().to_owned())
 }
 
-fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
+fn files(root: &Path) -> Result<Vec<ProjectFile>, CommandError> {
     let (files, links) = project_files(root)?;
     for link in links {
         say!("warning: {}", one_line(&link_warning(root, link)));
@@ -158,9 +159,9 @@ fn files(root: &Path) -> Result<Vec<ProjectFile>, Failure> {
     Ok(files)
 }
 
-/// Asks about every file of a project that would loosen or redirect something; says whether anything changed. Nobody
-/// is asked where nobody can answer.
-pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failure> {
+/// Asks about every untrusted settings file of a project that would loosen or redirect something. Returns whether a
+/// decision was stored. Without a terminal it asks nothing.
+pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, CommandError> {
     let store = TrustStore::new(settings.places.trust_dir());
     if settings.untrusted.is_empty() || store.lies_in(root) || may_change().is_err() {
         return Ok(false);
@@ -175,22 +176,22 @@ pub(crate) fn ask_about(settings: &Settings, root: &Path) -> Result<bool, Failur
     Ok(changed)
 }
 
-/// The person's answer about one file; none where there is nobody.
+/// Asks the user about one file; `None` without a terminal or an answer.
 fn ask(
     settings: &Settings,
     root: &Path,
     file: &ProjectFile,
-) -> Result<Option<TrustDecision>, Failure> {
+) -> Result<Option<TrustDecision>, CommandError> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
     err(&format!(
-        "{} wants to change how windlass works here:\n{}",
+        "{} wants to change the settings of windlass for this project:\n{}",
         shown_name(root, file),
         described(settings, root, file)?
     ));
     for _ in 0..5 {
-        err("[y] trust exactly this content  [n] use only what tightens: ");
+        err("[y]es, trust exactly this content  [n]o, apply only values that tighten: ");
         let mut line = String::new();
         if std::io::stdin().read_line(&mut line)? == 0 {
             return Ok(None);
@@ -208,16 +209,16 @@ fn shown_name(root: &Path, file: &ProjectFile) -> String {
     one_line(&root.join(file.name).display().to_string())
 }
 
-/// The hash, and every value with what it would do.
-fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, Failure> {
+/// Describes a file: its hash, and every value with its effect.
+fn described(settings: &Settings, root: &Path, file: &ProjectFile) -> Result<String, CommandError> {
     let mut text = format!("  blake3 {}\n", file.hash());
     for (name, value) in Settings::project_values(root, file)? {
-        let what = match Meaning::of(&name, &value, &settings.layers) {
-            Meaning::Tightens => "may tighten",
-            Meaning::Loosens => "LOOSENS",
-            Meaning::Redirects => "REDIRECTS",
-            Meaning::Runs => "RUNS",
-            Meaning::Other => "sets",
+        let what = match SettingEffect::of(&name, &value, &settings.layers) {
+            SettingEffect::Tightens => "may tighten",
+            SettingEffect::Loosens => "LOOSENS",
+            SettingEffect::Redirects => "REDIRECTS",
+            SettingEffect::Runs => "RUNS",
+            SettingEffect::Other => "sets",
         };
         text.push_str(&format!(
             "  {what:<12} {} = {}\n",

@@ -1,4 +1,4 @@
-//! `undo` and `redo`: plans are shown and applied as the library says.
+//! `undo` and `redo`: print the plan of the library and apply it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -6,47 +6,52 @@ use std::sync::Arc;
 use serde_json::json;
 use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
+use windlass::transcript::counted;
 use windlass::undo::UndoPlan;
-use windlass::undo::{PlannedUndo, UndoRequest, Wanted, plan_undo};
+use windlass::undo::{PlannedUndo, UndoRequest, UndoTarget, plan_undo};
 
 use super::block_on;
-use crate::args::{TakeBackArgs, UndoArgs};
+use crate::args::{UndoArgs, UndoRedoArgs};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
-use crate::safe::{marked_block, message, one_line};
+use crate::sanitize::{marked_block, message, one_line};
 use crate::session_run::find_session;
 
-pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, Failure> {
-    let wanted = match (&args.run, &args.call, args.to) {
-        (Some(run), _, _) => Wanted::Run(
-            run.parse()
-                .map_err(|_| Failure::usage(format!("`{run}` is no run")))?,
-        ),
-        (_, Some(call), _) => Wanted::Call(CallId(call.clone())),
-        (_, _, Some(seq)) => Wanted::To(seq),
-        _ => Wanted::LastRun,
-    };
-    let more = More {
+pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, CommandError> {
+    let target =
+        match (&args.run, &args.call, args.to) {
+            (Some(run), _, _) => UndoTarget::Run(run.parse().map_err(|_| {
+                CommandError::usage(format!("`{run}` is not a run id such as `r2`"))
+            })?),
+            (_, Some(call), _) => UndoTarget::Call(CallId(call.clone())),
+            (_, _, Some(seq)) => UndoTarget::To(seq),
+            _ => UndoTarget::LastRun,
+        };
+    let options = UndoOnlyOptions {
         yes: args.yes,
         revert_commit: args.revert_commit,
     };
-    take_back(&args.how, &UndoRequest::Undo(wanted), &more)
+    plan_and_apply(&args.common, &UndoRequest::Undo(target), &options)
 }
 
-pub(super) fn redo(args: &TakeBackArgs) -> Result<ExitCode, Failure> {
-    take_back(args, &UndoRequest::Redo, &More::default())
+pub(super) fn redo(args: &UndoRedoArgs) -> Result<ExitCode, CommandError> {
+    plan_and_apply(args, &UndoRequest::Redo, &UndoOnlyOptions::default())
 }
 
 /// Options of an undo that a redo does not have.
 #[derive(Default)]
-struct More {
+struct UndoOnlyOptions {
     yes: bool,
     revert_commit: bool,
 }
 
-fn take_back(args: &TakeBackArgs, request: &UndoRequest, more: &More) -> Result<ExitCode, Failure> {
+fn plan_and_apply(
+    args: &UndoRedoArgs,
+    request: &UndoRequest,
+    options: &UndoOnlyOptions,
+) -> Result<ExitCode, CommandError> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
     let session = args.session.as_deref().map(find_session).transpose()?;
@@ -69,50 +74,52 @@ fn take_back(args: &TakeBackArgs, request: &UndoRequest, more: &More) -> Result<
             let shown = planned
                 .commits
                 .iter()
-                .filter(|_| args.preview && !more.revert_commit);
+                .filter(|_| args.preview && !options.revert_commit);
             for commit in shown {
-                say!("commit {commit} stays; with --revert-commit a new commit takes it back");
+                say!("commit {commit} stays; `--revert-commit` creates a commit that reverts it");
             }
         }
         if args.preview {
-            return Ok(exit::unless_broken(0));
+            return Ok(exit::after_output(0));
         }
         if !plan.conflicts.is_empty() && !args.partly {
-            return Err(
-                Failure::failed(format!("nothing was {word}: some files cannot be"))
-                    .hint("look at them with --preview; --partly leaves them out"),
-            );
+            return Err(CommandError::failed(format!(
+                "nothing was {word}: some files cannot be {word}"
+            ))
+            .hint("see them with `--preview`; `--partly` skips them"));
         }
-        if planned.is_older && !more.yes {
+        if planned.is_older && !options.yes {
             ask_about_older(&planned)?;
         }
-        if more.revert_commit && !plan.merged.is_empty() {
-            let why = "nothing was undone: your later edits of these files would be in the commit";
+        if options.revert_commit && !plan.merged.is_empty() {
+            let why =
+                "nothing was undone: the commit would contain your later edits of these files";
             return Err(
-                Failure::failed(why).hint("commit them first, or leave out --revert-commit")
+                CommandError::failed(why).hint("commit them first, or omit `--revert-commit`")
             );
         }
         let (swaps, commits) = (plan.swaps.clone(), planned.commits.clone());
         planned.apply(&settings, &root).await?;
         if !args.json {
-            say!("{word} {} in {session}", count(swaps.len()));
+            say!("{word} {} in {session}", counted(swaps.len(), "file"));
         }
-        if more.revert_commit && !commits.is_empty() {
+        if options.revert_commit && !commits.is_empty() {
             let made = PlannedUndo::commit_revert(&settings, &root, &commits, &swaps).await?;
-            say!("commit {made} takes back {}", commits.join(", "));
+            say!("commit {made} reverts {}", commits.join(", "));
         } else {
             for commit in &commits {
                 say!(
-                    "commit {commit} stays in your history; to revert it as well: `windlass redo`, then `windlass undo                      --revert-commit`"
+                    "commit {commit} stays in your history; to revert it as well, run `windlass redo`, then \
+                     `windlass undo --revert-commit`"
                 );
             }
         }
-        Ok(exit::unless_broken(0))
+        Ok(exit::after_output(0))
     })
 }
 
-/// The newest run changed nothing, so that the one to undo is another than the user may think.
-fn ask_about_older(planned: &PlannedUndo) -> Result<(), Failure> {
+/// Asks for confirmation if the newest run has nothing to undo, because the user may expect that run to be undone.
+fn ask_about_older(planned: &PlannedUndo) -> Result<(), CommandError> {
     let run = planned.run.as_ref().map(ToString::to_string);
     let (run, session) = (run.unwrap_or_default(), &planned.session);
     let question = format!(
@@ -124,12 +131,12 @@ fn ask_about_older(planned: &PlannedUndo) -> Result<(), Failure> {
     let why = format!(
         "nothing was undone: the newest run has nothing to undo, and {run} of session {session} is older"
     );
-    Err(Failure::new(exit::ASKED, &why).hint(format!(
-        "`windlass undo --session {session} --run {run}` undoes it"
+    Err(CommandError::new(exit::ASKED, &why).hint(format!(
+        "undo it with `windlass undo --session {session} --run {run}`"
     )))
 }
 
-fn show(files: &[FileChange], planned: &UndoPlan, whole: bool) {
+fn show(files: &[FileChange], planned: &UndoPlan, with_diffs: bool) {
     for file in files {
         let sign = match &file.change {
             Change::Created => '+',
@@ -142,22 +149,14 @@ fn show(files: &[FileChange], planned: &UndoPlan, whole: bool) {
             ""
         };
         match &file.diff {
-            Some(diff) if whole => out::out(&marked_block(diff)),
+            Some(diff) if with_diffs => out::out(&marked_block(diff)),
             _ => out::out(&format!("{sign} {}{merged}\n", one_line(&file.path))),
         }
     }
     for path in &planned.unchanged {
-        say!("as it was already: {}", message(path));
+        say!("unchanged: {}", message(path));
     }
     for (path, why) in &planned.conflicts {
-        say!("cannot be taken back: {}: {}", message(path), message(why));
-    }
-}
-
-fn count(files: usize) -> String {
-    if files == 1 {
-        "1 file".to_owned()
-    } else {
-        format!("{files} files")
+        say!("cannot be undone: {}: {}", message(path), message(why));
     }
 }

@@ -1,5 +1,5 @@
-//! `debug validate`: holds the built-in syntax check to a corpus. Rows of text in, one verdict a row out. There is
-//! nothing before a row, so in every language all that is wrong counts. It opens no other file and runs nothing.
+//! `debug validate`: runs the built-in syntax check on rows of text and prints one verdict per row. A row has no earlier
+//! version, so every error counts as new. It opens no other file and runs nothing.
 
 use std::process::ExitCode;
 
@@ -11,46 +11,47 @@ use windlass::checks::{Checked, Language, Project, check};
 use windlass::core::validator::Judgement;
 
 use crate::args::ValidateArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::{self, say};
-use crate::safe::plain;
+use crate::sanitize::plain;
 use crate::{commands::debug::each_line, exit};
 
-/// A text to judge.
+/// A text to check.
 #[derive(Debug, Deserialize)]
-struct Row {
+struct SyntaxRow {
     id: Value,
     lang: String,
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
     text_b64: Option<String>,
-    /// The name of its file, which says what `lang` leaves open: `a.mjs`, `tsconfig.json`.
+    /// The file name, if it determines the dialect: `a.mjs`, `tsconfig.json`.
     #[serde(default)]
     name: Option<String>,
 }
 
-/// The verdict on it.
+/// The verdict on a row.
 #[derive(Debug, Serialize)]
-struct Said {
+struct SyntaxVerdict {
     id: Value,
     verdict: Judgement,
-    findings: Vec<Found>,
+    findings: Vec<SyntaxFinding>,
     validator: &'static str,
 }
 
 #[derive(Debug, Serialize)]
-struct Found {
+struct SyntaxFinding {
     line: u32,
     column: u32,
     message: String,
 }
 
-pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, CommandError> {
     let mut unreadable = false;
     each_line(&args.file, |number, line| {
-        let row = line
-            .and_then(|line| serde_json::from_slice::<Row>(line).map_err(|err| err.to_string()));
+        let row = line.and_then(|line| {
+            serde_json::from_slice::<SyntaxRow>(line).map_err(|err| err.to_string())
+        });
         match row.and_then(|row| Ok((bytes(&row)?, row))) {
             Ok((bytes, row)) => out::json(&judge(row, &bytes)),
             Err(why) => {
@@ -62,14 +63,10 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitCode, Failure> {
             }
         }
     })?;
-    Ok(exit::unless_broken(if unreadable {
-        exit::USAGE
-    } else {
-        0
-    }))
+    Ok(exit::after_output(if unreadable { exit::USAGE } else { 0 }))
 }
 
-fn bytes(row: &Row) -> Result<Vec<u8>, String> {
+fn bytes(row: &SyntaxRow) -> Result<Vec<u8>, String> {
     match (&row.text, &row.text_b64) {
         (Some(text), None) => Ok(text.as_bytes().to_vec()),
         (None, Some(coded)) => STANDARD
@@ -80,14 +77,14 @@ fn bytes(row: &Row) -> Result<Vec<u8>, String> {
     }
 }
 
-fn judge(row: Row, bytes: &[u8]) -> Said {
-    let said = match Language::named(&row.lang) {
+fn judge(row: SyntaxRow, bytes: &[u8]) -> SyntaxVerdict {
+    let checked = match Language::named(&row.lang) {
         Some(language) => {
-            // `jsx` or `pyi` for a language says as much as an ending.
+            // A language such as `jsx` or `pyi` is also a file extension.
             let name = row
                 .name
                 .unwrap_or_else(|| format!("row.{}", row.lang.trim().to_ascii_lowercase()));
-            // A name can make it more precise, and only then is it asked.
+            // The name is used only if it makes the language more precise.
             let precise = Language::of(&name, bytes)
                 .filter(|of| (language, *of) == (Language::Json, Language::Jsonc));
             check(
@@ -101,16 +98,16 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
         None => {
             let known: Vec<_> = Language::all().map(Language::name).collect();
             Checked::Unsure(format!(
-                "`{}` is not a language that is known; there are {}",
+                "unknown language `{}`; the languages are {}",
                 row.lang,
                 known.join(", ")
             ))
         }
     };
-    let (verdict, findings) = match said {
+    let (verdict, findings) = match checked {
         Checked::Flaws(flaws) if flaws.is_empty() => (Judgement::Pass, Vec::new()),
         Checked::Flaws(flaws) => {
-            let found = |flaw: windlass::checks::Flaw| Found {
+            let found = |flaw: windlass::checks::Flaw| SyntaxFinding {
                 line: flaw.line,
                 column: flaw.column,
                 message: flaw.message,
@@ -119,14 +116,14 @@ fn judge(row: Row, bytes: &[u8]) -> Said {
         }
         Checked::Unsure(why) => (
             Judgement::Unverifiable,
-            vec![Found {
+            vec![SyntaxFinding {
                 line: 0,
                 column: 0,
                 message: why,
             }],
         ),
     };
-    Said {
+    SyntaxVerdict {
         id: row.id,
         verdict,
         findings,

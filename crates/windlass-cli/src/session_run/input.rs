@@ -1,5 +1,5 @@
-//! Lines from the person at the terminal. What was typed before a question was shown is no answer to it: each line
-//! knows which question was the last one when it was typed.
+//! Lines from standard input. A line that the user typed before a question appeared must not answer it, so each line
+//! carries the number of questions shown when it was read.
 
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
@@ -7,54 +7,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-/// The longest line that is taken.
+/// The longest line in bytes; the rest of a longer one is dropped.
 const MAX_LINE: usize = 1 << 20;
 
-/// Standard input, line by line, on a thread of its own.
+/// Reads lines from standard input on a separate thread, one for each request.
 #[derive(Default)]
-pub(crate) struct Input {
+pub(crate) struct TerminalInput {
     wanted: Option<std::sync::mpsc::Sender<()>>,
-    lines: Option<mpsc::Receiver<Option<Line>>>,
+    lines: Option<mpsc::Receiver<Option<TypedLine>>>,
     waiting: bool,
-    /// How many questions were shown.
+    /// The number of questions shown so far.
     questions: Arc<AtomicU64>,
 }
 
-/// What was typed.
-pub(crate) struct Line {
+/// A line of standard input.
+pub(crate) struct TypedLine {
     pub(crate) text: String,
-    /// How many questions had been shown by then.
+    /// The number of questions shown when the line was read.
     after: u64,
 }
 
-impl Input {
-    /// Shows a question. On a terminal, whatever was typed ahead is dropped.
+impl TerminalInput {
+    /// Shows a question. On a terminal, type-ahead is discarded.
     pub(crate) fn ask(&mut self, question: &str) {
-        self.drop_unread();
+        self.discard_type_ahead();
         self.questions.fetch_add(1, Ordering::SeqCst);
         crate::out::err(question);
     }
 
-    /// Drops what was typed at a terminal and not read.
-    pub(crate) fn drop_unread(&self) {
+    /// Discards unread input of a terminal.
+    pub(crate) fn discard_type_ahead(&self) {
         if std::io::stdin().is_terminal() {
             let _ =
                 rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
         }
     }
 
-    /// Shows that a prompt may be typed; what was typed already is part of it.
+    /// Shows the mark for a prompt. Type-ahead becomes part of the prompt.
     pub(crate) fn show(&mut self, prompt: &str) {
         crate::out::err(prompt);
     }
 
-    /// Whether a line was typed after the last question, so that it can be an answer to it.
-    pub(crate) fn answers(&self, line: &Line) -> bool {
+    /// Whether a line was read after the last question, so that it can be the answer.
+    pub(crate) fn answers(&self, line: &TypedLine) -> bool {
         line.after == self.questions.load(Ordering::SeqCst) || !std::io::stdin().is_terminal()
     }
 
-    /// The next line; `None` at the end of input. Safe to drop and call again.
-    pub(crate) async fn line(&mut self) -> Option<Line> {
+    /// Reads the next line; `None` at the end of input. Cancel safe: a dropped call loses no line.
+    pub(crate) async fn line(&mut self) -> Option<TypedLine> {
         if self.lines.is_none() {
             self.start();
         }
@@ -71,10 +71,10 @@ impl Input {
         let (wanted, wants) = std::sync::mpsc::channel::<()>();
         let (to, lines) = mpsc::channel(1);
         let questions = self.questions.clone();
-        // A blocking read cannot be called off; the thread ends with the process.
+        // A blocking read cannot be cancelled; the thread ends with the process.
         std::thread::spawn(move || {
             while wants.recv().is_ok() {
-                let line = read_line().map(|text| Line {
+                let line = read_line().map(|text| TypedLine {
                     text,
                     after: questions.load(Ordering::SeqCst),
                 });
@@ -100,8 +100,8 @@ fn read_line() -> Option<String> {
             Some(at) => (at + 1, true),
             None => (available.len(), false),
         };
-        let room = MAX_LINE.saturating_sub(line.len()).min(used);
-        line.extend_from_slice(&available[..room]);
+        let taken = MAX_LINE.saturating_sub(line.len()).min(used);
+        line.extend_from_slice(&available[..taken]);
         stdin.consume(used);
         if ends {
             break;

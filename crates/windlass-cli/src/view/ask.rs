@@ -1,16 +1,16 @@
-//! Questions at the terminal: what exactly is asked, and what a typed line means.
+//! Asks at the terminal: renders the question and parses the typed answer.
 
 use windlass::core::ask::{About, Answer, Approval, Ask};
 use windlass::core::host_name;
 use windlass::core::tool::Touch;
 
 use super::style::{Paint, Style};
-use crate::safe::{marked_block, marked_line};
+use crate::sanitize::{marked_block, marked_line};
 
-/// Touches that are shown.
+/// The most touches that a question shows.
 const MAX_TOUCHES: usize = 40;
 
-/// The question as it is printed; the last line is the prompt.
+/// Renders the question; its last line is the prompt.
 pub(crate) fn question(ask: &Ask) -> String {
     let paint = Paint::for_stderr();
     let mut text = String::new();
@@ -35,11 +35,7 @@ pub(crate) fn question(ask: &Ask) -> String {
             {
                 text.push_str(&format!("  {}\n", marked_line(&touched(touch))));
             }
-            text.push_str(&more(
-                approval.touches.len(),
-                MAX_TOUCHES,
-                "things it touches",
-            ));
+            text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "touches"));
             for line in approval.preview.iter().flat_map(|preview| {
                 marked_block(preview)
                     .lines()
@@ -55,14 +51,17 @@ pub(crate) fn question(ask: &Ask) -> String {
             }
             match &approval.always {
                 Some(rule) => text.push_str(&format!(
-                    "[y] once  [a] always for {}  [n] no, with a reason if you like: ",
+                    "[y]es, once  [a]lways allow {}  [n]o (you can add a reason): ",
                     marked_line(rule)
                 )),
-                None => text.push_str("[y] once  [n] no, with a reason if you like: "),
+                None => text.push_str("[y]es, once  [n]o (you can add a reason): "),
             }
         }
         About::Landing(landing) => {
-            text.push_str(&format!("{}\n", paint.on(Style::Warning, "let this land?")));
+            text.push_str(&format!(
+                "{}\n",
+                paint.on(Style::Warning, "land these changes?")
+            ));
             for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
                 text.push_str(&format!(
                     "  {}: {}\n",
@@ -74,10 +73,10 @@ pub(crate) fn question(ask: &Ask) -> String {
             for check in &landing.failing {
                 let check = marked_line(check);
                 text.push_str(&format!(
-                    "  {check} fails, and it failed before this run, too\n"
+                    "  the check `{check}` fails, as it did before this run\n"
                 ));
             }
-            text.push_str("[y] once  [n] no: ");
+            text.push_str("[y]es  [n]o: ");
         }
         About::Question(question) => {
             text.push_str(&format!(
@@ -94,7 +93,7 @@ pub(crate) fn question(ask: &Ask) -> String {
     text
 }
 
-/// The call as it would run: its commands line by line, or else its arguments.
+/// Renders the call: its commands line by line, or else its arguments.
 fn whole_call(approval: &Approval) -> String {
     let commands = approval.touches.iter().filter_map(|touch| match touch {
         Touch::Execute { command, .. } => Some(marked_block(command)),
@@ -103,13 +102,13 @@ fn whole_call(approval: &Approval) -> String {
     let commands: String = commands.collect();
     match &approval.preview {
         _ if !commands.is_empty() => commands,
-        // What would change is shown below; the paths are among what it touches.
+        // The question shows the diff and the touched paths below.
         Some(_) => String::new(),
         None => arguments(&approval.call.args),
     }
 }
 
-/// The arguments of a call that has nothing else to show, by name: texts as they are, so that they can be read.
+/// Renders the arguments of a call by name. Texts are not quoted, so that they are readable.
 fn arguments(args: &serde_json::Value) -> String {
     let Some(args) = args.as_object() else {
         return marked_block(&format!("{args:#}"));
@@ -126,7 +125,7 @@ fn runs(touch: &Touch) -> bool {
     matches!(touch, Touch::Execute { .. })
 }
 
-/// What is not shown is said, so that nobody approves it unseen.
+/// Tells the user that the list is longer than shown, so that no one approves the rest without knowing.
 fn more(all: usize, shown: usize, what: &str) -> String {
     if all <= shown {
         String::new()
@@ -135,8 +134,8 @@ fn more(all: usize, shown: usize, what: &str) -> String {
     }
 }
 
-/// What a typed line says; `None` when it says nothing that fits.
-pub(crate) fn understand(ask: &Ask, line: &str) -> Option<Answer> {
+/// Parses a typed answer; `None` if it is not a valid answer to this ask.
+pub(crate) fn parse_answer(ask: &Ask, line: &str) -> Option<Answer> {
     let line = line.trim();
     match &ask.about {
         About::Question(question) => {
@@ -216,31 +215,31 @@ mod tests {
     }
 
     #[test]
-    fn typed_lines_mean_what_they_say_and_nothing_else_approves() {
+    fn only_clear_answers_approve_a_call() {
         let ask = approval(Some("bash(ls*)"));
-        assert_eq!(understand(&ask, "y"), Some(Answer::Once));
-        assert_eq!(understand(&ask, " YES "), Some(Answer::Once));
-        assert_eq!(understand(&ask, "a"), Some(Answer::Always));
+        assert_eq!(parse_answer(&ask, "y"), Some(Answer::Once));
+        assert_eq!(parse_answer(&ask, " YES "), Some(Answer::Once));
+        assert_eq!(parse_answer(&ask, "a"), Some(Answer::Always));
         assert_eq!(
-            understand(&ask, "n not that"),
+            parse_answer(&ask, "n not that"),
             Some(Answer::No {
                 note: Some("not that".into())
             })
         );
         for vague in ["", "ok", "yes but carefully", "yep", "1", "always maybe"] {
-            assert_eq!(understand(&ask, vague), None, "{vague}");
+            assert_eq!(parse_answer(&ask, vague), None, "{vague}");
         }
-        assert_eq!(understand(&approval(None), "a"), None);
+        assert_eq!(parse_answer(&approval(None), "a"), None);
     }
 
     #[test]
-    fn the_docs_show_a_question_as_it_is_asked() {
+    fn the_docs_show_the_real_question() {
         let page = include_str!("../../../../docs/commands.md");
         let mut ask = approval(Some("bash(cargo test *)"));
         let About::Approval(about) = &mut ask.about else {
             panic!("an approval")
         };
-        about.reason = "this mode asks before anything but looking".to_owned();
+        about.reason = "everything except read-only calls needs approval".to_owned();
         about.touches = vec![Touch::Execute {
             command: "cargo test -p parser".to_owned(),
             script: None,
@@ -274,20 +273,20 @@ mod tests {
         });
         let ask = ask(about);
         assert_eq!(
-            understand(&ask, "2"),
+            parse_answer(&ask, "2"),
             Some(Answer::Text {
                 text: "blue".into()
             })
         );
         assert_eq!(
-            understand(&ask, "7"),
+            parse_answer(&ask, "7"),
             Some(Answer::Text { text: "7".into() })
         );
-        assert_eq!(understand(&ask, " "), None);
+        assert_eq!(parse_answer(&ask, " "), None);
     }
 
     #[track_caller]
-    fn check(command: &str, holds: &[&str]) {
+    fn check(command: &str, expected_parts: &[&str]) {
         let mut ask = approval(None);
         let About::Approval(about) = &mut ask.about else {
             panic!("an approval")
@@ -301,13 +300,13 @@ mod tests {
             shown.chars().all(|c| c == '\n' || !c.is_control()),
             "{shown:?}"
         );
-        for part in holds {
+        for part in expected_parts {
             assert!(shown.contains(part), "{part} is not in {shown:?}");
         }
     }
 
     #[test]
-    fn whatever_a_command_holds_is_seen() {
+    fn invisible_characters_and_long_commands_are_visible() {
         check("touch build\rls           ", &["  │ touch build‹U+000D›ls"]);
         check("echo \u{202e} hs|live\u{202c}", &["‹U+202E›", "‹U+202C›"]);
         check(

@@ -1,4 +1,4 @@
-//! The views for programs: one object at the end, or every event as it happens.
+//! The views for programs: one JSON object at the end, or every event as it happens.
 
 use serde_json::{Value, json};
 use windlass::core::ask::Ask;
@@ -9,10 +9,10 @@ use windlass::core::outcome::RunSummary;
 
 use crate::out;
 
-/// Collects what the last line needs.
+/// Collects the fields of the object that is printed at the end.
 pub(crate) struct JsonView {
     session: SessionId,
-    /// The answer is JSON that fits a schema.
+    /// The run has an output schema.
     structured: bool,
     run: Option<RunId>,
     text: String,
@@ -23,7 +23,7 @@ pub(crate) struct JsonView {
     kept: Option<String>,
 }
 
-/// Warnings that are kept; a flood of them must not fill memory.
+/// The most warnings that are kept, to bound memory.
 const MAX_WARNINGS: usize = 100;
 
 impl JsonView {
@@ -71,12 +71,12 @@ impl JsonView {
         }
     }
 
-    /// The summary as the terminal event has it, with what programs would otherwise compute from it.
+    /// The summary of the terminal event, with derived fields for programs.
     fn finished_result(&self, summary: &RunSummary) -> Value {
         let mut result = json!({ "session": self.session, "run": self.run, "status": summary.outcome.sdk_status(),
             "iterations": summary.totals.iterations, "exceeded": summary.outcome.exceeded(),
             "cost_usd": summary.totals.cost_micros as f64 / 1_000_000.0 });
-        // Empty lists are left out of the event, and programs that read one object expect them.
+        // The event omits empty lists; the object always has them.
         result["evidence"] = json!(summary.evidence);
         result["judge_changed"] = json!(summary.judge_changed);
         result["limits"] = json!(summary.limits);
@@ -102,13 +102,13 @@ impl JsonView {
         };
         result["warnings"] = std::mem::take(&mut self.warnings).into();
         result["landed"] = json!(self.landed.take());
-        // Written straight to the pipe: the text may be megabytes, and one copy of it is enough.
+        // `out::json` serializes to the pipe directly: the text may be megabytes, and a second copy is avoided.
         result["text"] = std::mem::take(&mut self.text).into();
         out::json(&result);
     }
 }
 
-/// Every event, one a line, as it stands in the log.
+/// Prints every event as one line, in the format of the log.
 pub(crate) struct StreamView;
 
 impl StreamView {

@@ -1,40 +1,39 @@
-//! Markdown for a terminal, line by line as it is streamed: headings, lists, quotes, emphasis and code get a style, and
-//! text is wrapped between words. A line is shown once it is whole, so that nothing has to be drawn again.
+//! Renders streamed Markdown for a terminal, line by line: headings, lists, quotes, emphasis and code are styled, and
+//! text is wrapped between words. A line is printed once it is complete, so that nothing is redrawn.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr;
 
 use super::style::{Paint, Style};
-use crate::safe::plain;
+use crate::sanitize::plain;
 
-/// The widest line of text; longer ones are hard to read.
+/// The widest line of text, in columns; wider ones are hard to read.
 const MAX_WIDTH: usize = 100;
-/// The longest line that is held back. A longer one is shown in pieces.
+/// The longest incomplete line in bytes. A longer one is printed in pieces.
 const MAX_LINE: usize = 16 * 1024;
 
-/// Renders a stream of Markdown.
-pub(crate) struct Markdown {
+/// Renders a stream of Markdown to lines with styles.
+pub(crate) struct MarkdownRenderer {
     paint: Paint,
     width: usize,
-    /// The line that is not whole yet.
+    /// The last, incomplete line.
     line: String,
     /// The fence of the code block that is open.
     fence: Option<&'static str>,
 }
 
-impl Markdown {
-    /// For a terminal of so many columns.
+impl MarkdownRenderer {
     pub(crate) fn new(paint: Paint, columns: usize) -> Self {
         Self {
             paint,
-            // The last column stays free: some terminals begin a new line when it is written.
+            // The last column stays free: some terminals wrap when it is written.
             width: columns.clamp(20, MAX_WIDTH + 1) - 1,
             line: String::new(),
             fence: None,
         }
     }
 
-    /// Takes more text; gives the lines that are whole now.
+    /// Appends text and returns the lines that are complete now.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         for piece in text.split_inclusive('\n') {
@@ -46,7 +45,7 @@ impl Markdown {
         out
     }
 
-    /// The last line, which has no end.
+    /// Ends the stream and returns the last, incomplete line.
     pub(crate) fn finish(&mut self) -> String {
         let mut out = String::new();
         if !self.line.is_empty() {
@@ -56,7 +55,7 @@ impl Markdown {
         out
     }
 
-    /// The words of the line that is not whole yet.
+    /// The last, incomplete line without styles.
     pub(crate) fn unfinished(&self) -> &str {
         &self.line
     }
@@ -70,12 +69,12 @@ impl Markdown {
             .find(|fence| text.starts_with(fence));
         match (self.fence, fence) {
             (Some(open), Some(found)) if open == found => self.fence = None,
-            (Some(_), _) => out.push_str(&self.paint.on(Style::Place, &format!("    {line}"))),
+            (Some(_), _) => out.push_str(&self.paint.on(Style::Accent, &format!("    {line}"))),
             (None, Some(found)) => {
                 self.fence = Some(found);
                 return;
             }
-            // Rows of a table are aligned by their author.
+            // Do not wrap rows of a table: the model aligned them.
             (None, None) if text.starts_with('|') => out.push_str(&line),
             (None, None) => self.render(&line, out),
         }
@@ -84,12 +83,12 @@ impl Markdown {
         }
     }
 
-    /// One line outside of a code block.
+    /// Renders one line outside of a code block.
     fn render(&self, line: &str, out: &mut String) {
-        // Indentation is that of nested lists; a lone indented line is no code block here.
+        // Indentation means a nested list here, not a code block.
         let text = line.trim_start();
         let indent = line.len() - text.len();
-        let mut words = Words::new(self.paint, self.width, indent);
+        let mut words = LineWrapper::new(self.paint, self.width, indent);
         for event in Parser::new_ext(text, Options::ENABLE_STRIKETHROUGH) {
             match event {
                 Event::Start(Tag::Heading { .. }) => words.styles.push(Style::Bold),
@@ -104,7 +103,7 @@ impl Markdown {
                     words.link = Some((dest_url.into_string(), String::new()));
                 }
                 Event::End(TagEnd::Link) => words.end_link(),
-                Event::Code(code) => words.push_styled(&code, Some(Style::Place)),
+                Event::Code(code) => words.push_styled(&code, Some(Style::Accent)),
                 Event::Rule => words.push("───"),
                 Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
                     words.push(&text)
@@ -116,35 +115,35 @@ impl Markdown {
     }
 }
 
-/// A line of plain text wrapped between words; further lines are indented like the first, and two columns more.
+/// Wraps plain text between words. Continuation lines are indented two columns more than the first.
 pub(crate) fn wrap(line: &str, columns: usize) -> String {
     if line.width() < columns {
         return line.to_owned();
     }
     let text = line.trim_start();
-    let mut words = Words::new(Paint::none(), columns.max(20) - 1, line.len() - text.len());
+    let mut words = LineWrapper::new(Paint::none(), columns.max(20) - 1, line.len() - text.len());
     words.hanging += 2;
     words.push(text);
     words.out
 }
 
-/// Words of one line of Markdown, wrapped.
-struct Words {
+/// Builds one line of Markdown and wraps it between words.
+struct LineWrapper {
     paint: Paint,
     width: usize,
-    /// Columns before the text of every line but the first.
+    /// The indentation of continuation lines, in columns.
     hanging: usize,
     styles: Vec<Style>,
     out: String,
-    /// Columns used in the line.
+    /// Columns used in the current output line.
     used: usize,
-    /// A blank stands between the last word and the next.
+    /// A blank separates the last word from the next.
     blank: bool,
-    /// The target of the link that is open, and its text so far.
+    /// The target of the open link, and its text so far.
     link: Option<(String, String)>,
 }
 
-impl Words {
+impl LineWrapper {
     fn new(paint: Paint, width: usize, indent: usize) -> Self {
         let indent = indent.min(width / 2);
         Self {
@@ -159,7 +158,7 @@ impl Words {
         }
     }
 
-    /// The mark of a list item or a quote; what follows is aligned behind it.
+    /// Adds the mark of a list item or a quote, and aligns continuation lines after it.
     fn begin(&mut self, mark: &str) {
         self.out.push_str(mark);
         self.used += mark.width();
@@ -173,7 +172,7 @@ impl Words {
         self.push_styled(text, self.styles.last().copied());
     }
 
-    /// Adds the target of a link, unless that is its text.
+    /// Adds the target of the link, unless it equals the text.
     fn end_link(&mut self) {
         if let Some((target, shown)) = self.link.take()
             && target != shown
@@ -183,7 +182,7 @@ impl Words {
     }
 
     fn push_styled(&mut self, text: &str, style: Option<Style>) {
-        // An entity such as `&#27;` was decoded after the line was made safe.
+        // The parser decodes entities such as `&#27;` after the line was sanitized.
         for piece in plain(text).split_inclusive(' ') {
             let word = piece.trim_end_matches(' ');
             if !word.is_empty() {
@@ -218,19 +217,19 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let mut whole = Markdown::new(Paint::none(), 41);
+        let mut whole = MarkdownRenderer::new(Paint::none(), 41);
         let shown = whole.push(text) + &whole.finish();
         assert_eq!(shown, expect);
-        // The pieces in which a text arrives make no difference.
-        let mut pieces = Markdown::new(Paint::none(), 41);
+        // The result does not depend on the pieces in which the text arrives.
+        let mut pieces = MarkdownRenderer::new(Paint::none(), 41);
         let mut shown: String = text.chars().map(|c| pieces.push(&c.to_string())).collect();
         shown.push_str(&pieces.finish());
         assert_eq!(shown, expect);
     }
 
     #[test]
-    fn an_entity_is_no_way_to_an_escape_sequence() {
-        let mut markdown = Markdown::new(Paint::always(), 80);
+    fn an_entity_cannot_produce_an_escape_sequence() {
+        let mut markdown = MarkdownRenderer::new(Paint::always(), 80);
         let shown = markdown.push("red &#27;[31m and `code`\n");
         assert_eq!(shown, "red [31m and \u{1b}[36mcode\u{1b}[0m\n");
     }
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_emphasis_are_not_shown() {
+    fn emphasis_markers_are_removed() {
         check(
             "## Done\n**all** of `a_b` *is* well",
             "Done\nall of a_b is well\n",
@@ -284,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn styles_are_shown_where_they_are_wanted() {
-        let mut markdown = Markdown::new(Paint::always(), 40);
+    fn styles_become_escape_sequences() {
+        let mut markdown = MarkdownRenderer::new(Paint::always(), 40);
         assert_eq!(
             markdown.push("**b** `c`\n"),
             "\u{1b}[1mb\u{1b}[0m \u{1b}[36mc\u{1b}[0m\n"
@@ -298,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_bounded() {
-        let mut markdown = Markdown::new(Paint::none(), 40);
+    fn the_memory_for_an_endless_line_is_bounded() {
+        let mut markdown = MarkdownRenderer::new(Paint::none(), 40);
         let shown = markdown.push(&"x".repeat(MAX_LINE + 2));
         assert!(shown.len() > MAX_LINE);
         assert!(markdown.unfinished().is_empty());

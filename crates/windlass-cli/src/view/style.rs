@@ -1,19 +1,19 @@
-//! Colour where it is wanted. What is coloured is made safe first, so that only our own escapes pass.
+//! Colours for terminals. Text is sanitized before it is coloured, so that only the escapes of this module remain.
 
 use std::io::IsTerminal;
 
 use windlass::transcript::Severity;
 
-use crate::safe::plain;
+use crate::sanitize::plain;
 
-/// A few meanings, not a palette.
+/// The role of a text, which determines its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Bold,
     Dim,
     Added,
     Removed,
-    Place,
+    Accent,
     Warning,
 }
 
@@ -35,28 +35,27 @@ impl Style {
             Self::Dim => "2",
             Self::Added => "32",
             Self::Removed => "31",
-            Self::Place => "36",
+            Self::Accent => "36",
             Self::Warning => "33",
         }
     }
 }
 
-/// Whether to colour what goes to standard error.
+/// Colours text if the output supports it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paint(bool);
 
 impl Paint {
-    /// Colour on a terminal, unless `NO_COLOR` or `TERM=dumb` says otherwise.
+    /// Enables colours if standard error is a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
     pub(crate) fn for_stderr() -> Self {
-        Self(std::io::stderr().is_terminal() && capable())
+        Self(std::io::stderr().is_terminal() && supports_escapes())
     }
 
-    /// The same for standard output.
+    /// Enables colours if standard output is a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
     pub(crate) fn for_stdout() -> Self {
-        Self(std::io::stdout().is_terminal() && capable())
+        Self(std::io::stdout().is_terminal() && supports_escapes())
     }
 
-    /// No colour.
     pub(crate) fn none() -> Self {
         Self(false)
     }
@@ -76,7 +75,7 @@ impl Paint {
     }
 }
 
-/// Text that goes to a terminal with nothing in it but the colours of [`Paint`].
+/// Removes all escape sequences except the colours of [`Paint`].
 pub(crate) fn only_colours(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut pieces = text.split("\x1b[");
@@ -91,8 +90,8 @@ pub(crate) fn only_colours(text: &str) -> String {
     out
 }
 
-/// Whether the terminal takes escape sequences at all.
-pub(crate) fn capable() -> bool {
+/// Whether the environment allows escape sequences.
+pub(crate) fn supports_escapes() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_escapes_colour() {
+    fn escapes_in_the_text_are_removed() {
         assert_eq!(
             Paint(true).on(Style::Added, "a\u{1b}[2Jb"),
             "\u{1b}[32ma[2Jb\u{1b}[0m"

@@ -1,4 +1,4 @@
-//! The view for people: the answer on standard output, what happens on standard error.
+//! The view for people: the answer on standard output, the progress on standard error.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,21 +11,22 @@ use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::workspace::{Change, FileChange};
 use windlass::transcript::{LineBlock, Transcript, TranscriptLine, Visibility, first_line};
 
-use super::markdown::{Markdown, wrap};
-use super::progress::{Progress, columns};
+use super::markdown::{MarkdownRenderer, wrap};
+use super::status_line::{StatusLine, columns};
 use super::style::{Paint, Style};
 use crate::args::OutputArgs;
 use crate::out::{err, out, styled};
-use crate::safe::{marked, message, one_line, plain};
+use crate::sanitize::{marked, message, one_line, plain};
 
-/// Lines of one diff that are shown without `--verbose`.
+/// Lines of one command after the first that are shown without `--verbose`.
 const COMMAND_LINES: usize = 8;
+/// Lines of one diff that are shown without `--verbose`.
 const DIFF_LINES: usize = 60;
-/// Lines of a failed call's answer that are shown without `--verbose`.
+/// Lines of the result of a failed call that are shown without `--verbose`.
 const FAILURE_LINES: usize = 12;
-/// Lines of the output of a command that succeeded.
+/// Lines of the output of a successful command.
 const OUTPUT_LINES: usize = 5;
-/// Lines of a call's answer that are shown with `--verbose`.
+/// Lines of the result of a call that are shown with `--verbose`.
 const RESULT_LINES: usize = 200;
 /// Findings of one validator that are shown.
 const MAX_FINDINGS: usize = 10;
@@ -38,18 +39,18 @@ pub(crate) struct TextView {
     verbose: bool,
     transcript: Transcript,
     paint: Paint,
-    progress: Progress,
-    /// The width of standard error, where that is a terminal.
+    status: StatusLine,
+    /// The width of standard error, if it is a terminal.
     columns: Option<usize>,
-    /// Standard output is a terminal: the answer is shown as it comes, line by line.
-    markdown: Option<Markdown>,
-    /// What was streamed of the answer that is being written.
+    /// Renders the answer as it streams, if standard output is a terminal.
+    markdown: Option<MarkdownRenderer>,
+    /// The part of the current answer that was streamed.
     streamed: String,
-    /// The last answer, for a pipe.
+    /// The last answer, which is printed at the end if standard output is not a terminal.
     answer: String,
-    /// The cursor stands in the middle of reasoning on standard error.
-    mid_thought: bool,
-    /// Calls that run a command.
+    /// The cursor is in the middle of a line of reasoning on standard error.
+    mid_reasoning: bool,
+    /// The calls that run a command.
     commands: HashSet<CallId>,
 }
 
@@ -61,34 +62,34 @@ impl TextView {
             verbose: output.verbose,
             transcript: Transcript::of_agent(foreign),
             paint: Paint::for_stderr(),
-            progress: Progress::new(output.quiet),
+            status: StatusLine::new(output.quiet),
             columns: std::io::stderr().is_terminal().then(columns),
-            // With only the answer wanted, it is shown at the end.
+            // With `--quiet`, the answer is printed at the end.
             markdown: (std::io::stdout().is_terminal() && !output.quiet)
-                .then(|| Markdown::new(Paint::for_stdout(), columns())),
+                .then(|| MarkdownRenderer::new(Paint::for_stdout(), columns())),
             streamed: String::new(),
             answer: String::new(),
-            mid_thought: false,
+            mid_reasoning: false,
             commands: HashSet::new(),
         }
     }
 
     pub(crate) fn wants_live(&self) -> bool {
-        self.markdown.is_some() || self.progress.enabled()
+        self.markdown.is_some() || self.status.enabled()
     }
 
     pub(crate) fn ticks(&self) -> bool {
-        self.progress.enabled()
+        self.status.enabled()
     }
 
     pub(crate) fn tick(&mut self) {
-        if !self.mid_thought {
-            self.progress.draw();
+        if !self.mid_reasoning {
+            self.status.draw();
         }
     }
 
-    pub(crate) fn hush(&mut self) {
-        self.progress.clear();
+    pub(crate) fn clear_status(&mut self) {
+        self.status.clear();
         self.finish_line();
     }
 
@@ -97,20 +98,20 @@ impl TextView {
             EventKind::Delta { of, text } => return self.delta(of, text),
             EventKind::CallProgress { text, .. } => {
                 let line = text.trim_end().lines().next_back().unwrap_or_default();
-                self.progress.doing = first_line(line, 120);
+                self.status.activity = first_line(line, 120);
                 return;
             }
             EventKind::CommandStarted { call, .. } => drop(self.commands.insert(call.clone())),
             EventKind::RunStarted { .. } => {
                 self.answer.clear();
                 self.streamed.clear();
-                self.progress.ended = false;
+                self.status.ended = false;
             }
             EventKind::Spent { total, .. } => {
-                self.progress.steps = total.steps;
+                self.status.steps = total.steps;
                 let usage = &total.usage;
-                self.progress.tokens = usage.total_input().saturating_add(usage.output);
-                self.progress.cost_micros = total.cost_micros;
+                self.status.tokens = usage.total_input().saturating_add(usage.output);
+                self.status.cost_micros = total.cost_micros;
             }
             _ => {}
         }
@@ -130,34 +131,34 @@ impl TextView {
         }
         match &event.kind {
             EventKind::RunStarted { .. } => {
-                "starting".clone_into(&mut self.progress.doing);
-                self.progress.asks_model = true;
+                "starting".clone_into(&mut self.status.activity);
+                self.status.calls_model = true;
             }
             EventKind::IterationStarted { .. } | EventKind::CallFinished { .. } => {
-                "thinking".clone_into(&mut self.progress.doing);
-                self.progress.asks_model = true;
+                "thinking".clone_into(&mut self.status.activity);
+                self.status.calls_model = true;
             }
-            EventKind::IterationFinished { .. } => self.progress.asks_model = false,
+            EventKind::IterationFinished { .. } => self.status.calls_model = false,
             EventKind::CallStarted { call, .. } => {
-                self.progress.doing = line.title.trim_start_matches("› ").to_owned();
-                self.progress.asks_model = false;
+                self.status.activity = line.title.trim_start_matches("› ").to_owned();
+                self.status.calls_model = false;
                 self.more_of_command(call);
             }
             EventKind::ValidationStarted { .. } => {
-                self.progress.doing = line.title.trim_start_matches("› ").to_owned();
-                self.progress.asks_model = false;
+                self.status.activity = line.title.trim_start_matches("› ").to_owned();
+                self.status.calls_model = false;
             }
             _ => {}
         }
     }
 
     pub(crate) fn end(&mut self) {
-        self.hush();
+        self.clear_status();
         if self.markdown.is_none() && !self.answer.is_empty() {
             let answer = self.answer.trim_end();
             match std::io::stdout().is_terminal() {
                 true => {
-                    let mut markdown = Markdown::new(Paint::for_stdout(), columns());
+                    let mut markdown = MarkdownRenderer::new(Paint::for_stdout(), columns());
                     styled(&(markdown.push(answer) + &markdown.finish()));
                 }
                 false => out(&format!("{}\n", plain(answer))),
@@ -171,15 +172,15 @@ impl TextView {
             (DeltaOf::Text, Some(markdown)) => {
                 self.streamed.push_str(text);
                 let shown = markdown.push(text);
-                self.progress.doing = last_words(markdown.unfinished());
+                self.status.activity = last_words(markdown.unfinished());
                 self.answer_lines(&shown);
             }
             (DeltaOf::Reasoning, _) if self.verbose => {
-                self.progress.clear();
-                self.mid_thought = !text.ends_with('\n');
+                self.status.clear();
+                self.mid_reasoning = !text.ends_with('\n');
                 err(&self.paint.on(Style::Dim, &plain(text)));
             }
-            _ => "thinking".clone_into(&mut self.progress.doing),
+            _ => "thinking".clone_into(&mut self.status.activity),
         }
     }
 
@@ -190,7 +191,7 @@ impl TextView {
             Some(markdown) if has_words => {
                 let shown = match text.strip_prefix(streamed.as_str()) {
                     Some(rest) => markdown.push(rest) + &markdown.finish(),
-                    // A retry said something else than was shown: the whole answer stands here.
+                    // A retry gave another answer than the one that was streamed: print it completely.
                     None => {
                         let shown = markdown.finish();
                         format!("{shown}\n{}{}", markdown.push(text), markdown.finish())
@@ -207,20 +208,21 @@ impl TextView {
         }
     }
 
-    /// An answer in a schema. Agents that have a call for it do not say it in words.
-    fn answered(&mut self, output: &serde_json::Value) {
+    /// Prints the structured output, unless the answer in the conversation is the same JSON. Agents with a tool for
+    /// structured output do not repeat it as text.
+    fn structured_output(&mut self, output: &serde_json::Value) {
         if serde_json::from_str::<serde_json::Value>(&self.answer).is_ok_and(|said| said == *output)
         {
             return;
         }
-        self.hush();
+        self.clear_status();
         self.answer = output.to_string();
         if self.markdown.is_some() {
             out(&format!("{}\n", plain(&self.answer)));
         }
     }
 
-    /// The lines of a command behind its first, which is its title.
+    /// Prints the lines of a command after the first, which is the title of the call.
     fn more_of_command(&mut self, call: &ToolCall) {
         let command = call
             .args
@@ -245,11 +247,11 @@ impl TextView {
     }
 
     fn run_finished(&mut self, line: &TranscriptLine<'_>, summary: &RunSummary) {
-        self.progress.ended = true;
+        self.status.ended = true;
         if let Some(output) = &summary.output {
-            self.answered(output);
+            self.structured_output(output);
         }
-        self.hush();
+        self.clear_status();
         if self.quiet && summary.outcome == Outcome::Completed {
             return;
         }
@@ -258,7 +260,7 @@ impl TextView {
         err(&format!("{word} · {rest}\n"));
         err(&format!("  session {}\n", self.session));
         if let Some(name) = summary.transaction.as_ref().filter(|_| self.quiet) {
-            // With only the answer wanted, the user still has to know where the work is.
+            // `--quiet` hides the other messages, but the user needs the name of the kept run.
             err(&format!("  kept as {name}\n"));
         }
         let mut files = 0;
@@ -297,7 +299,7 @@ impl TextView {
         }
     }
 
-    /// A line of the transcript with everything below it.
+    /// Prints a line of the transcript and its details.
     fn show(&mut self, line: &TranscriptLine<'_>) {
         let wanted = match self.verbose {
             true => Visibility::Record,
@@ -307,10 +309,10 @@ impl TextView {
             return;
         }
         let style = match line.body.first() {
-            Some(LineBlock::Call(_)) => Style::Place,
+            Some(LineBlock::Call(_)) => Style::Accent,
             Some(LineBlock::File(_)) => Style::Bold,
-            // The call that was denied.
-            Some(LineBlock::Note(..)) if line.title.starts_with('›') => Style::Place,
+            // A denied call.
+            Some(LineBlock::Note(..)) if line.title.starts_with('›') => Style::Accent,
             _ => line.severity.into(),
         };
         let indent = if line.call.is_some() { "  " } else { "" };
@@ -367,10 +369,10 @@ impl TextView {
             let style = match line.bytes().next() {
                 Some(b'+') => Style::Added,
                 Some(b'-') => Style::Removed,
-                Some(b'@') => Style::Place,
+                Some(b'@') => Style::Accent,
                 _ => Style::Dim,
             };
-            // A file may hold invisible characters.
+            // Make invisible characters of the file visible.
             self.verbatim(style, &format!("  {}", marked(line)));
         }
         if lines.len() > limit {
@@ -379,26 +381,26 @@ impl TextView {
         }
     }
 
-    /// One line or more on standard error, out of the way of everything that moves.
+    /// Prints lines to standard error, wrapped, after clearing the status line.
     fn note(&mut self, style: Style, text: &str) {
         let lines = plain(text);
         let lines: Vec<_> = lines.lines().map(|line| self.wrapped(line)).collect();
         self.verbatim(style, &lines.join("\n"));
     }
 
-    /// The same for text whose blanks and lines mean something: diffs and output.
+    /// Prints lines to standard error without wrapping, for diffs and output.
     fn verbatim(&mut self, style: Style, text: &str) {
         if self.quiet {
             return;
         }
-        self.progress.clear();
+        self.status.clear();
         self.finish_line();
         for line in plain(text).lines() {
             err(&format!("{}\n", self.paint.on(style, line)));
         }
     }
 
-    /// A line for the terminal's width. Programs get long lines as they are.
+    /// Wraps a line to the width of the terminal; output to a pipe is not wrapped.
     fn wrapped<'a>(&self, line: &'a str) -> Cow<'a, str> {
         match self.columns {
             Some(columns) => wrap(line, columns).into(),
@@ -406,18 +408,18 @@ impl TextView {
         }
     }
 
-    /// Lines of the answer, on standard output.
+    /// Prints lines of the answer to standard output.
     fn answer_lines(&mut self, lines: &str) {
         if lines.is_empty() {
             return;
         }
-        self.progress.clear();
+        self.status.clear();
         self.finish_line();
         styled(lines);
     }
 
     fn finish_line(&mut self) {
-        if std::mem::take(&mut self.mid_thought) {
+        if std::mem::take(&mut self.mid_reasoning) {
             err("\n");
         }
     }
@@ -440,7 +442,7 @@ fn indent(text: &str) -> String {
         .to_owned()
 }
 
-/// The end of the line that is being written, for the status line.
+/// The end of an incomplete line, for the status line.
 fn last_words(line: &str) -> String {
     const SHOWN: usize = 60;
     let count = line.chars().count();
@@ -451,7 +453,7 @@ fn last_words(line: &str) -> String {
     }
 }
 
-/// The last lines of a text: of a failing command the end says why.
+/// Shortens a text to its first line and its last lines, because commands print the reason for a failure last.
 fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.trim_end().lines().collect();
     if all.len() <= lines {

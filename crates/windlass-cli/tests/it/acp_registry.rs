@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use windlass_scripted::{Act, ByteServer, http::whole};
 
-use crate::place::{Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput};
 
-/// An agent that speaks just enough ACP to write its words and its greeting into a file.
+/// A minimal ACP agent that writes its arguments and the initialize request to a file.
 const AGENT: &str = r#"#!/bin/sh
 while read -r line; do
   id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9][0-9]*\).*/\1/p')
@@ -21,10 +21,10 @@ while read -r line; do
 done
 "#;
 
-/// A place whose settings name a registry with one agent, and the server that has it.
-fn with_registry() -> (Place, ByteServer) {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
+/// A fixture whose settings name a registry with one agent, and the server that hosts it.
+fn with_registry() -> (CliFixture, ByteServer) {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
     let server = ByteServer::start(|_, _| vec![Act::Say(whole(200, "", AGENT))]).unwrap();
     let target = json!({
         "archive": format!("{}/greeter", server.url),
@@ -37,20 +37,20 @@ fn with_registry() -> (Place, ByteServer) {
         { "id": "greeter", "name": "Greeter", "version": "1.2.3", "distribution": { "binary": binary } },
         { "id": "elsewhere", "name": "Elsewhere", "version": "2.0.0", "distribution": {} },
     ]});
-    let file = place.home().join("registry.json");
+    let file = fixture.home().join("registry.json");
     std::fs::write(&file, registry.to_string()).unwrap();
     let set = ["config", "set", "acp_registry", file.to_str().unwrap()];
-    assert_eq!(place.run(&set).code, 0);
-    (place, server)
+    assert_eq!(fixture.run(&set).code, 0);
+    (fixture, server)
 }
 
-fn run(place: &Place) -> Output {
-    let mut command = place.command(&["run", "--runtime", "acp:greeter", "greet"]);
+fn run(fixture: &CliFixture) -> CliOutput {
+    let mut command = fixture.command(&["run", "--runtime", "acp:greeter", "greet"]);
     command.env("ANTHROPIC_API_KEY", "a-key");
-    place.run_with(command, "")
+    fixture.run_with(command, "")
 }
 
-fn rows(output: &Output) -> Vec<Value> {
+fn rows(output: &CliOutput) -> Vec<Value> {
     let lines = output.out.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap())
@@ -58,16 +58,16 @@ fn rows(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn an_agent_of_the_registry_is_installed_runs_and_goes() {
-    let (place, server) = with_registry();
-    let before = run(&place);
+fn a_registry_agent_is_installed_run_and_removed() {
+    let (fixture, server) = with_registry();
+    let before = run(&fixture);
     assert_eq!(before.code, 2, "{}", before.err);
     assert!(
         before.err.contains("windlass runtimes install acp:greeter"),
         "{}",
         before.err
     );
-    let installed = place.run(&["runtimes", "install", "acp:greeter"]);
+    let installed = fixture.run(&["runtimes", "install", "acp:greeter"]);
     assert_eq!(installed.code, 0, "{}", installed.err);
     assert!(installed.out.contains("1.2.3"), "{}", installed.out);
     assert!(installed.err.contains("no checksum"), "{}", installed.err);
@@ -75,12 +75,12 @@ fn an_agent_of_the_registry_is_installed_runs_and_goes() {
 
     // Settings of the user take precedence over the registry.
     let set = ["config", "set", "runtimes.acp-greeter.env.NAME", "ada"];
-    assert_eq!(place.run(&set).code, 0);
-    let output = run(&place);
+    assert_eq!(fixture.run(&set).code, 0);
+    let output = run(&fixture);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("greeting.txt"), "acp --now hello ada");
+    assert_eq!(fixture.read("greeting.txt"), "acp --now hello ada");
 
-    let listed = rows(&place.run(&["runtimes", "--json"]));
+    let listed = rows(&fixture.run(&["runtimes", "--json"]));
     let row = listed.iter().find(|row| row["name"] == "acp:greeter");
     let row = row.unwrap_or_else(|| panic!("{listed:?}"));
     assert_eq!(
@@ -88,16 +88,16 @@ fn an_agent_of_the_registry_is_installed_runs_and_goes() {
         (&json!("1.2.3"), &json!(true))
     );
 
-    let removed = place.run(&["runtimes", "remove", "acp:greeter"]);
+    let removed = fixture.run(&["runtimes", "remove", "acp:greeter"]);
     assert!(removed.out.contains("removed"), "{}", removed.out);
-    assert_eq!(run(&place).code, 2);
+    assert_eq!(run(&fixture).code, 2);
 }
 
 #[test]
 fn the_registry_is_listed_with_what_is_installed() {
-    let (place, _server) = with_registry();
-    assert_eq!(place.run(&["runtimes", "install", "acp:greeter"]).code, 0);
-    let listed = rows(&place.run(&["runtimes", "--registry", "--json"]));
+    let (fixture, _server) = with_registry();
+    assert_eq!(fixture.run(&["runtimes", "install", "acp:greeter"]).code, 0);
+    let listed = rows(&fixture.run(&["runtimes", "--registry", "--json"]));
     assert_eq!(
         listed,
         [
@@ -107,21 +107,21 @@ fn the_registry_is_listed_with_what_is_installed() {
                 "built_in": null }),
         ]
     );
-    let nothing = place.run(&["runtimes", "install", "acp:elsewhere"]);
+    let nothing = fixture.run(&["runtimes", "install", "acp:elsewhere"]);
     assert_eq!(nothing.code, 2);
     assert!(
-        nothing.err.contains("it has nothing for"),
+        nothing.err.contains("it has no source for"),
         "{}",
         nothing.err
     );
-    let unknown = place.run(&["runtimes", "install", "acp:greter"]);
+    let unknown = fixture.run(&["runtimes", "install", "acp:greter"]);
     assert!(
         unknown.err.contains("did you mean `acp:greeter`?"),
         "{}",
         unknown.err
     );
-    // Without a file of the user's, the copy that is part of the program is read.
-    let shipped = Place::new().run(&["runtimes", "--registry"]);
+    // Without a registry file of the user, the built-in copy is used.
+    let shipped = CliFixture::new().run(&["runtimes", "--registry"]);
     assert!(
         shipped.out.contains("acp:cline") && shipped.out.contains("use `gemini-cli`"),
         "{}",

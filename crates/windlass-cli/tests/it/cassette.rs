@@ -1,12 +1,12 @@
-//! Exchanges that are taken down, played again without a server, and read by the decoders alone.
+//! Recorded exchanges: recording, replay without a server, and decoding.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::place::Place;
-use crate::wire::{events, serve};
+use crate::cli_fixture::CliFixture;
+use crate::model_server::{events, serve};
 
 const SECRET: &str = "sk-secret-1234567890";
 
@@ -23,8 +23,8 @@ fn answers() -> Vec<String> {
     vec![first, second]
 }
 
-fn recorded(place: &Place) -> PathBuf {
-    let tape = place.home().join("tape.jsonl");
+fn recorded(fixture: &CliFixture) -> PathBuf {
+    let tape = fixture.home().join("tape.jsonl");
     let server = serve(answers());
     let file = tape.display().to_string();
     let args = [
@@ -38,19 +38,19 @@ fn recorded(place: &Place) -> PathBuf {
         &file,
         "read a.txt",
     ];
-    let mut command = place.command(&args);
+    let mut command = fixture.command(&args);
     command.env("GROQ_API_KEY", SECRET);
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     assert_eq!(server.requests().len(), answers().len());
     tape
 }
 
 #[test]
-fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
-    let place = Place::new();
-    place.write("a.txt", "the file's words");
-    let tape = recorded(&place);
+fn a_run_is_recorded_without_its_key_and_replayed_without_a_server() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "the file's words");
+    let tape = recorded(&fixture);
     let text = std::fs::read_to_string(&tape).unwrap();
     assert_eq!(text.lines().count(), 2);
     assert!(
@@ -81,12 +81,12 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
         "--json",
         "read a.txt",
     ];
-    let output = place.run(&play);
+    let output = fixture.run(&play);
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "your key is [redacted by windlass: secret]");
     assert_eq!(
-        place
+        fixture
             .log()
             .iter()
             .filter(|event| event["kind"] == "call_finished")
@@ -94,8 +94,8 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
         1
     );
 
-    place.write("a.txt", "other words");
-    let output = place.run(&play);
+    fixture.write("a.txt", "other words");
+    let output = fixture.run(&play);
     assert_eq!(output.code, 7, "{}", output.err);
     assert!(
         output.err.contains("exchange 2 of 2") || output.out.contains("exchange 2 of 2"),
@@ -110,12 +110,12 @@ fn a_run_is_taken_down_without_its_key_and_played_without_a_server() {
 }
 
 #[test]
-fn a_cassette_that_cannot_be_used_says_why() {
-    let place = Place::new();
+fn an_unusable_cassette_is_an_error_with_the_reason() {
+    let fixture = CliFixture::new();
     let check = |text: &str, says: &str| {
-        let tape = place.home().join("bad.jsonl");
+        let tape = fixture.home().join("bad.jsonl");
         std::fs::write(&tape, text).unwrap();
-        let output = place.run(&[
+        let output = fixture.run(&[
             "run",
             "--in-place",
             "--cassette",
@@ -129,14 +129,14 @@ fn a_cassette_that_cannot_be_used_says_why() {
     check("what", "line 1");
     check(
         "{\"id\":\"a\",\"response\":{\"status\":200}}",
-        "which model",
+        "the name of its model",
     );
 }
 
-fn decode(place: &Place, args: &[&str], stdin: &str) -> Vec<Value> {
+fn decode(fixture: &CliFixture, args: &[&str], stdin: &str) -> Vec<Value> {
     let mut all = vec!["debug", "decode"];
     all.extend_from_slice(args);
-    let output = place.run_with(place.command(&all), stdin);
+    let output = fixture.run_with(fixture.command(&all), stdin);
     assert_eq!(output.code, 0, "{}", output.err);
     output
         .out
@@ -147,10 +147,10 @@ fn decode(place: &Place, args: &[&str], stdin: &str) -> Vec<Value> {
 
 #[test]
 fn recordings_are_decoded_line_by_line() {
-    let place = Place::new();
-    place.write("a.txt", "the file's words");
-    let tape = recorded(&place);
-    let rows = decode(&place, &[&tape.display().to_string()], "");
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "the file's words");
+    let tape = recorded(&fixture);
+    let rows = decode(&fixture, &[&tape.display().to_string()], "");
     assert_eq!(
         rows[0]["tool_calls"],
         serde_json::json!([{ "name": "read_file", "arguments": { "path": "a.txt" } }])
@@ -168,7 +168,7 @@ fn recordings_are_decoded_line_by_line() {
         (&Value::Null, &Value::Null)
     );
     let text = std::fs::read_to_string(&tape).unwrap();
-    let packed = place.home().join("tape.jsonl.gz");
+    let packed = fixture.home().join("tape.jsonl.gz");
     let mut gzip = flate2::write::GzEncoder::new(
         std::fs::File::create(&packed).unwrap(),
         flate2::Compression::fast(),
@@ -177,7 +177,7 @@ fn recordings_are_decoded_line_by_line() {
     gzip.finish().unwrap();
     assert_eq!(
         decode(
-            &place,
+            &fixture,
             &[
                 &packed.display().to_string(),
                 "--split",
@@ -189,9 +189,9 @@ fn recordings_are_decoded_line_by_line() {
         ),
         rows
     );
-    assert_eq!(decode(&place, &["-"], &text), rows);
+    assert_eq!(decode(&fixture, &["-"], &text), rows);
     let odd = "{\"id\":\"x\",\"protocol\":\"morse\",\"response\":{\"status\":200,\"body\":\"-.-\"}}\n\nnot a row\n";
-    let rows = decode(&place, &["-"], odd);
+    let rows = decode(&fixture, &["-"], odd);
     assert!(
         rows[0]["error"]["message"]
             .as_str()
@@ -208,10 +208,10 @@ fn recordings_are_decoded_line_by_line() {
         "{}",
         rows[1]
     );
-    assert_eq!(place.run(&["debug", "decode", "/nowhere"]).code, 2);
+    assert_eq!(fixture.run(&["debug", "decode", "/nowhere"]).code, 2);
 }
 
-/// Recordings that are shared beside the repository; they are read when they are there.
+/// Decodes recordings from outside the repository, if they exist.
 #[test]
 fn every_shared_recording_is_decoded() {
     let given = std::env::var_os("WINDLASS_STREAMS").map(PathBuf::from);
@@ -222,13 +222,13 @@ fn every_shared_recording_is_decoded() {
         windlass_needs::not_run("needs recorded streams (set WINDLASS_STREAMS to their folder)");
         return;
     }
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap())
         .read_to_string(&mut text)
         .unwrap();
     let file = file.display().to_string();
-    let whole = decode(&place, &[&file], "");
+    let whole = decode(&fixture, &[&file], "");
     let unknown = whole.iter().filter(|row| {
         row["error"]["message"]
             .as_str()
@@ -240,7 +240,7 @@ fn every_shared_recording_is_decoded() {
         unknown.count()
     );
     assert_eq!(
-        decode(&place, &[&file, "--split", "7", "--bom", "--crlf"], ""),
+        decode(&fixture, &[&file, "--split", "7", "--bom", "--crlf"], ""),
         whole
     );
 
@@ -259,9 +259,9 @@ fn every_shared_recording_is_decoded() {
         }
         format!("{row}\n")
     });
-    let file = place.home().join("half.jsonl");
+    let file = fixture.home().join("half.jsonl");
     std::fs::write(&file, half.collect::<String>()).unwrap();
-    let rows = decode(&place, &[&file.display().to_string()], "");
+    let rows = decode(&fixture, &[&file.display().to_string()], "");
     let cut = rows.iter().zip(&whole).filter(|(half, whole)| {
         let text = |row: &Value| row["text"].as_str().unwrap().to_owned();
         assert!(text(whole).starts_with(&text(half)), "{half}");

@@ -1,6 +1,6 @@
-//! A sample of the crash harness through the built binary; `cargo xtask crash` does all of it, and `cargo xtask crash
-//! campaign` the long form of the campaign. One operation of each kind on each kind of file, and the last ones, so that
-//! every way of being interrupted is met each time.
+//! A sample of the crash harness with the built binary: one operation of each kind on each kind of file, and the last
+//! ones, so that every kind of interruption is tested. `cargo xtask crash` runs all of it, and `cargo xtask crash
+//! campaign` the long campaign.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use windlass_crash::{
 };
 use windlass_needs::{Need, lacks};
 
-/// So many cases at a time; each is one process that mostly waits for the disk.
+/// The number of concurrent cases; each is one process that mostly waits for the disk.
 const WORKERS: usize = 4;
-/// Each of these happens often, and each is struck.
+/// Common operations; the sample interrupts each of them.
 const COMMON: [OpKind; 6] = [
     OpKind::Write,
     OpKind::Sync,
@@ -21,8 +21,8 @@ const COMMON: [OpKind; 6] = [
     OpKind::Unlink,
 ];
 
-/// The harness listens to the system calls of the binary, and the kernel allows one listener for a process and what it
-/// starts. So the binary cannot hold commands by a listener of its own here; it needs the other tier.
+/// The harness uses the seccomp listener of the binary, and the kernel allows one listener per process tree. So the
+/// broker tier, which needs a listener, does not work here; the test needs namespaces.
 fn cannot_run() -> bool {
     lacks(Need::Notifications) || lacks(Need::Namespaces)
 }
@@ -61,7 +61,7 @@ fn check(mode: WorkMode, faults: &[&str], pick: Pick) {
         );
         assert!(row.hits() > 0, "nothing was struck:\n{}", report.table());
         if row.fault == FaultKind::Kill {
-            // Threads make the order vary a little, so that the rare kinds may be missed by one.
+            // Threads make the order vary, so a rare kind may occur once less.
             let missed: Vec<_> = COMMON
                 .iter()
                 .filter(|kind| !row.hits_by_kind.contains_key(kind))
@@ -76,7 +76,7 @@ fn check(mode: WorkMode, faults: &[&str], pick: Pick) {
 }
 
 #[test]
-fn a_run_in_place_that_is_killed_goes_on_where_it_was() {
+fn a_killed_in_place_run_is_resumed() {
     if cannot_run() {
         return;
     }
@@ -84,7 +84,7 @@ fn a_run_in_place_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_isolated_run_that_is_killed_goes_on_where_it_was() {
+fn a_killed_isolated_run_is_resumed() {
     if cannot_run() {
         return;
     }
@@ -92,7 +92,7 @@ fn an_isolated_run_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_write_that_is_torn_costs_that_one_event() {
+fn a_torn_write_loses_only_one_event() {
     if cannot_run() || lacks(Need::PidfdGetfd) {
         return;
     }
@@ -100,7 +100,7 @@ fn a_write_that_is_torn_costs_that_one_event() {
 }
 
 #[test]
-fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
+fn a_disk_error_fails_the_run_without_data_loss() {
     if cannot_run() {
         return;
     }
@@ -116,7 +116,7 @@ fn a_disk_that_fails_is_a_clear_end_and_no_loss() {
     );
 }
 
-/// A campaign of nothing; each test says what it adds.
+/// An empty campaign; each test sets its counts.
 fn campaign() -> Campaign {
     Campaign {
         binary: PathBuf::from(env!("CARGO_BIN_EXE_windlass")),
@@ -143,7 +143,7 @@ fn check_campaign(campaign: &Campaign) {
 }
 
 #[test]
-fn many_runs_in_one_workspace_land_or_say_that_they_did_not() {
+fn concurrent_runs_in_one_workspace_land_or_report_that_they_did_not() {
     if lacks(Need::CommandLayers) {
         return;
     }
@@ -152,7 +152,7 @@ fn many_runs_in_one_workspace_land_or_say_that_they_did_not() {
 }
 
 #[test]
-fn runs_undos_and_redos_that_are_killed_leave_one_state_that_can_be_undone() {
+fn killed_runs_undos_and_redos_leave_an_undoable_state() {
     if cannot_run() {
         return;
     }
@@ -163,7 +163,7 @@ fn runs_undos_and_redos_that_are_killed_leave_one_state_that_can_be_undone() {
 }
 
 #[test]
-fn no_save_beside_a_run_is_lost() {
+fn no_concurrent_edit_of_the_user_is_lost() {
     if cannot_run() {
         return;
     }
@@ -174,7 +174,7 @@ fn no_save_beside_a_run_is_lost() {
 }
 
 #[test]
-fn disks_that_are_full_lose_nothing() {
+fn full_disks_lose_no_data() {
     if lacks(Need::Overlay) {
         return;
     }

@@ -1,23 +1,22 @@
-//! `docs/demo.svg`, the picture in the README: a screen of `windlass demo`, drawn from the real output. The test fails when
-//! the output differs from the picture; `cargo xtask docs` runs it with `WINDLASS_WRITE_REFERENCE` set, and it writes the
-//! file.
+//! Draws `docs/demo.svg`, the picture in the README, from the real output of `windlass demo`. The test fails if the output
+//! differs from the picture. `cargo xtask docs` runs the test with `WINDLASS_WRITE_REFERENCE` set, which updates the file.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::codes::wait_until;
-use crate::place::Place;
-use crate::terminal::Terminal;
+use crate::cli_fixture::CliFixture;
+use crate::exit_codes::wait_until;
+use crate::terminal::PtySession;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/demo.svg");
-/// The last line that is drawn.
+/// The last line of the picture.
 const LAST: &str = "M median.sh";
 const LINE_HEIGHT: usize = 19;
 
 #[test]
-fn the_picture_in_the_readme_is_what_the_demo_shows() {
-    let place = Place::new();
-    let mut terminal = Terminal::start(&place, &["demo", "--pace", "0"]);
+fn the_picture_in_the_readme_matches_the_demo() {
+    let fixture = CliFixture::new();
+    let mut terminal = PtySession::start(&fixture, &["demo", "--pace", "0"]);
     terminal.ends_with(0);
     wait_until(|| terminal.text().contains("what to try next"));
     let picture = draw(&screen(&terminal.text()));
@@ -32,10 +31,10 @@ fn the_picture_in_the_readme_is_what_the_demo_shows() {
     );
 }
 
-/// The lines that stay on the screen, with what differs between two runs replaced.
+/// The final lines of the screen, with values that differ between runs replaced.
 fn screen(output: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    // The sandbox that this machine offers, in one line or two.
+    // The sandbox of this machine takes one line or two.
     let mut about_machine = false;
     for line in output.split("\r\n") {
         // The progress line is erased before anything else is written.
@@ -53,7 +52,7 @@ fn screen(output: &str) -> Vec<String> {
     lines
 }
 
-/// Whether a line has nothing but the duration of a slow call.
+/// Whether a line has only the duration of a slow call.
 fn is_duration(line: &str) -> bool {
     let plain = line.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
     let mut words = plain.split_whitespace();
@@ -61,7 +60,7 @@ fn is_duration(line: &str) -> bool {
     number && words.next().is_some_and(|unit| matches!(unit, "ms" | "s")) && words.next().is_none()
 }
 
-/// Folders, ids, names of copies and times, which are new in each run, as they might be.
+/// Replaces directories, ids, names of copies and times, which differ in each run, with examples.
 fn fixed(line: &str) -> String {
     if let Some((before, _)) = line.split_once("/tmp/windlass-demo-") {
         return format!("{before}/tmp/windlass-demo/project");
@@ -99,7 +98,7 @@ fn draw(lines: &[String]) -> String {
     svg
 }
 
-/// A line with its colours as spans.
+/// Converts the colours of a line to spans.
 fn spans(line: &str) -> String {
     let mut out = String::new();
     let mut pieces = line.split("\u{1b}[");

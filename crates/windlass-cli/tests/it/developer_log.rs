@@ -1,13 +1,13 @@
-//! The log for developers: what is in it, and what never is.
+//! The developer log: its content, and the content that must never be in it.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use windlass_needs::{Need, lacks};
 
-use crate::place::Place;
-use crate::wire::{events, serve};
+use crate::cli_fixture::CliFixture;
+use crate::model_server::{events, serve};
 
-/// Nothing knows that these are secret: neither their shape nor the settings say so.
+/// Texts that nothing marks as secret: neither their shape nor the settings.
 const PLANTED: [&str; 5] = [
     "planted-key-7d1f",
     "planted-prompt-7d1f",
@@ -17,10 +17,10 @@ const PLANTED: [&str; 5] = [
 ];
 
 #[test]
-fn the_log_says_what_happened_and_no_words_of_anybody() {
+fn the_log_has_events_and_no_conversation_text() {
     let [key, prompt, variable, file, command] = PLANTED;
-    let place = Place::new();
-    place.write("notes.txt", file);
+    let fixture = CliFixture::new();
+    fixture.write("notes.txt", file);
     let line = format!("cat notes.txt; echo {command}; env; echo {file} > new.txt");
     let arguments = serde_json::json!({ "command": line }).to_string();
     let call = serde_json::json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [{
@@ -37,8 +37,8 @@ fn the_log_says_what_happened_and_no_words_of_anybody() {
             "[DONE]",
         ]),
     ]);
-    let log = place.home().join("windlass.log");
-    let mut run = place.command(&[
+    let log = fixture.home().join("windlass.log");
+    let mut run = fixture.command(&[
         "run",
         "--in-place",
         "--yes",
@@ -53,7 +53,7 @@ fn the_log_says_what_happened_and_no_words_of_anybody() {
     run.env("WINDLASS_LOG", "trace")
         .env("GROQ_API_KEY", key)
         .env("SOME_VARIABLE", variable);
-    let output = place.run_with(run, "");
+    let output = fixture.run_with(run, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     assert_eq!(server.requests().len(), 2);
     let text = std::fs::read_to_string(&log).unwrap();
@@ -77,9 +77,9 @@ fn the_log_says_what_happened_and_no_words_of_anybody() {
 }
 
 #[test]
-fn a_log_that_cannot_be_is_a_mistake_in_the_command_line() {
-    let place = Place::new();
-    let output = place.run(&["--log-file", "no/such/folder/log", "tools"]);
+fn an_invalid_log_file_or_filter_is_a_usage_error() {
+    let fixture = CliFixture::new();
+    let output = fixture.run(&["--log-file", "no/such/folder/log", "tools"]);
     assert_eq!(output.code, 2, "{}", output.err);
     assert!(
         output
@@ -88,12 +88,12 @@ fn a_log_that_cannot_be_is_a_mistake_in_the_command_line() {
         "{}",
         output.err
     );
-    let mut command = place.command(&["tools"]);
+    let mut command = fixture.command(&["tools"]);
     command.env("WINDLASS_LOG", "hyper=trace");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 2, "{}", output.err);
     assert!(
-        output.err.contains("`hyper` is no part of windlass"),
+        output.err.contains("`hyper` is not a crate of windlass"),
         "{}",
         output.err
     );

@@ -1,20 +1,20 @@
-//! The doctor: its first sentence, its short and its long list, its fields, and what it refuses to do to AppArmor.
+//! `doctor`: its verdict, its short and long lists, its JSON, and its refusals to change AppArmor.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::place::{Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput};
 
-fn with_key(place: &Place, args: &[&str]) -> Command {
-    let mut command = place.command(args);
+fn with_key(fixture: &CliFixture, args: &[&str]) -> Command {
+    let mut command = fixture.command(args);
     command
         .env("ANTHROPIC_API_KEY", "a-key")
         .env("PATH", "/usr/bin:/bin");
     command
 }
 
-fn json(output: &Output) -> Value {
+fn json(output: &CliOutput) -> Value {
     serde_json::from_str(&output.out).unwrap()
 }
 
@@ -28,17 +28,17 @@ fn finding<'a>(report: &'a Value, what: &str) -> &'a Value {
 }
 
 #[test]
-fn doctor_begins_with_ready_or_the_one_thing_to_do() {
-    let place = Place::new();
-    let mut command = place.command(&["doctor"]);
+fn doctor_begins_with_a_verdict() {
+    let fixture = CliFixture::new();
+    let mut command = fixture.command(&["doctor"]);
     command.env("PATH", "/usr/bin:/bin");
-    let without = place.run_with(command, "");
+    let without = fixture.run_with(command, "");
     let first = without.out.lines().next().unwrap();
     assert!(first.starts_with("not ready: "), "{first}");
-    let report = json(&place.run_with(with_key(&place, &["doctor", "--json"]), ""));
-    let with = place.run_with(with_key(&place, &["doctor"]), "").out;
+    let report = json(&fixture.run_with(with_key(&fixture, &["doctor", "--json"]), ""));
+    let with = fixture.run_with(with_key(&fixture, &["doctor"]), "").out;
     let first = with.lines().next().unwrap();
-    // Whether commands can be held depends on this machine; the sentence and the fields have to agree.
+    // Whether a sandbox works depends on this machine; the verdict and the fields must agree.
     match report["ready"].as_bool().unwrap() {
         true => {
             let tier = report["sandbox"]["tier"].as_str().unwrap();
@@ -62,15 +62,15 @@ fn doctor_begins_with_ready_or_the_one_thing_to_do() {
 
 #[test]
 fn doctor_has_a_short_list_and_a_long_one() {
-    let place = Place::new();
-    let short = place.run_with(with_key(&place, &["doctor"]), "").out;
+    let fixture = CliFixture::new();
+    let short = fixture.run_with(with_key(&fixture, &["doctor"]), "").out;
     assert!(short.lines().count() < 30, "{short}");
     for says in [
         "\nmachine\n",
         "\nsandbox\n",
         "\nmodels\n",
         "\nagents\n",
-        "a key is set",
+        "key is set",
         "doctor --all",
     ] {
         assert!(short.contains(says), "{says}: {short}");
@@ -80,7 +80,9 @@ fn doctor_has_a_short_list_and_a_long_one() {
         "{short}"
     );
     for flag in ["--all", "--verbose", "-a"] {
-        let long = place.run_with(with_key(&place, &["doctor", flag]), "").out;
+        let long = fixture
+            .run_with(with_key(&fixture, &["doctor", flag]), "")
+            .out;
         assert!(
             long.contains("GROQ_API_KEY") && long.contains("qwen-code"),
             "{long}"
@@ -89,9 +91,9 @@ fn doctor_has_a_short_list_and_a_long_one() {
 }
 
 #[test]
-fn doctor_says_the_sandbox_as_fields() {
-    let place = Place::new();
-    let report = json(&place.run(&["doctor", "--json"]));
+fn doctor_reports_the_sandbox_as_json() {
+    let fixture = CliFixture::new();
+    let report = json(&fixture.run(&["doctor", "--json"]));
     let sandbox = &report["sandbox"];
     for tier in ["namespaces", "broker", "landlock"] {
         let (ok, why) = (
@@ -108,18 +110,18 @@ fn doctor_says_the_sandbox_as_fields() {
 }
 
 #[test]
-fn doctor_says_that_settings_are_absent_until_they_are_written() {
-    let place = Place::new();
-    let settings = |place: &Place| {
-        finding(&json(&place.run(&["doctor", "--json"])), "settings")["detail"].to_string()
+fn doctor_reports_a_missing_settings_file() {
+    let fixture = CliFixture::new();
+    let settings = |fixture: &CliFixture| {
+        finding(&json(&fixture.run(&["doctor", "--json"])), "settings")["detail"].to_string()
     };
-    let absent = settings(&place);
+    let absent = settings(&fixture);
     assert!(
         absent.contains("no settings file") && absent.contains("defaults apply"),
         "{absent}"
     );
-    assert_eq!(place.run(&["config", "set", "max_steps", "7"]).code, 0);
-    let present = settings(&place);
+    assert_eq!(fixture.run(&["config", "set", "max_steps", "7"]).code, 0);
+    let present = settings(&fixture);
     assert!(
         present.ends_with("config.toml\"") && !present.contains("defaults"),
         "{present}"
@@ -127,26 +129,26 @@ fn doctor_says_that_settings_are_absent_until_they_are_written() {
 }
 
 #[test]
-fn doctor_asks_local_servers_whether_they_are_there() {
-    let place = Place::new();
+fn doctor_checks_local_servers() {
+    let fixture = CliFixture::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     assert_eq!(
-        place
+        fixture
             .run(&["config", "set", "providers.vllm.base_url", &url])
             .code,
         0
     );
-    let state = |place: &Place| {
-        let mut command = place.command(&["doctor", "--json"]);
+    let state = |fixture: &CliFixture| {
+        let mut command = fixture.command(&["doctor", "--json"]);
         command.env("PATH", "/usr/bin:/bin");
-        let report = json(&place.run_with(command, ""));
+        let report = json(&fixture.run_with(command, ""));
         (
             finding(&report, "vllm")["ok"].as_bool().unwrap(),
             report["todo"].as_str().unwrap_or_default().to_owned(),
         )
     };
-    let (answers, todo) = state(&place);
+    let (answers, todo) = state(&fixture);
     assert!(answers, "the server listens");
     assert!(
         todo.contains("windlass config set model vllm/MODEL") || !todo.contains("model"),
@@ -154,10 +156,12 @@ fn doctor_asks_local_servers_whether_they_are_there() {
     );
     drop(listener);
     assert_eq!(
-        place.run(&["config", "set", "model", "vllm/a-model"]).code,
+        fixture
+            .run(&["config", "set", "model", "vllm/a-model"])
+            .code,
         0
     );
-    let (answers, todo) = state(&place);
+    let (answers, todo) = state(&fixture);
     assert!(!answers, "no server listens");
     assert!(
         todo.contains("start vllm") || !todo.contains("model"),
@@ -167,14 +171,14 @@ fn doctor_asks_local_servers_whether_they_are_there() {
 
 #[test]
 fn doctor_reports_a_certificate_file_that_is_missing() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     assert_eq!(
-        place
+        fixture
             .run(&["config", "set", "ca_file", "/nowhere/own.pem"])
             .code,
         0
     );
-    let report = json(&place.run(&["doctor", "--json"]));
+    let report = json(&fixture.run(&["doctor", "--json"]));
     let path = finding(&report, "network path");
     assert!(
         path["ok"] == false
@@ -188,27 +192,27 @@ fn doctor_reports_a_certificate_file_that_is_missing() {
 
 #[test]
 fn doctor_fails_on_settings_that_cannot_be_read() {
-    let place = Place::new();
-    let dir = place.home().join(".config/windlass");
+    let fixture = CliFixture::new();
+    let dir = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("config.toml"), "max_steps = [").unwrap();
-    let output = place.run(&["doctor"]);
+    let output = fixture.run(&["doctor"]);
     assert!(
         output.code == 1 && output.out.starts_with("not ready: settings: "),
         "{}",
         output.out
     );
-    assert_eq!(json(&place.run(&["doctor", "--json"]))["ready"], false);
+    assert_eq!(json(&fixture.run(&["doctor", "--json"]))["ready"], false);
 }
 
 #[test]
-fn doctor_changes_no_profile_without_an_answer() {
-    let place = Place::new();
+fn doctor_changes_no_profile_without_confirmation() {
+    let fixture = CliFixture::new();
     let file = std::path::Path::new("/etc/apparmor.d/windlass");
     let before = std::fs::read(file).ok();
-    // Never with `--yes` here: on a machine with AppArmor that would really change it.
+    // Never use `--yes` here: it would change the profiles of a machine with AppArmor.
     for flag in ["--install-apparmor", "--remove-apparmor"] {
-        let output = place.run(&["doctor", flag]);
+        let output = fixture.run(&["doctor", flag]);
         assert!(
             output.code == 2 && output.err.starts_with("error: "),
             "{}",

@@ -1,8 +1,8 @@
-//! Sessions as pages, audit logs and folders, and words found in all of them.
+//! Exports of sessions as HTML pages, audit logs and traces, and search in sessions.
 
 use serde_json::Value;
 
-use crate::place::{HELLO, Place, id_of};
+use crate::cli_fixture::{CliFixture, HELLO, id_of};
 
 const WORK: &str = r#"
 [[step]]
@@ -16,19 +16,19 @@ calls = [
 text = "content-of-the-answer"
 "#;
 
-fn worked(place: &Place) -> String {
-    place.write("a.txt", "one\n");
-    let output = place.play(WORK, &["--approval", "auto", "--on-ask", "deny"]);
+fn worked(fixture: &CliFixture) -> String {
+    fixture.write("a.txt", "one\n");
+    let output = fixture.play(WORK, &["--approval", "auto", "--on-ask", "deny"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    id_of(&place.sessions()[0])
+    id_of(&fixture.sessions()[0])
 }
 
 #[test]
-fn a_page_needs_nothing_else_and_nothing_said_is_code() {
-    let place = Place::new();
-    let id = worked(&place);
-    let to = place.home().join("page.html");
-    let output = place.run(&[
+fn an_html_page_is_self_contained_and_escapes_text() {
+    let fixture = CliFixture::new();
+    let id = worked(&fixture);
+    let to = fixture.home().join("page.html");
+    let output = fixture.run(&[
         "sessions",
         "export",
         &id,
@@ -67,9 +67,9 @@ fn a_page_needs_nothing_else_and_nothing_said_is_code() {
     ] {
         assert!(!lower.contains(never), "{never} is in\n{page}");
     }
-    // The same again is refused: nothing is written over.
+    // A second export is refused: existing files are not overwritten.
     assert_eq!(
-        place
+        fixture
             .run(&[
                 "sessions",
                 "export",
@@ -86,18 +86,18 @@ fn a_page_needs_nothing_else_and_nothing_said_is_code() {
 }
 
 #[test]
-fn a_damaged_session_leaves_no_half_export() {
-    let place = Place::new();
-    let id = worked(&place);
-    let log = place.sessions()[0].join("events.jsonl");
+fn a_damaged_session_leaves_no_partial_export() {
+    let fixture = CliFixture::new();
+    let id = worked(&fixture);
+    let log = fixture.sessions()[0].join("events.jsonl");
     let text = std::fs::read_to_string(&log).unwrap().replacen(
         "\"kind\":\"call_started\"",
         "\"kind\":\"call_st",
         1,
     );
     std::fs::write(&log, text).unwrap();
-    let to = place.home().join("page.html");
-    let output = place.run(&[
+    let to = fixture.home().join("page.html");
+    let output = fixture.run(&[
         "sessions",
         "export",
         &id,
@@ -108,20 +108,20 @@ fn a_damaged_session_leaves_no_half_export() {
     ]);
     assert_eq!(output.code, 1, "{}", output.err);
     assert!(!to.exists());
-    let output = place.run(&["sessions", "search", "answer"]);
+    let output = fixture.run(&["sessions", "search", "answer"]);
     assert!(
-        output.err.contains("passed over") && output.err.contains(&id),
+        output.err.contains("skipped") && output.err.contains(&id),
         "{}",
         output.err
     );
-    assert_eq!(place.run(&["stats", "--all"]).code, 0);
+    assert_eq!(fixture.run(&["stats", "--all"]).code, 0);
 }
 
 #[test]
-fn an_audit_tells_who_did_what_and_no_content() {
-    let place = Place::new();
-    let id = worked(&place);
-    let audit = place
+fn an_audit_log_has_actors_and_actions_and_no_content() {
+    let fixture = CliFixture::new();
+    let id = worked(&fixture);
+    let audit = fixture
         .run(&["sessions", "export", &id, "--format", "audit"])
         .out;
     let rows: Vec<Value> = audit
@@ -168,20 +168,20 @@ fn an_audit_tells_who_did_what_and_no_content() {
 }
 
 #[test]
-fn a_trace_is_a_folder_in_the_order_of_the_log() {
-    let place = Place::new();
-    let id = worked(&place);
-    let to = place.home().join("trace");
+fn a_trace_is_a_directory_in_the_order_of_the_log() {
+    let fixture = CliFixture::new();
+    let id = worked(&fixture);
+    let to = fixture.home().join("trace");
     let to = to.to_str().unwrap();
     assert_eq!(
-        place
+        fixture
             .run(&["sessions", "export", &id, "--format", "trace"])
             .code,
         2,
         "no folder was named"
     );
     assert_eq!(
-        place
+        fixture
             .run(&[
                 "sessions", "export", "nothing", "--format", "trace", "--to", to
             ])
@@ -192,7 +192,7 @@ fn a_trace_is_a_folder_in_the_order_of_the_log() {
         !std::path::Path::new(to).exists(),
         "a wrong id leaves no folder"
     );
-    let output = place.run(&["sessions", "export", &id, "--format", "trace", "--to", to]);
+    let output = fixture.run(&["sessions", "export", &id, "--format", "trace", "--to", to]);
     assert_eq!(output.code, 0, "{}", output.err);
     let mut names: Vec<String> = std::fs::read_dir(to)
         .unwrap()
@@ -221,7 +221,7 @@ fn a_trace_is_a_folder_in_the_order_of_the_log() {
         "go"
     );
     assert_eq!(
-        place
+        fixture
             .run(&["sessions", "export", &id, "--format", "trace", "--to", to])
             .code,
         2,
@@ -230,10 +230,10 @@ fn a_trace_is_a_folder_in_the_order_of_the_log() {
 }
 
 #[test]
-fn words_are_found_in_all_sessions_wherever_they_were_said() {
-    let place = Place::new();
-    worked(&place);
-    assert_eq!(place.play(HELLO, &[]).code, 0);
+fn search_finds_text_in_all_parts_of_all_sessions() {
+    let fixture = CliFixture::new();
+    worked(&fixture);
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
     for (words, who) in [
         ("GO", "person"),
         ("content-OF-the-answer", "model"),
@@ -241,7 +241,7 @@ fn words_are_found_in_all_sessions_wherever_they_were_said() {
         ("exit code 3", "result"),
         ("hello there", "model"),
     ] {
-        let output = place.run(&["sessions", "search", words, "--json"]);
+        let output = fixture.run(&["sessions", "search", words, "--json"]);
         assert_eq!(output.code, 0, "{words}: {}", output.err);
         let hits: Vec<Value> = output
             .out
@@ -255,14 +255,14 @@ fn words_are_found_in_all_sessions_wherever_they_were_said() {
             output.out
         );
     }
-    let output = place.run(&["sessions", "search", "go", "-n", "1"]);
+    let output = fixture.run(&["sessions", "search", "go", "-n", "1"]);
     assert_eq!(output.out.lines().count(), 1);
     assert!(output.err.contains("--limit"), "{}", output.err);
     assert_eq!(
-        place
+        fixture
             .run(&["sessions", "search", "Hello There", "--case"])
             .code,
         1
     );
-    assert_eq!(place.run(&["sessions", "search", ""]).code, 2);
+    assert_eq!(fixture.run(&["sessions", "search", ""]).code, 2);
 }

@@ -1,10 +1,10 @@
-//! What `--help` says, as snapshots, so that a change of a flag is seen in review.
+//! Snapshots of `--help`, so that reviews show changes of flags.
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
 #[test]
 fn help_is_as_reviewed() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     for args in [
         &["--help"][..],
         &["run", "--help"],
@@ -17,7 +17,7 @@ fn help_is_as_reviewed() {
         &["runtimes", "--help"],
         &["doctor", "--help"],
     ] {
-        let output = place.run(args);
+        let output = fixture.run(args);
         assert_eq!(output.code, 0);
         let name = args
             .iter()
@@ -29,8 +29,8 @@ fn help_is_as_reviewed() {
 }
 
 #[test]
-fn the_commands_that_only_look_work_in_an_empty_home() {
-    let place = Place::new();
+fn read_only_commands_work_in_an_empty_home() {
+    let fixture = CliFixture::new();
     for (args, says) in [
         (&["--version"][..], "windlass 0."),
         (&["tools"], "read_file"),
@@ -46,49 +46,51 @@ fn the_commands_that_only_look_work_in_an_empty_home() {
         (&["doctor", "--json"], "\"findings\""),
         (&["sessions", "list"], ""),
     ] {
-        let output = place.run(args);
+        let output = fixture.run(args);
         assert_eq!(output.code, 0, "{args:?}: {}", output.err);
         assert!(output.out.contains(says), "{args:?}: {}", output.out);
     }
-    for line in place.run(&["tools", "--json"]).out.lines() {
+    for line in fixture.run(&["tools", "--json"]).out.lines() {
         let spec: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(spec["schema"]["properties"].is_object(), "{line}");
     }
-    let home = std::fs::read_dir(place.home()).unwrap().count();
+    let home = std::fs::read_dir(fixture.home()).unwrap().count();
     assert_eq!(home, 0, "looking writes nothing");
 }
 
 #[test]
 fn settings_are_set_shown_with_their_origin_and_unset() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     assert_eq!(
-        place.run(&["config", "set", "model", "ollama/qwen3"]).code,
+        fixture
+            .run(&["config", "set", "model", "ollama/qwen3"])
+            .code,
         0
     );
     assert_eq!(
-        place
+        fixture
             .run(&["config", "set", "rules.deny", "bash(rm *),web_fetch"])
             .code,
         0
     );
-    let shown = place.run(&["config", "--origin"]).out;
+    let shown = fixture.run(&["config", "--origin"]).out;
     assert!(
         shown.contains("model = \"ollama/qwen3\"  # ") && shown.contains("config.toml:1"),
         "{shown}"
     );
     assert_eq!(
-        place.run(&["config", "get", "model"]).out,
+        fixture.run(&["config", "get", "model"]).out,
         "\"ollama/qwen3\"\n"
     );
-    assert_eq!(place.run(&["config", "unset", "model"]).code, 0);
-    assert_eq!(place.run(&["config", "get", "model"]).code, 1);
-    assert_eq!(place.run(&["config", "get", "modle"]).code, 2);
+    assert_eq!(fixture.run(&["config", "unset", "model"]).code, 0);
+    assert_eq!(fixture.run(&["config", "get", "model"]).code, 1);
+    assert_eq!(fixture.run(&["config", "get", "modle"]).code, 2);
 }
 
 #[test]
 fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
-    let place = Place::new();
-    let output = place.run(&["demo"]);
+    let fixture = CliFixture::new();
+    let output = fixture.run(&["demo"]);
     assert_eq!(output.code, 0, "{}", output.err);
     for says in [
         "FAIL: median 10 9 2",
@@ -107,7 +109,7 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
             output.err
         );
     }
-    let kinds: Vec<String> = place
+    let kinds: Vec<String> = fixture
         .log()
         .iter()
         .map(|event| event["kind"].as_str().unwrap().to_owned())
@@ -125,10 +127,10 @@ fn the_demo_fails_fixes_and_passes_in_an_empty_home() {
 const COMMANDS: &str = include_str!("../../../../docs/commands.md");
 
 #[test]
-fn the_docs_show_the_reason_that_is_asked_with() {
-    let place = Place::new();
+fn the_docs_show_the_real_reason_of_the_question() {
+    let fixture = CliFixture::new();
     let args = ["policy", "explain", "--json", "--in-place", "bash"];
-    let explained = place.run(&[&args[..], &["cargo test -p parser"]].concat());
+    let explained = fixture.run(&[&args[..], &["cargo test -p parser"]].concat());
     let explained: serde_json::Value = serde_json::from_str(&explained.out).unwrap();
     let decision = &explained["decision"];
     let (reason, rule) = (&decision["reason"], &decision["rule"]);
@@ -142,12 +144,12 @@ fn the_docs_show_the_reason_that_is_asked_with() {
 
 #[test]
 fn without_a_command_it_shows_the_first_steps() {
-    let place = Place::new();
-    let output = place.run(&[]);
+    let fixture = CliFixture::new();
+    let output = fixture.run(&[]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(output.out.contains("windlass demo"), "{}", output.out);
     assert!(output.out.lines().count() < 12, "{}", output.out);
-    let wrong = place.run(&["sesions"]);
+    let wrong = fixture.run(&["sesions"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("'sessions'"), "{}", wrong.err);
 }
@@ -163,8 +165,8 @@ fn every_vendor_and_every_setting_is_documented() {
             vendor.id
         );
     }
-    let place = Place::new();
-    for line in place.run(&["config", "keys"]).out.lines() {
+    let fixture = CliFixture::new();
+    for line in fixture.run(&["config", "keys"]).out.lines() {
         let (name, doc) = line.split_once(' ').unwrap();
         assert!(doc.trim().len() > 10, "{name} has no description");
     }

@@ -1,4 +1,4 @@
-//! Work in place through the binary: what lands, what fails a call, and what a killed run leaves to undo.
+//! In-place runs: landings of commands, calls that fail, and undo after a killed run.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 use windlass_needs::{Need, lacks};
 
 const DONE: &str = "[[step]]\ntext = \"done\"\n";
@@ -27,7 +27,7 @@ fn of_kind<'a>(log: &'a [Value], kind: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// Every file below a directory, with its bytes.
+/// Reads every file below a directory.
 fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let (mut found, mut open) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(at) = open.pop() {
@@ -45,23 +45,23 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_command_that_may_not_land_fails_its_call_and_names_what_is_kept() {
+fn a_command_that_may_not_land_fails_and_names_the_kept_files() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let place = Place::new();
-    place.write("a.txt", "a\n");
-    // The line names nothing protected; the landing finds it.
-    place.write(
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "a\n");
+    // The command line names no protected file; the landing detects it.
+    fixture.write(
         "make.sh",
         "echo b > a.txt; mkdir -p sub/.vscode; echo '{}' > sub/.vscode/tasks.json; echo ran\n",
     );
     let line = "sh make.sh";
     let script = bash(line) + &bash("cat a.txt") + DONE;
-    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    let output = fixture.play(&script, &["--yes", "--approval", "auto"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("a.txt"), "a\n");
-    let log = place.log();
+    assert_eq!(fixture.read("a.txt"), "a\n");
+    let log = fixture.log();
     assert_eq!(of_kind(&log, "file_changed"), [&Value::Null; 0]);
     let results = of_kind(&log, "call_finished");
     let text = results[0]["result"]["text"].as_str().unwrap();
@@ -76,7 +76,7 @@ fn a_command_that_may_not_land_fails_its_call_and_names_what_is_kept() {
     let kept = kept.lines().next().unwrap();
     let kept = std::fs::read_to_string(Path::new(kept).join("a.txt"));
     assert_eq!(kept.unwrap(), "b\n");
-    // The next call sees the tree as it is.
+    // The next call sees the real tree.
     assert_eq!(results[1]["result"]["text"], "a\n");
 }
 
@@ -85,15 +85,15 @@ fn changes_of_commands_are_counted_and_those_of_others_are_not_listed() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let place = Place::new();
-    place.write("a.txt", "1\n2\n3\n");
-    place.write("b.txt", "b\n");
-    let output = place.play(
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "1\n2\n3\n");
+    fixture.write("b.txt", "b\n");
+    let output = fixture.play(
         &(bash("sed -i s/2/two/ a.txt") + DONE),
         &["--yes", "--approval", "auto", "-o", "json"],
     );
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = place.log();
+    let log = fixture.log();
     let changed = of_kind(&log, "file_changed");
     assert_eq!(
         (
@@ -117,19 +117,19 @@ fn the_writes_of_a_background_job_are_logged_under_its_call_and_undone() {
     if lacks(Need::CommandLayers) {
         return;
     }
-    let place = Place::new();
-    place.write("a.txt", "a\n");
-    place.write(
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "a\n");
+    fixture.write(
         "job.sh",
         "echo b >> a.txt; echo new > n.txt; touch ${TMPDIR:-/tmp}/ready; sleep 60\n",
     );
-    let before = tree(&place.work());
+    let before = tree(&fixture.work());
     let background = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sh job.sh\", background = true } }]\n";
     let wait = bash("until test -e ${TMPDIR:-/tmp}/ready; do sleep 0.02; done");
     let script = format!("{background}{wait}{}{DONE}", bash("cat a.txt"));
-    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    let output = fixture.play(&script, &["--yes", "--approval", "auto"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = place.log();
+    let log = fixture.log();
     let job_call = &of_kind(&log, "call_started")[0]["call"]["id"];
     let changed = of_kind(&log, "file_changed");
     let mut paths: Vec<&str> = changed
@@ -141,25 +141,25 @@ fn the_writes_of_a_background_job_are_logged_under_its_call_and_undone() {
     assert!(changed.iter().all(|change| change["call"] == *job_call));
     let results = of_kind(&log, "call_finished");
     assert_eq!(results.last().unwrap()["result"]["text"], "a\nb\n");
-    assert_eq!(place.run(&["undo"]).code, 0);
-    assert_eq!(tree(&place.work()), before);
+    assert_eq!(fixture.run(&["undo"]).code, 0);
+    assert_eq!(tree(&fixture.work()), before);
 }
 
-/// The process is killed while a command lands that deletes many files. Whatever is left, undo brings every file back.
+/// Kills the process during the landing of a command that deletes many files. Undo must restore every file.
 #[test]
-fn a_run_that_is_killed_while_it_lands_can_be_undone() {
+fn a_run_killed_during_landing_can_be_undone() {
     if lacks(Need::CommandLayers) {
         return;
     }
     let (mut landed, mut untouched) = (0, 0);
     for round in 0..12_u64 {
-        let place = Place::new();
+        let fixture = CliFixture::new();
         for nth in 0..150 {
-            place.write(&format!("docs/{nth}.md"), &format!("page {nth}\n"));
+            fixture.write(&format!("docs/{nth}.md"), &format!("page {nth}\n"));
         }
-        place.write("keep.txt", "keep\n");
-        let before = tree(&place.work());
-        let script = place.script(&(bash("rm -r docs") + DONE));
+        fixture.write("keep.txt", "keep\n");
+        let before = tree(&fixture.work());
+        let script = fixture.script(&(bash("rm -r docs") + DONE));
         let args = [
             "run",
             "--in-place",
@@ -168,41 +168,41 @@ fn a_run_that_is_killed_while_it_lands_can_be_undone() {
             "auto",
             "--script",
         ];
-        let mut command = place.command(&args);
+        let mut command = fixture.command(&args);
         command.args([script.as_str(), "go"]);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        wait_for_staging(&place.work(), &mut child);
+        wait_for_staging(&fixture.work(), &mut child);
         std::thread::sleep(Duration::from_millis(round * 4));
         child.kill().unwrap();
         child.wait().unwrap();
-        let mended = place.run(&["status"]);
+        let mended = fixture.run(&["status"]);
         assert_eq!(mended.code, 0, "{}", mended.err);
-        if tree(&place.work()) == before {
+        if tree(&fixture.work()) == before {
             untouched += 1;
         } else {
             landed += 1;
             assert_eq!(
-                tree(&place.work()).len(),
+                tree(&fixture.work()).len(),
                 1,
                 "round {round}: half of it is there: {}",
                 mended.err
             );
-            let undone = place.run(&["undo"]);
+            let undone = fixture.run(&["undo"]);
             assert_eq!(
                 undone.code, 0,
                 "round {round}: {} {}",
                 mended.err, undone.err
             );
-            assert_eq!(tree(&place.work()), before, "round {round}");
+            assert_eq!(tree(&fixture.work()), before, "round {round}");
         }
         // Events that are in the log are not appended again.
-        let events = place.log().len();
-        place.run(&["status"]);
-        assert_eq!(place.log().len(), events, "round {round}");
+        let events = fixture.log().len();
+        fixture.run(&["status"]);
+        assert_eq!(fixture.log().len(), events, "round {round}");
     }
     assert!(
         landed + untouched == 12 && landed > 0,
@@ -210,7 +210,7 @@ fn a_run_that_is_killed_while_it_lands_can_be_undone() {
     );
 }
 
-/// Waits until a staging directory is in the workspace, or the run has ended.
+/// Waits until the workspace has a staging directory, or the run has ended.
 fn wait_for_staging(work: &Path, child: &mut std::process::Child) {
     let began = Instant::now();
     let is_staging = |name: &str| name.starts_with(".windlass-landing-");
@@ -227,17 +227,17 @@ fn wait_for_staging(work: &Path, child: &mut std::process::Child) {
 
 #[test]
 fn a_build_stays_incremental() {
-    let place = Place::new();
-    place.write(".gitignore", "out/\n");
-    place.write("main.c", "int main(void) { return 0; }\n");
-    place.write(
+    let fixture = CliFixture::new();
+    fixture.write(".gitignore", "out/\n");
+    fixture.write("main.c", "int main(void) { return 0; }\n");
+    fixture.write(
         "Makefile",
         "out/main: main.c\n\tmkdir -p out && cp main.c out/main && echo built\n",
     );
     let script = bash("make") + &bash("make") + &bash("touch -d 2001-02-03 unrelated; make") + DONE;
-    let output = place.play(&script, &["--yes", "--approval", "auto"]);
+    let output = fixture.play(&script, &["--yes", "--approval", "auto"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = place.log();
+    let log = fixture.log();
     let said: Vec<&str> = of_kind(&log, "call_finished")
         .iter()
         .map(|call| call["result"]["text"].as_str().unwrap())
@@ -247,6 +247,6 @@ fn a_build_stays_incremental() {
         !said[1].contains("built") && !said[2].contains("built"),
         "{said:?}"
     );
-    let about = std::fs::metadata(place.work().join("unrelated")).unwrap();
+    let about = std::fs::metadata(fixture.work().join("unrelated")).unwrap();
     assert!(about.mtime() < 1_000_000_000);
 }

@@ -1,24 +1,24 @@
-//! A model that cannot call tools does the same task through JSON in its text.
+//! A model without tool calls does the same task with JSON in its text.
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
-use crate::wire::{events, serve};
+use crate::cli_fixture::CliFixture;
+use crate::model_server::{events, serve};
 
 const NO_TOOLS: &str = "[models.scripted]\ntools = false\n[models.small]\ntools = false\n";
 
-fn config(place: &Place, text: &str) {
-    let folder = place.home().join(".config/windlass");
+fn config(fixture: &CliFixture, text: &str) {
+    let folder = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("config.toml"), text).unwrap();
 }
 
 #[test]
-fn the_same_task_passes_with_tools_disabled() {
-    let place = Place::new();
-    config(&place, NO_TOOLS);
-    place.write("a.txt", "the file's words");
-    let output = place.play(
+fn the_same_task_succeeds_without_tool_calls() {
+    let fixture = CliFixture::new();
+    config(&fixture, NO_TOOLS);
+    fixture.write("a.txt", "the file's words");
+    let output = fixture.play(
         r#"
         [[step]]
         text = '''
@@ -38,8 +38,8 @@ fn the_same_task_passes_with_tools_disabled() {
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "It is copied.");
-    assert_eq!(place.read("b.txt"), "copied");
-    let log = place.log();
+    assert_eq!(fixture.read("b.txt"), "copied");
+    let log = fixture.log();
     let calls = log
         .iter()
         .filter(|event| event["kind"] == "call_finished")
@@ -53,10 +53,10 @@ fn the_same_task_passes_with_tools_disabled() {
 }
 
 #[test]
-fn a_served_model_gets_the_tools_as_words() {
-    let place = Place::new();
-    config(&place, NO_TOOLS);
-    place.write("a.txt", "the file's words");
+fn a_model_without_tool_calls_gets_the_tools_as_text() {
+    let fixture = CliFixture::new();
+    config(&fixture, NO_TOOLS);
+    fixture.write("a.txt", "the file's words");
     let says = |text: &str| {
         let half = text.len() / 2;
         let delta = |text: &str| {
@@ -70,7 +70,7 @@ fn a_served_model_gets_the_tools_as_words() {
         says(r#"{"action": "read_file", "arguments": {"path": "a.txt"}}"#),
         says(r#"{"answer": "It says: the file's words"}"#),
     ]);
-    let output = place.run(&[
+    let output = fixture.run(&[
         "run",
         "--in-place",
         "-m",

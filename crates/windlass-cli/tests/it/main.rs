@@ -1,43 +1,43 @@
-//! The real binary, in a home and a workspace of its own, on scripted models.
+//! Tests of the real binary with scripted models, each in a private home and workspace.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod acp_registry;
 mod answers;
-mod attacks;
+mod attack_corpus;
 mod cassette;
-mod codes;
+mod cli_fixture;
 mod context;
 #[cfg(target_os = "linux")]
 mod crash;
+mod custom_agents;
+mod debug_edit;
+mod debug_validate;
 mod demo_picture;
 mod developer_log;
-mod differential;
 mod doctor;
-mod edits;
+mod exit_codes;
 mod exports;
-mod faults;
 mod help;
 mod imports;
 mod in_place;
 mod isolated;
 mod json_action;
+mod model_server;
 mod odd_trees;
-mod own_agents;
-mod place;
 mod poisoned_checks;
 mod policy;
 mod profiles;
-mod programs;
-mod registry;
+mod program_tools;
+mod provider_faults;
+mod read_only_commands;
 mod reports;
-mod runtimes;
-mod safe;
+mod runtime_list;
+mod runtime_selection;
 mod sandbox;
 mod secrets;
 mod sessions;
 mod telemetry;
 mod terminal;
+mod terminal_safety;
 mod transactions;
 mod trust;
-mod validate;
-mod wire;

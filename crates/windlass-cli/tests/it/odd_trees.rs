@@ -1,5 +1,5 @@
-//! Odd trees and repositories: a command in a run, isolated and in place, does what the same command does without
-//! windlass, and undo gives the tree from before. Judged by the files on disk, `git status` and `git fsck`.
+//! Unusual trees and repositories: a command in an isolated or in-place run has the same effect as without windlass, and
+//! undo restores the tree. The tests compare the files on disk, `git status` and `git fsck`.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -8,9 +8,9 @@ use std::process::Command;
 
 use windlass_needs::{Need, lacks, not_run};
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
-/// A name, the commands that make the tree odd, and the command of the run.
+/// A name, the commands that prepare the tree, and the command of the run.
 const ROWS: &[(&str, &str, &str)] = &[
     ("a folder becomes a file", "", "rm -r d && echo x > d"),
     (
@@ -80,11 +80,11 @@ const ROWS: &[(&str, &str, &str)] = &[
 
 const BASE: &str = "git init -q -b main . && mkdir d && echo one > d/one && echo f > f && echo g > g && git add . && git commit -qm first";
 
-fn sh(place: &Place, line: &str) -> String {
+fn sh(fixture: &CliFixture, line: &str) -> String {
     let done = Command::new("sh")
         .args(["-c", line])
-        .current_dir(place.work())
-        .env("HOME", place.home())
+        .current_dir(fixture.work())
+        .env("HOME", fixture.home())
         .envs([
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_AUTHOR_NAME", "a"),
@@ -102,7 +102,7 @@ fn sh(place: &Place, line: &str) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Files and symlinks by their names as bytes, without those of git and empty folders.
+/// Reads files and symlinks by name, without the git directory and empty directories.
 fn tree(dir: &Path, below: &Path, all: &mut BTreeMap<Vec<u8>, String>) {
     for entry in std::fs::read_dir(dir.join(below)).unwrap().flatten() {
         let path = below.join(entry.file_name());
@@ -124,18 +124,18 @@ fn tree(dir: &Path, below: &Path, all: &mut BTreeMap<Vec<u8>, String>) {
     }
 }
 
-fn files(place: &Place) -> BTreeMap<Vec<u8>, String> {
+fn files(fixture: &CliFixture) -> BTreeMap<Vec<u8>, String> {
     let mut all = BTreeMap::new();
-    tree(&place.work(), Path::new(""), &mut all);
+    tree(&fixture.work(), Path::new(""), &mut all);
     all
 }
 
 #[track_caller]
 fn check(flag: &str, (name, setup, command): (&str, &str, &str)) {
-    let (windlass, plain) = (Place::new(), Place::new());
-    for place in [&windlass, &plain] {
-        sh(place, BASE);
-        sh(place, if setup.is_empty() { "true" } else { setup });
+    let (windlass, plain) = (CliFixture::new(), CliFixture::new());
+    for fixture in [&windlass, &plain] {
+        sh(fixture, BASE);
+        sh(fixture, if setup.is_empty() { "true" } else { setup });
     }
     let before = files(&windlass);
     sh(&plain, command);
@@ -177,10 +177,10 @@ fn odd_trees_are_changed_and_undone_by_isolated_runs() {
 }
 
 #[test]
-fn files_of_another_owner_stay_theirs() {
-    let place = Place::new();
-    place.write("f", "");
-    if std::os::unix::fs::chown(place.work().join("f"), Some(1234), Some(1235)).is_err() {
+fn files_of_another_owner_keep_their_owner() {
+    let fixture = CliFixture::new();
+    fixture.write("f", "");
+    if std::os::unix::fs::chown(fixture.work().join("f"), Some(1234), Some(1235)).is_err() {
         return not_run("needs the right to give files to another owner");
     }
     if lacks(Need::CommandLayers) {

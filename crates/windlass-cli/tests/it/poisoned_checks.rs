@@ -1,17 +1,17 @@
-//! Agents that change everything outside the source set that a check could read. Whatever they leave there, a check
-//! passes only if the landed tree passes it.
+//! Agents that change files outside the source set that a check could read. In every case, a check passes only if the
+//! landed tree passes it.
 
 use serde_json::Value;
 
-use crate::place::{Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput};
 
-/// A repository whose check fails, and a program that it uses from an ignored folder.
-fn project(files: &[(&str, &str)]) -> Place {
-    let place = Place::new();
-    place.write(".gitignore", "node_modules/\n__pycache__/\nout/\n");
-    place.write("value.txt", "bad\n");
+/// A repository with a failing check that uses a program in an ignored directory.
+fn project(files: &[(&str, &str)]) -> CliFixture {
+    let fixture = CliFixture::new();
+    fixture.write(".gitignore", "node_modules/\n__pycache__/\nout/\n");
+    fixture.write("value.txt", "bad\n");
     for (name, text) in files {
-        place.write(name, text);
+        fixture.write(name, text);
     }
     for args in [
         &["init", "-qb", "main"][..],
@@ -27,20 +27,20 @@ fn project(files: &[(&str, &str)]) -> Place {
         ],
     ] {
         let mut git = std::process::Command::new("git");
-        git.args(args).current_dir(place.work());
+        git.args(args).current_dir(fixture.work());
         assert!(git.status().unwrap().success());
     }
-    place
+    fixture
 }
 
-/// A run that edits a source file, runs a line, and says that it is done.
-fn run(place: &Place, line: &str, more: &[&str]) -> Output {
+/// Runs an agent that edits a source file and runs a command.
+fn run(fixture: &CliFixture, line: &str, more: &[&str]) -> CliOutput {
     let quoted = Value::from(line).to_string();
     let step = format!(
         "[[step]]\ntext = \"I run it.\"\ncalls = [{{ name = \"bash\", args = {{ command = {quoted} }} }}]\n[[step]]\ntext = \
          \"done\"\n"
     );
-    let script = place.script(&step);
+    let script = fixture.script(&step);
     let mut args = vec![
         "run",
         "--script",
@@ -51,26 +51,26 @@ fn run(place: &Place, line: &str, more: &[&str]) -> Output {
         "make it good",
     ];
     args.extend_from_slice(more);
-    place.run(&args)
+    fixture.run(&args)
 }
 
 #[track_caller]
 fn check(files: &[(&str, &str)], poison: &str, validate: &str, says: &str) {
-    let place = project(files);
+    let fixture = project(files);
     let line = format!("echo more >> other.txt; {poison}");
-    let output = run(&place, &line, &["--validate", validate]);
+    let output = run(&fixture, &line, &["--validate", validate]);
     assert_eq!(output.code, 3, "{poison}: {} {}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     let detail = result["outcome"]["detail"].as_str().unwrap();
     assert!(detail.contains(says), "{poison}: {detail}");
     assert!(
-        !place.work().join("other.txt").exists(),
+        !fixture.work().join("other.txt").exists(),
         "{poison}: it landed"
     );
 }
 
 #[test]
-fn no_check_passes_because_of_what_the_run_left_outside_the_sources() {
+fn files_outside_the_source_set_cannot_make_a_check_pass() {
     let lint = &[("node_modules/.bin/lint", "grep -q good value.txt\n")][..];
     let replaced = "echo true > node_modules/.bin/lint";
     check(lint, replaced, "sh node_modules/.bin/lint", "node_modules");
@@ -105,7 +105,7 @@ fn no_check_passes_because_of_what_the_run_left_outside_the_sources() {
 }
 
 #[test]
-fn nothing_beside_the_sources_carries_a_verdict() {
+fn only_the_source_set_affects_a_verdict() {
     let uses_value = "test \"$(cat value.txt)\" = good";
     for (poison, validate) in [
         // A build output that is ignored.
@@ -113,7 +113,7 @@ fn nothing_beside_the_sources_carries_a_verdict() {
             "mkdir -p out; echo good > out/value",
             "grep -q good out/value",
         ),
-        // Places of the user that programs read on their own.
+        // Files of the user that programs read by default.
         (
             "d=$(python3 -c 'import site; print(site.getusersitepackages())'); mkdir -p $d; \
              echo 'open(\"value.txt\", \"w\").write(\"good\\n\")' > $d/usercustomize.py",
@@ -127,7 +127,7 @@ fn nothing_beside_the_sources_carries_a_verdict() {
             "mkdir -p ~/.cache/pip; echo good > ~/.cache/pip/value",
             "grep -q good ~/.cache/pip/value",
         ),
-        // The repository, of which only commits are taken over.
+        // The git directory, from which only commits are transferred.
         ("git config alias.lint '!true'", "git lint"),
         (
             "python3 -c 'import os; p = os.path.join(\".g\" + \"it\", \"hooks\", \"pre-commit\"); \
@@ -147,7 +147,7 @@ fn nothing_beside_the_sources_carries_a_verdict() {
 }
 
 #[test]
-fn sources_that_steer_a_check_are_named_as_judges() {
+fn sources_that_affect_a_check_are_judges() {
     for name in [
         "conftest.py",
         "tests/conftest.py",
@@ -165,9 +165,9 @@ fn sources_that_steer_a_check_are_named_as_judges() {
         "build.rs",
         "jest.config.js",
     ] {
-        let place = project(&[("Makefile", "include rules.mk\n"), ("rules.mk", "\n")]);
+        let fixture = project(&[("Makefile", "include rules.mk\n"), ("rules.mk", "\n")]);
         let line = format!("mkdir -p tests; echo >> {name}");
-        let output = run(&place, &line, &["--validate", "true", "--strict-judge"]);
+        let output = run(&fixture, &line, &["--validate", "true", "--strict-judge"]);
         assert_eq!(output.code, 3, "{name}: {} {}", output.out, output.err);
         let result: Value = serde_json::from_str(&output.out).unwrap();
         let judges = result["judge_changed"].as_array().unwrap();
@@ -176,12 +176,12 @@ fn sources_that_steer_a_check_are_named_as_judges() {
 }
 
 #[test]
-fn ignored_files_count_when_a_person_says_so() {
+fn keep_ignored_runs_checks_with_ignored_files() {
     let lint = &[("node_modules/.bin/lint", "grep -q good value.txt\n")][..];
-    let place = project(lint);
+    let fixture = project(lint);
     let line = "echo more >> other.txt; echo true > node_modules/.bin/lint";
     let flags = ["--validate", "sh node_modules/.bin/lint", "--keep-ignored"];
-    let output = run(&place, line, &flags);
+    let output = run(&fixture, line, &flags);
     assert_eq!(output.code, 0, "{} {}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(
@@ -189,16 +189,16 @@ fn ignored_files_count_when_a_person_says_so() {
         serde_json::json!(["node_modules"])
     );
     assert_eq!(
-        std::fs::read_to_string(place.work().join("node_modules/.bin/lint")).unwrap(),
+        std::fs::read_to_string(fixture.work().join("node_modules/.bin/lint")).unwrap(),
         "grep -q good value.txt\n",
         "they do not land"
     );
 }
 
 #[test]
-fn a_set_up_prepares_the_tree_of_the_checks() {
-    let place = project(&[("install.sh", "mkdir -p out && cp value.txt out/tool\n")]);
-    let config = place.home().join(".config/windlass");
+fn a_setup_command_prepares_the_tree_of_the_checks() {
+    let fixture = project(&[("install.sh", "mkdir -p out && cp value.txt out/tool\n")]);
+    let config = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(
         config.join("config.toml"),
@@ -206,13 +206,13 @@ fn a_set_up_prepares_the_tree_of_the_checks() {
     )
     .unwrap();
     let validate = ["--validate", "grep -q good out/tool"];
-    let output = run(&place, "echo good > value.txt", &validate);
+    let output = run(&fixture, "echo good > value.txt", &validate);
     assert_eq!(output.code, 0, "{} {}", output.out, output.err);
-    assert!(!place.work().join("out").exists());
+    assert!(!fixture.work().join("out").exists());
 }
 
 #[test]
-fn failures_of_before_do_not_block_what_is_new() {
+fn preexisting_failures_do_not_block_new_changes() {
     let files = &[
         ("Makefile", "test:\n\t@sh check.sh\n"),
         (
@@ -220,15 +220,19 @@ fn failures_of_before_do_not_block_what_is_new() {
             "grep -q good value.txt || { echo 'value.txt:1: it is not good'; exit 1; }\n",
         ),
     ][..];
-    let place = project(files);
-    let output = run(&place, "echo more >> other.txt", &[]);
+    let fixture = project(files);
+    let output = run(&fixture, "echo more >> other.txt", &[]);
     assert_eq!(output.code, 3, "{} {}", output.out, output.err);
     assert!(
         output.out.contains("--accept-preexisting"),
         "{}",
         output.out
     );
-    let output = run(&place, "echo more >> other.txt", &["--accept-preexisting"]);
+    let output = run(
+        &fixture,
+        "echo more >> other.txt",
+        &["--accept-preexisting"],
+    );
     assert_eq!(output.code, 0, "{} {}", output.out, output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     let evidence = result["evidence"].as_array().unwrap();

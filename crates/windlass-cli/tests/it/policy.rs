@@ -1,14 +1,14 @@
-//! `policy explain` and `policy test`, by the real binary. Lines come in from files; nothing is run.
+//! `policy explain` and `policy test` with the real binary. They run no call.
 
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
 #[test]
-fn every_stage_of_a_call_is_shown() {
-    let place = Place::new();
-    place.write("src/a.rs", "");
-    let shown = place.run(&["policy", "explain", "bash", "ls", "-la", "src"]);
+fn explain_shows_every_stage_of_a_call() {
+    let fixture = CliFixture::new();
+    fixture.write("src/a.rs", "");
+    let shown = fixture.run(&["policy", "explain", "bash", "ls", "-la", "src"]);
     assert_eq!(shown.code, 0, "{}", shown.err);
     let names: Vec<&str> = shown
         .out
@@ -27,11 +27,7 @@ fn every_stage_of_a_call_is_shown() {
         "decision",
     ];
     assert_eq!(names, all, "{}", shown.out);
-    assert!(
-        shown.out.contains("only looks: ls -la src"),
-        "{}",
-        shown.out
-    );
+    assert!(shown.out.contains("read-only: ls -la src"), "{}", shown.out);
     assert!(
         shown
             .out
@@ -43,11 +39,11 @@ fn every_stage_of_a_call_is_shown() {
 
 #[test]
 fn a_call_is_explained_as_json_in_any_mode() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let explain = |args: &[&str], stdin: &str| -> Value {
         let mut all = vec!["policy", "explain", "--json"];
         all.extend_from_slice(args);
-        let output = place.run_with(place.command(&all), stdin);
+        let output = fixture.run_with(fixture.command(&all), stdin);
         assert_eq!(output.code, 0, "{}", output.err);
         serde_json::from_str::<Value>(&output.out).unwrap()["decision"].clone()
     };
@@ -59,7 +55,7 @@ fn a_call_is_explained_as_json_in_any_mode() {
         (&decision["verdict"], &decision["rule"]),
         (&"ask".into(), &"mode auto".into())
     );
-    // Held, as a run is when nobody says otherwise.
+    // Sandboxed, the default of a run.
     let decision = explain(&["--approval", "auto", "bash", "make"], "");
     assert_eq!(decision["verdict"], "allow");
     let decision = explain(&["--approval", "plan", "bash", "-"], "make install\n");
@@ -71,26 +67,30 @@ fn a_call_is_explained_as_json_in_any_mode() {
     );
     let decision = explain(&["Read", "{\"path\": \"/etc/hosts\"}"], "");
     assert_eq!(decision["verdict"], "allow");
-    assert_eq!(place.run(&["policy", "explain", "bahs", "ls"]).code, 2);
+    assert_eq!(fixture.run(&["policy", "explain", "bahs", "ls"]).code, 2);
     let settings = "approval = \"auto\"\n[sandbox]\nlevel = \"full\"\n";
-    std::fs::create_dir_all(place.home().join(".config/windlass")).unwrap();
-    std::fs::write(place.home().join(".config/windlass/config.toml"), settings).unwrap();
+    std::fs::create_dir_all(fixture.home().join(".config/windlass")).unwrap();
+    std::fs::write(
+        fixture.home().join(".config/windlass/config.toml"),
+        settings,
+    )
+    .unwrap();
     assert_eq!(explain(&["bash", "make"], "")["verdict"], "ask");
     assert_eq!(
         explain(&["-s", "workspace-write", "bash", "make"], "")["verdict"],
         "allow"
     );
     let table = "[[case]]\ncommand = \"make\"\nexpect = \"ask\"\n[[case]]\ncommand = \"make\"\nsandboxed = true\nexpect = \"allow\"\n";
-    place.write("policy.toml", table);
-    let passed = place.run(&["policy", "test", "policy.toml"]);
+    fixture.write("policy.toml", table);
+    let passed = fixture.run(&["policy", "test", "policy.toml"]);
     assert_eq!(passed.code, 0, "{}{}", passed.out, passed.err);
 }
 
 #[test]
 fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let check = |tool: &str, call: &str, says: &str| {
-        let output = place.run_with(place.command(&["policy", "explain", tool, "-"]), call);
+        let output = fixture.run_with(fixture.command(&["policy", "explain", tool, "-"]), call);
         assert_eq!(output.code, 0, "{}", output.err);
         assert!(output.out.contains(says), "{tool} {call}: {}", output.out);
     };
@@ -111,13 +111,13 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
         "{\"path\": \"a\", \"paht\": 1}",
         "(tool validation)",
     );
-    let output = place.run(&["policy", "explain", "read_file", "{\"path\": "]);
+    let output = fixture.run(&["policy", "explain", "read_file", "{\"path\": "]);
     assert_eq!(output.code, 2, "{}", output.out);
 }
 
 #[test]
-fn a_table_fails_when_a_decision_is_another() {
-    let place = Place::new();
+fn a_table_fails_if_a_decision_differs() {
+    let fixture = CliFixture::new();
     let table = r#"
         approval = "ask"
         [rules]
@@ -147,20 +147,20 @@ fn a_table_fails_when_a_decision_is_another() {
         sandboxed = true
         expect = "allow"
     "#;
-    place.write("policy.toml", table);
-    let passed = place.run(&["policy", "test", "policy.toml"]);
+    fixture.write("policy.toml", table);
+    let passed = fixture.run(&["policy", "test", "policy.toml"]);
     assert_eq!(
         (passed.code, passed.out.as_str()),
-        (0, "6 cases, 0 decided otherwise\n"),
+        (0, "6 cases, 0 failed\n"),
         "{}",
         passed.err
     );
-    place.write(
+    fixture.write(
         "policy.toml",
         &table.replace("deny = [\"bash(git push *)\"]", "deny = []"),
     );
-    let failed = place.run(&["policy", "test", "policy.toml"]);
-    let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 decided otherwise\n";
+    let failed = fixture.run(&["policy", "test", "policy.toml"]);
+    let expect = "case 3: bash `git push origin main`: expected deny, got allow by user rule bash(git *)\n6 cases, 1 failed\n";
     assert_eq!((failed.code, failed.out.as_str()), (1, expect));
     for (bad, says) in [
         ("[[case]]\ncommand = \"ls\"\n", "missing field `expect`"),
@@ -182,15 +182,15 @@ fn a_table_fails_when_a_decision_is_another() {
         ),
         ("", "has no [[case]]"),
     ] {
-        place.write("policy.toml", bad);
-        let output = place.run(&["policy", "test", "policy.toml"]);
+        fixture.write("policy.toml", bad);
+        let output = fixture.run(&["policy", "test", "policy.toml"]);
         assert_eq!(output.code, 2, "{bad}");
         assert!(output.err.contains(says), "{}", output.err);
     }
 }
 
-/// Plays calls and gives what the log says about each: its verdict and rule, and the result's text.
-fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, String)> {
+/// Runs scripted calls and returns the verdict, rule and result text of each from the log.
+fn play(fixture: &CliFixture, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, String)> {
     let step = |(name, args): &(&str, Value)| {
         let args: String = args
             .as_object()
@@ -204,9 +204,9 @@ fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, S
         )
     };
     let script: String = calls.iter().map(step).collect::<String>() + "[[step]]\ntext = \"ok\"\n";
-    let output = place.play(&script, more);
+    let output = fixture.play(&script, more);
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = place.log();
+    let log = fixture.log();
     let of = |kind: &str| {
         log.iter()
             .filter(|event| event["kind"] == kind)
@@ -235,16 +235,16 @@ fn play(place: &Place, calls: &[(&str, Value)], more: &[&str]) -> Vec<(String, S
 }
 
 #[test]
-fn looking_runs_in_ask_mode_and_every_decision_names_its_rule() {
-    let place = Place::new();
-    place.write("src/a.rs", "fn main() {}\n");
+fn read_only_commands_run_in_ask_mode_and_every_decision_names_its_rule() {
+    let fixture = CliFixture::new();
+    fixture.write("src/a.rs", "fn main() {}\n");
     let bash = |line: &str| ("bash", serde_json::json!({ "command": line }));
     let calls = [
         bash("grep -rn main src | head -3"),
         bash("touch made"),
         bash("cat .env"),
     ];
-    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let said = play(&fixture, &calls, &["--on-ask", "deny"]);
     let rules: Vec<&str> = said.iter().map(|(rule, _)| rule.as_str()).collect();
     assert_eq!(
         rules,
@@ -254,17 +254,17 @@ fn looking_runs_in_ask_mode_and_every_decision_names_its_rule() {
             "denied floor: credentials"
         ]
     );
-    assert!(!place.work().join("made").exists());
+    assert!(!fixture.work().join("made").exists());
 }
 
 #[test]
-fn what_a_rule_keeps_back_no_tool_shows() {
-    let place = Place::new();
-    place.write("private/plan.txt", "marker-of-a-secret\n");
-    place.write("open.txt", "marker-of-all\n");
-    place.write("half/plan.txt", "marker-of-a-secret\n");
+fn no_tool_shows_files_that_a_rule_denies() {
+    let fixture = CliFixture::new();
+    fixture.write("private/plan.txt", "marker-of-a-secret\n");
+    fixture.write("open.txt", "marker-of-all\n");
+    fixture.write("half/plan.txt", "marker-of-a-secret\n");
     assert_eq!(
-        place
+        fixture
             .run(&[
                 "config",
                 "set",
@@ -290,10 +290,10 @@ fn what_a_rule_keeps_back_no_tool_shows() {
         ("bash", serde_json::json!({ "command": "grep -r marker ." })),
         ("bash", serde_json::json!({ "command": "cat open.txt" })),
     ];
-    let said = play(&place, &calls, &["--on-ask", "deny"]);
+    let said = play(&fixture, &calls, &["--on-ask", "deny"]);
     let listed = |result: &str| result.contains("a rule keeps entries of this directory back");
     assert_eq!(said.iter().filter(|(_, result)| listed(result)).count(), 2);
-    let log: String = place.log().iter().map(ToString::to_string).collect();
+    let log: String = fixture.log().iter().map(ToString::to_string).collect();
     assert!(!log.contains("marker-of-a-secret"), "{log}");
     assert!(log.contains("marker-of-all"));
 }

@@ -1,6 +1,6 @@
-//! Profiles are enforced when calls run, whatever else is allowed; a plan is kept and carried out.
+//! Profiles: they are enforced for every call, whatever else is allowed; plans are saved and implemented.
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
 const TRIES: &str = r##"
 [[step]]
@@ -12,25 +12,28 @@ calls = [
 text = "# The plan\n\n1. write new.txt"
 "##;
 
-fn run(place: &Place, script: &str, more: &[&str]) -> crate::place::Output {
-    let script = place.script(script);
-    place.run(&[&["run", "--script", script.as_str(), "go"], more].concat())
+fn run(fixture: &CliFixture, script: &str, more: &[&str]) -> crate::cli_fixture::CliOutput {
+    let script = fixture.script(script);
+    fixture.run(&[&["run", "--script", script.as_str(), "go"], more].concat())
 }
 
 #[test]
-fn profiles_that_only_look_change_nothing_even_where_everything_is_allowed() {
+fn read_only_profiles_change_nothing_even_if_everything_is_allowed() {
     for profile in ["plan", "review"] {
-        let place = Place::new();
-        place.write("a.txt", "one\n");
+        let fixture = CliFixture::new();
+        fixture.write("a.txt", "one\n");
         let allow = "write_file(**),bash(*)";
-        assert_eq!(place.run(&["config", "set", "rules.allow", allow]).code, 0);
-        let output = run(&place, TRIES, &["--profile", profile, "--yes"]);
+        assert_eq!(
+            fixture.run(&["config", "set", "rules.allow", allow]).code,
+            0
+        );
+        let output = run(&fixture, TRIES, &["--profile", profile, "--yes"]);
         assert_eq!(output.code, 0, "{profile}: {}", output.err);
         assert!(
-            !place.work().join("new.txt").exists() && !place.work().join("made.txt").exists(),
+            !fixture.work().join("new.txt").exists() && !fixture.work().join("made.txt").exists(),
             "{profile}"
         );
-        let results: Vec<String> = place
+        let results: Vec<String> = fixture
             .log()
             .iter()
             .filter(|event| event["kind"] == "call_finished")
@@ -45,17 +48,21 @@ fn profiles_that_only_look_change_nothing_even_where_everything_is_allowed() {
 
 #[test]
 fn a_profile_is_not_loosened_by_flags_or_settings() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     for flags in [
         &["--approval", "auto"][..],
         &["--sandbox", "full"],
         &["--sandbox", "workspace-write"],
     ] {
-        let output = run(&place, TRIES, &[&["--profile", "plan"], flags].concat());
+        let output = run(&fixture, TRIES, &[&["--profile", "plan"], flags].concat());
         assert_eq!(output.code, 2, "{flags:?}: {}", output.err);
-        assert!(output.err.contains("does not go with it"), "{}", output.err);
+        assert!(
+            output.err.contains("cannot be combined with the profile"),
+            "{}",
+            output.err
+        );
     }
-    let output = run(&place, TRIES, &["--profile", "paln"]);
+    let output = run(&fixture, TRIES, &["--profile", "paln"]);
     assert!(
         output.code == 2 && output.err.contains("did you mean `plan`"),
         "{}",
@@ -64,12 +71,12 @@ fn a_profile_is_not_loosened_by_flags_or_settings() {
 }
 
 #[test]
-fn a_plan_is_kept_and_another_run_starts_from_it() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    let output = run(&place, TRIES, &["--profile", "plan"]);
+fn a_plan_is_saved_and_another_run_starts_from_it() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    let output = run(&fixture, TRIES, &["--profile", "plan"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let plans = place.home().join(".local/share/windlass/plans");
+    let plans = fixture.home().join(".local/share/windlass/plans");
     let file = std::fs::read_dir(&plans)
         .unwrap()
         .next()
@@ -84,7 +91,7 @@ fn a_plan_is_kept_and_another_run_starts_from_it() {
     assert!(output.err.contains(&name), "{}", output.err);
     let script = "[[step]]\nexpect = \"1. write new.txt\"\ncalls = [{ name = \"write_file\", args = { path = \"new.txt\", content = \"x\" } }]\n[[step]]\ntext = \"done\"\n";
     for given in [name.as_str(), "last", file.to_str().unwrap()] {
-        let script = place.script(script);
+        let script = fixture.script(script);
         let args = [
             "run",
             "--script",
@@ -96,13 +103,13 @@ fn a_plan_is_kept_and_another_run_starts_from_it() {
             "--validate",
             "none",
         ];
-        let output = place.run(&args);
+        let output = fixture.run(&args);
         assert_eq!(output.code, 0, "{given}: {}", output.err);
-        assert_eq!(place.read("new.txt"), "x");
-        std::fs::remove_file(place.work().join("new.txt")).unwrap();
+        assert_eq!(fixture.read("new.txt"), "x");
+        std::fs::remove_file(fixture.work().join("new.txt")).unwrap();
     }
-    let script = place.script(script);
-    let output = place.run(&["run", "--script", &script, "--plan", "../../x"]);
+    let script = fixture.script(script);
+    let output = fixture.run(&["run", "--script", &script, "--plan", "../../x"]);
     assert!(
         output.code == 2 && output.err.contains("there is no plan"),
         "{}",
@@ -111,13 +118,13 @@ fn a_plan_is_kept_and_another_run_starts_from_it() {
 }
 
 #[test]
-fn verifying_runs_commands_and_lands_nothing() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
+fn the_verify_profile_runs_commands_and_lands_nothing() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"cat a.txt; echo changed > a.txt\" } }]\n\
                   [[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n";
     let output = run(
-        &place,
+        &fixture,
         script,
         &["--profile", "verify", "--validate", "none"],
     );
@@ -126,10 +133,10 @@ fn verifying_runs_commands_and_lands_nothing() {
         "a changed source is not passed over: {}",
         output.err
     );
-    assert_eq!(place.read("a.txt"), "one\n");
+    assert_eq!(fixture.read("a.txt"), "one\n");
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"cat a.txt\" } }]\n[[step]]\ntext = \"it works\"\n";
     let output = run(
-        &place,
+        &fixture,
         script,
         &["--profile", "verify", "--validate", "none"],
     );
@@ -137,7 +144,7 @@ fn verifying_runs_commands_and_lands_nothing() {
 }
 
 #[test]
-fn verifying_changes_nothing_of_the_tree_from_any_command() {
+fn the_verify_profile_protects_the_tree_from_every_command() {
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo changed > a.txt\" } }]\n\
                   [[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n[[step]]\ntext = \"it works\"\n";
     for args in [
@@ -146,26 +153,26 @@ fn verifying_changes_nothing_of_the_tree_from_any_command() {
         &["chat", "--profile", "verify", "--approval", "auto"],
         &["resume", "--profile", "verify", "--yes", "go"],
     ] {
-        let place = Place::new();
-        place.write("a.txt", "one\n");
-        assert_eq!(place.play(crate::place::HELLO, &[]).code, 0);
-        let script = place.script(script);
-        let output = place.run_with(
-            place.command(&[args, &["--script", &script]].concat()),
+        let fixture = CliFixture::new();
+        fixture.write("a.txt", "one\n");
+        assert_eq!(fixture.play(crate::cli_fixture::HELLO, &[]).code, 0);
+        let script = fixture.script(script);
+        let output = fixture.run_with(
+            fixture.command(&[args, &["--script", &script]].concat()),
             "go\n",
         );
-        assert_eq!(place.read("a.txt"), "one\n", "{args:?}: {}", output.err);
+        assert_eq!(fixture.read("a.txt"), "one\n", "{args:?}: {}", output.err);
         assert_ne!(output.code, 0, "{args:?}: {}", output.err);
     }
 }
 
 #[test]
-fn a_profile_that_only_looks_holds_programs_of_the_settings_too() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
+fn a_read_only_profile_also_restricts_tools_of_the_settings() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
     let settings = "[tools.tidy]\ncommand = [\"sh\", \"-c\", \"echo changed > a.txt\"]\neffect = \"read\"\ndescription = \"Tidies up.\"\n\
                     [profiles.plan]\ntools = [\"*\"]\nmode = \"full\"\napproval = \"auto\"\nsandbox = \"workspace-write\"\n";
-    let config = place.home().join(".config/windlass");
+    let config = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(config.join("config.toml"), settings).unwrap();
     let script = "[[step]]\ncalls = [{ name = \"tidy\", args = {} }, { name = \"python\", args = { code = \"open('a.txt','w').write('x')\" } }, \
@@ -176,10 +183,10 @@ fn a_profile_that_only_looks_holds_programs_of_the_settings_too() {
         &["--in-place"],
         &["--isolated", "--yes"],
     ] {
-        let output = run(&place, script, &[&["--profile", "plan"], more].concat());
-        assert_eq!(place.read("a.txt"), "one\n", "{more:?}: {}", output.err);
+        let output = run(&fixture, script, &[&["--profile", "plan"], more].concat());
+        assert_eq!(fixture.read("a.txt"), "one\n", "{more:?}: {}", output.err);
         assert_eq!(output.code, 0, "{more:?}: {}", output.err);
-        let tried = place
+        let tried = fixture
             .log()
             .iter()
             .filter(|event| event["kind"] == "call_finished")
@@ -189,16 +196,16 @@ fn a_profile_that_only_looks_holds_programs_of_the_settings_too() {
 }
 
 #[test]
-fn a_plan_is_kept_also_when_it_took_an_answer() {
-    let place = Place::new();
+fn a_plan_is_saved_after_an_answered_question() {
+    let fixture = CliFixture::new();
     let script = "follow = \"history\"\n[[step]]\ncalls = [{ name = \"ask_user\", args = { question = \"red?\" } }]\n\
                   [[step]]\ntext = \"paint it red\"\n";
-    let output = run(&place, script, &["--profile", "plan"]);
+    let output = run(&fixture, script, &["--profile", "plan"]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask: serde_json::Value = serde_json::from_str(output.out.lines().last().unwrap()).unwrap();
-    let output = place.run(&["answer", ask["id"].as_str().unwrap(), "yes", "please"]);
+    let output = fixture.run(&["answer", ask["id"].as_str().unwrap(), "yes", "please"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let plans: Vec<_> = std::fs::read_dir(place.home().join(".local/share/windlass/plans"))
+    let plans: Vec<_> = std::fs::read_dir(fixture.home().join(".local/share/windlass/plans"))
         .unwrap()
         .collect();
     assert_eq!(plans.len(), 1, "{}", output.err);

@@ -1,8 +1,8 @@
-//! `stats` and `diagram`: what was done, from the log alone, and what is really set up.
+//! `stats`, computed from the log, and `diagram`, which shows the configuration.
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, id_of};
+use crate::cli_fixture::{CliFixture, id_of};
 
 const WORK: &str = r#"
 [[step]]
@@ -22,15 +22,15 @@ fn json_of(text: &str) -> Value {
 
 #[test]
 fn stats_on_a_copied_log_equal_the_live_totals() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
     let live = json_of(
-        &place
+        &fixture
             .play(WORK, &["--yes", "--json", "--validate", "true"])
             .out,
     );
-    let id = id_of(&place.sessions()[0]);
-    let stats = json_of(&place.run(&["stats", "--json"]).out);
+    let id = id_of(&fixture.sessions()[0]);
+    let stats = json_of(&fixture.run(&["stats", "--json"]).out);
     assert_eq!(stats["total"]["spent"], live["totals"]);
     assert_eq!(stats["total"]["spent"]["steps"], 2);
     assert_eq!(stats["total"]["ms"], live["ms"]);
@@ -46,15 +46,15 @@ fn stats_on_a_copied_log_equal_the_live_totals() {
     );
     assert_eq!(stats["runs"][0]["outcome"], live["status"]);
 
-    // Only the log is copied, to a machine that has nothing else.
-    let elsewhere = Place::new();
+    // Copy only the log, to a machine that has nothing else.
+    let elsewhere = CliFixture::new();
     let folder = elsewhere
         .home()
         .join(".local/share/windlass/sessions")
         .join(&id);
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::copy(
-        place.sessions()[0].join("events.jsonl"),
+        fixture.sessions()[0].join("events.jsonl"),
         folder.join("events.jsonl"),
     )
     .unwrap();
@@ -67,29 +67,29 @@ fn stats_on_a_copied_log_equal_the_live_totals() {
 }
 
 #[test]
-fn what_was_paid_is_counted_between_runs_and_once_for_a_fork() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    assert_eq!(place.play(WORK, &["--yes"]).code, 0);
-    let id = id_of(&place.sessions()[0]);
-    let script = place.script(
+fn the_cost_between_runs_is_counted_and_a_fork_is_not_counted_twice() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    assert_eq!(fixture.play(WORK, &["--yes"]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
+    let script = fixture.script(
         "[[step]]\ntext = \"## Goal\\nx\"\nusage = { input = 1000, output = 10 }\nrepeat = 2\n",
     );
     let input = |args: &[&str]| {
-        json_of(&place.run(args).out)["total"]["spent"]["usage"]["input"]
+        json_of(&fixture.run(args).out)["total"]["spent"]["usage"]["input"]
             .as_u64()
             .unwrap()
     };
     let before = input(&["stats", &id, "--json"]);
-    // One call writes the summary between the runs, the other one answers.
+    // One model call writes the summary between the runs, the other one answers.
     assert_eq!(
-        place
+        fixture
             .run(&["resume", "--summary", "--script", &script, &id, "go on"])
             .code,
         0
     );
     assert_eq!(input(&["stats", &id, "--json"]), before + 2_000);
-    let fork = place.run(&["fork", &id]).out;
+    let fork = fixture.run(&["fork", &id]).out;
     assert_eq!(
         input(&["stats", fork.trim(), "--json"]),
         before + 2_000,
@@ -104,22 +104,22 @@ fn what_was_paid_is_counted_between_runs_and_once_for_a_fork() {
 
 #[test]
 fn stats_have_a_row_for_each_step_tool_model_and_run() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    assert_eq!(place.play(WORK, &["--yes"]).code, 0);
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    assert_eq!(fixture.play(WORK, &["--yes"]).code, 0);
     for (by, rows, says) in [
         ("step", 2, "model"),
         ("tool", 2, "edit_file"),
         ("model", 1, "scripted"),
         ("run", 1, "r1"),
     ] {
-        let text = place.run(&["stats", "--by", by]).out;
+        let text = fixture.run(&["stats", "--by", by]).out;
         assert_eq!(text.lines().count(), rows, "{by}: {text}");
         assert!(text.contains(says), "{by}: {text}");
-        let lines = place.run(&["stats", "--by", by, "--json"]).out;
+        let lines = fixture.run(&["stats", "--by", by, "--json"]).out;
         assert_eq!(lines.lines().map(json_of).count(), rows, "{by}: {lines}");
     }
-    let text = place.run(&["stats"]).out;
+    let text = fixture.run(&["stats"]).out;
     for says in [
         "runs       1 (1 completed)",
         "cost",
@@ -129,17 +129,17 @@ fn stats_have_a_row_for_each_step_tool_model_and_run() {
     ] {
         assert!(text.contains(says), "{says}: {text}");
     }
-    assert_eq!(place.run(&["stats", "../x"]).code, 2);
+    assert_eq!(fixture.run(&["stats", "../x"]).code, 2);
     assert_eq!(
-        Place::new().run(&["stats"]).code,
+        CliFixture::new().run(&["stats"]).code,
         2,
-        "there is no session yet"
+        "there are no sessions yet"
     );
 }
 
 #[test]
-fn a_diagram_names_what_is_really_set_up() {
-    let place = Place::new();
+fn a_diagram_shows_the_real_configuration() {
+    let fixture = CliFixture::new();
     for (key, value) in [
         ("model", "ollama/qwen3"),
         ("rules.deny", "bash(rm *),python"),
@@ -147,9 +147,9 @@ fn a_diagram_names_what_is_really_set_up() {
         ("sandbox.net", "loopback"),
         ("max_steps", "7"),
     ] {
-        assert_eq!(place.run(&["config", "set", key, value]).code, 0);
+        assert_eq!(fixture.run(&["config", "set", key, value]).code, 0);
     }
-    let output = place.run(&["diagram", "--validate", "test -e \"a\""]);
+    let output = fixture.run(&["diagram", "--validate", "test -e \"a\""]);
     assert_eq!(output.code, 0, "{}", output.err);
     let chart = output.out;
     assert!(chart.starts_with("flowchart LR\n"), "{chart}");
@@ -175,7 +175,7 @@ fn a_diagram_names_what_is_really_set_up() {
         !chart.contains("tool_python"),
         "a tool that a rule hides is not on offer:\n{chart}"
     );
-    // What Mermaid reads: quotes are paired, groups are closed, and every end of an arrow is there.
+    // The chart is valid Mermaid: quotes are paired, groups are closed, and both ends of every arrow exist.
     assert_eq!(
         chart.matches("subgraph ").count(),
         chart.lines().filter(|line| line.trim() == "end").count()
@@ -197,13 +197,13 @@ fn a_diagram_names_what_is_really_set_up() {
             );
         }
     }
-    let chart = place
+    let chart = fixture
         .run(&["diagram", "--in-place", "--sandbox", "full"])
         .out;
     for says in [
         "mode: ask",
         "in place:",
-        "nobody looks",
+        "no checks",
         "no sandbox at all",
         "network: open",
     ] {

@@ -1,4 +1,4 @@
-//! The kernel sandbox through the real binary: everyday work goes on inside, and what reaches out does not.
+//! The kernel sandbox with the real binary: everyday work succeeds inside, and access to the outside fails.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,19 +7,19 @@ use std::process::Stdio;
 use windlass_needs::{Need, lacks, lacks_program};
 use windlass_scripted::{Act, ByteServer, http};
 
-use crate::place::{BINARY, Output, Place};
+use crate::cli_fixture::{BINARY, CliFixture, CliOutput};
 
-/// A line in the sandbox, with the home of the machine's user where its tools are looked up.
-fn hold(place: &Place, flags: &[&str], line: &str) -> Output {
+/// Runs a line in the sandbox, with the real home directory in the search path for tools.
+fn hold(fixture: &CliFixture, flags: &[&str], line: &str) -> CliOutput {
     let mut args = vec!["sandbox"];
     args.extend_from_slice(flags);
     args.extend(["--", "bash", "-c", line]);
-    place.run(&args)
+    fixture.run(&args)
 }
 
 #[track_caller]
-fn works(place: &Place, flags: &[&str], line: &str, expect: &str) {
-    let output = hold(place, flags, line);
+fn works(fixture: &CliFixture, flags: &[&str], line: &str, expect: &str) {
+    let output = hold(fixture, flags, line);
     assert!(
         output.code == 0 && output.out.contains(expect),
         "{line}: {}\n{}\n{}",
@@ -30,15 +30,15 @@ fn works(place: &Place, flags: &[&str], line: &str, expect: &str) {
 }
 
 #[track_caller]
-fn fails(place: &Place, flags: &[&str], line: &str) {
-    let output = hold(place, flags, line);
+fn fails(fixture: &CliFixture, flags: &[&str], line: &str) {
+    let output = hold(fixture, flags, line);
     assert!(output.code != 0, "{line}: {}", output.out);
 }
 
 #[test]
-fn a_program_keeps_its_words_its_input_and_its_code() {
-    let place = Place::new();
-    let command = place.command(&[
+fn a_program_keeps_its_arguments_stdin_and_exit_code() {
+    let fixture = CliFixture::new();
+    let command = fixture.command(&[
         "sandbox",
         "--",
         "sh",
@@ -47,24 +47,24 @@ fn a_program_keeps_its_words_its_input_and_its_code() {
         "x",
         "a b",
     ]);
-    let output = place.run_with(command, "typed");
+    let output = fixture.run_with(command, "typed");
     assert_eq!(
         (output.code, output.out.as_str(), output.err.as_str()),
         (7, "typed", "a b\n")
     );
-    let missing = place.run(&["sandbox", "--", "no-such-program"]);
+    let missing = fixture.run(&["sandbox", "--", "no-such-program"]);
     assert!(
         missing.code == 127 && missing.err.contains("no-such-program"),
         "{}",
         missing.err
     );
-    let none = place.run(&["sandbox", "-s", "full", "--", "true"]);
+    let none = fixture.run(&["sandbox", "-s", "full", "--", "true"]);
     assert!(
         none.code == 2 && none.err.contains("no sandbox at all"),
         "{}",
         none.err
     );
-    let wrong = place.run(&["sandbox", "--net", "somewhere", "--", "true"]);
+    let wrong = fixture.run(&["sandbox", "--net", "somewhere", "--", "true"]);
     assert!(
         wrong.code == 2 && wrong.err.contains("loopback"),
         "{}",
@@ -73,15 +73,15 @@ fn a_program_keeps_its_words_its_input_and_its_code() {
 }
 
 #[test]
-fn building_and_committing_work_inside() {
-    let place = Place::new();
-    place.write(
+fn builds_and_commits_work_in_the_sandbox() {
+    let fixture = CliFixture::new();
+    fixture.write(
         "Cargo.toml",
         "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
     );
-    place.write("src/main.rs", "fn main() { println!(\"built\"); }\n");
-    // The toolchain is the machine user's; its home is shown read-only like any tool's.
-    let mut command = place.command(&[
+    fixture.write("src/main.rs", "fn main() { println!(\"built\"); }\n");
+    // The toolchain is in the real home directory, which is visible read-only.
+    let mut command = fixture.command(&[
         "sandbox",
         "--",
         "bash",
@@ -102,7 +102,7 @@ fn building_and_committing_work_inside() {
             command.env(name, folder);
         }
     }
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert!(
         output.code == 0 && output.out.contains("built"),
         "{}\n{}",
@@ -111,31 +111,31 @@ fn building_and_committing_work_inside() {
     );
     let git = "git init -q . && git -c user.name=t -c user.email=t@t.invalid commit -q --allow-empty -m first && \
                git status --porcelain && git log --oneline";
-    works(&place, &[], git, "first");
+    works(&fixture, &[], git, "first");
     let git = "git add -A && git -c user.name=t -c user.email=t@t.invalid commit -qm second && git log --oneline | head -1";
-    works(&place, &[], git, "second");
-    fails(&place, &[], "git config core.pager x");
-    fails(&place, &[], "touch ~/x");
-    assert!(!place.home().join("x").exists());
-    assert!(!place.work().join(".vscode").exists() && !place.work().join("AGENTS.md").exists());
+    works(&fixture, &[], git, "second");
+    fails(&fixture, &[], "git config core.pager x");
+    fails(&fixture, &[], "touch ~/x");
+    assert!(!fixture.home().join("x").exists());
+    assert!(!fixture.work().join(".vscode").exists() && !fixture.work().join("AGENTS.md").exists());
 }
 
 #[test]
-fn node_packages_are_tested_inside() {
+fn node_packages_are_tested_in_the_sandbox() {
     if lacks_program("npm") {
         return;
     }
-    let place = Place::new();
-    place.write(
+    let fixture = CliFixture::new();
+    fixture.write(
         "package.json",
         r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node test.js"}}"#,
     );
-    place.write(
+    fixture.write(
         "test.js",
         "require('fs').writeFileSync('out.txt', 'x'); console.log('passed');\n",
     );
-    works(&place, &[], "npm test --silent", "passed");
-    assert_eq!(place.read("out.txt"), "x");
+    works(&fixture, &[], "npm test --silent", "passed");
+    assert_eq!(fixture.read("out.txt"), "x");
 }
 
 /// A package index on loopback with one package.
@@ -165,7 +165,7 @@ z.writestr('tinydep-1.0.dist-info/RECORD','')
 z.close()
 ";
 
-/// A build backend in the tree, so that nothing but the dependency has to be fetched.
+/// A build backend in the tree, so that only the dependency is downloaded.
 const BACKEND: &str = "import zipfile,os
 def _wheel(d):
     n='tiny-1.0-py3-none-any.whl'
@@ -183,27 +183,27 @@ def get_requires_for_build_wheel(*a): return []
 ";
 
 #[test]
-fn python_packages_are_installed_from_a_host_that_is_allowed() {
+fn python_packages_are_installed_from_an_allowed_host() {
     if lacks_program("python3") {
         return;
     }
-    let place = Place::new();
-    place.write("make.py", MAKE_WHEEL);
-    works(&place, &[], "python3 make.py", "");
-    let wheel = std::fs::read(place.work().join("tinydep-1.0-py3-none-any.whl")).unwrap();
+    let fixture = CliFixture::new();
+    fixture.write("make.py", MAKE_WHEEL);
+    works(&fixture, &[], "python3 make.py", "");
+    let wheel = std::fs::read(fixture.work().join("tinydep-1.0-py3-none-any.whl")).unwrap();
     let index = index(wheel);
     let url = &index.url;
-    place.write("pyproject.toml", "[build-system]\nrequires=[]\nbuild-backend='backend'\nbackend-path=['.']\n[project]\nname='tiny'\nversion='1.0'\n");
-    place.write("backend.py", BACKEND);
-    place.write("tiny.py", "import tinydep\nprint(tinydep.WORD)\n");
+    fixture.write("pyproject.toml", "[build-system]\nrequires=[]\nbuild-backend='backend'\nbackend-path=['.']\n[project]\nname='tiny'\nversion='1.0'\n");
+    fixture.write("backend.py", BACKEND);
+    fixture.write("tiny.py", "import tinydep\nprint(tinydep.WORD)\n");
     let line = format!(
         "python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --no-cache-dir --isolated --index-url \
          {url}/simple --trusted-host 127.0.0.1 -e . && .venv/bin/python -m tiny"
     );
-    // Without the proxy for this address pip would be told to go around it.
+    // Without this setting, pip would bypass the proxy for this address.
     let net = url.replace("http://", "allow:");
     let line = format!("unset NO_PROXY no_proxy; {line}");
-    works(&place, &["--net", &net], &line, "fetched");
+    works(&fixture, &["--net", &net], &line, "fetched");
 }
 
 /// Answers every connection with `hello`, and counts them.
@@ -228,28 +228,28 @@ fn greeter() -> (u16, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
 const FETCH: &str = "exec 3<>/dev/tcp/127.0.0.1/${HTTP_PROXY##*:}; printf 'GET http://HOST/ HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
 
 #[test]
-fn the_network_is_what_it_was_said_to_be() {
-    let place = Place::new();
+fn the_net_flag_controls_network_access() {
+    let fixture = CliFixture::new();
     let (port, seen) = greeter();
     let direct = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
-    fails(&place, &[], &direct);
-    fails(&place, &["--net", "loopback"], &direct);
+    fails(&fixture, &[], &direct);
+    fails(&fixture, &["--net", "loopback"], &direct);
     assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 0);
     works(
-        &place,
+        &fixture,
         &["--net", "open"],
         &format!("{direct}; printf 'x' >&3; cat <&3"),
         "hello",
     );
     let net = format!("allow:127.0.0.1:{port}");
     works(
-        &place,
+        &fixture,
         &["--net", &net],
         &FETCH.replace("HOST", &format!("127.0.0.1:{port}")),
         "hello",
     );
     let refused = hold(
-        &place,
+        &fixture,
         &["--net", &net],
         &FETCH.replace("HOST", "other.example"),
     );
@@ -262,7 +262,7 @@ fn the_network_is_what_it_was_said_to_be() {
         refused.err
     );
     works(
-        &place,
+        &fixture,
         &["--net", "loopback"],
         "(exec 3<>/dev/tcp/127.0.0.1/9) 2>&1 | grep -q refused && echo up",
         "up",
@@ -271,10 +271,10 @@ fn the_network_is_what_it_was_said_to_be() {
 
 #[test]
 fn a_refused_connection_is_an_event_and_a_hint() {
-    let place = Place::new();
-    place.write("fetch.sh", &FETCH.replace("HOST", "other.example"));
+    let fixture = CliFixture::new();
+    fixture.write("fetch.sh", &FETCH.replace("HOST", "other.example"));
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"bash fetch.sh; exit 1\" } }]\n[[step]]\ntext = \"done\"\n";
-    let output = place.play(
+    let output = fixture.play(
         script,
         &[
             "--approval",
@@ -286,7 +286,7 @@ fn a_refused_connection_is_an_event_and_a_hint() {
         ],
     );
     assert_eq!(output.code, 0, "{}", output.err);
-    let log = place.log();
+    let log = fixture.log();
     let refused = log
         .iter()
         .find(|event| event["kind"] == "connection_refused")
@@ -313,19 +313,19 @@ fn a_refused_connection_is_an_event_and_a_hint() {
 }
 
 #[test]
-fn a_granted_path_is_shown_and_one_that_is_not_there_is_a_mistake() {
-    let place = Place::new();
-    let shared = place.home().join("shared");
+fn a_granted_path_is_visible_and_a_missing_one_is_an_error() {
+    let fixture = CliFixture::new();
+    let shared = fixture.home().join("shared");
     std::fs::create_dir(&shared).unwrap();
     std::fs::write(shared.join("x"), "granted").unwrap();
-    place.write(".env.test", "A=1");
-    fails(&place, &[], "cat ~/shared/x");
-    fails(&place, &[], "cat .env.test");
+    fixture.write(".env.test", "A=1");
+    fails(&fixture, &[], "cat ~/shared/x");
+    fails(&fixture, &[], "cat .env.test");
     let grant = |text: &str| {
         let mut command =
-            place.command(&["sandbox", "--", "bash", "-c", "cat ~/shared/x .env.test"]);
+            fixture.command(&["sandbox", "--", "bash", "-c", "cat ~/shared/x .env.test"]);
         command.env("WINDLASS_SANDBOX_READ", text);
-        place.run_with(command, "")
+        fixture.run_with(command, "")
     };
     let output = grant(r#"["~/shared", ".env.test", "other.env"]"#);
     assert_eq!(
@@ -336,40 +336,40 @@ fn a_granted_path_is_shown_and_one_that_is_not_there_is_a_mistake() {
     );
     let output = grant(r#"["~/nowhere"]"#);
     assert!(
-        output.code == 2 && output.err.contains("`~/nowhere`, which is not there"),
+        output.code == 2 && output.err.contains("`~/nowhere`, which does not exist"),
         "{}",
         output.err
     );
 }
 
 #[test]
-fn a_service_that_listens_in_the_workspace_is_not_reached() {
+fn a_unix_socket_in_the_workspace_is_not_reachable() {
     if lacks_program("python3") {
         return;
     }
-    let place = Place::new();
-    let path = place.work().canonicalize().unwrap().join("service.sock");
+    let fixture = CliFixture::new();
+    let path = fixture.work().canonicalize().unwrap().join("service.sock");
     let _service = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    place.write(
+    fixture.write(
         "knock.py",
         "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect('service.sock')\nprint('in')\n",
     );
-    fails(&place, &[], "python3 knock.py");
-    // One that nobody listens at is a file like any other, and their own they can use.
-    std::os::unix::net::UnixListener::bind(place.work().join("old.sock")).unwrap();
+    fails(&fixture, &[], "python3 knock.py");
+    // A socket without a listener is an ordinary file, and commands can use their own sockets.
+    std::os::unix::net::UnixListener::bind(fixture.work().join("old.sock")).unwrap();
     let own = "import os,socket\nos.unlink('old.sock')\na=socket.socket(socket.AF_UNIX)\na.bind('old.sock')\na.listen()\n\
                b=socket.socket(socket.AF_UNIX)\nb.connect('old.sock')\nprint('own')\n";
-    place.write("own.py", own);
-    works(&place, &[], "python3 own.py", "own");
+    fixture.write("own.py", own);
+    works(&fixture, &[], "python3 own.py", "own");
 }
 
 #[test]
-fn what_a_killed_engine_started_and_placed_goes() {
+fn processes_and_placeholders_of_a_killed_engine_are_removed() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let place = Place::new();
-    let mut command = place.command(&[
+    let fixture = CliFixture::new();
+    let mut command = fixture.command(&[
         "sandbox",
         "--",
         "bash",
@@ -379,7 +379,7 @@ fn what_a_killed_engine_started_and_placed_goes() {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut up = [0; 3];
     child.stdout.take().unwrap().read_exact(&mut up).unwrap();
-    assert!(place.work().join(".vscode").exists());
+    assert!(fixture.work().join(".vscode").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     let alive = || {
@@ -389,53 +389,55 @@ fn what_a_killed_engine_started_and_placed_goes() {
         })
     };
     for _ in 0..250 {
-        if !alive() && !place.work().join(".vscode").exists() {
+        if !alive() && !fixture.work().join(".vscode").exists() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     panic!(
         "something is left: {:?}",
-        std::fs::read_dir(place.work()).unwrap().collect::<Vec<_>>()
+        std::fs::read_dir(fixture.work())
+            .unwrap()
+            .collect::<Vec<_>>()
     );
 }
 
-/// The binary where the kernel gives no user namespaces.
-fn without_namespaces(place: &Place, args: &[&str]) -> Output {
-    let mut command = place.command(&[]);
+/// Runs the binary without user namespaces.
+fn without_namespaces(fixture: &CliFixture, args: &[&str]) -> CliOutput {
+    let mut command = fixture.command(&[]);
     let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let mut outer = std::process::Command::new("unshare");
     outer
         .args(["--user", "--map-root-user", "sh", "-c", line, "sh", BINARY])
         .args(args)
-        .current_dir(place.work());
+        .current_dir(fixture.work());
     outer.env_clear().envs(
         command
-            .env("XDG_DATA_HOME", place.home().join("data"))
+            .env("XDG_DATA_HOME", fixture.home().join("data"))
             .get_envs()
             .filter_map(|(k, v)| Some((k, v?))),
     );
-    place.run_with(outer, "")
+    fixture.run_with(outer, "")
 }
 
 #[test]
-fn without_namespaces_the_broker_holds_commands_on_a_copy() {
+fn without_namespaces_the_broker_contains_commands_on_a_copy() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let held = without_namespaces(
-        &place,
+        &fixture,
         &["sandbox", "--", "sh", "-c", "touch x; echo y > ../outside"],
     );
     assert!(
-        held.code != 0 && place.work().join("x").exists(),
+        held.code != 0 && fixture.work().join("x").exists(),
         "{} {}",
         held.code,
         held.err
     );
-    assert!(!place.work().join("../outside").exists());
-    let script = place.script(
+    assert!(!fixture.work().join("../outside").exists());
+    let script = fixture.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new; rm -f x; mkdir d\" } }]\n\
          [[step]]\ntext = \"done\"\n",
     );
@@ -451,7 +453,7 @@ fn without_namespaces_the_broker_holds_commands_on_a_copy() {
         "go",
     ];
     let run = without_namespaces(
-        &place,
+        &fixture,
         &[&base[..], &["--in-place", "-o", "stream-json"]].concat(),
     );
     assert!(
@@ -462,22 +464,22 @@ fn without_namespaces_the_broker_holds_commands_on_a_copy() {
     );
     assert!(run.out.contains("\"not_held\":["), "{}", run.out);
     assert_eq!(
-        std::fs::read_to_string(place.work().join("new")).unwrap(),
+        std::fs::read_to_string(fixture.work().join("new")).unwrap(),
         "hi\n"
     );
-    assert!(!place.work().join("x").exists() && place.work().join("d").is_dir());
-    let undone = without_namespaces(&place, &["undo"]);
+    assert!(!fixture.work().join("x").exists() && fixture.work().join("d").is_dir());
+    let undone = without_namespaces(&fixture, &["undo"]);
     assert!(
-        undone.code == 0 && !place.work().join("new").exists(),
+        undone.code == 0 && !fixture.work().join("new").exists(),
         "{} {}",
         undone.code,
         undone.err
     );
-    assert!(place.work().join("x").exists());
-    place.script(
+    assert!(fixture.work().join("x").exists());
+    fixture.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"echo hi > new\" } }]\n[[step]]\ntext = \"done\"\n",
     );
-    let isolated = without_namespaces(&place, &[&base[..], &["-o", "stream-json"]].concat());
+    let isolated = without_namespaces(&fixture, &[&base[..], &["-o", "stream-json"]].concat());
     assert!(
         isolated.code == 0 && isolated.out.contains("\"tier\":\"broker\""),
         "{} {}",
@@ -485,21 +487,21 @@ fn without_namespaces_the_broker_holds_commands_on_a_copy() {
         isolated.out
     );
     assert_eq!(
-        std::fs::read_to_string(place.work().join("new")).unwrap(),
+        std::fs::read_to_string(fixture.work().join("new")).unwrap(),
         "hi\n"
     );
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_and_says_what_to_do() {
+fn an_unavailable_sandbox_is_refused_with_a_fix() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let place = Place::new();
-    let config = place.home().join(".config/windlass/config.toml");
+    let fixture = CliFixture::new();
+    let config = fixture.home().join(".config/windlass/config.toml");
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     std::fs::write(&config, "[sandbox]\nrequire = \"namespaces\"\n").unwrap();
-    let refused = without_namespaces(&place, &["sandbox", "--", "touch", "x"]);
+    let refused = without_namespaces(&fixture, &["sandbox", "--", "touch", "x"]);
     let (err, told) = (
         &refused.err,
         [
@@ -513,7 +515,7 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
         "{} {err}",
         refused.code
     );
-    let script = place.script(
+    let script = fixture.script(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch x\" } }]\n[[step]]\ntext = \"done\"\n",
     );
     let base = [
@@ -527,7 +529,7 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
         "go",
     ];
     let asked = without_namespaces(
-        &place,
+        &fixture,
         &[&base[..], &["--sandbox", "workspace-write"]].concat(),
     );
     assert!(
@@ -536,8 +538,8 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
         asked.code,
         asked.err
     );
-    assert!(!place.work().join("x").exists());
-    let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
+    assert!(!fixture.work().join("x").exists());
+    let full = without_namespaces(&fixture, &[&base[..], &["--sandbox", "full"]].concat());
     assert!(
         full.code == 8 && full.err.contains("sandbox.require"),
         "{} {}",
@@ -545,9 +547,9 @@ fn what_cannot_be_had_is_refused_and_says_what_to_do() {
         full.err
     );
     std::fs::remove_file(&config).unwrap();
-    let full = without_namespaces(&place, &[&base[..], &["--sandbox", "full"]].concat());
+    let full = without_namespaces(&fixture, &[&base[..], &["--sandbox", "full"]].concat());
     assert!(
-        full.code == 0 && place.work().join("x").exists(),
+        full.code == 0 && fixture.work().join("x").exists(),
         "{} {}",
         full.code,
         full.err

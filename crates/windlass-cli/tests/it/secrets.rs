@@ -1,20 +1,20 @@
-//! One key, planted wherever a run could meet it: it appears in no file and no output of the run.
+//! Plants a key wherever a run could find it: it must appear in no file and no output of the run.
 
 use std::path::Path;
 
 use serde_json::json;
 use windlass_scripted::{Act, ByteServer, http};
 
-use crate::place::Place;
-use crate::wire::{events, serve};
+use crate::cli_fixture::CliFixture;
+use crate::model_server::{events, serve};
 
 const ENV_KEY: &str = "planted-in-env-1f9a7c55";
 const FILE_KEY: &str = "planted-in-credentials-77ab21";
 const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
-/// Every file below a directory, with its bytes.
+/// Reads every file below a directory.
 fn files(dir: &Path, found: &mut Vec<(std::path::PathBuf, Vec<u8>)>) {
-    // The sandbox takes its layers away in its own time: what is gone holds nothing.
+    // The sandbox removes its overlays asynchronously: ignore files that vanish.
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
@@ -26,10 +26,10 @@ fn files(dir: &Path, found: &mut Vec<(std::path::PathBuf, Vec<u8>)>) {
 }
 
 #[track_caller]
-fn check_absent(place: &Place, shown: &str) {
+fn check_absent(fixture: &CliFixture, shown: &str) {
     let mut workspace = Vec::new();
-    files(&place.work(), &mut workspace);
-    // Undo stores the bytes of files in the workspace, as they are there.
+    files(&fixture.work(), &mut workspace);
+    // The undo data contains files of the workspace unchanged.
     let is_of_workspace = |path: &Path, bytes: &Vec<u8>| {
         path.to_string_lossy().contains("/undo/contents/")
             && workspace.iter().any(|(_, there)| there == bytes)
@@ -37,7 +37,7 @@ fn check_absent(place: &Place, shown: &str) {
     for secret in [ENV_KEY, FILE_KEY, SHAPED] {
         assert!(!shown.contains(secret), "{secret} was shown: {shown}");
         let mut all = Vec::new();
-        files(&place.home().join(".local/share"), &mut all);
+        files(&fixture.home().join(".local/share"), &mut all);
         assert!(!all.is_empty());
         for (path, bytes) in all {
             if is_of_workspace(&path, &bytes) {
@@ -62,10 +62,10 @@ fn call(id: &str, tool: &str, args: serde_json::Value) -> String {
 
 #[test]
 fn a_planted_key_appears_nowhere() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let text = format!("a {SHAPED}\nb {ENV_KEY}\nc {FILE_KEY}\n");
-    place.write("notes.txt", &text);
-    let config = place.home().join(".config/windlass");
+    fixture.write("notes.txt", &text);
+    let config = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
     let credentials = config.join("credentials.toml");
     std::fs::write(&credentials, format!("openai = \"{FILE_KEY}\"\n")).unwrap();
@@ -118,11 +118,11 @@ fn a_planted_key_appears_nowhere() {
         "stream-json",
         &prompt,
     ];
-    let mut command = place.command(&args);
+    let mut command = fixture.command(&args);
     command.env("GROQ_API_KEY", ENV_KEY);
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
-    check_absent(&place, &format!("{}{}", output.out, output.err));
+    check_absent(&fixture, &format!("{}{}", output.out, output.err));
     let deltas: String = output
         .out
         .lines()
@@ -142,14 +142,14 @@ fn a_planted_key_appears_nowhere() {
             "{body}"
         );
     }
-    // What was asked for was done, and told: the file holds the key, the marker was written nowhere.
+    // The write succeeded and was reported: the file contains the key, and no file contains the placeholder.
     assert!(
-        std::fs::read_to_string(place.work().join("new.txt"))
+        std::fs::read_to_string(fixture.work().join("new.txt"))
             .unwrap()
             .contains(SHAPED)
     );
-    assert!(!place.work().join("bad.txt").exists());
-    let log = place.log();
+    assert!(!fixture.work().join("bad.txt").exists());
+    let log = fixture.log();
     let warned: Vec<_> = log
         .iter()
         .filter(|event| event["data"]["code"] == "key_in_file")
@@ -157,14 +157,14 @@ fn a_planted_key_appears_nowhere() {
         .collect();
     assert_eq!(warned, ["new.txt:2: this looks like a github token"]);
     for command in [vec!["sessions", "show", "--last"], vec!["sessions", "list"]] {
-        let output = place.run(&command);
-        check_absent(&place, &format!("{}{}", output.out, output.err));
+        let output = fixture.run(&command);
+        check_absent(&fixture, &format!("{}{}", output.out, output.err));
     }
 }
 
 #[test]
-fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it() {
-    let place = Place::new();
+fn errors_show_neither_keys_nor_passwords_in_urls() {
+    let fixture = CliFixture::new();
     let args = [
         "run",
         "--in-place",
@@ -174,9 +174,9 @@ fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it(
         "http://user:planted-in-env-1f9a7c55@127.0.0.1:1/",
         "go",
     ];
-    let mut command = place.command(&args);
+    let mut command = fixture.command(&args);
     command.env("GROQ_API_KEY", "some-other-key-123");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_ne!(output.code, 0);
     assert!(
         !format!("{}{}", output.out, output.err).contains(ENV_KEY),
@@ -186,13 +186,13 @@ fn an_error_that_repeats_the_key_or_an_address_with_a_password_does_not_show_it(
 }
 
 #[test]
-fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
-    let place = Place::new();
+fn a_key_in_a_server_error_is_redacted() {
+    let fixture = CliFixture::new();
     let body = format!(
         "{{\"error\":{{\"message\":\"Incorrect API key provided: {ENV_KEY} or {SHAPED}\"}}}}"
     );
     let server = ByteServer::saying(vec![Act::Say(http::whole(401, "", body))]).unwrap();
-    let mut command = place.command(&[
+    let mut command = fixture.command(&[
         "run",
         "--in-place",
         "-m",
@@ -203,22 +203,22 @@ fn a_server_that_repeats_the_key_in_its_error_is_not_repeated() {
         "go",
     ]);
     command.env("GROQ_API_KEY", ENV_KEY);
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(server.requests().len(), 1);
     assert_eq!(output.code, 7, "{}", output.err);
     assert!(output.err.contains("Incorrect API key"), "{}", output.err);
-    check_absent(&place, &format!("{}{}", output.out, output.err));
+    check_absent(&fixture, &format!("{}{}", output.out, output.err));
 }
 
 #[test]
-fn what_is_kept_of_a_session_is_private() {
+fn files_of_a_session_are_private() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let server = serve(vec![
         call("t", "bash", json!({"command": "seq 1 40000"})),
         events(&["[DONE]"]),
     ]);
-    let mut command = place.command(&[
+    let mut command = fixture.command(&[
         "run",
         "--in-place",
         "--yes",
@@ -229,12 +229,12 @@ fn what_is_kept_of_a_session_is_private() {
         "go",
     ]);
     command.env("GROQ_API_KEY", ENV_KEY);
-    place.run_with(command, "");
+    fixture.run_with(command, "");
     drop(server);
-    let mut waiting = vec![place.home().join(".local/share/windlass")];
+    let mut waiting = vec![fixture.home().join(".local/share/windlass")];
     let mut seen = 0;
     while let Some(path) = waiting.pop() {
-        // The sandbox's scratch folder goes a moment after the run, maybe between two looks.
+        // The sandbox removes its scratch directory shortly after the run, maybe during this walk.
         let found = match path.symlink_metadata() {
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => continue,
             found => found.unwrap(),
@@ -256,10 +256,10 @@ fn what_is_kept_of_a_session_is_private() {
 }
 
 #[test]
-fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
-    let place = Place::new();
+fn a_key_written_by_a_command_is_reported_like_one_written_by_a_tool() {
+    let fixture = CliFixture::new();
     let half = SHAPED.len() / 2;
-    // In two pieces, so that the line itself holds no key.
+    // In two pieces, so that the command line contains no key.
     let key = format!("'{}''{}'", &SHAPED[..half], &SHAPED[half..]);
     let bash = |line: &str| {
         format!(
@@ -279,16 +279,16 @@ fn a_key_that_a_command_writes_is_told_like_one_that_a_tool_writes() {
         bash(&format!("printf '%s\\n' {key} >> more.txt")),
         "[[step]]\ntext = \"done\"\n".to_owned(),
     ];
-    let output = place.play(&script.concat(), &["--yes"]);
+    let output = fixture.play(&script.concat(), &["--yes"]);
     assert_eq!(output.code, 0, "{}", output.err);
     for name in ["made.txt", "made.bin", "new.txt", "more.txt"] {
         assert!(
-            String::from_utf8_lossy(&std::fs::read(place.work().join(name)).unwrap())
+            String::from_utf8_lossy(&std::fs::read(fixture.work().join(name)).unwrap())
                 .contains(SHAPED),
             "{name}"
         );
     }
-    let log = place.log();
+    let log = fixture.log();
     let warned = log
         .iter()
         .filter(|event| event["data"]["code"] == "key_in_file")

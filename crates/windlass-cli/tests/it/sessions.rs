@@ -1,9 +1,9 @@
-//! Sessions: the log and its views, resuming, damage, secrets.
+//! Sessions: the log and its views, resume, damage, secrets.
 
 use serde_json::Value;
 
-use crate::codes::wait_until;
-use crate::place::{HELLO, Place, id_of};
+use crate::cli_fixture::{CliFixture, HELLO, id_of};
+use crate::exit_codes::wait_until;
 
 const EDIT: &str = r#"
 [[step]]
@@ -14,10 +14,10 @@ text = "done"
 "#;
 
 #[test]
-fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
-    let place = Place::new();
-    place.write("a.txt", "one\r\n");
-    let output = place.play(EDIT, &["--approval", "edit", "-o", "stream-json"]);
+fn the_stream_equals_the_log_and_the_result_has_the_same_numbers() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\r\n");
+    let output = fixture.play(EDIT, &["--approval", "edit", "-o", "stream-json"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let shown: Vec<Value> = output
         .out
@@ -29,23 +29,23 @@ fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
         .filter(|event| event["seq"].is_u64())
         .cloned()
         .collect();
-    assert_eq!(durable, place.log());
+    assert_eq!(durable, fixture.log());
     assert!(
         shown
             .iter()
             .any(|event| event["kind"] == "delta" && event["after"].is_u64())
     );
     assert_eq!(
-        place.read("a.txt"),
+        fixture.read("a.txt"),
         "two\r\n",
         "bytes outside the edit stay"
     );
 
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    let output = place.play(EDIT, &["--approval", "edit", "--json"]);
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    let output = fixture.play(EDIT, &["--approval", "edit", "--json"]);
     let result: Value = serde_json::from_str(&output.out).unwrap();
-    let end = place.log().pop().unwrap();
+    let end = fixture.log().pop().unwrap();
     assert_eq!(result["totals"], end["data"]["totals"]);
     assert_eq!(result["files"], end["data"]["files"]);
     assert_eq!(result["files"][0]["path"], "a.txt");
@@ -55,69 +55,69 @@ fn the_stream_is_the_log_and_the_result_carries_the_same_numbers() {
 
 #[test]
 fn a_prompt_comes_from_standard_input_and_files_are_attached() {
-    let place = Place::new();
-    place.write("notes.txt", "the attached words");
-    let script = place
+    let fixture = CliFixture::new();
+    fixture.write("notes.txt", "the attached words");
+    let script = fixture
         .script("[[step]]\nexpect = [\"from the pipe\", \"the attached words\"]\ntext = \"ok\"\n");
-    let command = place.command(&["run", "--in-place", "--script", &script, "see @notes.txt"]);
-    let output = place.run_with(command, "from the pipe\n");
+    let command = fixture.command(&["run", "--in-place", "--script", &script, "see @notes.txt"]);
+    let output = fixture.run_with(command, "from the pipe\n");
     assert_eq!(output.code, 0, "{}", output.err);
 }
 
 #[test]
-fn a_session_goes_on_where_it_was() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let id = id_of(&place.sessions()[0]);
+fn a_session_is_continued() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
     let script =
-        place.script("[[step]]\nexpect = [\"hello there\", \"and now\"]\ntext = \"more\"\n");
-    let output = place.run(&["resume", "--script", &script, &id, "and", "now"]);
+        fixture.script("[[step]]\nexpect = [\"hello there\", \"and now\"]\ntext = \"more\"\n");
+    let output = fixture.run(&["resume", "--script", &script, &id, "and", "now"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let output = place.run(&[
+    let output = fixture.run(&[
         "run",
         "--in-place",
         "-c",
         "--script",
-        &place.script("[[step]]\nexpect = \"more\"\ntext = \"x\"\n"),
+        &fixture.script("[[step]]\nexpect = \"more\"\ntext = \"x\"\n"),
         "again",
     ]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.sessions().len(), 1);
-    assert!(place.run(&["sessions", "list"]).out.contains(&id));
+    assert_eq!(fixture.sessions().len(), 1);
+    assert!(fixture.run(&["sessions", "list"]).out.contains(&id));
     assert!(
-        place
+        fixture
             .run(&["sessions", "show", &id])
             .out
             .contains("prompt: and now")
     );
-    let exported = place.run(&["sessions", "export", &id]).out;
-    assert_eq!(exported.lines().count(), place.log().len());
+    let exported = fixture.run(&["sessions", "export", &id]).out;
+    assert_eq!(exported.lines().count(), fixture.log().len());
     assert!(
-        place
+        fixture
             .run(&["sessions", "export", &id, "--format", "markdown"])
             .out
             .contains("## Prompt")
     );
     assert_eq!(
-        place.run(&["sessions", "delete", &id]).code,
+        fixture.run(&["sessions", "delete", &id]).code,
         5,
         "nobody said yes"
     );
-    assert_eq!(place.run(&["sessions", "delete", &id, "--yes"]).code, 0);
-    assert!(place.sessions().is_empty());
+    assert_eq!(fixture.run(&["sessions", "delete", &id, "--yes"]).code, 0);
+    assert!(fixture.sessions().is_empty());
 }
 
 #[test]
-fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
-    let place = Place::new();
+fn a_killed_process_loses_no_logged_event_and_the_session_is_resumed() {
+    let fixture = CliFixture::new();
     let script =
-        place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\", timeout_s = 20 } }]\n");
-    let mut child = place
+        fixture.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"sleep 20\", timeout_s = 20 } }]\n");
+    let mut child = fixture
         .command(&["run", "--in-place", "--yes", "--script", &script, "go"])
         .spawn()
         .unwrap();
     let started = || {
-        place.sessions().first().is_some_and(|session| {
+        fixture.sessions().first().is_some_and(|session| {
             std::fs::read_to_string(session.join("events.jsonl"))
                 .is_ok_and(|log| log.contains("command_started"))
         })
@@ -125,13 +125,13 @@ fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
     wait_until(started);
     child.kill().unwrap();
     child.wait().unwrap();
-    let before = place.log();
+    let before = fixture.log();
     assert_eq!(before.last().unwrap()["kind"], "command_started");
-    let id = id_of(&place.sessions()[0]);
-    let script = place.script("[[step]]\nexpect = \"it may have happened\"\ntext = \"I see\"\n");
-    let output = place.run(&["resume", "--script", &script, &id, "go on"]);
+    let id = id_of(&fixture.sessions()[0]);
+    let script = fixture.script("[[step]]\nexpect = \"it may have happened\"\ntext = \"I see\"\n");
+    let output = fixture.run(&["resume", "--script", &script, &id, "go on"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let after = place.log();
+    let after = fixture.log();
     assert_eq!(after[..before.len()], before[..]);
     let ends: Vec<&Value> = after
         .iter()
@@ -142,18 +142,18 @@ fn a_killed_process_loses_nothing_it_said_and_the_session_goes_on() {
 }
 
 #[test]
-fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let session = place.sessions()[0].clone();
+fn damaged_newer_and_locked_sessions_are_refused_and_unchanged() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let session = fixture.sessions()[0].clone();
     let (id, log) = (id_of(&session), session.join("events.jsonl"));
     let good = std::fs::read_to_string(&log).unwrap();
-    let script = place.script(HELLO);
+    let script = fixture.script(HELLO);
     let damaged = good.replacen("\"kind\":\"run_started\"", "\"kind\":\"run_st", 1);
     let newer = good.replacen("{\"v\":2,", "{\"v\":99,", 1);
     for (text, says) in [(damaged, "events.jsonl"), (newer, "newer")] {
         std::fs::write(&log, &text).unwrap();
-        let output = place.run(&["resume", "--script", &script, &id, "x"]);
+        let output = fixture.run(&["resume", "--script", &script, &id, "x"]);
         assert_eq!(output.code, 1, "{}", output.err);
         assert!(
             output.err.contains(says) && output.err.contains(&id),
@@ -166,12 +166,12 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
             "left untouched"
         );
     }
-    // An incomplete last line is moved to another file with a notice, and the session goes on.
+    // A torn last line is moved aside with a notice, and the session can be resumed.
     std::fs::write(&log, format!("{good}{{\"v\":2,\"seq\":9")).unwrap();
-    let output = place.run(&["resume", "--script", &script, &id, "x"]);
+    let output = fixture.run(&["resume", "--script", &script, &id, "x"]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
-        place
+        fixture
             .log()
             .iter()
             .any(|event| event["kind"] == "warned" && event["data"]["code"] == "log_repaired")
@@ -181,9 +181,9 @@ fn damaged_newer_and_busy_sessions_are_refused_by_path_and_left_alone() {
 
 #[test]
 fn an_event_of_a_later_version_is_shown_exported_and_kept() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let session = place.sessions()[0].clone();
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let session = fixture.sessions()[0].clone();
     let (id, log) = (id_of(&session), session.join("events.jsonl"));
     let good = std::fs::read_to_string(&log).unwrap();
     let last: Value = serde_json::from_str(good.lines().last().unwrap()).unwrap();
@@ -196,7 +196,7 @@ fn an_event_of_a_later_version_is_shown_exported_and_kept() {
         &["sessions", "show", &id][..],
         &["sessions", "show", "--json", &id],
     ] {
-        let output = place.run(command);
+        let output = fixture.run(command);
         assert!(
             output.code == 0 && output.out.contains("hook_ran"),
             "{command:?}: {} {}",
@@ -205,7 +205,7 @@ fn an_event_of_a_later_version_is_shown_exported_and_kept() {
         );
     }
     for form in ["jsonl", "markdown", "html", "audit"] {
-        let output = place.run(&["sessions", "export", "--format", form, &id]);
+        let output = fixture.run(&["sessions", "export", "--format", form, &id]);
         assert!(
             output.code == 0 && output.out.contains("hook_ran"),
             "{form}: {} {}",
@@ -213,23 +213,23 @@ fn an_event_of_a_later_version_is_shown_exported_and_kept() {
             output.err
         );
     }
-    let script = place.script(HELLO);
+    let script = fixture.script(HELLO);
     assert_eq!(
-        place.run(&["resume", "--script", &script, &id, "x"]).code,
+        fixture.run(&["resume", "--script", &script, &id, "x"]).code,
         0
     );
-    assert!(place.log().contains(&newer), "it is kept");
+    assert!(fixture.log().contains(&newer), "it is kept");
 }
 
 #[test]
 fn a_planted_key_is_in_no_log_no_output_no_artifact_and_no_child() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let key = "sk-planted-0123456789abcdef";
-    place.write(
+    fixture.write(
         "leak.txt",
         &format!("the key is {key}\nand a second line\n"),
     );
-    let script = place.script(
+    let script = fixture.script(
         r#"
 [[step]]
 calls = [
@@ -246,7 +246,7 @@ calls = [{ name = "write_file", args = { path = "leak.txt", content = "" } }]
 text = "seen"
 "#,
     );
-    let mut command = place.command(&[
+    let mut command = fixture.command(&[
         "run",
         "--in-place",
         "--yes",
@@ -256,9 +256,9 @@ text = "seen"
         &format!("my key is {key}"),
     ]);
     command.env("ANTHROPIC_API_KEY", key).env("MY_TOKEN", key);
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
-    let session = place.sessions()[0].clone();
+    let session = fixture.sessions()[0].clone();
     let log = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
     for (what, text) in [
         ("log", &log),
@@ -283,13 +283,13 @@ text = "seen"
 }
 
 #[test]
-fn the_stream_of_a_resumed_session_begins_with_what_is_new() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let id = id_of(&place.sessions()[0]);
-    let before = place.log().len();
-    let script = place.script(HELLO);
-    let output = place.run(&[
+fn the_stream_of_a_resumed_session_begins_with_new_events() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
+    let before = fixture.log().len();
+    let script = fixture.script(HELLO);
+    let output = fixture.run(&[
         "resume",
         "--script",
         &script,
@@ -307,18 +307,18 @@ fn the_stream_of_a_resumed_session_begins_with_what_is_new() {
         .into_iter()
         .filter(|event| event["seq"].is_u64())
         .collect();
-    assert_eq!(durable, place.log()[before..]);
+    assert_eq!(durable, fixture.log()[before..]);
 }
 
 #[test]
 fn a_session_is_resumed_in_its_own_workspace_only() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let id = id_of(&place.sessions()[0]);
-    let other = place.home().join("elsewhere");
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
+    let other = fixture.home().join("elsewhere");
     std::fs::create_dir(&other).unwrap();
-    let script = place.script(HELLO);
-    let output = place.run(&[
+    let script = fixture.script(HELLO);
+    let output = fixture.run(&[
         "resume",
         "--script",
         &script,
@@ -328,21 +328,21 @@ fn a_session_is_resumed_in_its_own_workspace_only() {
         "x",
     ]);
     assert_eq!(output.code, 2, "{}", output.err);
-    assert!(output.err.contains("add -C "), "{}", output.err);
+    assert!(output.err.contains("add `-C "), "{}", output.err);
 }
 
 #[test]
-fn readers_that_leave_panic_nothing_and_end_the_run() {
-    let place = Place::new();
+fn a_closed_pipe_causes_no_panic_and_ends_the_run() {
+    let fixture = CliFixture::new();
     let steps: String = (0..30)
         .map(|n| format!("[[step]]\ntext = \"{n}\"\ncalls = [{{ name = \"bash\", args = {{ command = \"echo {n} >> done.log\" }} }}]\n"))
         .collect();
-    let script = place.script(&steps);
+    let script = fixture.script(&steps);
     let line = format!(
         "{} run --in-place --yes -o stream-json --script {script} go | head -n 3; exit ${{PIPESTATUS[0]}}",
-        crate::place::BINARY
+        crate::cli_fixture::BINARY
     );
-    let mut command = place.command(&[]);
+    let mut command = fixture.command(&[]);
     command = {
         let mut shell = std::process::Command::new("bash");
         shell
@@ -355,10 +355,10 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
         }
         shell
     };
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 130, "{}", output.err);
     assert!(!output.err.contains("panicked"), "{}", output.err);
-    let steps = std::fs::read_to_string(place.work().join("done.log"))
+    let steps = std::fs::read_to_string(fixture.work().join("done.log"))
         .map_or(0, |text| text.lines().count());
     assert!(steps < 30, "every step was run for nobody");
 
@@ -367,16 +367,19 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
             "-c",
             &format!(
                 "{} demo 2>&1 | head -n 1; exit ${{PIPESTATUS[0]}}",
-                crate::place::BINARY
+                crate::cli_fixture::BINARY
             ),
         ])
-        .env("HOME", place.home())
+        .env("HOME", fixture.home())
         .output()
         .unwrap();
     assert_ne!(quiet.status.code(), Some(101));
     let full = std::process::Command::new("bash")
-        .args(["-c", &format!("{} tools > /dev/full", crate::place::BINARY)])
-        .env("HOME", place.home())
+        .args([
+            "-c",
+            &format!("{} tools > /dev/full", crate::cli_fixture::BINARY),
+        ])
+        .env("HOME", fixture.home())
         .output()
         .unwrap();
     assert_eq!(full.status.code(), Some(1));
@@ -385,31 +388,31 @@ fn readers_that_leave_panic_nothing_and_end_the_run() {
 
 #[test]
 fn a_project_cannot_loosen_or_redirect_anything() {
-    let place = Place::new();
-    place.write(
+    let fixture = CliFixture::new();
+    fixture.write(
         ".windlass/config.toml",
         "approval = \"auto\"\nmodel = \"evil/x\"\n[rules]\nallow = [\"bash\"]\n",
     );
-    let output = place.play(
+    let output = fixture.play(
         "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n",
         &[],
     );
     assert_eq!(output.code, 5, "{}", output.err);
-    assert!(output.err.contains("may only tighten"), "{}", output.err);
-    assert!(!place.work().join("made").exists());
+    assert!(output.err.contains("may only restrict"), "{}", output.err);
+    assert!(!fixture.work().join("made").exists());
 }
 
 #[test]
-fn an_answer_is_held_to_a_schema() {
+fn an_answer_is_validated_against_the_schema() {
     let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let good = "[[step]]\ntext = \"three\"\n[[step]]\nexpect_new = \"does not fit\"\ntext = '{\"n\": 3}'\n";
-    let output = place.play(good, &["--json-schema", schema, "--json"]);
+    let output = fixture.play(good, &["--json-schema", schema, "--json"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["structured_output"]["n"], 3);
 
-    let output = Place::new().play(
+    let output = CliFixture::new().play(
         "[[step]]\nrepeat = 3\ntext = \"three\"\n",
         &["--json-schema", schema],
     );
@@ -425,18 +428,18 @@ fn an_answer_is_held_to_a_schema() {
         ("{\"type\": 7}", "is not a JSON Schema"),
         ("no/such/file", "cannot be read"),
     ] {
-        let output = Place::new().play(HELLO, &["--json-schema", bad]);
+        let output = CliFixture::new().play(HELLO, &["--json-schema", bad]);
         assert_eq!(output.code, 2);
         assert!(output.err.contains(says), "{bad}: {}", output.err);
     }
 }
 
 #[test]
-fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let script = place.script(HELLO);
-    let to = place.home().join("out").display().to_string();
+fn a_session_id_that_leaves_its_directory_is_refused_by_every_command() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let script = fixture.script(HELLO);
+    let to = fixture.home().join("out").display().to_string();
     for bad in [
         "../x",
         "..",
@@ -471,7 +474,7 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
             &["fork", bad],
             &["sessions", "salvage", bad],
         ] {
-            let output = place.run(args);
+            let output = fixture.run(args);
             assert_eq!(output.code, 2, "{args:?}: {}", output.err);
             assert!(
                 output.err.contains("is not a valid session id"),
@@ -481,25 +484,27 @@ fn an_id_that_could_leave_its_folder_is_refused_on_every_surface() {
             assert!(!output.err.contains('\u{1b}'), "{args:?}");
         }
     }
-    let id = id_of(&place.sessions()[0]);
+    let id = id_of(&fixture.sessions()[0]);
     assert_eq!(
-        place.run(&["sessions", "show", &id, "--run", "../x"]).code,
+        fixture
+            .run(&["sessions", "show", &id, "--run", "../x"])
+            .code,
         2
     );
-    assert_eq!(place.run(&["answer", "../x", "yes"]).code, 2);
+    assert_eq!(fixture.run(&["answer", "../x", "yes"]).code, 2);
     assert!(!std::path::Path::new(&to).exists());
-    assert_eq!(place.sessions().len(), 1);
+    assert_eq!(fixture.sessions().len(), 1);
 }
 
 #[test]
-fn a_list_says_where_each_session_stands() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
+fn the_list_shows_the_state_of_each_session() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
     let write =
         "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a\", content = \"\" } }]\n";
-    assert_eq!(place.play(write, &[]).code, 5);
+    assert_eq!(fixture.play(write, &[]).code, 5);
     let state = || -> Vec<String> {
-        let rows = place.run(&["sessions", "list", "--json"]).out;
+        let rows = fixture.run(&["sessions", "list", "--json"]).out;
         let mut rows: Vec<Value> = rows
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -510,8 +515,8 @@ fn a_list_says_where_each_session_stands() {
             .collect()
     };
     assert_eq!(state(), ["completed", "waiting"]);
-    // A log that simply ends was left by its process.
-    let logs = place
+    // A log without a terminal event belongs to a dead process.
+    let logs = fixture
         .sessions()
         .into_iter()
         .map(|session| session.join("events.jsonl"));
@@ -528,7 +533,7 @@ fn a_list_says_where_each_session_stands() {
         .map(|line| format!("{line}\n"));
     std::fs::write(&log, cut.collect::<String>()).unwrap();
     assert_eq!(state(), ["interrupted", "waiting"]);
-    let list = place.run(&["sessions", "list"]).out;
+    let list = fixture.run(&["sessions", "list"]).out;
     assert!(
         list.contains("interrupted") && list.contains("waiting"),
         "{list}"
@@ -537,23 +542,23 @@ fn a_list_says_where_each_session_stands() {
 
 #[test]
 fn a_session_is_shown_in_part_and_as_events() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let id = id_of(&place.sessions()[0]);
-    let script = place.script(HELLO);
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
+    let script = fixture.script(HELLO);
     assert_eq!(
-        place
+        fixture
             .run(&["resume", "--script", &script, &id, "again"])
             .code,
         0
     );
-    let shown = |more: &[&str]| place.run(&[&["sessions", "show", &id], more].concat());
+    let shown = |more: &[&str]| fixture.run(&[&["sessions", "show", &id], more].concat());
     let events: Vec<Value> = shown(&["--json"])
         .out
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(events, place.log());
+    assert_eq!(events, fixture.log());
     let second = shown(&["--run", "r2"]).out;
     assert!(
         second.contains("prompt: again") && !second.contains("prompt: go"),
@@ -569,44 +574,50 @@ fn a_session_is_shown_in_part_and_as_events() {
 }
 
 #[test]
-fn clearing_takes_the_sessions_of_one_workspace_after_a_yes() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let other = place.home().join("elsewhere");
+fn clear_deletes_the_sessions_of_one_workspace_after_confirmation() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let other = fixture.home().join("elsewhere");
     std::fs::create_dir(&other).unwrap();
-    let script = place.script(HELLO);
+    let script = fixture.script(HELLO);
     let there = other.to_str().unwrap();
     assert_eq!(
-        place
+        fixture
             .run(&["run", "--in-place", "-C", there, "--script", &script, "go"])
             .code,
         0
     );
-    assert_eq!(place.run(&["sessions", "clear"]).code, 5, "nobody said yes");
-    assert_eq!(place.sessions().len(), 2);
-    assert_eq!(place.run(&["sessions", "clear", "--yes"]).code, 0);
-    assert_eq!(place.sessions().len(), 1);
     assert_eq!(
-        place.run(&["sessions", "clear", "--yes", "-C", there]).code,
+        fixture.run(&["sessions", "clear"]).code,
+        5,
+        "nobody said yes"
+    );
+    assert_eq!(fixture.sessions().len(), 2);
+    assert_eq!(fixture.run(&["sessions", "clear", "--yes"]).code, 0);
+    assert_eq!(fixture.sessions().len(), 1);
+    assert_eq!(
+        fixture
+            .run(&["sessions", "clear", "--yes", "-C", there])
+            .code,
         0
     );
-    assert!(place.sessions().is_empty());
+    assert!(fixture.sessions().is_empty());
 }
 
 #[test]
-fn a_damaged_session_is_salvaged_and_goes_on() {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    assert_eq!(place.play(EDIT, &[]).code, 5);
-    let session = place.sessions()[0].clone();
+fn a_damaged_session_is_salvaged_and_resumed() {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    assert_eq!(fixture.play(EDIT, &[]).code, 5);
+    let session = fixture.sessions()[0].clone();
     let (id, log) = (id_of(&session), session.join("events.jsonl"));
     let good = std::fs::read_to_string(&log).unwrap();
-    let whole = place.run(&["sessions", "salvage", &id]);
+    let whole = fixture.run(&["sessions", "salvage", &id]);
     assert!(whole.out.contains("is not damaged"), "{}", whole.out);
     assert_eq!(std::fs::read_to_string(&log).unwrap(), good);
     let damaged = good.replacen("\"kind\":\"said\"", "\"kind\":\"sa", 1);
     std::fs::write(&log, &damaged).unwrap();
-    let output = place.run(&["sessions", "salvage", &id, "--json"]);
+    let output = fixture.run(&["sessions", "salvage", &id, "--json"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let told: Value = serde_json::from_str(&output.out).unwrap();
     let line = good
@@ -621,16 +632,16 @@ fn a_damaged_session_is_salvaged_and_goes_on() {
         std::fs::read_to_string(told["original"].as_str().unwrap()).unwrap(),
         damaged
     );
-    let script = place.script(HELLO);
+    let script = fixture.script(HELLO);
     assert_eq!(
-        place
+        fixture
             .run(&["resume", "--script", &script, &id, "go on"])
             .code,
         0
     );
 }
 
-/// Makes the log longer than a snapshot is worth: notes with their numbers in order.
+/// Appends numbered notes to the log, until a snapshot is worthwhile.
 fn make_long(log: &std::path::Path) {
     let text = std::fs::read_to_string(log).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -648,12 +659,12 @@ fn make_long(log: &std::path::Path) {
 
 #[test]
 fn a_long_session_is_resumed_from_a_snapshot_that_hides_no_damage() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let (session, id) = (place.sessions()[0].clone(), id_of(&place.sessions()[0]));
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let (session, id) = (fixture.sessions()[0].clone(), id_of(&fixture.sessions()[0]));
     let (log, snapshot) = (session.join("events.jsonl"), session.join("events.snap"));
-    let script = place.script("[[step]]\nexpect = [\"hello there\"]\ntext = \"more\"\n");
-    let resume = || place.run(&["resume", "--script", &script, &id, "and", "now"]);
+    let script = fixture.script("[[step]]\nexpect = [\"hello there\"]\ntext = \"more\"\n");
+    let resume = || fixture.run(&["resume", "--script", &script, &id, "and", "now"]);
 
     assert_eq!(resume().code, 0);
     assert!(!snapshot.exists(), "a short log needs none");
@@ -663,12 +674,12 @@ fn a_long_session_is_resumed_from_a_snapshot_that_hides_no_damage() {
     let output = resume();
     assert_eq!(output.code, 0, "{}", output.err);
 
-    // Another word in a note: the snapshot no longer fits, and the whole log is read.
+    // After a change in a note, the snapshot does not match, and the complete log is read.
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, text.replacen("nnn", "mmm", 1)).unwrap();
     let output = resume();
     assert_eq!(output.code, 0, "{}", output.err);
-    // Damage in the part that was folded is found.
+    // Damage in the part that the snapshot covers is detected.
     std::fs::write(&log, text.replacen("\"kind\"", "\"kin\"", 1)).unwrap();
     let output = resume();
     assert_ne!(output.code, 0);
@@ -676,43 +687,43 @@ fn a_long_session_is_resumed_from_a_snapshot_that_hides_no_damage() {
 }
 
 #[test]
-fn without_a_kept_run_diff_shows_the_last_one_that_landed() {
-    let place = Place::new();
-    let nothing = place.run(&["diff"]);
+fn without_a_kept_run_diff_shows_the_last_landed_run() {
+    let fixture = CliFixture::new();
+    let nothing = fixture.run(&["diff"]);
     assert_eq!(nothing.code, 2);
-    place.write("a.txt", "one\n");
-    let script = place.script(
+    fixture.write("a.txt", "one\n");
+    let script = fixture.script(
         "[[step]]\ncalls = [{ name = \"edit_file\", args = { path = \"a.txt\", old = \"one\", new = \"two\" } }]\n[[step]]\ntext = \"done\"\n",
     );
-    let ran = place.run(&["run", "--script", &script, "go"]);
+    let ran = fixture.run(&["run", "--script", &script, "go"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let diff = place.run(&["diff"]);
+    let diff = fixture.run(&["diff"]);
     assert_eq!(diff.code, 0, "{}", diff.err);
     assert!(diff.out.contains("-one\n+two\n"), "{}", diff.out);
     assert!(diff.err.contains("no kept run"), "{}", diff.err);
-    let json: Value = serde_json::from_str(&place.run(&["diff", "--json"]).out).unwrap();
+    let json: Value = serde_json::from_str(&fixture.run(&["diff", "--json"]).out).unwrap();
     assert_eq!(json["files"][0]["path"], "a.txt");
     // An undone change is not shown.
-    assert_eq!(place.run(&["undo", "--yes"]).code, 0);
-    assert_eq!(place.run(&["diff"]).code, 2);
+    assert_eq!(fixture.run(&["undo", "--yes"]).code, 0);
+    assert_eq!(fixture.run(&["diff"]).code, 2);
 }
 
 #[test]
-fn a_session_is_named_by_its_beginning_and_by_last() {
-    let place = Place::new();
-    assert_eq!(place.play(HELLO, &[]).code, 0);
-    let id = id_of(&place.sessions()[0]);
+fn a_session_is_found_by_the_beginning_of_its_id_and_by_last() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(HELLO, &[]).code, 0);
+    let id = id_of(&fixture.sessions()[0]);
     for name in ["last", &id[..12], &id] {
         for command in [
             ["sessions", "show"],
             ["sessions", "export"],
             ["replay", "-q"],
         ] {
-            let output = place.run(&[command[0], command[1], name]);
+            let output = fixture.run(&[command[0], command[1], name]);
             assert_eq!(output.code, 0, "{command:?} {name}: {}", output.err);
         }
-        let stats = place.run(&["stats", name, "--json"]);
+        let stats = fixture.run(&["stats", name, "--json"]);
         assert_eq!(stats.code, 0, "{}", stats.err);
     }
-    assert_ne!(place.run(&["sessions", "show", "nope"]).code, 0);
+    assert_ne!(fixture.run(&["sessions", "show", "nope"]).code, 0);
 }

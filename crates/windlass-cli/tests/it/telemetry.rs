@@ -1,4 +1,4 @@
-//! Telemetry of the real binary: nothing without a setting, everything with one, and never in the way of a run.
+//! Telemetry: off by default, complete if enabled, and never an obstacle to a run.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use windlass_scripted::{Act, ByteServer, http};
 
-use crate::place::{HELLO, Place, id_of};
+use crate::cli_fixture::{CliFixture, HELLO, id_of};
 
 const WORK: &str = r#"
 [[step]]
@@ -19,23 +19,23 @@ usage = { input = 50, output = 5 }
 text = "ANSWER"
 "#;
 
-/// A collector on loopback that answers every request so.
+/// A collector on loopback that gives this response to every request.
 fn collector(status: u16) -> ByteServer {
     ByteServer::saying(vec![Act::Say(http::whole(status, "", "{}"))]).unwrap()
 }
 
-/// The requests since the last look.
+/// Returns the requests since the last call.
 fn taken(collector: &ByteServer) -> Vec<String> {
     let mut received = collector.received();
     received.drain(..).map(|request| request.text).collect()
 }
 
-fn play(place: &Place, script: &str, env: &[(&str, &str)]) -> crate::place::Output {
-    let script = place.script(script);
+fn play(fixture: &CliFixture, script: &str, env: &[(&str, &str)]) -> crate::cli_fixture::CliOutput {
+    let script = fixture.script(script);
     let mut command: Command =
-        place.command(&["run", "--in-place", "--yes", "--script", &script, "PROMPT"]);
+        fixture.command(&["run", "--in-place", "--yes", "--script", &script, "PROMPT"]);
     command.envs(env.iter().copied());
-    place.run_with(command, "")
+    fixture.run_with(command, "")
 }
 
 /// The spans of requests or of lines, by name.
@@ -60,29 +60,29 @@ fn spans(texts: &[String]) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn without_a_setting_nobody_hears_anything() {
-    let place = Place::new();
+fn without_a_setting_nothing_is_sent() {
+    let fixture = CliFixture::new();
     let collector = collector(200);
-    // Other programs may be told to send; this one was not.
+    // The standard variables of OpenTelemetry alone do not enable it.
     let told = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("WINDLASS_OTEL_CONTENT", "true"),
     ];
-    assert_eq!(play(&place, HELLO, &told).code, 0);
+    assert_eq!(play(&fixture, HELLO, &told).code, 0);
     let off = [
         ("WINDLASS_OTEL_ENDPOINT", collector.url.as_str()),
         ("WINDLASS_OTEL_ENABLED", "false"),
     ];
-    assert_eq!(play(&place, HELLO, &off).code, 0);
-    // A project that nobody trusts says it, and is not heard.
-    place.write(
+    assert_eq!(play(&fixture, HELLO, &off).code, 0);
+    // An untrusted project cannot enable it.
+    fixture.write(
         ".windlass/config.toml",
         &format!(
             "otel.endpoint = \"{}\"\notel.enabled = true\n",
             collector.url
         ),
     );
-    let output = play(&place, HELLO, &[]);
+    let output = play(&fixture, HELLO, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
         output.err.contains("`otel.endpoint` is not used"),
@@ -93,8 +93,8 @@ fn without_a_setting_nobody_hears_anything() {
 }
 
 #[test]
-fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
-    let place = Place::new();
+fn a_run_is_exported_and_the_log_yields_the_same_telemetry() {
+    let fixture = CliFixture::new();
     let collector = collector(200);
     let env = [
         ("WINDLASS_OTEL_ENDPOINT", collector.url.as_str()),
@@ -102,7 +102,7 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
         ("COLLECTOR", "s3cr3t-of-the-collector"),
         ("WINDLASS_OTEL_SERVICE_NAME", "mine"),
     ];
-    let output = play(&place, WORK, &env);
+    let output = play(&fixture, WORK, &env);
     assert_eq!(output.code, 0, "{}", output.err);
     let requests: Vec<String> = taken(&collector);
     assert!(
@@ -120,7 +120,7 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
     assert!(requests[0].contains(r#"{"stringValue":"mine"}"#));
     let live = spans(&requests[..1]);
     let run = &live["invoke_agent windlass"];
-    assert_eq!(run["traceId"], place.log().last().unwrap()["trace"]);
+    assert_eq!(run["traceId"], fixture.log().last().unwrap()["trace"]);
     for (name, span) in live
         .iter()
         .filter(|(name, _)| *name != "invoke_agent windlass")
@@ -141,9 +141,9 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
         "scripted"
     );
 
-    let id = id_of(&place.sessions()[0]);
+    let id = id_of(&fixture.sessions()[0]);
     let lines = |args: &[&str]| {
-        place
+        fixture
             .run(args)
             .out
             .lines()
@@ -156,19 +156,19 @@ fn a_run_is_told_to_the_collector_and_the_log_gives_the_same_again() {
         assert!(content.contains(word), "{word}");
     }
     assert!(!content.contains("s3cr3t"));
-    assert_eq!(place.run(&["debug", "otel", "no-such-session"]).code, 2);
+    assert_eq!(fixture.run(&["debug", "otel", "no-such-session"]).code, 2);
 }
 
 #[test]
-fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
-    let place = Place::new();
+fn a_paused_run_is_one_span_of_two_processes() {
+    let fixture = CliFixture::new();
     let collector = collector(200);
-    let script =
-        place.script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch a\" } }]\n");
+    let script = fixture
+        .script("[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch a\" } }]\n");
     let on = |args: &[&str]| {
-        let mut command = place.command(args);
+        let mut command = fixture.command(args);
         command.env("WINDLASS_OTEL_ENDPOINT", &collector.url);
-        place.run_with(command, "")
+        fixture.run_with(command, "")
     };
     let paused = on(&[
         "run",
@@ -188,8 +188,8 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
         "{first:?}"
     );
     let ask: Value = serde_json::from_str(&paused.out).unwrap();
-    // The model goes on where it was.
-    place.script(HELLO);
+    // The model continues after the answer.
+    fixture.script(HELLO);
     let answered = on(&["answer", ask["id"].as_str().unwrap(), "yes"]);
     assert_eq!(answered.code, 0, "{}", answered.err);
     let second = spans(&taken(&collector));
@@ -204,10 +204,10 @@ fn a_run_that_waited_for_an_answer_is_one_span_of_two_processes() {
 }
 
 #[test]
-fn a_run_whose_process_died_is_told_by_the_next() {
-    let place = Place::new();
-    assert_eq!(play(&place, WORK, &[]).code, 0);
-    let log = place.sessions()[0].join("events.jsonl");
+fn the_spans_of_a_dead_process_are_exported_by_the_next() {
+    let fixture = CliFixture::new();
+    assert_eq!(play(&fixture, WORK, &[]).code, 0);
+    let log = fixture.sessions()[0].join("events.jsonl");
     let text = std::fs::read_to_string(&log).unwrap();
     let cut = text
         .lines()
@@ -220,11 +220,11 @@ fn a_run_whose_process_died_is_told_by_the_next() {
         .collect();
     std::fs::write(&log, whole).unwrap();
     let collector = collector(200);
-    let script = place.script(HELLO);
-    let id = id_of(&place.sessions()[0]);
-    let mut command = place.command(&["resume", "--script", &script, &id, "go on"]);
+    let script = fixture.script(HELLO);
+    let id = id_of(&fixture.sessions()[0]);
+    let mut command = fixture.command(&["resume", "--script", &script, &id, "go on"]);
     command.env("WINDLASS_OTEL_ENDPOINT", &collector.url);
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}", output.err);
     let requests: Vec<String> = taken(&collector);
     let json: Value = serde_json::from_str(&requests[0][requests[0].find('{').unwrap()..]).unwrap();
@@ -248,8 +248,8 @@ fn a_run_whose_process_died_is_told_by_the_next() {
 }
 
 #[test]
-fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
-    let place = Place::new();
+fn an_unreachable_failing_or_slow_collector_causes_one_warning_and_no_failure() {
+    let fixture = CliFixture::new();
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -264,7 +264,7 @@ fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
         ("nonsense".to_owned(), "`otel.endpoint` is not an address"),
     ] {
         let began = Instant::now();
-        let output = play(&place, HELLO, &[("WINDLASS_OTEL_ENDPOINT", url.as_str())]);
+        let output = play(&fixture, HELLO, &[("WINDLASS_OTEL_ENDPOINT", url.as_str())]);
         assert_eq!(
             (output.code, output.out.as_str()),
             (0, "hello there\n"),
@@ -278,7 +278,7 @@ fn a_collector_that_is_away_ill_or_asleep_is_one_warning_and_no_failure() {
             output.err
         );
         assert!(output.err.contains(says), "{url}: {}", output.err);
-        // Far more than the two seconds, for a machine that is busy; a request alone would have ten.
+        // Much more than the limit of two seconds, for a busy machine; the timeout of one request is ten seconds.
         assert!(
             began.elapsed() < Duration::from_secs(8),
             "{url}: {:?}",

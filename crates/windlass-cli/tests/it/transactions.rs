@@ -1,5 +1,5 @@
-//! Copies of real trees in the real sandbox, step by step: what a run does to its copy, what a person does meanwhile,
-//! and what lands of both.
+//! Transactions on real trees in the real sandbox: changes of the run on its copy, concurrent changes of the user, and
+//! their landing.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -20,35 +20,35 @@ use windlass_transaction::isolated::{
     KeptRuns, Transactions, landing_was_logged, recover_landings, unlogged_run_landings,
 };
 
-use crate::place::BINARY;
+use crate::cli_fixture::BINARY;
 use windlass_needs::{Need, lacks};
 
-/// A workspace, a home and a data folder that exist for one test.
-struct Lab {
+/// A temporary workspace, home and data directory for one test.
+struct TransactionFixture {
     dir: tempfile::TempDir,
 }
 
-impl Lab {
+impl TransactionFixture {
     fn new(files: &[(&str, &str)]) -> Self {
-        let lab = Self {
+        let fixture = Self {
             dir: tempfile::tempdir().unwrap(),
         };
         for name in ["home", "work"] {
-            std::fs::create_dir(lab.dir.path().join(name)).unwrap();
+            std::fs::create_dir(fixture.dir.path().join(name)).unwrap();
         }
         for (name, text) in files {
-            lab.write(name, text);
+            fixture.write(name, text);
         }
-        lab
+        fixture
     }
 
-    /// The same in a repository with one commit.
+    /// A workspace that is a repository with one commit.
     fn committed(files: &[(&str, &str)]) -> Self {
-        let lab = Self::new(files);
-        lab.git(&["init", "-qb", "main"]);
-        lab.git(&["add", "-A"]);
-        lab.git(&["commit", "-qm", "one"]);
-        lab
+        let fixture = Self::new(files);
+        fixture.git(&["init", "-qb", "main"]);
+        fixture.git(&["add", "-A"]);
+        fixture.git(&["commit", "-qm", "one"]);
+        fixture
     }
 
     fn work(&self) -> PathBuf {
@@ -99,15 +99,16 @@ impl Lab {
         Transactions::new(root, env, sandbox, shelf, self.data().join("undo")).unwrap()
     }
 
-    async fn open(&self) -> Run {
-        Run(self.try_open(&self.transactions(), None).await.unwrap())
+    async fn open(&self) -> OpenTransaction {
+        OpenTransaction(self.try_open(&self.transactions(), None).await.unwrap())
     }
 
-    async fn reopen(&self, name: &str) -> Run {
-        Run(self
-            .try_open(&self.transactions(), Some(name))
-            .await
-            .unwrap())
+    async fn reopen(&self, name: &str) -> OpenTransaction {
+        OpenTransaction(
+            self.try_open(&self.transactions(), Some(name))
+                .await
+                .unwrap(),
+        )
     }
 
     async fn try_open(
@@ -128,7 +129,7 @@ impl Lab {
         .await
     }
 
-    /// Everything below the workspace but git's own files: bytes, modes and link targets.
+    /// Reads the workspace without the git directory: bytes, modes and symlink targets.
     fn tree(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         tree_of(&self.work())
     }
@@ -181,9 +182,9 @@ fn tree_of(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     tree
 }
 
-struct Run(Box<dyn Transaction>);
+struct OpenTransaction(Box<dyn Transaction>);
 
-impl Run {
+impl OpenTransaction {
     async fn sh(&self, line: &str) -> String {
         let (code, output) = self.try_sh(line).await;
         assert_eq!(code, 0, "{line}: {output}");
@@ -215,7 +216,7 @@ impl Run {
         self.0.files().write(path, text.as_bytes()).unwrap();
     }
 
-    /// One line for each change: `M a.txt`.
+    /// Lists the changes in the form `M a.txt`.
     async fn changes(&self) -> Vec<String> {
         let changes = self.0.changes().await.unwrap();
         let line = |change: &FileChange| {
@@ -259,16 +260,16 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
+async fn a_run_lands_exactly_the_changes_of_its_copy() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::committed(FILES);
-    let before = lab.tree();
-    let run = lab.open().await;
+    let fixture = TransactionFixture::committed(FILES);
+    let before = fixture.tree();
+    let run = fixture.open().await;
     assert_eq!(run.0.terms().strategy, Strategy::Overlay);
     assert!(
-        run.sh("pwd").await.trim() == lab.work().to_str().unwrap(),
+        run.sh("pwd").await.trim() == fixture.work().to_str().unwrap(),
         "at the same path"
     );
     run.write("new/file.txt", "new\n");
@@ -277,7 +278,7 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
          && mkdir -p out && echo o > out/x.o && cat new/file.txt",
     )
     .await;
-    assert_eq!(lab.tree(), before, "nothing has reached the tree");
+    assert_eq!(fixture.tree(), before, "nothing has reached the tree");
     let expect = [
         "M a.txt",
         "D gone.txt",
@@ -290,35 +291,35 @@ async fn a_copy_takes_every_kind_of_change_and_lands_exactly_that() {
     assert_eq!(all, expect);
     let landed = run.land().await.unwrap();
     assert_eq!(landed.left, ["out"]);
-    assert_eq!(lab.read("a.txt"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
-    assert_eq!(lab.read("moved/c.txt"), "c\n");
-    let mode = std::fs::metadata(lab.work().join("sub/b.txt"))
+    assert_eq!(fixture.read("a.txt"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+    assert_eq!(fixture.read("moved/c.txt"), "c\n");
+    let mode = std::fs::metadata(fixture.work().join("sub/b.txt"))
         .unwrap()
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(
-        std::fs::read_link(lab.work().join("sub/link")).unwrap(),
+        std::fs::read_link(fixture.work().join("sub/link")).unwrap(),
         Path::new("../a.txt")
     );
     for gone in ["gone.txt", "sub/deep", "out"] {
-        assert!(!lab.work().join(gone).exists(), "{gone}");
+        assert!(!fixture.work().join(gone).exists(), "{gone}");
     }
-    let left: Vec<_> = std::fs::read_dir(lab.data().join("transactions"))
+    let left: Vec<_> = std::fs::read_dir(fixture.data().join("transactions"))
         .unwrap()
         .collect();
     assert!(left.is_empty(), "the copy is gone");
 }
 
 #[tokio::test]
-async fn whatever_commands_do_the_tree_stays_byte_for_byte() {
-    let lab = Lab::committed(FILES);
-    lab.write("a.txt", "not committed\n");
-    lab.write("untracked.txt", "mine\n");
-    lab.write("out/x.o", "built\n");
-    let (before, head) = (lab.tree(), lab.git(&["rev-parse", "HEAD"]));
-    let run = lab.open().await;
-    let top = lab.work();
+async fn commands_of_a_run_never_change_the_tree() {
+    let fixture = TransactionFixture::committed(FILES);
+    fixture.write("a.txt", "not committed\n");
+    fixture.write("untracked.txt", "mine\n");
+    fixture.write("out/x.o", "built\n");
+    let (before, head) = (fixture.tree(), fixture.git(&["rev-parse", "HEAD"]));
+    let run = fixture.open().await;
+    let top = fixture.work();
     let top = top.to_str().unwrap();
     for line in [
         "git reset --hard -q && git clean -fdxq && test ! -e untracked.txt",
@@ -329,27 +330,27 @@ async fn whatever_commands_do_the_tree_stays_byte_for_byte() {
         "mkdir -p sub && mkfifo sub/pipe && chmod 000 sub; true",
     ] {
         run.try_sh(line).await;
-        assert_eq!(lab.tree(), before, "{line}");
+        assert_eq!(fixture.tree(), before, "{line}");
     }
     let name = run.keep().await;
     assert_eq!(
-        (lab.tree(), lab.git(&["rev-parse", "HEAD"])),
+        (fixture.tree(), fixture.git(&["rev-parse", "HEAD"])),
         (before, head)
     );
-    assert!(lab.git(&["status", "--short"]).contains("a.txt"));
-    lab.reopen(&name).await.0.discard().await.unwrap();
+    assert!(fixture.git(&["status", "--short"]).contains("a.txt"));
+    fixture.reopen(&name).await.0.discard().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_person_changes_elsewhere_is_seen_and_taken_in() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn concurrent_changes_of_the_user_are_detected_and_merged() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "run\n");
     assert!(run.0.moved().await.unwrap().is_empty());
-    lab.write("sub/b.txt", "mine\n");
-    lab.write("mine.txt", "new\n");
-    std::fs::remove_file(lab.work().join("gone.txt")).unwrap();
-    lab.write("out/y.o", "ignored\n");
+    fixture.write("sub/b.txt", "mine\n");
+    fixture.write("mine.txt", "new\n");
+    std::fs::remove_file(fixture.work().join("gone.txt")).unwrap();
+    fixture.write("out/y.o", "ignored\n");
     assert_eq!(
         run.0.moved().await.unwrap(),
         ["gone.txt", "mine.txt", "sub/b.txt"]
@@ -373,34 +374,34 @@ async fn what_a_person_changes_elsewhere_is_seen_and_taken_in() {
     assert_eq!(run.changes().await, ["M a.txt"]);
     run.land().await.unwrap();
     assert_eq!(
-        (lab.read("a.txt"), lab.read("sub/b.txt")),
+        (fixture.read("a.txt"), fixture.read("sub/b.txt")),
         ("run\n".into(), "mine\n".into())
     );
 }
 
 #[tokio::test]
-async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
-    // By the file tools, which saw what was there.
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+async fn concurrent_changes_of_one_file_are_merged_only_with_a_known_base() {
+    // A change by the file tools, which read the base.
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\nnine\n");
-    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    fixture.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
     run.0.catch_up().await.unwrap();
     run.land().await.unwrap();
-    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
-    // By a command: git has what was there.
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+    assert_eq!(fixture.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+    // A change by a command: git has the base.
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.sh("sed -i s/9/nine/ a.txt").await;
-    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    fixture.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
     run.0.catch_up().await.unwrap();
     run.land().await.unwrap();
-    assert_eq!(lab.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
-    // By a command, and nobody knows what was there: never a guess.
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+    assert_eq!(fixture.read("a.txt"), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+    // A change by a command without a known base: a conflict, never a guess.
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     run.sh("sed -i s/9/nine/ a.txt").await;
-    lab.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    fixture.write("a.txt", "one\n2\n3\n4\n5\n6\n7\n8\n9\n");
     let err = run.0.catch_up().await.unwrap_err();
     assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
     assert!(
@@ -414,25 +415,25 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
         "{err}"
     );
     assert_eq!(
-        lab.read("a.txt"),
+        fixture.read("a.txt"),
         "one\n2\n3\n4\n5\n6\n7\n8\n9\n",
         "theirs stays"
     );
-    // The same lines.
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+    // Both sides change the same lines.
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "run\n");
-    lab.write("a.txt", "mine\n");
+    fixture.write("a.txt", "mine\n");
     let err = run.0.catch_up().await.unwrap_err();
     assert!(
         err.message.contains("a.txt: both changed the same lines"),
         "{err}"
     );
-    // One removed what the other changed.
+    // One side deletes a file that the other changed.
     run.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     run.write("sub/b.txt", "run\n");
-    lab.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
-    std::fs::remove_file(lab.work().join("sub/b.txt")).unwrap();
+    fixture.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    std::fs::remove_file(fixture.work().join("sub/b.txt")).unwrap();
     let err = run.0.catch_up().await.unwrap_err();
     assert!(
         err.message
@@ -441,47 +442,47 @@ async fn both_sides_of_one_file_are_put_together_only_with_a_real_base() {
     );
 }
 
-/// Most editors save by a rename, which a layer over the tree does not show: what the files of the run read then is not
-/// what is in the tree, and the tree is not what the run began with.
+/// Most editors save with a rename, which an overlay does not show. The run then reads the old file, and the tree has a
+/// newer one than the run started with.
 #[tokio::test]
-async fn what_was_saved_before_the_run_wrote_is_never_taken_for_what_both_began_with() {
+async fn a_save_before_the_write_of_the_run_is_never_used_as_the_merge_base() {
     let mine = "1\n2\n3\n4\n5\n6\n7\n8\nmine\n";
-    let save = |lab: &Lab| {
-        lab.write("draft", mine);
-        std::fs::rename(lab.work().join("draft"), lab.work().join("a.txt")).unwrap();
+    let save = |fixture: &TransactionFixture| {
+        fixture.write("draft", mine);
+        std::fs::rename(fixture.work().join("draft"), fixture.work().join("a.txt")).unwrap();
     };
-    let write = |run: &Run| {
+    let write = |run: &OpenTransaction| {
         let shown = run.0.files().read("a.txt", 1_000).unwrap();
         run.write(
             "a.txt",
             &String::from_utf8(shown).unwrap().replace("1\n", "run\n"),
         );
     };
-    // Nobody knows what was there.
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+    // The base is unknown.
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     run.sh("cat a.txt").await;
-    save(&lab);
+    save(&fixture);
     write(&run);
     let err = run.0.catch_up().await.unwrap_err();
     assert_eq!(err.kind, WorkspaceErrorKind::Conflict);
-    assert_eq!(lab.read("a.txt"), mine);
-    // Git knows it.
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+    assert_eq!(fixture.read("a.txt"), mine);
+    // Git has the base.
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.sh("cat a.txt").await;
-    save(&lab);
+    save(&fixture);
     write(&run);
     run.0.catch_up().await.unwrap();
     run.land().await.unwrap();
-    assert_eq!(lab.read("a.txt"), "run\n2\n3\n4\n5\n6\n7\n8\nmine\n");
+    assert_eq!(fixture.read("a.txt"), "run\n2\n3\n4\n5\n6\n7\n8\nmine\n");
 }
 
 #[tokio::test]
-async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
-    let lab = Lab::committed(FILES);
-    symlink("sub", lab.work().join("link")).unwrap();
-    let run = lab.open().await;
+async fn recreated_directories_land_exactly() {
+    let fixture = TransactionFixture::committed(FILES);
+    symlink("sub", fixture.work().join("link")).unwrap();
+    let run = fixture.open().await;
     run.sh("rm -r sub link && mkdir -p sub/deep link && echo d > sub/deep/d.txt && echo b > link/b.txt").await;
     let expect = [
         "D link",
@@ -493,7 +494,7 @@ async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
     assert_eq!(run.changes().await, expect);
     run.land().await.unwrap();
     let below = |top: &str| {
-        tree_of(&lab.work().join(top))
+        tree_of(&fixture.work().join(top))
             .into_keys()
             .collect::<Vec<_>>()
     };
@@ -502,16 +503,15 @@ async fn folders_that_were_removed_and_made_anew_land_as_they_are() {
 }
 
 #[tokio::test]
-async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_a_file_removes_it()
-{
+async fn tracked_files_land_despite_ignore_rules_and_a_fifo_counts_as_a_deletion() {
     let names: Vec<String> = (0..600).map(|number| format!("f{number}")).collect();
     let files: Vec<(&str, &str)> = names
         .iter()
         .map(|name| (name.as_str(), "old\n"))
         .chain(FILES.to_vec())
         .collect();
-    let lab = Lab::committed(&files);
-    let run = lab.open().await;
+    let fixture = TransactionFixture::committed(&files);
+    let run = fixture.open().await;
     run.sh("for one in f*; do echo new > $one; done; echo '*' > .gitignore; rm gone.txt; mkfifo gone.txt").await;
     let changes = run.changes().await;
     assert_eq!(changes.len(), 602, "{changes:?}");
@@ -524,12 +524,12 @@ async fn tracked_files_land_whatever_the_run_ignores_and_a_pipe_in_the_place_of_
 }
 
 #[tokio::test]
-async fn a_landing_that_nobody_told_of_is_found() {
+async fn an_unlogged_landing_is_found() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::committed(FILES);
-    let shelf = KeptRuns::new(lab.data().join("transactions"));
+    let fixture = TransactionFixture::committed(FILES);
+    let shelf = KeptRuns::new(fixture.data().join("transactions"));
     for (line, stays) in [
         ("echo run > a.txt", false),
         (
@@ -537,7 +537,7 @@ async fn a_landing_that_nobody_told_of_is_found() {
             true,
         ),
     ] {
-        let run = lab.open().await;
+        let run = fixture.open().await;
         run.sh(line).await;
         let tree_hash = run.0.changes().await.unwrap().tree_hash;
         assert!(
@@ -573,18 +573,18 @@ async fn a_landing_that_nobody_told_of_is_found() {
 }
 
 #[tokio::test]
-async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
+async fn a_landed_copy_is_kept_until_the_landing_is_logged() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::committed(FILES);
-    let shelf = KeptRuns::new(lab.data().join("transactions"));
-    let run = lab.open().await;
+    let fixture = TransactionFixture::committed(FILES);
+    let shelf = KeptRuns::new(fixture.data().join("transactions"));
+    let run = fixture.open().await;
     run.sh("echo run > a.txt").await;
     let tree_hash = run.0.changes().await.unwrap().tree_hash;
     let to = LandTo::Tree;
     run.0.land(&Landing { tree_hash, to }).await.unwrap();
-    // The log could not be written, so the run ends here, and nothing is left to change.
+    // The log could not be written, so the run ends here without further changes.
     let name = run.keep().await;
     let slot = shelf.open(&name).unwrap();
     assert!(slot.has_pending_landing());
@@ -597,9 +597,9 @@ async fn a_copy_that_has_landed_stays_until_the_log_has_it() {
 }
 
 #[tokio::test]
-async fn a_folder_that_git_takes_for_a_repository_does_not_land() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn a_directory_that_looks_like_a_git_repository_does_not_land() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.sh("mkdir -p x/objects x/refs && echo o > x/objects/o && echo r > x/refs/r && echo c > x/config")
         .await;
     run.sh("echo 'ref: refs/heads/m' > x/HEAD && echo changed > a.txt")
@@ -613,47 +613,47 @@ async fn a_folder_that_git_takes_for_a_repository_does_not_land() {
     assert_eq!(cannot, ["x/HEAD", "x/config", "x/objects/o", "x/refs/r"]);
     let why = run.land().await.unwrap_err().message;
     assert!(why.contains("would be a git repository"), "{why}");
-    assert!(!lab.work().join("x").exists());
+    assert!(!fixture.work().join("x").exists());
 }
 
 #[tokio::test]
-async fn folders_become_files_and_links_and_come_back() {
-    let lab = Lab::committed(&[
+async fn directories_replaced_by_files_and_symlinks_are_landed_and_undone() {
+    let fixture = TransactionFixture::committed(&[
         ("d/x", "x\n"),
         ("d/deep/y", "y\n"),
         ("e/z", "z\n"),
         ("f", "f\n"),
     ]);
-    let before = lab.tree();
-    let run = lab.open().await;
+    let before = fixture.tree();
+    let run = fixture.open().await;
     run.sh("rm -rf d && echo file > d && mv e E && ln -s E e && rm f && mkdir f && echo in > f/in")
         .await;
     let landed = run.land().await.unwrap();
     assert_eq!(
-        (lab.read("d"), lab.read("e/z"), lab.read("f/in")),
+        (fixture.read("d"), fixture.read("e/z"), fixture.read("f/in")),
         ("file\n".into(), "z\n".into(), "in\n".into())
     );
-    assert!(lab.work().join("e").is_symlink());
-    let root = Root::open(&lab.work()).unwrap();
-    let undo = lab.data().join("undo");
+    assert!(fixture.work().join("e").is_symlink());
+    let root = Root::open(&fixture.work()).unwrap();
+    let undo = fixture.data().join("undo");
     let contents = windlass_transaction::isolated::undo_contents(&undo).unwrap();
-    let journal = windlass_transaction::isolated::undo_journal(&undo, &lab.work());
+    let journal = windlass_transaction::isolated::undo_journal(&undo, &fixture.work());
     let plan = windlass_transaction::landing::undo::plan(&root, &landed.swaps, &contents).unwrap();
     assert_eq!(plan.conflicts, []);
     windlass_transaction::landing::land(&root, &plan.swaps, &contents, &contents, &journal)
         .unwrap();
-    assert_eq!(lab.tree(), before);
+    assert_eq!(fixture.tree(), before);
 }
 
 #[tokio::test]
-async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
-    let lab = Lab::committed(FILES);
-    let before = lab.tree();
-    let run = lab.open().await;
+async fn a_rolled_back_landing_succeeds_later() {
+    let fixture = TransactionFixture::committed(FILES);
+    let before = fixture.tree();
+    let run = fixture.open().await;
     run.sh("echo run > a.txt; echo run > sub/b.txt; rm gone.txt; mkdir new; echo n > new/n")
         .await;
-    // The old bytes cannot be stored, which is found out when every path was swapped.
-    let contents = lab.data().join("undo/contents");
+    // The old bytes cannot be stored; the landing finds out after all paths were swapped.
+    let contents = fixture.data().join("undo/contents");
     let blocked: Vec<PathBuf> = (0..256)
         .map(|number| contents.join(format!("{number:02x}")))
         .collect();
@@ -667,30 +667,30 @@ async fn a_landing_that_was_rolled_back_lands_when_nothing_is_in_its_way() {
     };
     let why = land().await.unwrap_err().message;
     assert!(why.contains("cannot store the old bytes of"), "{why}");
-    assert_eq!(lab.tree(), before);
+    assert_eq!(fixture.tree(), before);
     blocked
         .iter()
         .for_each(|path| std::fs::remove_file(path).unwrap());
     assert_eq!(run.0.moved().await.unwrap(), Vec::<String>::new());
-    // A file that somebody changed since is still seen.
-    lab.write("sub/deep/c.txt", "mine\n");
+    // A later change of the user is still detected.
+    fixture.write("sub/deep/c.txt", "mine\n");
     assert_eq!(run.0.moved().await.unwrap(), ["sub/deep/c.txt"]);
     run.0.catch_up().await.unwrap();
     let landed = land().await.unwrap();
     assert_eq!(landed.files, ["a.txt", "gone.txt", "new/n", "sub/b.txt"]);
-    let (a, c) = (lab.read("a.txt"), lab.read("sub/deep/c.txt"));
+    let (a, c) = (fixture.read("a.txt"), fixture.read("sub/deep/c.txt"));
     assert_eq!((a.as_str(), c.as_str()), ("run\n", "mine\n"));
 }
 
 #[tokio::test]
 async fn runs_that_change_different_files_take_turns_and_all_land() {
-    let lab = Lab::committed(FILES);
-    let first = lab.open().await;
+    let fixture = TransactionFixture::committed(FILES);
+    let first = fixture.open().await;
     first.write("first", "1\n");
     assert!(!first.0.take_turn().await.unwrap(), "no other run lands");
     let mut others = Vec::new();
     for number in 0..4 {
-        let run = lab.open().await;
+        let run = fixture.open().await;
         run.write(&format!("other-{number}"), "o\n");
         others.push(run);
     }
@@ -700,7 +700,7 @@ async fn runs_that_change_different_files_take_turns_and_all_land() {
         assert!(polled.await.is_pending(), "it is the turn of the first");
     }
     first.land().await.unwrap();
-    // Each is let in once, and sees everything that landed before it.
+    // Each run gets one turn, and sees everything that landed before.
     let mut landed = 0;
     let mut left: Vec<_> = others.iter().zip(waiting).collect();
     while !left.is_empty() {
@@ -726,28 +726,29 @@ async fn runs_that_change_different_files_take_turns_and_all_land() {
     }
     assert_eq!(landed, 4);
     drop(left);
-    assert_eq!(lab.read("other-3"), "o\n");
+    assert_eq!(fixture.read("other-3"), "o\n");
 }
 
 #[tokio::test]
 async fn the_changes_of_a_run_whose_process_died_are_counted() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.sh("echo 10 >> a.txt; rm gone.txt; mkdir -p out new; echo o > out/o; echo n > new/n")
         .await;
     let name = run.0.name().unwrap().to_owned();
-    // It keeps nothing: its process is killed.
+    // Its process is killed, so nothing is recorded as kept.
     drop(run);
-    let shelf = KeptRuns::new(lab.data().join("transactions"));
+    let shelf = KeptRuns::new(fixture.data().join("transactions"));
     assert_eq!((shelf.list()[0].0.files, shelf.list()[0].0.kept), (3, None));
-    let left = lab.transactions().left_changes(&name).await;
+    let left = fixture.transactions().left_changes(&name).await;
     let left: Vec<_> = left
         .iter()
         .map(|change| format!("{} {}", change.path, change.line_counts()))
         .collect();
     assert_eq!(left, ["a.txt +1 -0", "gone.txt +0 -1", "new/n +1 -0"]);
     assert!(
-        lab.transactions()
+        fixture
+            .transactions()
             .left_changes("no-such-1")
             .await
             .is_empty()
@@ -755,9 +756,9 @@ async fn the_changes_of_a_run_whose_process_died_are_counted() {
 }
 
 #[tokio::test]
-async fn symlinks_out_of_the_workspace_and_to_git_are_asked_about() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn symlinks_out_of_the_workspace_and_into_git_need_approval() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.sh("ln -s .git/hooks h; ln -s /srv/other o; ln -s a.txt plain; ln -s /usr/bin/env env")
         .await;
     let changes = run.0.changes().await.unwrap();
@@ -766,9 +767,9 @@ async fn symlinks_out_of_the_workspace_and_to_git_are_asked_about() {
 }
 
 #[tokio::test]
-async fn commits_that_change_what_would_be_asked_about_are_not_brought_over() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn commits_with_changes_that_need_approval_are_not_transferred() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     let commit = "git add -Af && git -c user.name=r -c user.email=r commit -qm x";
     run.sh(&format!(
         "mkdir .vscode && echo evil > .vscode/tasks.json && {commit} && rm -r .vscode && echo 2 > a.txt && {commit}"
@@ -784,26 +785,26 @@ async fn commits_that_change_what_would_be_asked_about_are_not_brought_over() {
     );
     let notes = run.0.notes().join("\n");
     assert!(notes.contains(".vscode/tasks.json"), "{notes}");
-    assert_eq!(lab.git(&["for-each-ref", "refs/windlass"]), "");
+    assert_eq!(fixture.git(&["for-each-ref", "refs/windlass"]), "");
 }
 
 #[tokio::test]
-async fn a_kept_run_that_looks_old_is_discarded_by_gc_alone() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn only_gc_discards_an_old_kept_run() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "run\n");
     let name = run.keep().await;
-    let path = lab
+    let path = fixture
         .data()
         .join("transactions")
         .join(&name)
         .join("card.json");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut card: serde_json::Value = serde_json::from_str(&text).unwrap();
-    // As a clock would see it that is far ahead.
+    // As if the clock were far ahead.
     card["kept"] = 1.into();
     std::fs::write(&path, card.to_string()).unwrap();
-    let next = lab.open().await;
+    let next = fixture.open().await;
     let notes = next.0.notes().join("\n");
     assert!(
         notes.contains(&name) && notes.contains("sessions gc"),
@@ -813,9 +814,9 @@ async fn a_kept_run_that_looks_old_is_discarded_by_gc_alone() {
 }
 
 #[tokio::test]
-async fn what_was_judged_is_what_lands() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn only_the_judged_changes_land() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "judged\n");
     let tree_hash = run.0.changes().await.unwrap().tree_hash;
     run.sh("mkdir -p out && echo 1 > out/x").await;
@@ -842,16 +843,16 @@ async fn what_was_judged_is_what_lands() {
         })
         .await
         .unwrap();
-    assert_eq!(lab.read("a.txt"), "judged\n");
+    assert_eq!(fixture.read("a.txt"), "judged\n");
 }
 
-/// Random changes through files and commands: the tree that landed is, path by path, the one that was hashed.
+/// Random changes by file tools and commands: the landed tree equals the hashed tree, path by path.
 #[tokio::test]
-async fn a_landed_tree_is_the_one_that_was_hashed() {
+async fn the_landed_tree_is_the_hashed_tree() {
     for seed in 1..=6_u64 {
-        let lab = Lab::committed(FILES);
-        let root = Root::open(&lab.work()).unwrap();
-        let run = lab.open().await;
+        let fixture = TransactionFixture::committed(FILES);
+        let root = Root::open(&fixture.work()).unwrap();
+        let run = fixture.open().await;
         let mut state = seed;
         let mut draw = |most: u64| {
             state = state
@@ -871,7 +872,7 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
         for step in 0..12 {
             let (name, other) = (names[draw(7) as usize], names[draw(7) as usize]);
             let files = run.0.files();
-            // What cannot be done to what is there now is no change.
+            // An operation that fails in the current state is no change.
             match draw(5) {
                 0 | 1 => drop(files.write(name, format!("{seed} {step}\n").as_bytes())),
                 2 => drop(files.remove(name)),
@@ -903,10 +904,10 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
         let copy = run
             .sh("find . -path ./.git -prune -o \\( -type f -o -type l \\) -print | sort")
             .await;
-        let mut own: Vec<String> = lab
+        let mut own: Vec<String> = fixture
             .tree()
             .into_iter()
-            .filter(|(path, _)| !lab.work().join(path).is_dir())
+            .filter(|(path, _)| !fixture.work().join(path).is_dir())
             .map(|(path, _)| format!("./{}", path.display()))
             .collect();
         own.sort();
@@ -919,14 +920,14 @@ async fn a_landed_tree_is_the_one_that_was_hashed() {
 }
 
 #[tokio::test]
-async fn a_kept_copy_is_opened_again_and_lands_later() {
-    let lab = Lab::committed(FILES);
-    let run = lab.open().await;
+async fn a_kept_copy_is_reopened_and_landed() {
+    let fixture = TransactionFixture::committed(FILES);
+    let run = fixture.open().await;
     run.write("a.txt", "kept\n");
     run.sh("rm gone.txt; mkdir -p out; echo x > out/x").await;
     let name = run.keep().await;
-    lab.write("sub/b.txt", "later\n");
-    let run = lab.reopen(&name).await;
+    fixture.write("sub/b.txt", "later\n");
+    let run = fixture.reopen(&name).await;
     assert_eq!(run.0.name(), Some(name.as_str()));
     assert_eq!(run.changes().await, ["M a.txt", "D gone.txt"]);
     assert_eq!(
@@ -938,11 +939,11 @@ async fn a_kept_copy_is_opened_again_and_lands_later() {
     run.0.catch_up().await.unwrap();
     run.land().await.unwrap();
     assert_eq!(
-        (lab.read("a.txt"), lab.read("sub/b.txt")),
+        (fixture.read("a.txt"), fixture.read("sub/b.txt")),
         ("kept\n".into(), "later\n".into())
     );
-    let err = lab
-        .try_open(&lab.transactions(), Some(&name))
+    let err = fixture
+        .try_open(&fixture.transactions(), Some(&name))
         .await
         .err()
         .unwrap();
@@ -950,24 +951,31 @@ async fn a_kept_copy_is_opened_again_and_lands_later() {
 }
 
 #[tokio::test]
-async fn a_copy_whose_process_died_early_takes_nothing_for_granted() {
+async fn a_copy_without_its_stat_walk_treats_every_file_as_moved() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     run.sh("echo run > a.txt").await;
     let name = run.keep().await;
-    std::fs::remove_file(lab.data().join("transactions").join(&name).join("survey")).unwrap();
-    lab.write("a.txt", "mine\n");
-    let run = lab.reopen(&name).await;
+    std::fs::remove_file(
+        fixture
+            .data()
+            .join("transactions")
+            .join(&name)
+            .join("survey"),
+    )
+    .unwrap();
+    fixture.write("a.txt", "mine\n");
+    let run = fixture.reopen(&name).await;
     assert_eq!(run.0.moved().await.unwrap(), ["a.txt"]);
     assert!(run.0.catch_up().await.is_err());
     assert!(run.land().await.is_err());
-    assert_eq!(lab.read("a.txt"), "mine\n");
+    assert_eq!(fixture.read("a.txt"), "mine\n");
 }
 
-/// Runs a line in a tree for checks: its exit code and its output.
+/// Runs a line in a check tree and returns its exit code and output.
 async fn check_sh(tree: &dyn CheckTree, line: &str) -> (i32, String) {
     let command = Command {
         line: line.to_owned(),
@@ -999,9 +1007,9 @@ const CHECKED: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn checks_see_what_would_land_and_nothing_else_that_the_run_left() {
-    let lab = Lab::committed(CHECKED);
-    let run = lab.open().await;
+async fn checks_see_only_the_changes_that_would_land() {
+    let fixture = TransactionFixture::committed(CHECKED);
+    let run = fixture.open().await;
     run.sh(
         "echo new > src.txt; rm gone.txt; rm -r d; echo file > d; mkdir out; echo o > out/tool; \
          echo poisoned > cache.bin; printf 'exit 0\\n' > tests/t.sh; chmod 755 tests/t.sh; ln -s src.txt link; \
@@ -1037,9 +1045,9 @@ async fn checks_see_what_would_land_and_nothing_else_that_the_run_left() {
 }
 
 #[tokio::test]
-async fn a_check_that_changes_sources_is_seen_and_a_fix_is_taken_over() {
-    let lab = Lab::committed(CHECKED);
-    let run = lab.open().await;
+async fn source_changes_of_a_check_are_detected_and_can_be_taken_over() {
+    let fixture = TransactionFixture::committed(CHECKED);
+    let run = fixture.open().await;
     run.sh("echo new > src.txt").await;
     let landing = CheckState::Landing { without: &[] };
     let tree = run.0.check_tree(landing).await.unwrap();
@@ -1084,11 +1092,14 @@ async fn a_check_that_changes_sources_is_seen_and_a_fix_is_taken_over() {
 }
 
 #[tokio::test]
-async fn a_tree_for_checks_goes_also_when_its_process_died() {
-    let lab = Lab::committed(CHECKED);
-    let run = lab.open().await;
+async fn a_check_tree_is_removed_even_if_its_process_died() {
+    let fixture = TransactionFixture::committed(CHECKED);
+    let run = fixture.open().await;
     run.sh("echo new > src.txt").await;
-    let copy = lab.data().join("transactions").join(run.0.name().unwrap());
+    let copy = fixture
+        .data()
+        .join("transactions")
+        .join(run.0.name().unwrap());
     let left = || {
         let entries = std::fs::read_dir(&copy).unwrap().flatten();
         entries
@@ -1102,16 +1113,16 @@ async fn a_tree_for_checks_goes_also_when_its_process_died() {
     assert_eq!(left(), 0);
     std::fs::create_dir_all(copy.join("checks-1-1/upper")).unwrap();
     let name = run.keep().await;
-    let run = lab.reopen(&name).await;
+    let run = fixture.reopen(&name).await;
     assert_eq!(left(), 0);
     drop(run);
 }
 
 #[tokio::test]
-async fn commits_of_the_run_arrive_under_a_name_of_their_own() {
-    let lab = Lab::committed(FILES);
-    let before = lab.git(&["for-each-ref"]);
-    let run = lab.open().await;
+async fn commits_of_the_run_are_transferred_to_a_private_ref() {
+    let fixture = TransactionFixture::committed(FILES);
+    let before = fixture.git(&["for-each-ref"]);
+    let run = fixture.open().await;
     run.sh("printf 'exit 1\\n' > .git/hooks/reference-transaction && chmod 755 .git/hooks/reference-transaction \
          && rm .git/hooks/reference-transaction && echo x > x.txt && git add x.txt \
          && git -c user.name=r -c user.email=r commit -qm 'made inside' && git config core.pager 'touch ran'")
@@ -1121,57 +1132,57 @@ async fn commits_of_the_run_arrive_under_a_name_of_their_own() {
     let refname = format!("refs/windlass/{name}");
     assert_eq!(landed.refname.as_deref(), Some(refname.as_str()));
     assert_eq!(
-        lab.git(&["log", "-1", "--format=%s %an", &refname]),
+        fixture.git(&["log", "-1", "--format=%s %an", &refname]),
         "made inside r"
     );
     assert_eq!(
-        lab.git(&["log", "--format=%s", "main"]),
+        fixture.git(&["log", "--format=%s", "main"]),
         "one",
         "the branch is where it was"
     );
-    assert!(lab.git(&["for-each-ref"]).starts_with(&before));
-    assert_eq!(lab.read("x.txt"), "x\n");
-    let config = std::fs::read_to_string(lab.work().join(".git/config")).unwrap();
+    assert!(fixture.git(&["for-each-ref"]).starts_with(&before));
+    assert_eq!(fixture.read("x.txt"), "x\n");
+    let config = std::fs::read_to_string(fixture.work().join(".git/config")).unwrap();
     assert!(!config.contains("ran"), "git's own files never land");
 }
 
 #[tokio::test]
-async fn a_commit_or_a_patch_instead() {
-    let lab = Lab::committed(FILES);
-    lab.git(&["config", "user.name", "me"]);
-    lab.git(&["config", "user.email", "me@example.invalid"]);
-    lab.write(".git/hooks/pre-commit", "touch ../ran; exit 1\n");
-    lab.write("staged.txt", "staged\n");
-    lab.git(&["add", "staged.txt"]);
-    let run = lab.open().await;
+async fn a_run_lands_as_a_commit_or_a_patch() {
+    let fixture = TransactionFixture::committed(FILES);
+    fixture.git(&["config", "user.name", "me"]);
+    fixture.git(&["config", "user.email", "me@example.invalid"]);
+    fixture.write(".git/hooks/pre-commit", "touch ../ran; exit 1\n");
+    fixture.write("staged.txt", "staged\n");
+    fixture.git(&["add", "staged.txt"]);
+    let run = fixture.open().await;
     run.write("a.txt", "committed\n");
     run.sh("rm gone.txt").await;
     let landed = run
         .land_to(LandTo::Commit("what was asked".into()))
         .await
         .unwrap();
-    assert_eq!(lab.git(&["rev-parse", "HEAD"]), landed.commit.unwrap());
+    assert_eq!(fixture.git(&["rev-parse", "HEAD"]), landed.commit.unwrap());
     assert_eq!(
-        lab.git(&["show", "--format=%s", "--name-status", "HEAD"]),
+        fixture.git(&["show", "--format=%s", "--name-status", "HEAD"]),
         "what was asked\n\nM\ta.txt\nD\tgone.txt"
     );
     assert_eq!(
-        lab.git(&["status", "--short"]),
+        fixture.git(&["status", "--short"]),
         "A  staged.txt",
         "what was staged stays so"
     );
-    assert!(!lab.dir.path().join("ran").exists(), "no hook runs");
+    assert!(!fixture.dir.path().join("ran").exists(), "no hook runs");
 
-    let clone = lab.dir.path().join("clone");
-    lab.git(&["clone", "-q", ".", clone.to_str().unwrap()]);
-    let before = lab.tree();
-    let run = lab.open().await;
+    let clone = fixture.dir.path().join("clone");
+    fixture.git(&["clone", "-q", ".", clone.to_str().unwrap()]);
+    let before = fixture.tree();
+    let run = fixture.open().await;
     run.sh("printf 'a\\0b' > binary && chmod 755 a.txt && mv sub/b.txt b2.txt && ln -s a.txt l")
         .await;
-    let patch = lab.dir.path().join("change.patch");
+    let patch = fixture.dir.path().join("change.patch");
     let landed = run.land_to(LandTo::Patch(patch.clone())).await.unwrap();
     assert_eq!(landed.patch.as_deref(), patch.to_str());
-    assert_eq!(lab.tree(), before, "the tree stays as it is");
+    assert_eq!(fixture.tree(), before, "the tree stays as it is");
     git_in(&clone, &["apply", patch.to_str().unwrap()]);
     let applied = tree_of(&clone);
     assert_eq!(applied[Path::new("binary")].1, b"a\0b");
@@ -1182,37 +1193,37 @@ async fn a_commit_or_a_patch_instead() {
     assert_eq!(applied[Path::new("l")].1, b"a.txt");
 
     std::fs::write(
-        lab.work().join(".git/MERGE_HEAD"),
-        lab.git(&["rev-parse", "HEAD"]),
+        fixture.work().join(".git/MERGE_HEAD"),
+        fixture.git(&["rev-parse", "HEAD"]),
     )
     .unwrap();
-    let run = lab.open().await;
+    let run = fixture.open().await;
     run.write("a.txt", "during a merge\n");
     let err = run.land_to(LandTo::Commit("x".into())).await.unwrap_err();
     assert!(err.message.contains("MERGE_HEAD"), "{err}");
-    assert_eq!(lab.tree(), before, "refused before anything lands");
+    assert_eq!(fixture.tree(), before, "refused before anything lands");
 }
 
 #[tokio::test]
-async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repository() {
+async fn a_commit_uses_filters_and_signing_of_the_user_and_not_of_the_repository() {
     let files = [
         ("a.evil", "a\n"),
         ("z.evil", "z\n"),
         ("b.up", "b\n"),
         (".gitattributes", "*.evil filter=evil\n*.up filter=up\n"),
     ];
-    let lab = Lab::committed(&files);
-    // Git looks into a file that is newer than its index whenever it writes the index.
-    let newer = lab.work().join("z.evil");
+    let fixture = TransactionFixture::committed(&files);
+    // Git rereads a file that is newer than its index whenever it writes the index.
+    let newer = fixture.work().join("z.evil");
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
     std::fs::File::options()
         .write(true)
         .open(newer)
         .and_then(|file| file.set_modified(later))
         .unwrap();
-    lab.git(&["add", "z.evil"]);
-    let mark = lab.dir.path().join("ran");
-    let program = lab.dir.path().join("program");
+    fixture.git(&["add", "z.evil"]);
+    let mark = fixture.dir.path().join("ran");
+    let program = fixture.dir.path().join("program");
     std::fs::write(
         &program,
         format!("#!/bin/sh\ntouch {}\ncat\n", mark.display()),
@@ -1229,18 +1240,18 @@ async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repositor
         ("user.name", "own"),
         ("user.email", "own@host.example"),
     ] {
-        lab.git(&["config", key, value]);
+        fixture.git(&["config", key, value]);
     }
     let global = "[filter \"up\"]\n\tclean = tr a-z A-Z\n";
-    std::fs::write(lab.dir.path().join("home/.gitconfig"), global).unwrap();
-    let run = lab.open().await;
+    std::fs::write(fixture.dir.path().join("home/.gitconfig"), global).unwrap();
+    let run = fixture.open().await;
     run.write("a.evil", "changed\n");
     run.write("b.up", "changed\n");
     run.write("c.txt", "new\n");
     let landed = run.land_to(LandTo::Commit("message".into())).await.unwrap();
     assert_eq!(landed.unfinished, None);
     assert!(!mark.exists(), "nothing that the repository names is run");
-    let show = |path: &str| lab.git(&["cat-file", "blob", &format!("HEAD:{path}")]);
+    let show = |path: &str| fixture.git(&["cat-file", "blob", &format!("HEAD:{path}")]);
     assert_eq!(
         (show("a.evil"), show("b.up")),
         ("changed".into(), "CHANGED".into())
@@ -1248,25 +1259,26 @@ async fn a_commit_runs_filters_and_signing_of_the_user_and_none_of_the_repositor
     assert_eq!(show("c.txt"), "new");
     assert_eq!(
         landed.commit.as_deref(),
-        Some(lab.git(&["rev-parse", "HEAD"]).as_str())
+        Some(fixture.git(&["rev-parse", "HEAD"]).as_str())
     );
     assert_eq!(
-        lab.git(&["diff-index", "--cached", "--name-only", "HEAD"]),
+        fixture.git(&["diff-index", "--cached", "--name-only", "HEAD"]),
         ""
     );
     assert!(
-        lab.git(&["log", "-1", "--format=%an %ae"])
+        fixture
+            .git(&["log", "-1", "--format=%an %ae"])
             .starts_with("own own@host")
     );
 }
 
 #[tokio::test]
-async fn odd_trees_are_worked_on_and_what_stays_behind_is_said() {
+async fn unusual_trees_work_and_paths_that_do_not_land_are_reported() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::committed(FILES);
-    let top = lab.work();
+    let fixture = TransactionFixture::committed(FILES);
+    let top = fixture.work();
     symlink("nowhere", top.join("broken")).unwrap();
     symlink("loop2", top.join("loop1")).unwrap();
     symlink("loop1", top.join("loop2")).unwrap();
@@ -1281,10 +1293,10 @@ async fn odd_trees_are_worked_on_and_what_stays_behind_is_said() {
     std::fs::set_permissions(top.join("shut"), PermissionsExt::from_mode(0o000)).unwrap();
     let large = std::fs::File::create(top.join("large.bin")).unwrap();
     large.set_len(4 << 30).unwrap();
-    lab.write("Same.txt", "upper\n");
-    lab.write("nested/file.txt", "n\n");
+    fixture.write("Same.txt", "upper\n");
+    fixture.write("nested/file.txt", "n\n");
     git_in(&top.join("nested"), &["init", "-q"]);
-    let run = lab.open().await;
+    let run = fixture.open().await;
     run.sh("ls >/dev/null && echo x > same.txt && echo more >> nested/file.txt && rm -f broken")
         .await;
     let mut changes = run.changes().await;
@@ -1292,12 +1304,12 @@ async fn odd_trees_are_worked_on_and_what_stays_behind_is_said() {
     assert_eq!(changes, ["C same.txt", "D broken", "M nested/file.txt"]);
     run.land().await.unwrap();
     assert_eq!(
-        (lab.read("same.txt"), lab.read("Same.txt")),
+        (fixture.read("same.txt"), fixture.read("Same.txt")),
         ("x\n".into(), "upper\n".into())
     );
     assert!(top.join("broken").symlink_metadata().is_err());
 
-    let run = lab.open().await;
+    let run = fixture.open().await;
     run.sh("printf odd2 > \"$(printf 'n\\377me')\" && mkfifo p2")
         .await;
     let changes = run.0.changes().await.unwrap();
@@ -1314,13 +1326,13 @@ async fn odd_trees_are_worked_on_and_what_stays_behind_is_said() {
 }
 
 #[tokio::test]
-async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer() {
+async fn the_git_directories_of_worktrees_and_submodules_are_private_overlays() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::committed(FILES);
-    let tree = lab.dir.path().canonicalize().unwrap().join("tree");
-    lab.git(&[
+    let fixture = TransactionFixture::committed(FILES);
+    let tree = fixture.dir.path().canonicalize().unwrap().join("tree");
+    fixture.git(&[
         "worktree",
         "add",
         "-q",
@@ -1328,32 +1340,35 @@ async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer(
         "-b",
         "side",
     ]);
-    let head = lab.git(&["rev-parse", "side"]);
-    let all = lab.transactions_at(&tree);
-    let run = Run(lab.try_open(&all, None).await.unwrap());
+    let head = fixture.git(&["rev-parse", "side"]);
+    let all = fixture.transactions_at(&tree);
+    let run = OpenTransaction(fixture.try_open(&all, None).await.unwrap());
     run.sh("echo w > w.txt && git add w.txt && git -c user.name=n -c user.email=e commit -qm inside && git log -1")
         .await;
     assert_eq!(
-        lab.git(&["rev-parse", "side"]),
+        fixture.git(&["rev-parse", "side"]),
         head,
         "the common directory is not written"
     );
     let landed = run.land().await.unwrap();
     let refname = landed.refname.unwrap();
-    assert_eq!(lab.git(&["log", "-1", "--format=%s", &refname]), "inside");
-    assert_eq!(lab.git(&["rev-parse", "side"]), head);
+    assert_eq!(
+        fixture.git(&["log", "-1", "--format=%s", &refname]),
+        "inside"
+    );
+    assert_eq!(fixture.git(&["rev-parse", "side"]), head);
     assert_eq!(std::fs::read_to_string(tree.join("w.txt")).unwrap(), "w\n");
 
-    let library = Lab::committed(&[("lib.txt", "l\n")]);
-    lab.git(&[
+    let library = TransactionFixture::committed(&[("lib.txt", "l\n")]);
+    fixture.git(&[
         "submodule",
         "add",
         "-q",
         library.work().to_str().unwrap(),
         "lib",
     ]);
-    let all = lab.transactions_at(&lab.work().join("lib"));
-    let run = Run(lab.try_open(&all, None).await.unwrap());
+    let all = fixture.transactions_at(&fixture.work().join("lib"));
+    let run = OpenTransaction(fixture.try_open(&all, None).await.unwrap());
     run.sh(
         "echo more >> lib.txt && git -c user.name=n -c user.email=e commit -qam 'in the submodule'",
     )
@@ -1362,21 +1377,21 @@ async fn a_worktree_and_a_submodule_have_their_git_directory_as_a_private_layer(
     let landed = run.land().await.unwrap();
     assert!(landed.refname.is_some());
     assert_eq!(
-        git_in(&lab.work().join("lib"), &["log", "--format=%s"]),
+        git_in(&fixture.work().join("lib"), &["log", "--format=%s"]),
         "one"
     );
 }
 
 #[tokio::test]
-async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
-    let lab = Lab::committed(FILES);
-    lab.write("out/x.o", "built\n");
-    let Some(mount) = Mounted::below(&lab.work().join("sub/deep")) else {
+async fn a_tree_without_overlay_support_is_copied_with_a_note() {
+    let fixture = TransactionFixture::committed(FILES);
+    fixture.write("out/x.o", "built\n");
+    let Some(mount) = TmpfsMount::below(&fixture.work().join("sub/deep")) else {
         windlass_needs::not_run("needs the right to mount outside of a user namespace");
         return;
     };
-    let before = lab.tree();
-    let run = lab.open().await;
+    let before = fixture.tree();
+    let run = fixture.open().await;
     let strategy = run.0.terms().strategy;
     assert!(
         [Strategy::Copy, Strategy::Reflink].contains(&strategy),
@@ -1385,25 +1400,25 @@ async fn a_tree_that_cannot_be_layered_is_copied_and_says_so() {
     let notes = run.0.notes().join("\n");
     assert!(notes.contains("mounted in the tree"), "{notes}");
     run.sh("test -e out/x.o && echo run > a.txt && rm gone.txt && echo n > new.txt && echo y > out/y.o").await;
-    assert_eq!(lab.tree(), before);
+    assert_eq!(fixture.tree(), before);
     assert_eq!(run.changes().await, ["M a.txt", "D gone.txt", "C new.txt"]);
-    lab.write("sub/b.txt", "mine\n");
+    fixture.write("sub/b.txt", "mine\n");
     run.0.catch_up().await.unwrap();
     assert_eq!(run.sh("cat sub/b.txt").await, "mine\n");
     let landed = run.land().await.unwrap();
     assert_eq!(landed.left, ["out/y.o"]);
     assert_eq!(
-        (lab.read("a.txt"), lab.read("new.txt")),
+        (fixture.read("a.txt"), fixture.read("new.txt")),
         ("run\n".into(), "n\n".into())
     );
-    assert!(!lab.work().join("gone.txt").exists());
+    assert!(!fixture.work().join("gone.txt").exists());
     drop(mount);
 }
 
-/// A file system in memory, mounted for as long as this lives.
-struct Mounted(PathBuf);
+/// A tmpfs that is unmounted on drop.
+struct TmpfsMount(PathBuf);
 
-impl Mounted {
+impl TmpfsMount {
     fn below(at: &Path) -> Option<Self> {
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "none"])
@@ -1415,19 +1430,19 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TmpfsMount {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg(&self.0).status();
     }
 }
 
 #[tokio::test]
-async fn without_git_a_list_of_usual_names_stands_for_the_ignore_files() {
+async fn without_git_a_list_of_common_names_replaces_the_ignore_files() {
     if lacks(Need::Overlay) {
         return;
     }
-    let lab = Lab::new(&[("a.py", "x = 1\n")]);
-    let run = lab.open().await;
+    let fixture = TransactionFixture::new(&[("a.py", "x = 1\n")]);
+    let run = fixture.open().await;
     run.sh("echo 'x = 2' > a.py; mkdir -p target __pycache__ node_modules/m src; touch target/t __pycache__/c node_modules/m/i src/new.py")
         .await;
     assert_eq!(run.changes().await, ["M a.py", "C src/new.py"]);
@@ -1438,14 +1453,14 @@ async fn without_git_a_list_of_usual_names_stands_for_the_ignore_files() {
 }
 
 #[tokio::test]
-async fn a_tree_that_cannot_be_written_keeps_the_run() {
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+async fn a_run_is_kept_if_the_tree_is_not_writable() {
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     run.write("sub/b.txt", "run\n");
     run.write("a.txt", "run\n");
-    let before = lab.tree();
-    // Not even root may write into what cannot be changed; without the right to say so, a mode has to do.
-    let sub = lab.work().join("sub");
+    let before = fixture.tree();
+    // Not even root can write to an immutable directory; without the right to set the attribute, use the mode.
+    let sub = fixture.work().join("sub");
     let immutable = std::process::Command::new("chattr")
         .arg("+i")
         .arg(&sub)
@@ -1471,25 +1486,30 @@ async fn a_tree_that_cannot_be_written_keeps_the_run() {
     }
     let err = landed.unwrap_err();
     assert!(err.message.contains("nothing was landed"), "{err}");
-    assert_eq!(lab.tree(), before);
+    assert_eq!(fixture.tree(), before);
 }
 
 #[tokio::test]
-async fn a_copy_that_somebody_works_on_is_not_opened_twice() {
-    let lab = Lab::new(FILES);
-    let run = lab.open().await;
+async fn a_copy_in_use_is_not_opened_twice() {
+    let fixture = TransactionFixture::new(FILES);
+    let run = fixture.open().await;
     let name = run.0.name().unwrap().to_owned();
-    let err = lab
-        .try_open(&lab.transactions(), Some(&name))
+    let err = fixture
+        .try_open(&fixture.transactions(), Some(&name))
         .await
         .err()
         .unwrap();
     assert!(err.message.contains("is working on"), "{err}");
     for bad in ["../x", "", "a/b"] {
-        assert!(lab.try_open(&lab.transactions(), Some(bad)).await.is_err());
+        assert!(
+            fixture
+                .try_open(&fixture.transactions(), Some(bad))
+                .await
+                .is_err()
+        );
     }
-    let other = Lab::new(FILES);
-    let foreign = KeptRuns::new(lab.data().join("transactions"));
+    let other = TransactionFixture::new(FILES);
+    let foreign = KeptRuns::new(fixture.data().join("transactions"));
     assert!(foreign.meta(&name).unwrap().root != other.work());
-    assert!(recover_landings(&foreign, &lab.data().join("undo")).is_empty());
+    assert!(recover_landings(&foreign, &fixture.data().join("undo")).is_empty());
 }

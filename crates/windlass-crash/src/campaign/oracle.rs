@@ -85,7 +85,7 @@ pub(super) fn repeat(scratch: &ScratchDir, args: &[&str]) -> Result<Option<Strin
         if ran.code == Some(0) {
             continue;
         }
-        let nothing = ran.err.contains("nothing to take back");
+        let nothing = ran.err.contains("nothing to undo");
         return Ok((!nothing).then(|| format!("{} failed: {}", args.join(" "), ran.err)));
     }
     Ok(Some(format!("{} never ends", args.join(" "))))

@@ -1,28 +1,28 @@
-//! What a rehearsal proved, by the log of the run and by what the model server saw. Pure.
+//! Judges a probe by the events of the run, the requests to the model server, and the file that landed. Pure functions.
 
 use serde_json::Value;
 
-use super::Task;
+use super::ProbeTask;
 
-/// The steps of a rehearsal, in their order.
+/// The steps of a probe, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// The run and the agent in it began.
+pub enum ProbeStep {
+    /// The run and the agent started.
     Start,
-    /// The agent used the key that it was given.
+    /// The agent sent the key of the run.
     SignIn,
-    /// It asked its model for the work.
+    /// The agent sent the prompt to its model.
     ModelCall,
-    /// It did the call that the model asked for.
+    /// The agent executed the call that the model requested.
     ToolCall,
-    /// What it did is in the tree.
+    /// The change landed, or the answer arrived.
     Result,
-    /// The run ended well.
+    /// The run completed with exit code 0.
     End,
 }
 
-impl Step {
-    /// Its word.
+impl ProbeStep {
+    /// The name of the step, for people and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -35,85 +35,93 @@ impl Step {
     }
 }
 
-/// What was heard of the run.
-pub(super) struct Heard {
+/// The exit code and the output of the run.
+pub(super) struct ProbeOutput {
     pub(super) code: Option<i32>,
     pub(super) events: Vec<Value>,
     pub(super) err: String,
-    /// Its time was up.
+    /// The run exceeded its deadline.
     pub(super) overdue: bool,
 }
 
-/// A request that the model server saw.
-pub(super) struct Seen {
-    /// Part of the work, and no side question.
+/// A request that the model server received.
+pub(super) struct ProbeRequest {
+    /// The request is for the prompt of the probe, and not for a side task such as a title.
     pub(super) work: bool,
-    /// It had the key that was given to the run.
+    /// The request has the key of the run.
     pub(super) key: bool,
-    /// What the script wanted and the agent has no tool for.
+    /// The call of the script for which the agent has no tool.
     pub(super) unmapped: Option<String>,
 }
 
-/// All that is known of a rehearsal.
-pub(super) struct Evidence<'a> {
-    pub(super) task: Task,
-    /// The agent is not ours.
+/// The observations of a probe.
+pub(super) struct ProbeEvidence<'a> {
+    pub(super) task: ProbeTask,
     pub(super) foreign: bool,
-    /// The word that nobody else knows.
+    /// The random word that proves that the scripted model caused a result.
     pub(super) marker: &'a str,
-    pub(super) heard: &'a Heard,
-    pub(super) seen: &'a [Seen],
-    /// What is in the file that the task is about.
+    pub(super) output: &'a ProbeOutput,
+    pub(super) requests: &'a [ProbeRequest],
+    /// The content of the file in the user's tree.
     pub(super) landed: &'a str,
 }
 
-impl<'a> Evidence<'a> {
-    /// Whether it did its task; else the first step that it did not take, and why.
-    pub(super) fn judge(&self) -> Result<(), (Step, String)> {
-        let wrong = |step: Step, what: &str| Err((step, self.told(what)));
+impl<'a> ProbeEvidence<'a> {
+    /// Whether the runtime did its task; otherwise the first step that failed, and the reason.
+    pub(super) fn judge(&self) -> Result<(), (ProbeStep, String)> {
+        let wrong = |step: ProbeStep, what: &str| Err((step, self.with_detail(what)));
         let keyless = "its requests did not have the key of the run";
         if !self.began() {
-            let ended = ended_with(self.heard);
-            return Err((self.not_begun(), self.detail().map_or(ended, str::to_owned)));
+            let ended = ended_with(self.output);
+            let why = self.detail().map_or(ended, str::to_owned);
+            return Err((self.step_before_start(), why));
         }
-        if self.seen.iter().any(|one| one.work && !one.key) {
-            return wrong(Step::SignIn, keyless);
+        if self.requests.iter().any(|one| one.work && !one.key) {
+            return wrong(ProbeStep::SignIn, keyless);
         }
-        if !self.seen.iter().any(|one| one.work) {
-            return match self.seen.iter().any(|one| !one.key) {
-                true => wrong(Step::SignIn, keyless),
-                false => wrong(Step::ModelCall, "it did not ask its model for the work"),
-            };
-        }
-        if self.task == Task::Tool && !self.called() {
-            return match self.seen.iter().find_map(|one| one.unmapped.as_deref()) {
-                Some(missing) => Err((
-                    Step::ToolCall,
-                    format!("it has no tool for what the model wants: {missing}"),
-                )),
-                None => wrong(
-                    Step::ToolCall,
-                    "the call that the model asked for is not in the log",
+        if !self.requests.iter().any(|one| one.work) {
+            return match self.requests.iter().any(|one| !one.key) {
+                true => wrong(ProbeStep::SignIn, keyless),
+                false => wrong(
+                    ProbeStep::ModelCall,
+                    "it did not send the prompt to its model",
                 ),
             };
         }
-        let there = match self.task {
-            Task::Answer => self.answered(),
-            Task::Tool | Task::Untold | Task::Edit | Task::Patch => {
+        if self.task == ProbeTask::Tool && !self.called() {
+            let mut unmapped = self.requests.iter();
+            return match unmapped.find_map(|one| one.unmapped.as_deref()) {
+                Some(missing) => Err((
+                    ProbeStep::ToolCall,
+                    format!("it has no tool for the request of the model: {missing}"),
+                )),
+                None => wrong(
+                    ProbeStep::ToolCall,
+                    "the call that the model requested is not in the log",
+                ),
+            };
+        }
+        let has_result = match self.task {
+            ProbeTask::Answer => self.answered(),
+            ProbeTask::Tool | ProbeTask::UnreportedTool | ProbeTask::Edit | ProbeTask::Patch => {
                 self.landed.trim_end() == self.marker
             }
         };
-        if !there {
-            return wrong(Step::Result, "what the model wanted did not come of it");
+        if !has_result {
+            let what = match self.task {
+                ProbeTask::Answer => "the answer of the model did not arrive",
+                _ => "the file of the model did not land",
+            };
+            return wrong(ProbeStep::Result, what);
         }
-        if !self.done() || self.heard.code != Some(0) || self.heard.overdue {
-            return wrong(Step::End, &ended_with(self.heard));
+        if !self.done() || self.output.code != Some(0) || self.output.overdue {
+            return wrong(ProbeStep::End, &ended_with(self.output));
         }
         Ok(())
     }
 
     fn of(&self, kind: &'static str) -> impl Iterator<Item = &'a Value> {
-        self.heard
+        self.output
             .events
             .iter()
             .filter(move |event| event["kind"] == kind)
@@ -130,32 +138,32 @@ impl<'a> Evidence<'a> {
             .is_some_and(|outcome| outcome["is"] == "completed")
     }
 
-    /// What the run said of its end.
+    /// The detail of the outcome of the run.
     fn detail(&self) -> Option<&'a str> {
         self.outcome()?["detail"]
             .as_str()
             .filter(|text| !text.is_empty())
     }
 
-    fn told(&self, what: &str) -> String {
+    fn with_detail(&self, what: &str) -> String {
         self.detail()
             .map_or_else(|| what.to_owned(), |detail| format!("{what}: {detail}"))
     }
 
-    /// Whether the agent worked at all: it asked its model something, had a conversation of its own, or was done.
+    /// Whether the agent started: it called its model, opened a conversation, or completed the run.
     fn began(&self) -> bool {
         let ours = || !self.foreign && self.of("iteration_started").next().is_some();
         let talks = || {
             self.of("iteration_started")
                 .any(|event| event["data"]["foreign_session"].is_string())
         };
-        !self.seen.is_empty() || ours() || talks() || self.done()
+        !self.requests.is_empty() || ours() || talks() || self.done()
     }
 
-    /// Which step it was that an agent did not take which never began.
-    fn not_begun(&self) -> Step {
+    /// The failed step of an agent that did not start: sign-in if its error mentions a login or a key.
+    fn step_before_start(&self) -> ProbeStep {
         let detail = self.detail().unwrap_or_default().to_lowercase();
-        let of_keys = [
+        let sign_in_words = [
             "authenticat",
             "sign in",
             "signed in",
@@ -163,10 +171,10 @@ impl<'a> Evidence<'a> {
             "logged in",
             "api key",
         ];
-        if of_keys.iter().any(|word| detail.contains(word)) {
-            Step::SignIn
+        if sign_in_words.iter().any(|word| detail.contains(word)) {
+            ProbeStep::SignIn
         } else {
-            Step::Start
+            ProbeStep::Start
         }
     }
 
@@ -187,8 +195,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-fn ended_with(heard: &Heard) -> String {
-    if let Some(error) = heard
+fn ended_with(output: &ProbeOutput) -> String {
+    if let Some(error) = output
         .err
         .lines()
         .rev()
@@ -196,10 +204,10 @@ fn ended_with(heard: &Heard) -> String {
     {
         return error.to_owned();
     }
-    match heard.code {
-        _ if heard.overdue => "it was not done in time".to_owned(),
+    match output.code {
+        _ if output.overdue => "it exceeded its time limit".to_owned(),
         Some(code) => format!("the run ended with exit code {code}"),
-        None => "the run was ended by a signal".to_owned(),
+        None => "a signal ended the run".to_owned(),
     }
 }
 
@@ -240,8 +248,8 @@ mod tests {
         kinds.iter().map(event).collect()
     }
 
-    fn seen(words: &str) -> Vec<Seen> {
-        let one = |word: &str| Seen {
+    fn requests(words: &str) -> Vec<ProbeRequest> {
+        let one = |word: &str| ProbeRequest {
             work: !word.contains("side"),
             key: !word.contains("keyless"),
             unmapped: word.contains("unmapped").then(|| "write".to_owned()),
@@ -251,45 +259,44 @@ mod tests {
 
     #[track_caller]
     fn check(
-        task: Task,
+        task: ProbeTask,
         kinds: &[&str],
-        requests: &str,
+        words: &str,
         landed: &str,
         code: i32,
-        step: Option<Step>,
+        step: Option<ProbeStep>,
     ) {
-        let heard = Heard {
+        let output = ProbeOutput {
             code: Some(code),
             events: events(kinds),
             err: String::new(),
             overdue: false,
         };
-        let seen = seen(requests);
-        let evidence = Evidence {
+        let evidence = ProbeEvidence {
             task,
             foreign: true,
             marker: MARKER,
-            heard: &heard,
-            seen: &seen,
+            output: &output,
+            requests: &requests(words),
             landed,
         };
-        let fell = evidence.judge().err();
-        assert_eq!(fell.as_ref().map(|(step, _)| *step), step, "{fell:?}");
+        let failure = evidence.judge().err();
+        assert_eq!(failure.as_ref().map(|(step, _)| *step), step, "{failure:?}");
     }
 
     #[test]
-    fn the_first_step_that_was_not_taken_is_named() {
+    fn the_first_failed_step_is_reported() {
         let whole = &["begun", "call_started", "done"];
-        let (tool, landed) = (Task::Tool, "probe-1\n");
+        let (tool, landed) = (ProbeTask::Tool, "probe-1\n");
         check(tool, whole, "work work", landed, 0, None);
-        check(tool, &[], "", "", 2, Some(Step::Start));
+        check(tool, &[], "", "", 2, Some(ProbeStep::Start));
         check(
             tool,
             &["iteration_started", "failed"],
             "",
             "",
             1,
-            Some(Step::Start),
+            Some(ProbeStep::Start),
         );
         check(
             tool,
@@ -297,16 +304,23 @@ mod tests {
             "",
             "",
             1,
-            Some(Step::SignIn),
+            Some(ProbeStep::SignIn),
         );
-        check(tool, &["begun", "failed"], "", "", 1, Some(Step::ModelCall));
         check(
-            Task::Untold,
+            tool,
+            &["begun", "failed"],
+            "",
+            "",
+            1,
+            Some(ProbeStep::ModelCall),
+        );
+        check(
+            ProbeTask::UnreportedTool,
             &["iteration_started", "done"],
             "",
             "",
             0,
-            Some(Step::ModelCall),
+            Some(ProbeStep::ModelCall),
         );
         check(
             tool,
@@ -314,7 +328,7 @@ mod tests {
             "side",
             "",
             1,
-            Some(Step::ModelCall),
+            Some(ProbeStep::ModelCall),
         );
         check(
             tool,
@@ -322,16 +336,23 @@ mod tests {
             "side-keyless",
             "",
             1,
-            Some(Step::SignIn),
+            Some(ProbeStep::SignIn),
         );
-        check(tool, whole, "work keyless", landed, 0, Some(Step::SignIn));
+        check(
+            tool,
+            whole,
+            "work keyless",
+            landed,
+            0,
+            Some(ProbeStep::SignIn),
+        );
         check(
             tool,
             &["begun", "other_call", "done"],
             "work",
             "",
             0,
-            Some(Step::ToolCall),
+            Some(ProbeStep::ToolCall),
         );
         check(
             tool,
@@ -339,16 +360,16 @@ mod tests {
             "unmapped",
             "",
             0,
-            Some(Step::ToolCall),
+            Some(ProbeStep::ToolCall),
         );
-        check(tool, whole, "work", "", 0, Some(Step::Result));
+        check(tool, whole, "work", "", 0, Some(ProbeStep::Result));
         check(
             tool,
             &["begun", "call_started", "failed"],
             "work",
             landed,
             1,
-            Some(Step::End),
+            Some(ProbeStep::End),
         );
         check(
             tool,
@@ -356,10 +377,10 @@ mod tests {
             "work",
             landed,
             0,
-            Some(Step::End),
+            Some(ProbeStep::End),
         );
         check(
-            Task::Patch,
+            ProbeTask::Patch,
             &["iteration_started", "done"],
             "work",
             landed,
@@ -367,15 +388,15 @@ mod tests {
             None,
         );
         check(
-            Task::Edit,
+            ProbeTask::Edit,
             &["iteration_started", "done"],
             "work",
             "",
             0,
-            Some(Step::Result),
+            Some(ProbeStep::Result),
         );
         check(
-            Task::Answer,
+            ProbeTask::Answer,
             &["iteration_started", "answer", "done"],
             "work",
             "",
@@ -383,31 +404,31 @@ mod tests {
             None,
         );
         check(
-            Task::Answer,
+            ProbeTask::Answer,
             &["iteration_started", "prompt", "done"],
             "work",
             "",
             0,
-            Some(Step::Result),
+            Some(ProbeStep::Result),
         );
     }
 
     #[test]
-    fn the_words_of_the_run_are_the_reason() {
+    fn the_reason_comes_from_the_run() {
         let check = |kinds: &[&str], err: &str, overdue: bool, says: &str| {
             let code = (!overdue).then_some(1);
-            let heard = Heard {
+            let output = ProbeOutput {
                 code,
                 events: events(kinds),
                 err: err.to_owned(),
                 overdue,
             };
-            let evidence = Evidence {
-                task: Task::Tool,
+            let evidence = ProbeEvidence {
+                task: ProbeTask::Tool,
                 foreign: false,
                 marker: MARKER,
-                heard: &heard,
-                seen: &[],
+                output: &output,
+                requests: &[],
                 landed: "",
             };
             assert_eq!(
@@ -419,7 +440,7 @@ mod tests {
             &["iteration_started", "failed"],
             "",
             false,
-            "it did not ask its model for the work: it broke",
+            "it did not send the prompt to its model: it broke",
         );
         check(
             &[],
@@ -428,6 +449,6 @@ mod tests {
             "no such model",
         );
         check(&[], "", false, "the run ended with exit code 1");
-        check(&[], "", true, "it was not done in time");
+        check(&[], "", true, "it exceeded its time limit");
     }
 }

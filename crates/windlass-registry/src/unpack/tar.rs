@@ -1,18 +1,18 @@
-//! The entries of a tar archive, one after another: the POSIX format with the long names of GNU and of `pax`. Holds no more
-//! than one header and one long name.
+//! Reads tar archives as a stream: the POSIX format with the long names of GNU and pax. Only one header and its long names
+//! are in memory.
 
 use std::ffi::OsStr;
 use std::io::{Read, copy, sink};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::Unpacking;
+use super::Unpacker;
 
 const BLOCK: usize = 512;
-/// The most that stands before an entry about its names.
+/// Maximum size of an extension header in bytes.
 const MAX_EXTENSION: u64 = 64 << 10;
 
-/// Facts from extension headers that apply to the next entry.
+/// Values from extension headers that apply to the next entry.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,
@@ -20,8 +20,8 @@ struct Extension {
     size: Option<u64>,
 }
 
-/// Reads all entries.
-pub(super) fn read(mut from: impl Read, into: &mut Unpacking<'_>) -> Result<(), String> {
+/// Unpacks all entries of an archive.
+pub(super) fn read(mut from: impl Read, into: &mut Unpacker<'_>) -> Result<(), String> {
     let mut extension = Extension::default();
     while let Some(header) = next_header(&mut from)? {
         let size = match extension.size {
@@ -33,7 +33,7 @@ pub(super) fn read(mut from: impl Read, into: &mut Unpacking<'_>) -> Result<(), 
             b'L' => extension.path = Some(name_of(&mut content)?),
             b'K' => extension.link = Some(name_of(&mut content)?),
             b'x' => extension.read(&extended(&mut content)?)?,
-            // Facts about all entries, none of which is a name.
+            // Global headers contain no names.
             b'g' => drop(extended(&mut content)?),
             kind => {
                 let Extension { path, link, .. } = std::mem::take(&mut extension);
@@ -56,7 +56,7 @@ pub(super) fn read(mut from: impl Read, into: &mut Unpacking<'_>) -> Result<(), 
                     b'5' => into.directory(name)?,
                     other => {
                         return Err(format!(
-                            "{} is neither a file nor a folder nor a link (kind {other})",
+                            "{} is not a file, a directory or a link (kind {other})",
                             name.display()
                         ));
                     }
@@ -74,9 +74,9 @@ pub(super) fn read(mut from: impl Read, into: &mut Unpacking<'_>) -> Result<(), 
 }
 
 impl Extension {
-    /// Lines of `LENGTH KEY=VALUE`, where the length counts the whole line.
+    /// Reads lines of `LENGTH KEY=VALUE`. The length includes the whole line.
     fn read(&mut self, mut lines: &[u8]) -> Result<(), String> {
-        let broken = || "an entry has broken facts before it".to_owned();
+        let broken = || "an entry has a broken extension header".to_owned();
         while !lines.is_empty() {
             let space = lines
                 .iter()
@@ -124,7 +124,7 @@ fn next_header(from: &mut impl Read) -> Result<Option<[u8; BLOCK]>, String> {
     if header == [0; BLOCK] {
         return Ok(None);
     }
-    // The sum is taken as if its own field were blank.
+    // The checksum is computed as if its own field contained spaces.
     let blank = |(at, byte): (usize, &u8)| {
         u64::from(if (148..156).contains(&at) {
             b' '
@@ -134,7 +134,7 @@ fn next_header(from: &mut impl Read) -> Result<Option<[u8; BLOCK]>, String> {
     };
     let sum: u64 = header.iter().enumerate().map(blank).sum();
     if number(&header[148..156]) != Some(sum) {
-        return Err("it is no tar archive, or a broken one".to_owned());
+        return Err("it is not a tar archive, or it is damaged".to_owned());
     }
     Ok(Some(header))
 }
@@ -153,11 +153,11 @@ fn name_of(content: &mut impl Read) -> Result<Vec<u8>, String> {
     Ok(text(&extended(content)?).to_vec())
 }
 
-/// The name in the header, behind the folders that stand in a field of their own.
+/// The name in the header, with its prefix from a separate field.
 fn short_name(header: &[u8; BLOCK]) -> Vec<u8> {
     let name = text(&header[..100]);
     let prefix = text(&header[345..500]);
-    // The older format of GNU has other facts in that place.
+    // The older GNU format uses the field for other values.
     match &header[257..263] == b"ustar\0" && !prefix.is_empty() {
         true => [prefix, b"/", name].concat(),
         false => name.to_vec(),
@@ -169,7 +169,7 @@ fn text(field: &[u8]) -> &[u8] {
     &field[..end.unwrap_or(field.len())]
 }
 
-/// A number in octal digits, or in the binary form for large ones.
+/// A number in octal digits, or in binary for large numbers.
 fn number(field: &[u8]) -> Option<u64> {
     if field.first()? & 0x80 != 0 {
         let (head, tail) = field.split_at(field.len().checked_sub(8)?);
@@ -196,7 +196,7 @@ fn short() -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::Entry;
+    use super::super::tests::TestEntry;
     use super::*;
 
     fn header(name: &[u8], kind: u8, mode: u32, size: usize, link: &str) -> Vec<u8> {
@@ -220,15 +220,15 @@ pub(super) mod tests {
         padded
     }
 
-    /// An archive of these; a name that is too long for a header stands before it.
-    pub(in super::super) fn pack(entries: &[Entry]) -> Vec<u8> {
+    /// An archive of these entries. Long names are in GNU extension headers.
+    pub(in super::super) fn pack(entries: &[TestEntry]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for entry in entries {
             let (name, kind, mode, content, link) = match entry {
-                Entry::File(name, content) => (name, b'0', 0o644, *content, ""),
-                Entry::Program(name, content) => (name, b'0', 0o755, *content, ""),
-                Entry::Link(name, target) => (name, b'2', 0o777, "", *target),
-                Entry::Hard(name, other) => (name, b'1', 0o644, "", *other),
+                TestEntry::File(name, content) => (name, b'0', 0o644, *content, ""),
+                TestEntry::Program(name, content) => (name, b'0', 0o755, *content, ""),
+                TestEntry::Link(name, target) => (name, b'2', 0o777, "", *target),
+                TestEntry::Hard(name, other) => (name, b'1', 0o644, "", *other),
             };
             if name.len() > 100 {
                 bytes.extend(header(b"././@LongLink", b'L', 0, name.len() + 1, ""));
@@ -241,13 +241,13 @@ pub(super) mod tests {
         bytes
     }
 
-    /// Unpacks an archive with these bytes before a file of the name `short`.
-    fn with_facts(facts: &str) -> Result<String, String> {
+    /// Unpacks an archive with this pax header before a file with the name `short`, and returns the name of the file.
+    fn with_pax(pax: &str) -> Result<String, String> {
         let folder = tempfile::tempdir().map_err(|err| err.to_string())?;
-        let mut bytes = header(b"facts", b'x', 0, facts.len(), "");
-        bytes.extend(padded(facts.as_bytes()));
-        bytes.extend(pack(&[Entry::File("short", "text")]));
-        let mut into = Unpacking::new(folder.path());
+        let mut bytes = header(b"pax", b'x', 0, pax.len(), "");
+        bytes.extend(padded(pax.as_bytes()));
+        bytes.extend(pack(&[TestEntry::File("short", "text")]));
+        let mut into = Unpacker::new(folder.path());
         read(&bytes[..], &mut into)?;
         let entry = std::fs::read_dir(folder.path())
             .map_err(|err| err.to_string())?
@@ -261,22 +261,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_of_pax_come_before_those_of_the_header() {
-        assert_eq!(with_facts("13 path=long\n").as_deref(), Ok("long"));
-        assert_eq!(with_facts("11 mtime=1\n").as_deref(), Ok("short"));
+    fn pax_names_override_those_of_the_header() {
+        assert_eq!(with_pax("13 path=long\n").as_deref(), Ok("long"));
+        assert_eq!(with_pax("11 mtime=1\n").as_deref(), Ok("short"));
         for broken in ["x", "99 path=long\n", "13 path=longx", "0 =\n", "5 ab\n"] {
-            assert!(with_facts(broken).is_err(), "{broken}");
+            assert!(with_pax(broken).is_err(), "{broken}");
         }
-        assert!(with_facts("13 size=9999\n").is_err_and(|err| err.contains("too early")));
+        assert!(with_pax("13 size=9999\n").is_err_and(|err| err.contains("too early")));
         let long = "x".repeat(MAX_EXTENSION as usize);
-        assert!(with_facts(&long).is_err());
-        assert!(with_facts(&format!("{long}x")).is_err_and(|err| err.contains("too long")));
+        assert!(with_pax(&long).is_err());
+        assert!(with_pax(&format!("{long}x")).is_err_and(|err| err.contains("too long")));
     }
 
     #[test]
     fn devices_are_refused() {
         let folder = std::env::temp_dir();
-        let mut into = Unpacking::new(&folder);
+        let mut into = Unpacker::new(&folder);
         let bytes = header(b"null", b'3', 0o666, 0, "");
         assert!(read(&bytes[..], &mut into).is_err_and(|err| err.contains("kind 51")));
     }

@@ -1,26 +1,26 @@
-//! The entries of a zip archive, by the directory at its end. Files are stored or deflated; archives of the 64 bit format and
-//! encrypted ones are refused.
+//! Reads zip archives by the central directory at their end. Entries may be stored or deflated; zip64 and encrypted
+//! archives are rejected.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::Unpacking;
+use super::Unpacker;
 
-/// The end of the directory: its signature, and its size without a comment.
+/// The signature of the end record, and its size without a comment.
 const END: (&[u8], u64) = (b"PK\x05\x06", 22);
 const ENTRY: (&[u8], usize) = (b"PK\x01\x02", 46);
 const LOCAL: (&[u8], usize) = (b"PK\x03\x04", 30);
-/// The largest directory.
+/// Maximum size of the central directory in bytes.
 const MAX_DIRECTORY: u64 = 64 << 20;
-/// A link is a path.
+/// Maximum length of the target of a symlink.
 const MAX_LINK: u64 = 4_096;
-/// The kind of a file in its mode.
+/// The bits of a file mode for the file type.
 const KIND: u32 = 0o170_000;
 const SYMLINK: u32 = 0o120_000;
 
-/// Reads all entries.
-pub(super) fn read(mut from: File, into: &mut Unpacking<'_>) -> Result<(), String> {
+/// Unpacks all entries of an archive.
+pub(super) fn read(mut from: File, into: &mut Unpacker<'_>) -> Result<(), String> {
     let directory = directory(&mut from).map_err(|err| err.to_string())?;
     let mut rest = &directory[..];
     while !rest.is_empty() {
@@ -29,7 +29,8 @@ pub(super) fn read(mut from: File, into: &mut Unpacking<'_>) -> Result<(), Strin
         let name_end = ENTRY.1 + usize::from(short(head, 28));
         let end = name_end + usize::from(short(head, 30)) + usize::from(short(head, 32));
         let name = rest.get(ENTRY.1..name_end).ok_or_else(broken)?;
-        let name = std::str::from_utf8(name).map_err(|_| "an entry has a name that is no text")?;
+        let name =
+            std::str::from_utf8(name).map_err(|_| "the name of an entry is not valid UTF-8")?;
         rest = rest.get(end..).ok_or_else(broken)?;
         if short(head, 8) & 1 != 0 {
             return Err(format!("{name} is encrypted"));
@@ -52,7 +53,7 @@ pub(super) fn read(mut from: File, into: &mut Unpacking<'_>) -> Result<(), Strin
     Ok(())
 }
 
-/// The content of an entry. Its checksum and its length are compared at the end.
+/// The content of an entry. At the end of the stream, its checksum and its length are checked.
 struct Content<'a> {
     bytes: Box<dyn Read + 'a>,
     sum: crc32fast::Hasher,
@@ -64,7 +65,7 @@ impl<'a> Content<'a> {
     fn open(from: &'a mut File, head: &[u8]) -> Result<Self, String> {
         let (packed, size, at) = (long(head, 20), long(head, 24), long(head, 42));
         if [packed, size, at].contains(&u32::MAX) {
-            return Err("it is of the 64 bit format, which is not read".to_owned());
+            return Err("the zip64 format is not supported".to_owned());
         }
         let mut local = [0; LOCAL.1];
         let read = from
@@ -80,7 +81,7 @@ impl<'a> Content<'a> {
         let bytes: Box<dyn Read> = match short(head, 10) {
             0 => Box::new(stored),
             8 => Box::new(flate2::bufread::DeflateDecoder::new(stored)),
-            other => return Err(format!("it has a file packed by method {other}")),
+            other => return Err(format!("compression method {other} is not supported")),
         };
         Ok(Self {
             bytes,
@@ -95,7 +96,7 @@ impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.bytes.read(buffer)?;
         self.sum.update(&buffer[..read]);
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "it is not what was packed");
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its checksum or size is wrong");
         self.left = self.left.checked_sub(read as u64).ok_or_else(wrong)?;
         let over = read == 0 && !buffer.is_empty();
         if over && (self.left > 0 || self.sum.clone().finalize() != self.expected) {
@@ -105,11 +106,11 @@ impl Read for Content<'_> {
     }
 }
 
-/// The bytes of the directory.
+/// The bytes of the central directory.
 fn directory(from: &mut File) -> io::Result<Vec<u8>> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, broken());
     let length = from.metadata()?.len();
-    // The end has a comment of at most 64 kB behind it.
+    // A comment of at most 64 kB may follow the end record.
     let tail = length.min(END.1 + u64::from(u16::MAX));
     from.seek(SeekFrom::Start(length - tail))?;
     let mut bytes = Vec::new();
@@ -144,7 +145,7 @@ fn long(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn broken() -> String {
-    "it is no zip archive, or a broken one".to_owned()
+    "it is not a zip archive, or it is damaged".to_owned()
 }
 
 #[cfg(test)]
@@ -152,18 +153,18 @@ fn broken() -> String {
 pub(super) mod tests {
     use std::io::Write as _;
 
-    use super::super::tests::{Entry, file_of};
+    use super::super::tests::{TestEntry, file_of};
     use super::*;
 
-    /// An archive of these; every second file is deflated.
-    pub(in super::super) fn pack(entries: &[Entry]) -> Vec<u8> {
+    /// An archive of these entries; every second file is deflated.
+    pub(in super::super) fn pack(entries: &[TestEntry]) -> Vec<u8> {
         let (mut bytes, mut directory) = (Vec::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
             let (name, mode, content) = match entry {
-                Entry::File(name, content) => (name, 0o100_644, content),
-                Entry::Program(name, content) => (name, 0o100_755, content),
-                Entry::Link(name, target) => (name, SYMLINK | 0o777, target),
-                Entry::Hard(..) => unreachable!("zip has no hard links"),
+                TestEntry::File(name, content) => (name, 0o100_644, content),
+                TestEntry::Program(name, content) => (name, 0o100_755, content),
+                TestEntry::Link(name, target) => (name, SYMLINK | 0o777, target),
+                TestEntry::Hard(..) => unreachable!("zip has no hard links"),
             };
             let deflated = at % 2 == 1;
             let packed = match deflated {
@@ -201,18 +202,18 @@ pub(super) mod tests {
 
     fn why(bytes: &[u8]) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let mut into = Unpacking::new(folder.path());
+        let mut into = Unpacker::new(folder.path());
         read(file_of(bytes), &mut into).unwrap_err()
     }
 
     #[test]
-    fn content_that_is_not_what_was_packed_is_an_error() {
-        let bytes = pack(&[Entry::File("a", "text")]);
+    fn a_wrong_checksum_is_an_error() {
+        let bytes = pack(&[TestEntry::File("a", "text")]);
         let at = bytes.windows(4).position(|part| part == b"text").unwrap();
         let mut changed = bytes.clone();
         changed[at] = b'T';
-        assert!(why(&changed).contains("not what was packed"));
-        assert!(why(b"no archive").contains("no zip archive"));
-        assert!(why(&bytes[..bytes.len() - 1]).contains("no zip archive"));
+        assert!(why(&changed).contains("checksum"));
+        assert!(why(b"no archive").contains("not a zip archive"));
+        assert!(why(&bytes[..bytes.len() - 1]).contains("not a zip archive"));
     }
 }

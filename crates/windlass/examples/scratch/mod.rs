@@ -1,5 +1,5 @@
-//! What the examples share: a workspace to work in, and a model that plays a script, so that they run without a key.
-//! In your own program, call `.model("vendor/model")` instead of `.provider(…)`.
+//! Shared by the examples: a workspace and a scripted model, so that the examples run without a key. In your own program,
+//! call `.model("vendor/model")` instead of `.provider(…)`.
 #![allow(dead_code, reason = "each example uses its own part")]
 
 use std::path::Path;
@@ -36,20 +36,20 @@ impl Scratch {
         self.dir.path().join("data")
     }
 
-    /// Reads no settings, so that an example does the same on every machine.
+    /// Opens the workspace without settings, so that an example does the same on every machine.
     pub(crate) fn windlass(&self) -> Result<Windlass, windlass::Error> {
         Windlass::without_settings(self.workspace(), self.data())
     }
 }
 
-/// A model that plays these answers.
+/// A scripted model with these answers.
 pub(crate) fn model(
     answers: impl IntoIterator<Item = Vec<Result<Chunk, ProviderError>>>,
 ) -> Arc<ScriptedProvider> {
     Arc::new(ScriptedProvider::new(answers))
 }
 
-/// A model that repairs `sum.sh`.
+/// A scripted model that repairs `sum.sh`.
 pub(crate) fn repairs_the_sum() -> Arc<ScriptedProvider> {
     let edit = json!({ "path": "sum.sh", "old": "$1 - $2", "new": "$1 + $2" });
     model([
@@ -58,7 +58,7 @@ pub(crate) fn repairs_the_sum() -> Arc<ScriptedProvider> {
     ])
 }
 
-/// Prints what a file says.
+/// Prints the path and the content of a file.
 pub(crate) fn print(path: &Path) -> std::io::Result<()> {
     print!("{}: {}", path.display(), std::fs::read_to_string(path)?);
     Ok(())

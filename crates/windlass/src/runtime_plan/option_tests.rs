@@ -1,17 +1,17 @@
-//! Every option of the settings is honoured by the agents that its words name, and an error on all others.
+//! Each option in the settings works with the agents that its description names, and is an error with all others.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
 
 use windlass_host::config::{Layers, SettingKind as ValueKind, SettingsLayer, Value};
-use windlass_registry::options::Given;
-use windlass_registry::{AgentSetup, Program, adapter};
+use windlass_registry::agent_settings::AgentSettings;
+use windlass_registry::{AgentProgram, AgentSetup, adapter};
 use windlass_runtimes::acp::profile::AcpProfile;
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec, Login};
 
 use crate::settings::KEYS;
 
-/// A value that a key may have.
+/// A valid value for a key.
 fn sample(path: &str, kind: ValueKind) -> Value {
     match kind {
         ValueKind::Integer => Value::Integer(3),
@@ -35,8 +35,8 @@ fn sample(path: &str, kind: ValueKind) -> Value {
     }
 }
 
-/// What else has to be set, so that a value makes sense.
-fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
+/// Further settings that an option requires.
+fn required_with(path: &str) -> &'static [(&'static str, &'static str)] {
     match path {
         "fields.text" => &[("output", "jsonl")],
         "resume_args" => &[
@@ -48,9 +48,9 @@ fn beside(path: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> Result<(), String> {
+fn accept(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> Result<(), String> {
     let mut text = format!("runtimes.{}.{path} = {value}\n", known.name);
-    for (path, value) in beside(path) {
+    for (path, value) in required_with(path) {
         text.push_str(&format!("runtimes.{}.{path} = \"{value}\"\n", known.name));
     }
     let mut layers = Layers::new(KEYS);
@@ -61,29 +61,29 @@ fn takes(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> R
         known,
         name: known.name.to_owned(),
         settings: known.name.to_owned(),
-        program: Program {
+        program: AgentProgram {
             file: file.to_owned(),
-            ..Program::default()
+            ..AgentProgram::default()
         },
         words: Vec::new(),
         model: Some("m".to_owned()),
         protocol: None,
         masked_dirs: Vec::new(),
         instruction_files: Vec::new(),
-        options: Given::read(known.name, &layers).unwrap().options,
+        options: AgentSettings::read(known.name, &layers).unwrap().options,
     };
     adapter(&setup)
         .map(drop)
         .map_err(|failure| failure.message().to_owned())
 }
 
-/// Two agents connect to no server in a folder that they do not trust, and say so.
-fn takes_it(name: &str, field: &str) -> bool {
+/// Two agents connect to no MCP server in an untrusted directory, and their adapters reject the option.
+fn is_supported(name: &str, field: &str) -> bool {
     !(["gemini-cli", "qwen-code"].contains(&name) && field == "mcp_servers")
 }
 
 #[test]
-fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
+fn each_option_works_with_its_agents_and_is_an_error_with_others() {
     let agents: Vec<&'static AgentSpec> = AGENTS
         .iter()
         .filter(|known| known.program.is_some())
@@ -112,12 +112,12 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
         let value = sample(&path, key.kind);
         let given = [path.as_str()]
             .into_iter()
-            .chain(beside(&path).iter().map(|(path, _)| *path));
+            .chain(required_with(&path).iter().map(|(path, _)| *path));
         let fields: Vec<&str> = given.map(|path| path.split('.').next().unwrap()).collect();
-        let mut honoured = Vec::new();
+        let mut accepted = Vec::new();
         for known in &agents {
-            match takes(known, &file, &path, &value) {
-                Ok(()) => honoured.push(known.name),
+            match accept(known, &file, &path, &value) {
+                Ok(()) => accepted.push(known.name),
                 Err(why) => {
                     let unknown = fields
                         .iter()
@@ -130,38 +130,39 @@ fn every_option_is_honoured_by_an_agent_and_an_error_on_those_that_cannot() {
                 }
             }
         }
-        // The words of a key say whose it is; without such words it is everybody's.
-        let whose = key
+        // The description of a key begins with its agents; without such a list, it applies to all agents.
+        let listed = key
             .doc
             .split_once(": ")
-            .map(|(whose, _)| whose.split(", ").collect::<Vec<_>>());
+            .map(|(listed, _)| listed.split(", ").collect::<Vec<_>>());
         let words = |known: &AgentSpec| match known.kind {
             AgentKind::Acp => [known.name, "ACP"],
             AgentKind::Sidecar(_) => [known.name, "SDKs"],
             _ => [known.name; 2],
         };
         let all: Vec<&str> = agents.iter().flat_map(|known| words(known)).collect();
-        let whose = whose.filter(|whose| whose.iter().all(|one| all.contains(one)));
-        let meant = |known: &AgentSpec| {
-            whose
+        let listed = listed.filter(|listed| listed.iter().all(|one| all.contains(one)));
+        let is_listed = |known: &AgentSpec| {
+            listed
                 .as_ref()
-                .is_none_or(|whose| words(known).iter().any(|w| whose.contains(w)))
+                .is_none_or(|listed| words(known).iter().any(|w| listed.contains(w)))
         };
-        let theirs = |known: &&&'static AgentSpec| meant(known) && takes_it(known.name, fields[0]);
-        let says: Vec<&str> = agents
+        let is_documented =
+            |known: &&&'static AgentSpec| is_listed(known) && is_supported(known.name, fields[0]);
+        let documented: Vec<&str> = agents
             .iter()
-            .filter(theirs)
+            .filter(is_documented)
             .map(|known| known.name)
             .collect();
-        assert_eq!(honoured, says, "{}", key.name);
+        assert_eq!(accepted, documented, "{}", key.name);
     }
 }
 
-/// The settings that say what a field of a built-in row says; a field that is added has to be named here.
+/// Each field of a known agent must have a setting, or be listed here as an exception.
 #[test]
-fn a_row_of_the_settings_can_say_what_a_built_in_row_says() {
+fn settings_have_all_fields_of_known_agents() {
     let AgentSpec {
-        // The name is that of the table.
+        // The name of the table in the settings.
         name: _,
         kind: _,
         program: _,
@@ -170,10 +171,10 @@ fn a_row_of_the_settings_can_say_what_a_built_in_row_says() {
         instruction_files: _,
         masked_dirs: _,
         needs_model: _,
-        // A user installs an agent of their own; one of the ACP registry says how in its entry.
+        // Users install their own agents; an entry of the ACP registry describes its installation.
         install: _,
         login: _,
-        // No protocol of an agent of the settings has a field for these: a text with `{model}` or an option of its own.
+        // ACP and one-shot programs have no fields for these; the user can pass them in arguments or options.
         sampling_options: _,
         about: _,
         acp,

@@ -18,9 +18,9 @@ use windlass_host::secret::Secrets;
 
 use super::{Actor, LineBlock, Severity, TranscriptLine, Visibility};
 
-/// Paths of a list that are named.
+/// Paths of a list that are shown before "and N more".
 const MAX_PATHS: usize = 10;
-/// Arguments that say what a call is about: the names of ours first, then those that other agents use.
+/// Arguments that describe the subject of a call: those of the built-in tools first, then those of other agents.
 const SUBJECTS: [&str; 12] = [
     "command",
     "path",
@@ -36,7 +36,7 @@ const SUBJECTS: [&str; 12] = [
     "text",
 ];
 
-/// A call in one line: its name and what it is about.
+/// A call in one line: the tool and the subject of the call.
 ///
 /// ```
 /// use serde_json::json;
@@ -66,7 +66,7 @@ pub fn describe_call(call: &ToolCall) -> String {
         None => call.args.to_string(),
     };
     let name = match call.name.as_str() {
-        // A command line says by itself that it is one.
+        // The prompt sign replaces the name of the shell tool.
         "bash" if text(&"command").is_some() => "$".into(),
         name => flat(name),
     };
@@ -91,7 +91,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", thousands(count as u64))
 }
 
-/// A call whose path in the workspace, or in a copy of it, is shown as it is seen from there.
+/// Shortens an absolute path in the workspace, or in the copy of an isolated run, to a path relative to the workspace.
 pub(super) fn within(shown: &str, workspace: &str) -> String {
     let Some((name, about)) = shown.split_once(' ') else {
         return shown.to_owned();
@@ -110,13 +110,13 @@ pub(super) fn within(shown: &str, workspace: &str) -> String {
     }
 }
 
-/// An outcome as a word, its detail, and what the user can do next. `kept` is the name of the copy that was kept.
+/// An outcome as a word, a detail, and advice for the user. `kept` is the name of the kept run, if the run was kept.
 ///
 /// ```
 /// use windlass::core::outcome::Outcome;
 ///
 /// let (word, detail, hint) = windlass::transcript::explain_outcome(&Outcome::MaxSteps, &"s1".parse()?, None);
-/// assert_eq!((word.as_str(), detail.as_str()), ("max steps", "the steps are used up"));
+/// assert_eq!((word.as_str(), detail.as_str()), ("max steps", "the step limit is reached"));
 /// assert!(hint.is_some_and(|hint| hint.contains("windlass resume s1")));
 /// # Ok::<(), windlass::core::id::IdError>(())
 /// ```
@@ -126,7 +126,7 @@ pub fn explain_outcome(
     session: &SessionId,
     kept: Option<&str>,
 ) -> (String, String, Option<String>) {
-    // A kept run is resumed by its own name; the next prompt of the session would not see its changes.
+    // A kept run is resumed by its name. If the session were resumed, the next run would not have the kept changes.
     let resume = format!("`windlass resume {}`", kept.unwrap_or(session.as_str()));
     let (detail, hint) = match outcome {
         Outcome::Failed {
@@ -136,13 +136,13 @@ pub fn explain_outcome(
         } => {
             let hint = match (reason, provider_error) {
                 (_, Some(ProviderErrorKind::Authentication)) => {
-                    Some("check the key; `windlass doctor` says which one is used".to_owned())
+                    Some("check the key; `windlass doctor` shows which key is used".to_owned())
                 }
                 (_, Some(ProviderErrorKind::ModelNotFound)) => {
-                    Some("`windlass models` lists the models that are known".to_owned())
+                    Some("`windlass models` lists the known models".to_owned())
                 }
                 (FailReason::Provider, _) => {
-                    Some(format!("nothing is lost: {resume} goes on from here"))
+                    Some(format!("nothing is lost: {resume} continues from here"))
                 }
                 _ => None,
             };
@@ -151,17 +151,19 @@ pub fn explain_outcome(
         Outcome::Refused { detail, .. } => (detail.clone(), None),
         Outcome::BudgetExceeded { limit } => (
             format!("the next model call would have crossed the limit on {limit}"),
-            Some(format!("raise the limit, then {resume} goes on from here")),
+            Some(format!("raise the limit and continue with {resume}")),
         ),
         Outcome::MaxSteps => (
-            "the steps are used up".into(),
+            "the step limit is reached".into(),
             Some(format!(
-                "{resume} goes on with new steps; --max-steps raises the limit"
+                "{resume} continues with the same number of steps again; `--max-steps` raises the limit"
             )),
         ),
         Outcome::TimedOut => (
-            "the time is up".into(),
-            Some(format!("{resume} goes on; --max-seconds raises the limit")),
+            "the time limit is reached".into(),
+            Some(format!(
+                "continue with {resume}; `--max-seconds` raises the limit"
+            )),
         ),
         _ => (String::new(), None),
     };
@@ -174,7 +176,7 @@ pub fn explain_outcome(
     (word, detail, hint)
 }
 
-/// The first line of a text, cut to so many characters.
+/// The first line of a text, truncated to `most` characters.
 ///
 /// ```
 /// assert_eq!(windlass::transcript::first_line("one\ntwo", 10), "one");
@@ -190,7 +192,7 @@ pub fn first_line(text: &str, most: usize) -> String {
     start.chain(['…']).collect()
 }
 
-/// `1234567` as `1,234,567`.
+/// A number with commas between groups of three digits.
 ///
 /// ```
 /// assert_eq!(windlass::transcript::thousands(1_234_567), "1,234,567");
@@ -208,7 +210,7 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// Micro-USD as dollars, precise enough to see a single call.
+/// Micro-USD as dollars, with four decimals, so that a single cheap call is not zero.
 ///
 /// ```
 /// assert_eq!(windlass::transcript::dollars(12_345_678), "$12.3456");
@@ -218,7 +220,7 @@ pub fn dollars(micros: u64) -> String {
     format!("${}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)
 }
 
-/// Milliseconds as a duration for people.
+/// A duration in milliseconds or seconds, for people.
 ///
 /// ```
 /// assert_eq!(windlass::transcript::seconds(999), "999 ms");
@@ -232,7 +234,7 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// On one line: a line end in a name must not begin a line of ours.
+/// Replaces line breaks, so that a hostile name cannot forge a line of the engine.
 pub(super) fn flat(text: &str) -> Cow<'_, str> {
     match text.contains('\n') {
         true => text.replace('\n', "⏎").into(),
@@ -240,12 +242,12 @@ pub(super) fn flat(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The beginning of a text as a fact, once more without what looks like a secret.
+/// The beginning of a text for the facts of a line. Secrets are redacted again, because facts go into audits.
 pub(super) fn fact(text: &str, most: usize) -> String {
     first_line(&Secrets::default().redact(text), most)
 }
 
-/// The first paths of a list.
+/// The first paths of a list, and the number of the others.
 pub(super) fn paths(paths: &[String]) -> String {
     let shown: Vec<_> = paths
         .iter()
@@ -273,16 +275,16 @@ pub(super) fn file_change(change: &FileChange) -> String {
     format!("{} {what}{lines}", flat(&change.path))
 }
 
-/// An answer as a word for programs, as the end of a line, and its own words.
+/// An answer as a word for programs, as the end of a title, and the text that the user typed.
 pub(super) fn answer(answer: &Answer) -> (&'static str, &'static str, Option<&str>) {
     match answer {
-        Answer::Once => ("once", ": yes, this once", None),
-        Answer::Always => ("always", ": yes, and from now on", None),
+        Answer::Once => ("once", ": yes, once", None),
+        Answer::Always => ("always", ": yes, always", None),
         Answer::No { note } => ("no", ": no", note.as_deref()),
         Answer::Text { text } => ("text", "", Some(text)),
         Answer::Expired => ("expired", ": nobody answered in time", None),
         Answer::Unanswered => ("unanswered", ": no person was there to ask", None),
-        Answer::Abandoned => ("abandoned", ": it became pointless", None),
+        Answer::Abandoned => ("abandoned", ": no longer needed", None),
     }
 }
 
@@ -297,15 +299,17 @@ pub(super) fn compaction(compaction: &Compaction) -> String {
     };
     let how = match compaction.summary.is_empty() {
         true => "without",
-        false => "with a summary in the place of",
+        false => "with a summary in place of",
     };
     let why = compaction
         .by
         .map_or(String::new(), |by| format!(", because {}", by.words()));
-    format!("the model goes on {how} {what}{why}; the log still has it")
+    format!(
+        "compacted the conversation: the model continues {how} {what}{why}; the log keeps everything"
+    )
 }
 
-/// The tier, network and metering of a run, what the tier does not hold, and where the run works.
+/// The sandbox tier, network and metering of a run, the limits of the tier, and whether the run is isolated.
 pub(super) fn terms(terms: &Terms, name: Option<&str>) -> String {
     let sandbox = match terms.tier {
         SandboxTier::None => terms.confinement(),
@@ -330,11 +334,11 @@ pub(super) fn terms(terms: &Terms, name: Option<&str>) -> String {
     )
 }
 
-/// What holds an agent that is not ours, stated before it starts.
+/// The terms of a run with a foreign agent, shown before the agent starts.
 pub(super) fn agent_terms<'e>(name: &str, terms: &Terms) -> (String, Vec<LineBlock<'e>>) {
     let gate = match terms.gate {
-        GateKind::PerCall => "each call is judged",
-        GateKind::SandboxOnly => "calls are not judged one by one, the sandbox holds them",
+        GateKind::PerCall => "each call is checked",
+        GateKind::SandboxOnly => "calls are not checked one by one, only the sandbox limits them",
     };
     let version = terms.agent_version.as_ref();
     let version = version.map_or(String::new(), |version| format!(" {}", flat(version)));
@@ -349,16 +353,16 @@ pub(super) fn agent_terms<'e>(name: &str, terms: &Terms) -> (String, Vec<LineBlo
     let (severity, metering) = match terms.metering {
         MeteringKind::Wire => (
             Severity::Info,
-            "wire (its model is asked through us, with a key it never sees)",
+            "wire (its model calls go through Windlass, with a key that it never sees)",
         ),
         MeteringKind::Reported => (
             Severity::Warning,
-            "reported (what it spends is its own word, limits are looked at between its turns, it reaches its vendor \
-             itself, and it holds your login)",
+            "reported (it reports its own spending, limits are checked only between its turns, it connects to its \
+             vendor directly, and it has your login)",
         ),
         MeteringKind::None => (
             Severity::Warning,
-            "none (nothing is counted or limited, and it holds your login)",
+            "none (spending is not counted or limited, and it has your login)",
         ),
     };
     notes.push(LineBlock::Note(severity, format!("metering: {metering}")));
@@ -386,7 +390,10 @@ pub(super) fn landed<'e>(landed: &Landed) -> (String, Vec<LineBlock<'e>>) {
         notes.push(LineBlock::Note(Severity::Warning, text));
     }
     if !landed.left.is_empty() {
-        let text = format!("ignored or built, left behind: {}", paths(&landed.left));
+        let text = format!(
+            "not landed (ignored files, build outputs): {}",
+            paths(&landed.left)
+        );
         notes.push(LineBlock::Note(Severity::Info, text));
     }
     (title, notes)
@@ -428,7 +435,7 @@ pub(super) fn run_finished<'e>(event: &'e Event, summary: &'e RunSummary) -> Tra
     });
     let detail = (!detail.is_empty()).then_some(LineBlock::Note(Severity::Info, detail));
     TranscriptLine::new(event, Actor::Engine, title)
-        .seen(Visibility::Live, severity)
+        .level(Visibility::Live, severity)
         .did(
             "ended the run",
             json!({ "outcome": outcome.word(), "totals": totals, "ms": summary.ms,
@@ -440,7 +447,7 @@ pub(super) fn run_finished<'e>(event: &'e Event, summary: &'e RunSummary) -> Tra
         .with(limits)
 }
 
-/// What was spent of what was allowed.
+/// The spending of a run, next to its limits.
 fn spent_of(limits: &Budget, spent: &Spent, ms: u64) -> String {
     let of = |is: String, max: Option<String>| {
         format!("{is} of {}", max.unwrap_or_else(|| "unlimited".to_owned()))
@@ -460,17 +467,17 @@ fn spent_of(limits: &Budget, spent: &Spent, ms: u64) -> String {
     )
 }
 
-/// The result of judging a try.
+/// The verdict on an iteration.
 pub(super) fn judged(result: &Judged) -> String {
     match result {
-        Judged::Passed { ask: None } => "nothing blocks".to_owned(),
+        Judged::Passed { ask: None } => "nothing blocks the landing".to_owned(),
         Judged::Passed { ask: Some(ask) } if ask.paths.is_empty() => format!(
             "nothing new fails; a person is asked about checks that failed before: {}",
             first_line(&ask.failing.join(", "), 120)
         ),
         Judged::Passed { ask: Some(ask) } => {
             let paths = counted(ask.paths.len(), "path");
-            format!("nothing blocks; a person is asked about {paths}")
+            format!("no check blocks the landing; a person is asked about {paths}")
         }
         Judged::NothingChanged => "no file was changed".to_owned(),
         Judged::Blocked {
@@ -485,7 +492,7 @@ pub(super) fn judged(result: &Judged) -> String {
         }
         Judged::Stale { paths: changed } => {
             format!(
-                "files changed meanwhile ({}); judging again",
+                "files changed meanwhile ({}); checking again",
                 paths(changed)
             )
         }
@@ -497,7 +504,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_shown_as_they_are_seen_from_the_workspace() {
+    fn paths_are_shown_relative_to_the_workspace() {
         let check = |shown: &str, expect: &str| assert_eq!(within(shown, "/home/me/ws"), expect);
         check("Edit /home/me/ws/src/a.rs", "Edit src/a.rs");
         check(

@@ -1,12 +1,13 @@
-//! Applies an undo or a redo: what the log says was done is planned against the files that are there, done as one landing,
-//! and logged. An undo whose process dies is in the tree and in the log, or in neither. Files that nothing names are not looked at.
+//! Plans and applies an undo or a redo. The plan compares the logged changes with the current files. Applying is one
+//! landing, followed by an event in the log. If the process dies in between, recovery completes the undo in the tree and
+//! in the log, or removes it from both. Only files that the log names are read.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
-//! use windlass::undo::{PlannedUndo, UndoRequest, Wanted, last_changes, plan_undo, undoable_changes};
+//! use windlass::undo::{PlannedUndo, UndoRequest, UndoTarget, last_changes, plan_undo, undoable_changes};
 //! # use windlass_testing::{ScriptedProvider, call, says};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,7 +19,7 @@
 //!     .provider(Arc::new(model), "scripted");
 //! windlass.run("make it good").await?;
 //! let (settings, root) = (windlass.settings(), Arc::new(Root::open(work.path())?));
-//! let last = UndoRequest::Undo(Wanted::LastRun);
+//! let last = UndoRequest::Undo(UndoTarget::LastRun);
 //! let planned: PlannedUndo = plan_undo(settings, &root, None, &last).await?;
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
@@ -50,42 +51,40 @@ use windlass_transaction::isolated::{commit_paths, undo_contents, undo_journal};
 use windlass_transaction::landing::undo::{UndoPlan, changed_files, plan, preview};
 use windlass_transaction::landing::{Contents, LandingUndo, land_undo};
 
-use super::{UndoableChanges, Wanted};
+use super::{UndoTarget, UndoableChanges};
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 use crate::wire;
 
-/// Sessions that are searched for something to undo.
+/// Number of sessions that are searched for changes to undo.
 const MAX_SESSIONS: usize = 50;
 
-/// What to undo or redo.
+/// Requests an undo or a redo.
 #[derive(Debug, Clone)]
 pub enum UndoRequest {
-    /// Undo these changes.
-    Undo(Wanted),
-    /// Redo what was undone last.
+    Undo(UndoTarget),
+    /// Redo the last undo.
     Redo,
 }
 
-/// An undo or redo that was planned and not applied yet.
+/// An undo or redo that is planned and not applied yet.
 pub struct PlannedUndo {
-    /// The session whose changes it is about.
     pub session: SessionId,
-    /// What would happen to each file.
+    /// The changes that the undo would make.
     pub files: Vec<FileChange>,
-    /// Files that are merged, that are as wanted already, and that cannot be undone.
+    /// The files to merge, the files that already have the wanted content, and the conflicts.
     pub plan: UndoPlan,
-    /// The run that is undone, where it is one.
+    /// The run, if exactly one run is undone.
     pub run: Option<RunId>,
-    /// A newer run or session of the workspace was passed over, because it has nothing to undo.
+    /// Whether a newer run or session of the workspace was skipped, because it has nothing to undo.
     pub is_older: bool,
     /// Commits that were made of the changes. Undoing does not change them.
     pub commits: Vec<String>,
-    task: Task,
+    task: UndoOperation,
     contents: Contents,
 }
 
-/// The changes of a session that can be undone.
+/// Reads the changes of a session that can be undone from its log.
 pub async fn undoable_changes(
     store: &SessionLog,
     session: &SessionId,
@@ -98,7 +97,8 @@ pub async fn undoable_changes(
     Ok(changes)
 }
 
-/// Plans an undo or a redo in the named session, or in the newest of the workspace that has something. Changes nothing.
+/// Plans an undo or a redo in the given session, or in the newest session of the workspace with suitable changes. No file
+/// is changed.
 pub async fn plan_undo(
     settings: &Settings,
     root: &Root,
@@ -123,14 +123,14 @@ pub async fn plan_undo(
     })
 }
 
-/// The files that the last run of the workspace changed, with diffs, and its session. Runs that changed nothing or were
-/// undone are passed over.
+/// The files that the last run of the workspace changed, with diffs, and its session. Runs without changes and undone
+/// runs are skipped.
 pub async fn last_changes(
     settings: &Settings,
     root: &Root,
 ) -> Result<(SessionId, Vec<FileChange>), Error> {
     let store = SessionLog::new(settings.places.sessions_dir());
-    let last = UndoRequest::Undo(Wanted::LastRun);
+    let last = UndoRequest::Undo(UndoTarget::LastRun);
     let (session, task, _) = find(&store, root, None, &last).await?;
     let contents = undo_contents(&settings.places.undo_dir());
     let contents = contents.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
@@ -138,13 +138,14 @@ pub async fn last_changes(
 }
 
 impl PlannedUndo {
-    /// Whether it is a redo.
+    /// Whether this is a redo, and not an undo.
     #[must_use]
     pub fn is_redo(&self) -> bool {
         self.task.redo
     }
 
-    /// Makes a commit that takes the commits of the undone changes back. After [`Self::apply`], with its changes.
+    /// Commits the undone changes, as a revert of the commits that the landings made. Call it after [`Self::apply`], with
+    /// the swaps of the same plan.
     pub async fn commit_revert(
         settings: &Settings,
         root: &Root,
@@ -157,14 +158,19 @@ impl PlannedUndo {
         let message = format!("Revert {}\n\nUndone by windlass.\n", commits.join(", "));
         commit_paths(root.root(), &env, &scratch, swaps, &message)
             .await
-            .map_err(|why| Error::new(ErrorKind::Failed, format!("no commit was made: {why}")))
+            .map_err(|why| {
+                Error::new(
+                    ErrorKind::Failed,
+                    format!("the revert could not be committed: {why}"),
+                )
+            })
     }
 
-    /// Applies it, without the files that cannot be undone.
+    /// Applies the plan to all files without conflicts, and logs it.
     pub async fn apply(self, settings: &Settings, root: &Arc<Root>) -> Result<(), Error> {
-        // The session is held first: a session at work must not have its files changed under it.
-        let wired = wire::idle_engine(settings, root.clone())?;
-        let session = wired
+        // Opening the session locks it first, so that no run of it is in progress while its files change.
+        let built = wire::idle_engine(settings, root.clone())?;
+        let session = built
             .engine
             .open(OpenSession::Resume(self.session.clone()), RunMode::Analysis)
             .await?;
@@ -173,7 +179,7 @@ impl PlannedUndo {
         let undo = self.task.landing(self.session.clone());
         let done = land_undo(root, swaps, &self.contents, &journal, undo);
         let done = done.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-        // Where the process dies here, recovery finds the record and tells the log.
+        // If the process dies here, recovery finds the record and adds the event to the log.
         session.note(self.task.event(swaps.clone())).await?;
         if let Some(record) = done.record {
             let _ = std::fs::remove_file(record);
@@ -182,19 +188,19 @@ impl PlannedUndo {
     }
 }
 
-/// What is to be undone or redone, and what the log will say of it.
-struct Task {
+/// The swaps to undo or redo, and the data of the event that will record it.
+struct UndoOperation {
     swaps: Vec<Swap>,
-    /// The event it is about: the first change, or for a redo the undo.
+    /// The number of the event of the first change to undo, or of the undo to redo.
     of: u64,
-    /// The further changes; none for a redo.
+    /// The numbers of the events of further changes; empty for a redo.
     also: Vec<u64>,
     redo: bool,
     run: Option<RunId>,
     commits: Vec<String>,
 }
 
-impl Task {
+impl UndoOperation {
     fn of(request: &UndoRequest, changes: &UndoableChanges) -> Option<Self> {
         let UndoRequest::Undo(wanted) = request else {
             let last = changes.undone.last()?;
@@ -218,7 +224,7 @@ impl Task {
             of: first.seq,
             also: others.iter().map(|change| change.seq).collect(),
             redo: false,
-            run: first.run.clone().filter(|_| *wanted == Wanted::LastRun),
+            run: first.run.clone().filter(|_| *wanted == UndoTarget::LastRun),
             commits: found.iter().filter_map(|one| one.commit.clone()).collect(),
         })
     }
@@ -240,28 +246,28 @@ impl Task {
     }
 }
 
-/// The session, the task, and whether a newer run or session has nothing to undo.
+/// Finds the session and the changes. The last value is whether a newer run or session was skipped.
 async fn find(
     store: &SessionLog,
     root: &Root,
     named: Option<&SessionId>,
     request: &UndoRequest,
-) -> Result<(SessionId, Task, bool), Error> {
+) -> Result<(SessionId, UndoOperation, bool), Error> {
     let nothing = || {
         match request {
-        UndoRequest::Undo(Wanted::Call(_)) => Error::usage("no change of that call can be undone")
+        UndoRequest::Undo(UndoTarget::Call(_)) => Error::usage("no change of that call can be undone")
             .hint(
-                "`windlass undo --run RUN` takes a whole run back; the calls of an agent that is not ours, and of a run \
-                 that worked on a copy without a kernel layer, are undone with their run",
+                "`windlass undo --run RUN` undoes a whole run; single calls cannot be undone if they were made by a \
+                 foreign agent, or in a copy without an overlay",
             ),
-        _ => Error::usage("there is nothing to take back")
-            .hint("`windlass sessions show SESSION` tells what a session did"),
+        _ => Error::usage("there is nothing to undo")
+            .hint("`windlass sessions show SESSION` shows the changes of a session"),
     }
     };
-    let is_last_run = matches!(request, UndoRequest::Undo(Wanted::LastRun));
+    let is_last_run = matches!(request, UndoRequest::Undo(UndoTarget::LastRun));
     if let Some(id) = named {
         let changes = undoable_changes(store, id).await?;
-        let task = Task::of(request, &changes).ok_or_else(nothing)?;
+        let task = UndoOperation::of(request, &changes).ok_or_else(nothing)?;
         let is_older = is_last_run && changes.is_passed_over(task.run.as_ref());
         return Ok((id.clone(), task, is_older));
     }
@@ -274,7 +280,7 @@ async fn find(
             continue;
         }
         let changes = undoable_changes(store, &head.id).await?;
-        if let Some(task) = Task::of(request, &changes) {
+        if let Some(task) = UndoOperation::of(request, &changes) {
             is_older |= changes.is_passed_over(task.run.as_ref());
             return Ok((head.id, task, is_older && is_last_run));
         }

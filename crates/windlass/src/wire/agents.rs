@@ -1,4 +1,4 @@
-//! Runtimes put together: our own loop in its forms, and agents that are not ours with their place and their meter.
+//! Builds runtimes: the built-in agent in its forms, and foreign agents with their enclosure and meter.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,34 +21,35 @@ use windlass_runtimes::agent::{ForeignRuntime, Metering, PausedAgent, WantedOutp
 use windlass_runtimes::agents::AgentKind;
 
 use super::{
-    Works, check_price, output_schema, provider, provider_options, redactor_of, setup_failure,
+    RuntimeRequest, check_price, output_schema, provider, provider_options, redactor_of,
+    setup_failure,
 };
-use crate::cassette::Asks;
+use crate::cassette::RequestMatching;
 use crate::error::{Error, ErrorKind};
 use crate::instructions::Prompt;
 use crate::model::ModelPlan;
 use crate::runtime_plan::{ForeignPlan, RuntimePlan};
 use crate::settings::Settings;
 
-/// What runtimes are made from.
-pub(super) struct Making<'a> {
+/// The inputs for building a runtime.
+pub(super) struct RuntimeBuilder<'a> {
     pub(super) settings: &'a Settings,
     pub(super) credentials: &'a Credentials,
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) prompt: Prompt,
 }
 
-/// A runtime that can do the work, and the work that it is.
-pub(super) struct Chosen {
+/// A runtime with the mode of its runs.
+pub(super) struct BuiltRuntime {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) mode: RunMode,
-    /// That it is less than what was asked for, and why.
-    pub(super) fell: Option<EventKind>,
+    /// The event that records the fallback to a lesser mode, if there was one.
+    pub(super) fell_back: Option<EventKind>,
 }
 
-impl Making<'_> {
-    /// The runtime for the work; where less will do, for less.
-    pub(super) fn choose(self, works: &Works<'_>) -> Result<Chosen, Error> {
+impl RuntimeBuilder<'_> {
+    /// Builds the runtime for the requested mode, or for a lesser mode if a fallback is allowed.
+    pub(super) fn choose(self, works: &RuntimeRequest<'_>) -> Result<BuiltRuntime, Error> {
         let (kind, model) = match works.plan {
             RuntimePlan::Foreign(plan) => {
                 let runtime = self.foreign(plan, works.schema)?;
@@ -57,26 +58,26 @@ impl Making<'_> {
             RuntimePlan::Ours(kind, model) => (*kind, model),
         };
         let mut mode = works.mode;
-        let mut fell = None;
+        let mut fell_back = None;
         loop {
             let runtime = self.ours(form(kind, mode), model, works.schema)?;
             let Err(unmet) = runtime.capabilities().require(runtime.name(), mode.work()) else {
-                return Ok(Chosen {
+                return Ok(BuiltRuntime {
                     runtime,
                     mode,
-                    fell,
+                    fell_back,
                 });
             };
             let Some(below) = mode.below().filter(|_| works.fallback) else {
-                // Whoever opens the session says it.
-                return Ok(Chosen {
+                // The engine reports the missing capability when the session is opened.
+                return Ok(BuiltRuntime {
                     runtime,
                     mode,
-                    fell,
+                    fell_back,
                 });
             };
             let (from, to) = (works.mode.word().to_owned(), below.word().to_owned());
-            fell = Some(EventKind::FailedOver {
+            fell_back = Some(EventKind::FailedOver {
                 from,
                 to,
                 reason: format!("missing: {}", unmet.missing),
@@ -97,9 +98,9 @@ impl Making<'_> {
             (AgentKind::Patch, None) => Some(patch_proposal::schema()),
             (AgentKind::Patch, Some(_)) => {
                 return Err(Error::usage(
-                    "the answer of a patch coder is its patch, so --json-schema has no place",
+                    "`--json-schema` cannot be used in patch mode, where the answer is always a patch",
                 )
-                .hint("leave --json-schema out, or use `--runtime completion` for an answer"));
+                .hint("omit `--json-schema`, or use `--runtime completion` for an answer"));
             }
             (_, schema) => schema.map(output_schema).transpose()?,
         };
@@ -138,9 +139,10 @@ impl Making<'_> {
         let adapter = adapter(&plan.setup)?;
         let metering = self.metering(plan)?;
         let instructions = match plan.setup.known.kind {
-            // It has our tools and no words of its own, so that it is told what the built-in agent is told.
+            // A sidecar uses the tools of Windlass and has no system prompt of its own, so it gets that of the built-in
+            // agent.
             AgentKind::Sidecar(_) => self.prompt.system(),
-            _ => self.prompt.for_others(|file| {
+            _ => self.prompt.for_foreign_agent(|file| {
                 plan.setup.known.instruction_files.contains(&file)
                     || plan.setup.instruction_files.iter().any(|own| own == file)
             }),
@@ -169,18 +171,18 @@ impl Making<'_> {
         })
     }
 
-    /// The endpoint that an agent's model is asked through.
+    /// The meter that forwards the model calls of an agent.
     fn meter(&self, plan: &ForeignPlan) -> Result<Meter, Error> {
         let mut upstreams = Vec::new();
         for upstream in plan.upstream.iter() {
             let (vendor, base_url) = (upstream.vendor, upstream.base_url.clone());
             let mut options = provider_options(self.settings, vendor, base_url, self.credentials)?;
-            if let Some(tape) = &upstream.tape {
-                tape.put_in(
+            if let Some(cassette) = &upstream.cassette {
+                cassette.apply_to(
                     &mut options,
                     vendor,
                     redactor_of(self.credentials, &self.settings.environment),
-                    Asks::Foreign,
+                    RequestMatching::Loose,
                     &self.settings.notices,
                 )?;
             }
@@ -199,29 +201,33 @@ impl Making<'_> {
         Meter::new(upstreams, Arc::new(price_of), cost_is_explicit).map_err(|err| {
             Error::new(
                 ErrorKind::Failed,
-                format!("there is no chance to be had on this machine: {err}"),
+                format!("the system random number generator failed: {err}"),
             )
         })
     }
 }
 
-/// An agent with tools of its own changes files itself: it proposes no patch, so that an answer is all that is less.
-fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen, Error> {
+/// Chooses the mode for a foreign agent. An agent with tools of its own changes files itself and proposes no patch, so it
+/// can fall back only to an answer.
+fn chosen_foreign(
+    runtime: Arc<dyn Runtime>,
+    works: &RuntimeRequest<'_>,
+) -> Result<BuiltRuntime, Error> {
     let patches = !runtime.capabilities().has(Capability::NativeToolLoop);
     if works.mode == RunMode::Patch && !patches {
         return Err(Error::usage(format!(
-            "`{}` changes files itself, and proposes no patch",
+            "`{}` does not support patch mode, because it changes files itself",
             runtime.name()
         ))
-        .hint("use `--runtime patch`, or leave the mode `patch` out"));
+        .hint("use `--runtime patch`, or another mode"));
     }
     let able = |mode: RunMode| runtime.capabilities().require(runtime.name(), mode.work());
     let Some(unmet) = able(works.mode).err().filter(|_| works.fallback) else {
-        // Whoever opens the session says what is missing.
-        return Ok(Chosen {
+        // The engine reports missing capabilities when the session is opened.
+        return Ok(BuiltRuntime {
             runtime,
             mode: works.mode,
-            fell: None,
+            fell_back: None,
         });
     };
     let less = if patches && works.mode == RunMode::Full && able(RunMode::Patch).is_ok() {
@@ -230,19 +236,19 @@ fn chosen_foreign(runtime: Arc<dyn Runtime>, works: &Works<'_>) -> Result<Chosen
         RunMode::Analysis
     };
     let (from, to) = (works.mode.word().to_owned(), less.word().to_owned());
-    let fell = Some(EventKind::FailedOver {
+    let fell_back = Some(EventKind::FailedOver {
         from,
         to,
         reason: format!("missing: {}", unmet.missing),
     });
-    Ok(Chosen {
+    Ok(BuiltRuntime {
         runtime,
         mode: less,
-        fell,
+        fell_back,
     })
 }
 
-/// What the settings say of prices, by model.
+/// The prices in the settings, by model.
 fn prices(settings: &Settings) -> HashMap<String, Price> {
     let named = settings
         .layers
@@ -253,7 +259,7 @@ fn prices(settings: &Settings) -> HashMap<String, Price> {
         .collect()
 }
 
-/// The form of our loop that a kind of work needs.
+/// The form of the built-in agent for a mode.
 fn form(kind: AgentKind, mode: RunMode) -> AgentKind {
     match (kind, mode) {
         (AgentKind::Native | AgentKind::Completion, RunMode::Patch) => AgentKind::Patch,
@@ -262,11 +268,11 @@ fn form(kind: AgentKind, mode: RunMode) -> AgentKind {
     }
 }
 
-/// What an agent gets of this machine.
-pub(super) fn place(plan: &ForeignPlan, settings: &Settings) -> AgentPlan {
+/// The enclosure of a foreign agent: the paths, files and hosts that it can access.
+pub(super) fn enclosure(plan: &ForeignPlan, settings: &Settings) -> AgentPlan {
     AgentPlan {
         name: plan.setup.name.clone(),
-        read: plan.setup.program.shows.clone(),
+        read: plan.setup.program.visible_paths.clone(),
         path: plan.setup.program.path.clone(),
         homes: settings.places.sessions_dir(),
         home_files: plan

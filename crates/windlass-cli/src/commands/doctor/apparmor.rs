@@ -1,13 +1,13 @@
-//! Ubuntu's AppArmor restriction of user namespaces: recognise it, and install or remove a profile that lifts it for this
-//! binary. The profile grants nothing else: it is of the kind that confines no program.
+//! Detects Ubuntu's AppArmor restriction of user namespaces, and installs or removes a profile that lifts it for this
+//! binary. The profile is of the `unconfined` kind: it restricts nothing and grants nothing else.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::apparmor_path::{owned_by_root_alone, shell_quoted};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
-/// The name of the profile and of its file.
+/// The name of the profile and its file.
 const NAME: &str = "windlass";
 /// Marks files that this command wrote, so that it replaces and removes no other.
 const MARK: &str = "# Written by `windlass doctor --install-apparmor`.";
@@ -16,7 +16,7 @@ const MARK: &str = "# Written by `windlass doctor --install-apparmor`.";
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct AppArmorState {
     pub(super) enabled: bool,
-    /// `kernel.apparmor_restrict_unprivileged_userns` is 1.
+    /// The kernel setting `kernel.apparmor_restrict_unprivileged_userns` is 1.
     pub(super) restricts: bool,
     /// The profile this process runs under.
     profile: Option<String>,
@@ -34,7 +34,7 @@ impl AppArmorState {
         )
     }
 
-    /// The state by what the kernel's files hold; `None` is a file that does not exist.
+    /// Parses the contents of the kernel's files; `None` stands for a missing file.
     pub(super) fn from_files(
         enabled: Option<&str>,
         restrict: Option<&str>,
@@ -59,14 +59,14 @@ impl AppArmorState {
     }
 }
 
-/// The profile that lets a program make user namespaces.
-pub(super) fn profile(program: &Path) -> Result<String, Failure> {
+/// The text of a profile that lets a program create user namespaces.
+pub(super) fn profile(program: &Path) -> Result<String, CommandError> {
     let path = pattern(program)?;
     Ok(format!(
         "{MARK}\n\
-         # It lets windlass make user namespaces, which its sandbox is built of, and restricts nothing.\n\
-         # Programs that windlass starts without its sandbox may make them, too.\n\
-         # `windlass doctor --remove-apparmor` removes it.\n\
+         # It lets windlass create user namespaces for its sandbox, and restricts nothing.\n\
+         # Programs that windlass starts without its sandbox can create them, too.\n\
+         # Remove it with `windlass doctor --remove-apparmor`.\n\
          abi <abi/4.0>,\n\
          include <tunables/global>\n\
          \n\
@@ -78,14 +78,14 @@ pub(super) fn profile(program: &Path) -> Result<String, Failure> {
     ))
 }
 
-/// A path as an AppArmor pattern inside quotes that matches only this path.
-fn pattern(path: &Path) -> Result<String, Failure> {
+/// Escapes a path as a quoted AppArmor pattern that matches only this path.
+fn pattern(path: &Path) -> Result<String, CommandError> {
     let text = path
         .to_str()
         .filter(|text| text.starts_with('/') && !text.contains(char::is_control));
     let Some(text) = text else {
         let shown = path.display();
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "an AppArmor profile cannot name {shown}: it is not a plain absolute path"
         ))
         .hint("move windlass to a path like /usr/local/bin/windlass"));
@@ -100,7 +100,7 @@ fn pattern(path: &Path) -> Result<String, Failure> {
     Ok(pattern)
 }
 
-/// The command that installs the profile. A binary that other users can replace is first copied to a folder of root.
+/// The command that installs the profile. A binary that other users can replace is copied to a directory of root first.
 pub(super) fn install_command(program: &Path) -> String {
     if owned_by_root_alone(program).is_ok() {
         return format!("sudo {} doctor --install-apparmor", shell_quoted(program));
@@ -113,7 +113,7 @@ pub(super) fn install_command(program: &Path) -> String {
     )
 }
 
-/// Where profiles are kept, and the program that loads them.
+/// The directory of the profiles, and the program that loads them.
 #[derive(Debug, Clone)]
 pub(super) struct ProfileStore {
     pub(super) dir: PathBuf,
@@ -121,8 +121,8 @@ pub(super) struct ProfileStore {
 }
 
 impl ProfileStore {
-    /// The system's. Fixed paths, not `PATH`: this runs as root.
-    pub(super) fn of_the_system() -> Result<Self, Failure> {
+    /// The store of this system. It uses fixed paths and not `PATH`, because it runs as root.
+    pub(super) fn of_system() -> Result<Self, CommandError> {
         let parsers = [
             "/usr/sbin/apparmor_parser",
             "/sbin/apparmor_parser",
@@ -133,7 +133,7 @@ impl ProfileStore {
             .map(PathBuf::from)
             .find(|path| path.exists())
             .ok_or_else(|| {
-                Failure::usage("apparmor_parser, which loads profiles, is not installed")
+                CommandError::usage("apparmor_parser, which loads profiles, is not installed")
                     .hint("run `sudo apt install apparmor`")
             })?;
         Ok(Self {
@@ -146,11 +146,11 @@ impl ProfileStore {
         self.dir.join(NAME)
     }
 
-    /// Fails where the profile could not be installed whatever the user answers.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Fails if the profile cannot be installed, before the user is asked.
+    pub(super) fn check(&self) -> Result<(), CommandError> {
         if !self.dir.join("abi/4.0").exists() {
             let dir = self.dir.display();
-            return Err(Failure::usage(format!(
+            return Err(CommandError::usage(format!(
                 "this AppArmor has no rules for user namespaces: {dir}/abi/4.0, which comes with version 4, is missing"
             ))
             .hint("update the package `apparmor`"));
@@ -158,28 +158,28 @@ impl ProfileStore {
         self.own_file().map(drop)
     }
 
-    /// The text of our file, if it is there; a file that this command did not write is an error.
-    fn own_file(&self) -> Result<Option<String>, Failure> {
+    /// Reads the profile if it exists; fails if another program wrote the file.
+    fn own_file(&self) -> Result<Option<String>, CommandError> {
         let file = self.file();
         match std::fs::read_to_string(&file) {
             Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
-            Ok(_) => Err(Failure::usage(format!(
-                "{} was not written by windlass, so it is left as it is",
+            Ok(_) => Err(CommandError::usage(format!(
+                "{} was not written by windlass, so it stays unchanged",
                 file.display()
             ))
             .hint(
                 "if it is the profile of a package, it already covers the windlass of that package",
             )),
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(err) => Err(Failure::usage(format!(
+            Err(err) => Err(CommandError::usage(format!(
                 "{} cannot be read: {err}",
                 file.display()
             ))),
         }
     }
 
-    /// Writes the profile and loads it. Where it cannot be loaded, the file is as it was before.
-    pub(super) fn install(&self, text: &str) -> Result<(), Failure> {
+    /// Writes and loads the profile. If loading fails, the previous file is restored.
+    pub(super) fn install(&self, text: &str) -> Result<(), CommandError> {
         let before = self.own_file()?;
         self.write(text)?;
         self.parse("-r").inspect_err(|_| {
@@ -190,24 +190,24 @@ impl ProfileStore {
         })
     }
 
-    /// Unloads the profile and removes its file; `false` where there is none.
-    pub(super) fn remove(&self) -> Result<bool, Failure> {
+    /// Unloads the profile and removes its file; returns `false` if there is none.
+    pub(super) fn remove(&self) -> Result<bool, CommandError> {
         if self.own_file()?.is_none() {
             return Ok(false);
         }
-        // The file stays until the profile is unloaded: the parser reads the profile's name from it.
+        // Unload first: the parser reads the name of the profile from the file.
         self.parse("-R")?;
         let file = self.file();
         std::fs::remove_file(&file).map_err(|err| {
-            Failure::usage(format!("{} cannot be removed: {err}", file.display()))
+            CommandError::usage(format!("{} cannot be removed: {err}", file.display()))
         })?;
         Ok(true)
     }
 
-    /// Replaces the file in one step, so that a crash leaves no half profile for the next boot.
-    fn write(&self, text: &str) -> Result<(), Failure> {
+    /// Replaces the file atomically, so that a crash leaves no partial profile for the next boot.
+    fn write(&self, text: &str) -> Result<(), CommandError> {
         self.replace(text).map_err(|err| {
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "{} cannot be written: {err}",
                 self.file().display()
             ))
@@ -216,7 +216,7 @@ impl ProfileStore {
 
     fn replace(&self, text: &str) -> std::io::Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
-        // AppArmor skips names that begin with a dot when it loads the folder.
+        // AppArmor ignores hidden files when it loads the directory.
         let mut new = tempfile::Builder::new()
             .prefix(".windlass-")
             .tempfile_in(&self.dir)?;
@@ -228,7 +228,7 @@ impl ProfileStore {
         Ok(())
     }
 
-    fn parse(&self, flag: &str) -> Result<(), Failure> {
+    fn parse(&self, flag: &str) -> Result<(), CommandError> {
         let parser = self.parser.display();
         let mut command = std::process::Command::new(&self.parser);
         let output = command
@@ -237,16 +237,16 @@ impl ProfileStore {
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .output();
-        let output =
-            output.map_err(|err| Failure::usage(format!("{parser} cannot be started: {err}")))?;
+        let output = output
+            .map_err(|err| CommandError::usage(format!("{parser} cannot be started: {err}")))?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::usage(format!(
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(CommandError::usage(format!(
             "{parser} {flag} failed ({}): {}",
             output.status,
-            said.trim()
+            stderr.trim()
         )))
     }
 }

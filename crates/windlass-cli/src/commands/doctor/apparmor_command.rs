@@ -1,4 +1,4 @@
-//! `doctor --install-apparmor` and `--remove-apparmor`: checks, the question, the act, and a new look at the result.
+//! `doctor --install-apparmor` and `--remove-apparmor`: check, ask, change the profile, and test the result.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use super::apparmor::{AppArmorState, ProfileStore, install_command, profile};
 use super::apparmor_path::{owned_by_root_alone, shell_quoted};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{one_line, plain};
+use crate::sanitize::{one_line, plain};
 
-/// The user `nobody`, who looks at the result when root did not come through sudo.
+/// The user `nobody`, as whom the result is tested if root did not use sudo.
 const NOBODY: u32 = 65_534;
 
-pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
+pub(super) fn install(yes: bool) -> Result<ExitCode, CommandError> {
     let program = program()?;
     only_root(install_command(&program))?;
     check_state(&AppArmorState::read())?;
     check_program(&program)?;
-    let store = ProfileStore::of_the_system()?;
+    let store = ProfileStore::of_system()?;
     store.check()?;
     let text = profile(&program)?;
     let file = store.file();
@@ -33,87 +33,92 @@ pub(super) fn install(yes: bool) -> Result<ExitCode, Failure> {
     );
     confirm("write this file and load it?", yes)?;
     store.install(&text)?;
-    say!("the profile is loaded; `windlass doctor --remove-apparmor` removes it");
-    Ok(report(namespaces_of_a_user(&program)))
+    say!("loaded the profile; remove it with `windlass doctor --remove-apparmor`");
+    Ok(report(probe_as_user(&program)))
 }
 
-pub(super) fn remove(yes: bool) -> Result<ExitCode, Failure> {
+pub(super) fn remove(yes: bool) -> Result<ExitCode, CommandError> {
     let program = program()?;
     only_root(format!(
         "sudo {} doctor --remove-apparmor",
         shell_quoted(&program)
     ))?;
-    let store = ProfileStore::of_the_system()?;
+    let store = ProfileStore::of_system()?;
     let file = store.file();
     let file = one_line(&file.display().to_string());
     confirm(&format!("unload the profile and remove {file}?"), yes)?;
     let text = match store.remove()? {
         true => format!("removed {file}\n"),
-        false => format!("there is no {file}; nothing was changed\n"),
+        false => format!("{file} does not exist; nothing was changed\n"),
     };
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// The real path of this program: AppArmor compares it, not the name that was typed.
-fn program() -> Result<PathBuf, Failure> {
+/// The real path of this program, which AppArmor compares; not the name in the command line.
+fn program() -> Result<PathBuf, CommandError> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize());
-    program
-        .map_err(|err| Failure::usage(format!("the path of this program cannot be found: {err}")))
+    program.map_err(|err| {
+        CommandError::usage(format!("the path of this program cannot be found: {err}"))
+    })
 }
 
-fn only_root(command: String) -> Result<(), Failure> {
+fn only_root(command: String) -> Result<(), CommandError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Failure::usage("only root can change AppArmor profiles").hint(format!("run `{command}`")))
+    Err(
+        CommandError::usage("only root can change AppArmor profiles")
+            .hint(format!("run `{command}`")),
+    )
 }
 
-fn check_state(state: &AppArmorState) -> Result<(), Failure> {
+fn check_state(state: &AppArmorState) -> Result<(), CommandError> {
     match (state.enabled, state.restricts) {
         (true, true) => Ok(()),
-        (false, _) => Err(Failure::usage(
+        (false, _) => Err(CommandError::usage(
             "AppArmor is not enabled in this kernel, so a profile would have no effect",
         )),
-        (true, false) => Err(Failure::usage(
+        (true, false) => Err(CommandError::usage(
             "AppArmor does not restrict user namespaces here, so no profile is needed",
         )
-        .hint("`windlass doctor` says what else is in the way, if anything")),
+        .hint("`windlass doctor` reports other obstacles")),
     }
 }
 
-fn check_program(program: &Path) -> Result<(), Failure> {
+fn check_program(program: &Path) -> Result<(), CommandError> {
     owned_by_root_alone(program).map_err(|why| {
         let command = install_command(program);
-        Failure::usage(format!(
-            "{why}: whoever replaces the program would get what the profile grants"
+        CommandError::usage(format!(
+            "{why}: a user who replaces the program would get the rights of the profile"
         ))
         .hint(format!(
-            "install it where only root can write, and use it from there: `{command}`"
+            "install the program where only root can write, and use it from there: `{command}`"
         ))
     })
 }
 
-/// Asks at the terminal. Without one, only `--yes` is an answer.
-fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+/// Asks for confirmation at the terminal. Without a terminal, `--yes` is required.
+fn confirm(question: &str, yes: bool) -> Result<(), CommandError> {
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("no user can answer the question here")
-            .hint("add `--yes` to go ahead without it"));
+        return Err(CommandError::usage(
+            "standard input is not a terminal, so no user can confirm",
+        )
+        .hint("use `--yes` to continue without confirmation"));
     }
     crate::out::err(&format!("{question} [y/N] "));
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     match line.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::failed("nothing was changed")),
+        _ => Err(CommandError::failed("nothing was changed")),
     }
 }
 
-/// Tries the sandbox as an ordinary user, because the restriction does not apply to root: the user who typed `sudo`, else
-/// `nobody`.
-fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
+/// Tests the sandbox as the user who ran `sudo`, or else as `nobody`, because the restriction does not apply to root.
+fn probe_as_user(program: &Path) -> Result<(), String> {
     let id = |name: &str| {
         std::env::var(name)
             .ok()?
@@ -126,7 +131,7 @@ fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
         id("SUDO_GID").unwrap_or(NOBODY),
     );
     let mut command = Command::new(program);
-    // No settings of any user take part: the home does not exist.
+    // Without a home directory, no settings of a user apply.
     command
         .args(["doctor", "--json"])
         .env_clear()
@@ -143,21 +148,21 @@ fn namespaces_of_a_user(program: &Path) -> Result<(), String> {
 
 fn namespaces_in(report: &[u8]) -> Result<(), String> {
     let report: Value = serde_json::from_slice(report)
-        .map_err(|err| format!("the doctor gave no report: {err}"))?;
+        .map_err(|err| format!("`windlass doctor` printed no report: {err}"))?;
     let namespaces = &report["sandbox"]["namespaces"];
     match (namespaces["ok"].as_bool(), namespaces["why"].as_str()) {
         (Some(true), _) => Ok(()),
-        (_, why) => Err(why.unwrap_or("the doctor did not say why").to_owned()),
+        (_, why) => Err(why.unwrap_or("`windlass doctor` gave no reason").to_owned()),
     }
 }
 
 fn report(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => {
-            exit::printed("it works: commands of ordinary users run in the namespaces sandbox\n")
+            exit::print("success: commands of ordinary users run in the namespaces sandbox\n")
         }
         Err(why) => {
-            exit::printed(&format!(
+            exit::print(&format!(
                 "the namespaces sandbox still fails for ordinary users: {}\n",
                 one_line(&why)
             ));
@@ -191,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn a_replaceable_program_is_refused_with_what_to_do() {
+    fn a_replaceable_program_is_refused_with_a_fix() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("windlass");
         std::fs::write(&program, "").unwrap();
         let failed = check_program(&program).unwrap_err().text();
         assert!(
-            failed.contains("whoever replaces the program") && failed.contains("sudo install"),
+            failed.contains("a user who replaces the program") && failed.contains("sudo install"),
             "{failed}"
         );
     }

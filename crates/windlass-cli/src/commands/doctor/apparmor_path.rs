@@ -1,9 +1,9 @@
-//! Whether a program can be trusted with a profile: only root may be able to replace it.
+//! Checks that only root can replace a program, so that it may get a profile.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A part of a path, with its owner and its mode.
+/// A component of a path with its owner and mode.
 #[derive(Debug, Clone)]
 pub(super) struct PathPart {
     pub(super) path: PathBuf,
@@ -12,8 +12,8 @@ pub(super) struct PathPart {
     pub(super) mode: u32,
 }
 
-/// Fails with the reason where another user than root can replace the program or a folder above it. The group's write bit
-/// also covers access lists: their mask is stored there.
+/// Fails if a user other than root can replace the program or a directory above it. The write bit of the group also covers
+/// access control lists, because it stores their mask.
 pub(super) fn check_parts(parts: &[PathPart]) -> Result<(), String> {
     for part in parts {
         let path = part.path.display();
@@ -30,7 +30,7 @@ pub(super) fn check_parts(parts: &[PathPart]) -> Result<(), String> {
     Ok(())
 }
 
-/// [`check_parts`] for a program and all folders above it.
+/// Runs [`check_parts`] for a program and all directories above it.
 pub(super) fn owned_by_root_alone(program: &Path) -> Result<(), String> {
     let parts: Result<Vec<_>, String> = program.ancestors().map(examine).collect();
     check_parts(&parts?)
@@ -48,7 +48,7 @@ fn examine(path: &Path) -> Result<PathPart, String> {
     })
 }
 
-/// A path as one word of a shell's command line.
+/// Quotes a path for a shell.
 pub(super) fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);

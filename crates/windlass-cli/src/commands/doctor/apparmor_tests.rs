@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// A folder of profiles with a parser that logs how it was called and exits with `code`.
+/// A directory of profiles with a parser that logs its arguments and exits with `code`.
 fn store(code: u8) -> (tempfile::TempDir, ProfileStore) {
     let dir = tempfile::tempdir().unwrap();
     let parser = dir.path().join("parser");
@@ -109,7 +109,7 @@ fn a_profile_is_written_loaded_and_removed() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_loaded_leaves_the_folder_as_it_was() {
+fn a_failed_load_restores_the_directory() {
     let (_dir, store) = store(1);
     let failed = store.install(&text()).unwrap_err().text();
     assert!(failed.contains("no such rule"), "{failed}");
@@ -141,7 +141,7 @@ fn a_file_that_windlass_did_not_write_is_left_alone() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn a_missing_abi_and_a_missing_parser_are_reported() {
     let (_dir, mut store) = store(0);
     std::fs::remove_file(store.dir.join("abi/4.0")).unwrap();
     assert!(store.check().unwrap_err().text().contains("abi/4.0"));
@@ -162,7 +162,7 @@ fn the_offered_command_copies_a_program_that_others_can_replace() {
     let program = dir.path().join("windlass");
     std::fs::write(&program, "").unwrap();
     let command = install_command(&program);
-    // The temporary folder is writable by every user.
+    // Every user can write to the temporary directory.
     assert!(
         command.starts_with("sudo install -o root -g root -m 755 "),
         "{command}"
@@ -173,7 +173,7 @@ fn the_offered_command_copies_a_program_that_others_can_replace() {
     );
 }
 
-/// `APPARMOR_PARSER=/usr/sbin/apparmor_parser APPARMOR_DIR=/etc/apparmor.d`, of version 4. Nothing is loaded.
+/// Needs AppArmor 4 with `APPARMOR_PARSER=/usr/sbin/apparmor_parser APPARMOR_DIR=/etc/apparmor.d`. It loads nothing.
 #[test]
 #[ignore = "needs the real apparmor_parser"]
 fn a_real_parser_takes_the_profile() {

@@ -1,4 +1,4 @@
-//! Describes the way of requests out of this machine, and checks whether local servers answer.
+//! Describes the proxies and certificates of requests, and checks whether local servers answer.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use windlass::model::{Http, HttpOptions};
 use windlass::settings::Settings;
 use windlass::wire;
 
-/// The time that a local server has to accept a connection.
+/// The timeout for connecting to a local server.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The proxies, their exceptions and the certificates that a request would use.
+/// Describes the proxies, their exceptions and the certificates of requests.
 pub(super) fn path(settings: &Settings) -> Result<String, String> {
     let options = wire::http_options(settings).map_err(|error| error.message().to_owned())?;
-    // Certificates and addresses of proxies are only read here.
+    // Fails if a certificate file or the address of a proxy is invalid.
     Http::new(&options).map_err(|err| err.to_string())?;
     Ok(in_words(&options, settings.layers.text("ca_file")))
 }
 
 fn in_words(options: &HttpOptions, ca_file: Option<&str>) -> String {
-    // A proxy's address may hold a password.
+    // The address of a proxy may contain a password.
     let address = |proxy: &String| proxy.rsplit('@').next().unwrap_or_default().to_owned();
     let mut parts = match (&options.https_proxy, &options.http_proxy) {
         (None, None) => vec!["direct".to_owned()],
@@ -57,7 +57,7 @@ pub(super) async fn answers(url: &str) -> bool {
 
 fn host_and_port(url: &str) -> Option<(&str, u16)> {
     let (scheme, rest) = url.split_once("://")?;
-    let usual = if scheme.eq_ignore_ascii_case("https") {
+    let default_port = if scheme.eq_ignore_ascii_case("https") {
         443
     } else {
         80
@@ -74,7 +74,7 @@ fn host_and_port(url: &str) -> Option<(&str, u16)> {
             None => (address, None),
         },
     };
-    let port = port.map_or(Ok(usual), str::parse).ok()?;
+    let port = port.map_or(Ok(default_port), str::parse).ok()?;
     (!host.is_empty()).then_some((host, port))
 }
 

@@ -1,20 +1,20 @@
-//! The doctor's report: findings in groups, the sentence it begins with, and both as text and as JSON.
+//! The report of `doctor`: a verdict in one sentence, then the findings in groups, as text or JSON.
 
 use serde_json::{Value, json};
 
 use super::sandbox::SandboxReport;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 
-/// The heading a finding stands under.
+/// The heading of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum FindingGroup {
     Machine,
     Sandbox,
     Models,
     Agents,
 }
 
-impl Group {
+impl FindingGroup {
     const ALL: [Self; 4] = [Self::Machine, Self::Sandbox, Self::Models, Self::Agents];
 
     fn word(self) -> &'static str {
@@ -26,36 +26,36 @@ impl Group {
         }
     }
 
-    /// Says how many findings the short list leaves out.
-    fn left_out(self, count: usize) -> String {
+    /// Counts the findings that the short list omits.
+    fn omitted(self, count: usize) -> String {
         let (one, many) = match self {
             Self::Models => ("vendor is not set up", "vendors are not set up"),
             Self::Agents => ("agent is not installed", "agents are not installed"),
             Self::Machine | Self::Sandbox => ("more finding", "more findings"),
         };
         format!(
-            "{count} {}: `windlass doctor --all` lists them",
+            "{count} {} (see `windlass doctor --all`)",
             if count == 1 { one } else { many }
         )
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) group: Group,
+pub(super) struct DoctorFinding {
+    pub(super) group: FindingGroup,
     pub(super) what: String,
     pub(super) ok: bool,
-    /// No run can work without it, so the command fails.
+    /// No run can work without it, so `doctor` fails.
     pub(super) needed: bool,
-    /// Left out of the short list.
+    /// The short list omits it.
     pub(super) minor: bool,
     pub(super) detail: String,
     /// Further sentences, one per line.
     pub(super) more: Vec<String>,
 }
 
-impl Finding {
-    pub(super) fn new(group: Group, what: &str, result: Result<String, String>) -> Self {
+impl DoctorFinding {
+    pub(super) fn new(group: FindingGroup, what: &str, result: Result<String, String>) -> Self {
         let ok = result.is_ok();
         let detail = result.unwrap_or_else(|why| why);
         Self {
@@ -117,25 +117,29 @@ impl Finding {
 
 /// The runtime that a plain `windlass run` would use, or why there is none.
 #[derive(Debug)]
-pub(super) enum Work {
-    /// The built-in agent has a model; how it is asked.
+pub(super) enum AvailableAgent {
+    /// The built-in agent; the text describes its access to the model.
     Native(String),
-    /// Only this foreign agent can work.
+    /// The name of a foreign agent, if the built-in one cannot work.
     Foreign(String),
-    /// No agent can work: the cause, and what to do.
+    /// No agent can work.
     Nothing { why: String, todo: String },
 }
 
-/// Whether a run can work here. Without the thing to do, everything is ready.
+/// Whether a run can work on this machine. It is ready if `todo` is `None`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct ReadyVerdict {
     pub(super) summary: String,
     pub(super) todo: Option<String>,
 }
 
-impl Verdict {
-    /// The most basic obstacle decides: the files of Windlass, then the sandbox, then the model.
-    pub(super) fn of(findings: &[Finding], sandbox: Option<&SandboxReport>, work: &Work) -> Self {
+impl ReadyVerdict {
+    /// Reports the most basic obstacle: broken findings, then the sandbox, then the model.
+    pub(super) fn of(
+        findings: &[DoctorFinding],
+        sandbox: Option<&SandboxReport>,
+        work: &AvailableAgent,
+    ) -> Self {
         let not_ready = |why: &str, todo: String| Self {
             summary: format!("not ready: {why}"),
             todo: Some(todo),
@@ -144,36 +148,36 @@ impl Verdict {
             let todo = broken
                 .more
                 .first()
-                .map_or("correct it", |todo| todo.trim_start_matches("→ "));
+                .map_or("fix this first", |todo| todo.trim_start_matches("→ "));
             return not_ready(
                 &format!("{}: {}", broken.what, broken.detail),
                 todo.to_owned(),
             );
         }
-        let held = match sandbox.map(SandboxReport::in_words) {
+        let sandbox = match sandbox.map(SandboxReport::in_words) {
             Some(Ok(words)) => words,
             Some(Err((why, todo))) => return not_ready(&why, todo),
             None => {
                 return not_ready(
-                    "the sandbox could not be tried",
+                    "the sandbox could not be tested",
                     "start windlass by its full path".to_owned(),
                 );
             }
         };
         match work {
-            Work::Native(how) => Self {
+            AvailableAgent::Native(how) => Self {
                 summary: format!(
-                    "ready: {held}; the built-in agent {how}; run `windlass demo` to try it"
+                    "ready: {sandbox}; the built-in agent {how}; run `windlass demo` to try it"
                 ),
                 todo: None,
             },
-            Work::Foreign(name) => Self {
+            AvailableAgent::Foreign(name) => Self {
                 summary: format!(
-                    "ready: {held}; use an agent that is installed: `windlass run --runtime {name}`"
+                    "ready: {sandbox}; use an installed agent: `windlass run --runtime {name}`"
                 ),
                 todo: None,
             },
-            Work::Nothing { why, todo } => not_ready(why, todo.clone()),
+            AvailableAgent::Nothing { why, todo } => not_ready(why, todo.clone()),
         }
     }
 
@@ -189,10 +193,10 @@ impl Verdict {
     }
 }
 
-/// The sentence first, then the findings of each group; without `all`, those that are minor are only counted.
-pub(super) fn text(verdict: &Verdict, findings: &[Finding], all: bool) -> String {
+/// Renders the verdict, then the findings of each group; without `all`, minor findings are only counted.
+pub(super) fn text(verdict: &ReadyVerdict, findings: &[DoctorFinding], all: bool) -> String {
     let mut text = format!("{}\n", one_line(&verdict.sentence()));
-    for group in Group::ALL {
+    for group in FindingGroup::ALL {
         let (shown, hidden): (Vec<_>, Vec<_>) = findings
             .iter()
             .filter(|finding| finding.group == group)
@@ -203,16 +207,16 @@ pub(super) fn text(verdict: &Verdict, findings: &[Finding], all: bool) -> String
         text.push_str(&format!("\n{}\n", group.word()));
         text.extend(shown.iter().map(|finding| finding.line()));
         if !hidden.is_empty() {
-            text.push_str(&format!("  {}\n", group.left_out(hidden.len())));
+            text.push_str(&format!("  {}\n", group.omitted(hidden.len())));
         }
     }
     text
 }
 
 pub(super) fn json(
-    verdict: &Verdict,
+    verdict: &ReadyVerdict,
     sandbox: Option<&SandboxReport>,
-    findings: &[Finding],
+    findings: &[DoctorFinding],
     runtimes: &[Value],
 ) -> String {
     json_line(&json!({
@@ -221,7 +225,7 @@ pub(super) fn json(
         "summary": verdict.summary,
         "todo": verdict.todo,
         "sandbox": sandbox.map(SandboxReport::json),
-        "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        "findings": findings.iter().map(DoctorFinding::json).collect::<Vec<_>>(),
         "runtimes": runtimes,
     }))
 }
@@ -235,13 +239,18 @@ mod tests {
         SandboxReport::for_test(namespaces, broker)
     }
 
-    fn native() -> Work {
-        Work::Native("asks anthropic with your key".to_owned())
+    fn native() -> AvailableAgent {
+        AvailableAgent::Native("uses anthropic with your key".to_owned())
     }
 
     #[track_caller]
-    fn check(findings: &[Finding], sandbox: &SandboxReport, work: &Work, begins: &str) {
-        let verdict = Verdict::of(findings, Some(sandbox), work);
+    fn check(
+        findings: &[DoctorFinding],
+        sandbox: &SandboxReport,
+        work: &AvailableAgent,
+        begins: &str,
+    ) {
+        let verdict = ReadyVerdict::of(findings, Some(sandbox), work);
         let sentence = verdict.sentence();
         assert!(sentence.starts_with(begins), "{sentence}");
         assert_eq!(
@@ -252,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sentence_says_ready_or_the_one_thing_to_do() {
-        let whole = "ready: commands run in the namespaces sandbox; the built-in agent asks anthropic with your key; run";
+    fn the_verdict_is_ready_or_names_the_most_basic_obstacle() {
+        let whole = "ready: commands run in the namespaces sandbox; the built-in agent uses anthropic with your key; run";
         check(&[], &sandbox(true, true), &native(), whole);
         check(
             &[],
@@ -265,9 +274,9 @@ mod tests {
             &[],
             &sandbox(false, false),
             &native(),
-            "not ready: no sandbox holds commands here",
+            "not ready: no sandbox is available for commands",
         );
-        let nothing = Work::Nothing {
+        let nothing = AvailableAgent::Nothing {
             why: "no model is configured".to_owned(),
             todo: "set a key".to_owned(),
         };
@@ -277,39 +286,43 @@ mod tests {
             &nothing,
             "not ready: no model is configured; set a key",
         );
-        let foreign = Work::Foreign("codex".to_owned());
+        let foreign = AvailableAgent::Foreign("codex".to_owned());
         check(
             &[],
             &sandbox(true, true),
             &foreign,
-            "ready: commands run in the namespaces sandbox; use an agent",
+            "ready: commands run in the namespaces sandbox; use an installed agent",
         );
-        let broken = Finding::new(
-            Group::Machine,
+        let broken = DoctorFinding::new(
+            FindingGroup::Machine,
             "settings",
-            Err("line 3 is no TOML".to_owned()),
+            Err("line 3 is not TOML".to_owned()),
         )
         .needed();
         check(
             &[broken],
             &sandbox(true, true),
             &native(),
-            "not ready: settings: line 3 is no TOML",
+            "not ready: settings: line 3 is not TOML",
         );
     }
 
     #[test]
     fn the_short_list_counts_minor_findings_and_the_long_one_shows_them() {
-        let minor = |name| Finding {
+        let minor = |name| DoctorFinding {
             minor: true,
-            ..Finding::new(Group::Models, name, Err("no key".to_owned()))
+            ..DoctorFinding::new(FindingGroup::Models, name, Err("no key".to_owned()))
         };
         let findings = [
-            Finding::new(Group::Models, "anthropic", Ok("a key is set".to_owned())),
+            DoctorFinding::new(
+                FindingGroup::Models,
+                "anthropic",
+                Ok("a key is set".to_owned()),
+            ),
             minor("groq"),
             minor("xai"),
         ];
-        let verdict = Verdict {
+        let verdict = ReadyVerdict {
             summary: "ready: yes".to_owned(),
             todo: None,
         };
@@ -317,7 +330,7 @@ mod tests {
         assert_eq!(
             short,
             "ready: yes\n\nmodels\n  ok       anthropic            a key is set\n  \
-             2 vendors are not set up: `windlass doctor --all` lists them\n"
+             2 vendors are not set up (see `windlass doctor --all`)\n"
         );
         let long = text(&verdict, &findings, true);
         assert!(

@@ -1,4 +1,4 @@
-//! Which sandbox tier commands run in on this machine, what it does not hold, and why a stronger one is missing.
+//! Reports the sandbox tier of this machine, its gaps, and the reason why a stronger tier is missing.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use windlass::sandboxing::{Offer, Tier};
 use windlass::sandboxing::{not_held, tier_of};
 
 use super::apparmor::AppArmorState;
-use super::report::{Finding, Group};
-use crate::failure::Failure;
+use super::report::{DoctorFinding, FindingGroup};
+use crate::command_error::CommandError;
 use windlass::settings::Settings;
 
-/// The demands of the settings on the sandbox.
+/// The requirements of the settings for the sandbox.
 #[derive(Debug, Default)]
 struct WantedTier {
     /// `sandbox.level = "full"`: commands run without a sandbox.
@@ -21,7 +21,7 @@ struct WantedTier {
 }
 
 impl WantedTier {
-    fn of(settings: &Settings) -> Result<Self, Failure> {
+    fn of(settings: &Settings) -> Result<Self, CommandError> {
         let landlock = settings.layers.text("sandbox.accept") == Some("landlock");
         let weakest = match settings.layers.text("sandbox.require") {
             Some("namespaces") => Tier::Namespaces,
@@ -40,7 +40,7 @@ impl WantedTier {
     }
 }
 
-/// The tiers that this machine offers, found by trying them, and the demands of the settings.
+/// The tiers that work on this machine, determined by testing each, and the requirements of the settings.
 #[derive(Debug)]
 pub(super) struct SandboxReport {
     namespaces: Result<(), String>,
@@ -49,13 +49,13 @@ pub(super) struct SandboxReport {
     landlock_version: u32,
     limits_memory: bool,
     wanted: WantedTier,
-    /// Why there are no namespaces, as far as the kernel's settings tell.
-    cause: Option<Cause>,
+    /// The reason why namespaces fail, as far as kernel settings reveal it.
+    cause: Option<NamespaceObstacle>,
 }
 
 impl SandboxReport {
-    /// Tries every tier in `folder`.
-    pub(super) fn probe(folder: &Path, settings: &Settings) -> Result<Self, Failure> {
+    /// Tests every tier in `dir`.
+    pub(super) fn probe(dir: &Path, settings: &Settings) -> Result<Self, CommandError> {
         let (helper, wanted) = (
             windlass::sandboxing::helper(&settings.environment)?,
             WantedTier::of(settings)?,
@@ -66,7 +66,7 @@ impl SandboxReport {
             landlock,
             landlock_version,
             limits_memory,
-        } = windlass::sandboxing::offer(folder, &settings.environment)?;
+        } = windlass::sandboxing::offer(dir, &settings.environment)?;
         let cause = if namespaces.is_err() {
             KernelFacts::read().cause(&helper.program)
         } else {
@@ -83,7 +83,7 @@ impl SandboxReport {
         })
     }
 
-    /// The tier commands run in; `None` where they are refused, or where the settings turn the sandbox off.
+    /// The tier that commands run in; `None` if commands are refused, or if the settings turn the sandbox off.
     pub(super) fn tier(&self) -> Option<Tier> {
         let offered = [
             (Tier::Namespaces, &self.namespaces),
@@ -99,11 +99,11 @@ impl SandboxReport {
             .filter(|_| !self.wanted.off)
     }
 
-    /// The tier in words, for the first sentence; else the reason why there is none, and what to do.
+    /// Describes the tier for the verdict, or returns the reason why there is none and the fix.
     pub(super) fn in_words(&self) -> Result<String, (String, String)> {
         if self.wanted.off {
             return Ok(
-                "commands run without a sandbox, as `sandbox.level = \"full\"` says".to_owned(),
+                "commands run without a sandbox, because of `sandbox.level = \"full\"`".to_owned(),
             );
         }
         if let Some(tier) = self.tier() {
@@ -128,7 +128,7 @@ impl SandboxReport {
                     word(wanted)
                 )
             }
-            _ => "no sandbox holds commands here".to_owned(),
+            _ => "no sandbox is available for commands".to_owned(),
         };
         let todo = match (&self.cause, weaker) {
             (Some(cause), _) => cause.todo.clone(),
@@ -136,32 +136,32 @@ impl SandboxReport {
                 "allow user namespaces, or accept the weaker level with `windlass config set sandbox.accept landlock`"
                     .to_owned()
             }
-            (None, _) => "allow user namespaces; docs/containers.md says how".to_owned(),
+            (None, _) => "allow user namespaces (see docs/containers.md)".to_owned(),
         };
         Err((why, todo))
     }
 
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(super) fn findings(&self) -> Vec<DoctorFinding> {
         let used = self.tier();
-        let said = |tier: Tier, result: &Result<(), String>, about: &str| match result {
+        let state = |tier: Tier, result: &Result<(), String>, about: &str| match result {
             Ok(()) if used == Some(tier) => Ok(format!("in use: {about}")),
             Ok(()) => Ok(format!("available: {about}")),
             Err(why) => Err(why.clone()),
         };
-        let namespaces = said(
+        let namespaces = state(
             Tier::Namespaces,
             &self.namespaces,
             "namespaces, Landlock and system call filters",
         );
-        let broker = said(
+        let broker = state(
             Tier::Broker,
             &self.broker,
             "Landlock, system call filters and a broker for the network",
         );
-        let landlock = said(
+        let landlock = state(
             Tier::Landlock,
             &self.landlock,
-            "Landlock and system call filters alone",
+            "only Landlock and system call filters",
         );
         let version = |text: String| format!("{text} (Landlock version {})", self.landlock_version);
         let cause = self
@@ -171,47 +171,51 @@ impl SandboxReport {
         let lines = |tier| {
             let phrases = (used == Some(tier)).then(|| not_held(tier, true));
             let phrases = phrases.into_iter().flatten();
-            phrases.map(|phrase| format!("not held: {phrase}"))
+            phrases.map(|phrase| format!("not contained: {phrase}"))
         };
         let mut findings = vec![
-            Finding::new(Group::Sandbox, "namespaces", namespaces)
+            DoctorFinding::new(FindingGroup::Sandbox, "namespaces", namespaces)
                 .with_more(lines(Tier::Namespaces).chain(cause).collect()),
-            Finding::new(Group::Sandbox, "broker", broker).with_more(lines(Tier::Broker).collect()),
-            Finding::new(
-                Group::Sandbox,
+            DoctorFinding::new(FindingGroup::Sandbox, "broker", broker)
+                .with_more(lines(Tier::Broker).collect()),
+            DoctorFinding::new(
+                FindingGroup::Sandbox,
                 "landlock",
                 landlock.map(version).map_err(version),
             )
             .with_more(lines(Tier::Landlock).collect()),
         ];
         if let Some(memory) = self.memory() {
-            findings.push(Finding::new(
-                Group::Sandbox,
+            findings.push(DoctorFinding::new(
+                FindingGroup::Sandbox,
                 "memory",
                 Ok(memory.to_owned()),
             ));
         }
         if self.wanted.off {
             let why =
-                "`sandbox.level = \"full\"` turns it off: commands run with all of your rights"
+                "`sandbox.level = \"full\"` turns it off: commands run with all your permissions"
                     .to_owned();
-            findings.insert(0, Finding::new(Group::Sandbox, "sandbox", Err(why)));
+            findings.insert(
+                0,
+                DoctorFinding::new(FindingGroup::Sandbox, "sandbox", Err(why)),
+            );
         }
         findings
     }
 
-    /// The way in which the memory of commands is held, where a sandbox holds them.
+    /// Describes the memory limit of commands, if they run in a sandbox.
     fn memory(&self) -> Option<&'static str> {
         Some(match (self.tier()?, self.limits_memory) {
             (_, true) => {
-                "limited: the kernel holds all commands of a run together to `sandbox.memory_mb`"
+                "limited: the kernel limits all commands of a run together to `sandbox.memory_mb`"
             }
             (Tier::Namespaces | Tier::Broker, false) => {
-                "only watched: no control group can be made here, so a command that takes more than \
-                 `sandbox.memory_mb` is ended a moment later"
+                "only monitored: no control group can be created, so a command that uses more than \
+                 `sandbox.memory_mb` is killed shortly after"
             }
             (Tier::Landlock, false) => {
-                "limited for each process alone: no control group can be made here"
+                "limited only for each process: no control group can be created"
             }
         })
     }
@@ -256,25 +260,25 @@ fn word(tier: Tier) -> &'static str {
     tier_of(tier).word()
 }
 
-/// Why the kernel gives no user namespaces, and what to do about it.
+/// The reason why the kernel refuses user namespaces, and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Cause {
-    /// For the first sentence.
+struct NamespaceObstacle {
+    /// For the verdict.
     short: &'static str,
     long: String,
     todo: String,
 }
 
-/// Settings of the kernel and files of this machine that tell about user namespaces.
+/// Kernel settings and files that affect user namespaces.
 #[derive(Debug, Default)]
 struct KernelFacts {
     apparmor: AppArmorState,
-    /// `user.max_user_namespaces`
+    /// The kernel setting `user.max_user_namespaces`.
     max: Option<String>,
-    /// `kernel.unprivileged_userns_clone`, which Debian had
+    /// The kernel setting `kernel.unprivileged_userns_clone` of older Debian kernels.
     clone: Option<String>,
     container: bool,
-    /// Something is mounted over parts of `/proc`, so that no new `/proc` may be mounted in a namespace.
+    /// Mounts hide parts of `/proc`, so the kernel refuses a new `/proc` in a namespace.
     masked_proc: bool,
 }
 
@@ -292,9 +296,9 @@ impl KernelFacts {
         }
     }
 
-    /// The first cause that is certain enough to name. A container comes before AppArmor: a profile cannot be installed
-    /// from inside, and the container's own system call filter is the usual obstacle.
-    fn cause(&self, program: &Path) -> Option<Cause> {
+    /// Returns the first cause that is certain enough. A container comes before AppArmor: a profile cannot be installed
+    /// from inside, and the system call filter of the container is the usual obstacle.
+    fn cause(&self, program: &Path) -> Option<NamespaceObstacle> {
         let zero = |text: &Option<String>| text.as_deref().is_some_and(|text| text.trim() == "0");
         if zero(&self.max) || zero(&self.clone) {
             let (name, command) = match zero(&self.max) {
@@ -307,33 +311,37 @@ impl KernelFacts {
                     "sudo sysctl -w kernel.unprivileged_userns_clone=1",
                 ),
             };
-            return Some(Cause {
-                short: "user namespaces are turned off here",
+            return Some(NamespaceObstacle {
+                short: "user namespaces are turned off",
                 long: format!("the kernel setting {name} is 0"),
                 todo: format!("run `{command}`"),
             });
         }
-        // A container with a read-only root has no file that marks it, but its masks can be seen.
+        // A container with a read-only root has no marker file, but it masks parts of /proc.
         if self.container || self.masked_proc {
             let long = match self.masked_proc {
-                true => "parts of /proc are masked, as container engines do it",
-                false => "this is a container, whose system call filter is probably in the way",
+                true => "parts of /proc are masked, as container engines do",
+                false => {
+                    "this is a container, and its system call filter probably blocks namespaces"
+                }
             };
-            return Some(Cause {
-                short: "this container gets no user namespaces",
+            return Some(NamespaceObstacle {
+                short: "this container has no user namespaces",
                 long: long.to_owned(),
                 todo: "start the container with `--security-opt systempaths=unconfined`, with Docker also \
-                       `--security-opt seccomp=unconfined` (docs/containers.md says what that gives up)"
+                       `--security-opt seccomp=unconfined` (docs/containers.md describes the risk)"
                     .to_owned(),
             });
         }
-        self.apparmor.restricts_this_process().then(|| Cause {
-            short: "Ubuntu's AppArmor restricts user namespaces",
-            long: "the cause is Ubuntu's AppArmor restriction of user namespaces \
+        self.apparmor
+            .restricts_this_process()
+            .then(|| NamespaceObstacle {
+                short: "Ubuntu's AppArmor restricts user namespaces",
+                long: "the cause is Ubuntu's AppArmor restriction of user namespaces \
                    (kernel.apparmor_restrict_unprivileged_userns is 1)"
-                .to_owned(),
-            todo: format!("run `{}`", super::apparmor::install_command(program)),
-        })
+                    .to_owned(),
+                todo: format!("run `{}`", super::apparmor::install_command(program)),
+            })
     }
 }
 
@@ -354,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_where_memory_is_only_watched() {
+    fn the_report_says_whether_memory_is_limited_or_monitored() {
         let check = |namespaces: bool, limits_memory: bool, begins: &str| {
             let report = SandboxReport {
                 limits_memory,
@@ -366,8 +374,8 @@ mod tests {
             assert!(findings.iter().any(|finding| finding.what == "memory"));
         };
         check(true, true, "limited:");
-        check(true, false, "only watched:");
-        check(false, false, "only watched:");
+        check(true, false, "only monitored:");
+        check(false, false, "only monitored:");
     }
 
     #[test]
@@ -389,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tier_is_said_with_what_to_do() {
+    fn a_missing_tier_is_reported_with_a_fix() {
         let required = report(false, true, Tier::Namespaces)
             .in_words()
             .unwrap_err();
@@ -412,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_every_tier_and_what_is_not_held() {
+    fn the_json_has_every_tier_and_its_gaps() {
         let json = report(false, true, Tier::Broker).json();
         assert_eq!(
             (json["tier"].as_str(), json["namespaces"]["why"].as_str()),
@@ -426,7 +434,7 @@ mod tests {
             (Some(true), Some(7))
         );
         assert!(json["not_held"].as_array().unwrap().len() > 2);
-        // In a container the first tier does not hold everything either.
+        // In a container, the first tier has gaps, too.
         let first = not_held(Tier::Namespaces, true).len();
         assert_eq!(
             report(true, true, Tier::Broker).json()["not_held"]
@@ -438,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_named_from_the_kernels_settings() {
+    fn the_cause_is_derived_from_kernel_settings() {
         let program = Path::new("/usr/bin/windlass");
         let text = |text: &str| Some(text.to_owned());
         let cause = |facts: KernelFacts| {

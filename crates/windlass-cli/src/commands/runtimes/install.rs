@@ -1,4 +1,4 @@
-//! `runtimes install`, `runtimes remove` and `runtimes --registry`: agents that are here for windlass alone.
+//! `runtimes install`, `runtimes remove` and `runtimes --registry`: agents that are installed privately for windlass.
 
 use std::process::ExitCode;
 
@@ -9,24 +9,24 @@ use windlass::agents::{
 use windlass::settings::nearest;
 
 use super::block_on;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{json_line, one_line};
+use crate::sanitize::{json_line, one_line};
 use windlass::settings::Settings;
 
 /// An agent to install or to remove.
-enum Wanted<'a> {
-    /// One of the table.
+enum AgentToInstall<'a> {
+    /// An agent of the built-in table.
     Known(&'static AgentSpec),
-    /// One of the ACP registry, by its id.
+    /// An agent of the ACP registry, by id.
     Listed(&'a str),
 }
 
-/// Installs these, or all where none is named. One that cannot be had does not keep the others from coming.
-pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
-    let wanted: Vec<Wanted<'_>> = match names {
-        [] => installable().map(Wanted::Known).collect(),
+/// Installs the named agents, or all if there are no names. A failure does not stop the installation of the others.
+pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {
+    let wanted: Vec<AgentToInstall<'_>> = match names {
+        [] => installable().map(AgentToInstall::Known).collect(),
         names => names
             .iter()
             .map(|name| named(name))
@@ -36,15 +36,15 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
     let installed = Installed { dir: &dir };
     let (mut text, mut failures) = (String::new(), Vec::new());
     for one in wanted {
-        let done: Result<_, Failure> = match one {
-            Wanted::Known(known) => installed
+        let done: Result<_, CommandError> = match one {
+            AgentToInstall::Known(known) => installed
                 .install(known, &|line| say!("{line}"))
                 .map(|program| {
                     let version = known.install.version().unwrap_or_default();
                     (known.name.to_owned(), version.to_owned(), program)
                 })
-                .map_err(Failure::from),
-            Wanted::Listed(id) => block_on(async {
+                .map_err(CommandError::from),
+            AgentToInstall::Listed(id) => block_on(async {
                 let say = |line: &str| say!("{}", one_line(line));
                 let (version, program) = install_from_registry(id, settings, &say).await?;
                 Ok((format!("acp:{id}"), version, program))
@@ -55,37 +55,35 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
                 let program = program.display();
                 text.push_str(&format!("{name:<16} {version:<9} {program}\n"));
             }
-            Err(failure) => failures.push(failure),
+            Err(error) => failures.push(error),
         }
     }
-    let printed = exit::printed(&text);
+    let printed = exit::print(&text);
     let last = failures.pop();
-    failures
-        .iter()
-        .for_each(|failure| say!("error: {}", failure.message()));
+    failures.iter().for_each(CommandError::print);
     last.map_or(Ok(printed), Err)
 }
 
-pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, Failure> {
+pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let mut text = String::new();
     for name in names {
-        let folder = match named(name)? {
-            Wanted::Known(known) => known.name.to_owned(),
-            Wanted::Listed(id) => registry_name(id),
+        let dir_name = match named(name)? {
+            AgentToInstall::Known(known) => known.name.to_owned(),
+            AgentToInstall::Listed(id) => registry_name(id),
         };
-        let what = match installed.remove(&folder)? {
+        let what = match installed.remove(&dir_name)? {
             true => "removed",
             false => "was not installed by windlass",
         };
         text.push_str(&format!("{name:<16} {what}\n"));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
-/// Lists the agents of the ACP registry: their ids, versions, how they come, and what is installed.
-pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+/// Lists the agents of the ACP registry with their ids, versions, sources and installed versions.
+pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
     let installed = Installed { dir: &dir };
     let mut text = String::new();
@@ -103,17 +101,17 @@ pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode,
             })));
             continue;
         }
-        let source = source.unwrap_or("not for this machine");
+        let source = source.unwrap_or("not available for this machine");
         let mut words = format!("{} {} ({source})", agent.name, agent.version);
         if let Some(here) = here {
             words.push_str(&format!("; {here} is installed"));
         }
         if let Some(name) = built_in {
-            words.push_str(&format!("; use `{name}`, which windlass knows better"));
+            words.push_str(&format!("; prefer the certified runtime `{name}`"));
         }
         text.push_str(&super::headed(&format!("acp:{}", agent.id), &words));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }
 
 fn installable() -> impl Iterator<Item = &'static AgentSpec> {
@@ -122,23 +120,24 @@ fn installable() -> impl Iterator<Item = &'static AgentSpec> {
         .filter(|known| known.install.version().is_some())
 }
 
-fn named(name: &str) -> Result<Wanted<'_>, Failure> {
+fn named(name: &str) -> Result<AgentToInstall<'_>, CommandError> {
     if let Some(id) = named_id(name) {
-        return Ok(Wanted::Listed(id));
+        return Ok(AgentToInstall::Listed(id));
     }
     if let Some(known) = installable().find(|known| known.name == name) {
-        return Ok(Wanted::Known(known));
+        return Ok(AgentToInstall::Known(known));
     }
     if AGENTS.iter().any(|known| known.name == name) {
-        return Err(Failure::usage(format!("`{name}` is built in"))
-            .hint("there is nothing to install or to remove"));
+        return Err(
+            CommandError::usage(format!("`{name}` is built in")).hint("it needs no installation")
+        );
     }
     let all: Vec<&str> = installable().map(|known| known.name).collect();
-    let failure = Failure::usage(format!("there is no agent `{name}` that can be installed"));
+    let error = CommandError::usage(format!("windlass cannot install an agent `{name}`"));
     Err(match nearest(name, all.iter().copied()) {
-        Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint(format!(
-            "those that can: {}, and acp:ID for those of the ACP registry; others you install yourself",
+        Some(near) => error.hint(format!("did you mean `{near}`?")),
+        None => error.hint(format!(
+            "it can install {}, and acp:ID from the ACP registry; install other agents yourself",
             all.join(", ")
         )),
     })

@@ -1,14 +1,14 @@
-//! A session as an audit log: who did what, by which rule, and with what end. Content stays out; its hash and size
-//! stand for it, so that it can be proven what it was and not read here.
+//! Exports a session as an audit log: actor, action, rule and result of each event. Hashes and sizes replace the content,
+//! so that a reader can verify it without seeing it.
 
 use serde_json::{Map, Value, json};
 use windlass::core::event::{Event, EventKind};
 use windlass::core::message::ToolCall;
 use windlass::transcript::{LineBlock, TranscriptLine};
 
-/// The row of an event; `None` when nobody decided or did anything.
+/// The row of an event; `None` if the event is neither an action nor a decision.
 pub(super) fn row(event: &Event, line: &TranscriptLine<'_>) -> Option<Value> {
-    let said = matches!(event.kind, EventKind::Said { .. });
+    let is_message = matches!(event.kind, EventKind::Said { .. });
     let mut row = json!({
         "at": line.at, "session": event.session, "seq": line.seq, "run": event.run, "who": line.actor.word(),
         "did": line.action?,
@@ -29,7 +29,7 @@ pub(super) fn row(event: &Event, line: &TranscriptLine<'_>) -> Option<Value> {
         content.get_or_insert_default().push_str(text);
     }
     let row_fields = row.as_object_mut()?;
-    if said {
+    if is_message {
         content.get_or_insert_default();
         row_fields.extend((!calls.is_empty()).then(|| ("calls".to_owned(), calls.into())));
     } else {

@@ -1,5 +1,5 @@
-//! `sessions export`: a session as lines, as a text, as a page, as an audit log, or as a folder. Read and written one
-//! event at a time; a file that could not be written whole is taken away again.
+//! `sessions export`: writes a session as JSON lines, Markdown, an HTML page, an audit log or a directory. It reads and
+//! writes one event at a time, and deletes an incomplete file after an error.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,19 +15,19 @@ use windlass::transcript::Transcript;
 
 use super::{audit, html, markdown, trace};
 use crate::args::ExportFormat;
-use crate::failure::Failure;
-use crate::safe::{json_line, plain};
+use crate::command_error::CommandError;
+use crate::sanitize::{json_line, plain};
 use crate::{exit, out};
 
-/// What makes text of events.
-enum Form {
+/// Renders events in one of the formats.
+enum ExportRenderer {
     Jsonl,
-    Markdown(Box<markdown::Markdown>),
-    Html(Box<html::Page>),
+    Markdown(Box<markdown::MarkdownExport>),
+    Html(Box<html::HtmlExport>),
     Audit(Box<Transcript>),
 }
 
-impl Form {
+impl ExportRenderer {
     fn begin(&self) -> String {
         match self {
             Self::Html(page) => page.begin(),
@@ -38,7 +38,7 @@ impl Form {
     fn event(&mut self, event: &Event) -> String {
         match self {
             Self::Jsonl => json_line(event),
-            // A file is looked at in a terminal, too.
+            // Users view Markdown files in terminals, too.
             Self::Markdown(text) => plain(&text.event(event)).into_owned(),
             Self::Html(page) => page.event(event),
             Self::Audit(transcript) => audit::row(event, &transcript.line(event))
@@ -60,26 +60,26 @@ pub(super) async fn run(
     id: &SessionId,
     format: ExportFormat,
     to: Option<&Path>,
-) -> Result<ExitCode, Failure> {
-    let mut form = match format {
-        ExportFormat::Jsonl => Form::Jsonl,
-        ExportFormat::Markdown => Form::Markdown(Box::default()),
-        ExportFormat::Html => Form::Html(Box::new(html::Page::new(id))),
-        ExportFormat::Audit => Form::Audit(Box::default()),
+) -> Result<ExitCode, CommandError> {
+    let mut renderer = match format {
+        ExportFormat::Jsonl => ExportRenderer::Jsonl,
+        ExportFormat::Markdown => ExportRenderer::Markdown(Box::default()),
+        ExportFormat::Html => ExportRenderer::Html(Box::new(html::HtmlExport::new(id))),
+        ExportFormat::Audit => ExportRenderer::Audit(Box::default()),
         ExportFormat::Trace => {
-            let folder = to.ok_or_else(|| {
-                Failure::usage("a trace is a folder, and none was named")
-                    .hint("name one that is not there: --to DIR")
+            let dir = to.ok_or_else(|| {
+                CommandError::usage("a trace is a directory, and none was named")
+                    .hint("name a directory that does not exist: `--to DIR`")
             })?;
-            return trace::run(store, id, folder).await;
+            return trace::run(store, id, dir).await;
         }
     };
-    let mut sink = Sink::open(to)?;
-    match write(store, id, &mut form, &mut sink).await {
-        Ok(()) => Ok(exit::unless_broken(0)),
-        Err(failure) => {
-            sink.remove();
-            Err(failure)
+    let mut target = ExportTarget::open(to)?;
+    match write(store, id, &mut renderer, &mut target).await {
+        Ok(()) => Ok(exit::after_output(0)),
+        Err(error) => {
+            target.remove();
+            Err(error)
         }
     }
 }
@@ -87,40 +87,40 @@ pub(super) async fn run(
 async fn write(
     store: &SessionLog,
     id: &SessionId,
-    form: &mut Form,
-    sink: &mut Sink<'_>,
-) -> Result<(), Failure> {
+    renderer: &mut ExportRenderer,
+    target: &mut ExportTarget<'_>,
+) -> Result<(), CommandError> {
     let mut events = store.read(id, 1);
     let mut begun = false;
     while let Some(event) = events.next().await {
         let event = event?;
         if !begun {
             begun = true;
-            sink.write(&form.begin())?;
+            target.write(&renderer.begin())?;
         }
-        sink.write(&form.event(&event))?;
-        if out::broken().is_some() {
+        target.write(&renderer.event(&event))?;
+        if out::stdout_error().is_some() {
             return Ok(());
         }
     }
-    sink.write(&form.end())?;
-    sink.flush()
+    target.write(&renderer.end())?;
+    target.flush()
 }
 
-/// A new file of the user's, or standard output.
-struct Sink<'a> {
+/// The destination of an export: a new file, or standard output.
+struct ExportTarget<'a> {
     file: Option<(std::io::BufWriter<std::fs::File>, &'a Path)>,
 }
 
-impl<'a> Sink<'a> {
-    fn open(to: Option<&'a Path>) -> Result<Self, Failure> {
+impl<'a> ExportTarget<'a> {
+    fn open(to: Option<&'a Path>) -> Result<Self, CommandError> {
         let file = to
             .map(|path| create(path).map(|file| (std::io::BufWriter::new(file), path)))
             .transpose()?;
         Ok(Self { file })
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, text: &str) -> Result<(), CommandError> {
         match &mut self.file {
             Some((file, _)) => file.write_all(text.as_bytes())?,
             None if !text.is_empty() => out::out(text),
@@ -129,14 +129,14 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), CommandError> {
         if let Some((file, _)) = &mut self.file {
             file.flush()?;
         }
         Ok(())
     }
 
-    /// Half an export would look like a whole one.
+    /// Deletes the incomplete file, because it would look like a complete export.
     fn remove(self) {
         if let Some((_, path)) = self.file {
             let _ = std::fs::remove_file(path);
@@ -144,7 +144,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
+pub(super) fn create(path: &Path) -> Result<std::fs::File, CommandError> {
     let file = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -152,9 +152,9 @@ pub(super) fn create(path: &Path) -> Result<std::fs::File, Failure> {
         .open(path);
     file.map_err(|err| match err.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} exists already", path.display()))
-                .hint("name another file, or remove it first")
+            CommandError::usage(format!("{} exists already", path.display()))
+                .hint("name another file, or delete it first")
         }
-        _ => Failure::failed(format!("{} cannot be written: {err}", path.display())),
+        _ => CommandError::failed(format!("{} cannot be written: {err}", path.display())),
     })
 }

@@ -1,5 +1,5 @@
-//! A session as one page that needs nothing else: no script, no other file, no network. Everything that anybody said
-//! is escaped; calls and reasoning are folded until somebody opens them.
+//! Exports a session as one self-contained HTML page without scripts, other files or network access. All text is escaped;
+//! calls and reasoning are collapsed.
 
 use windlass::core::event::{Event, EventKind};
 use windlass::core::id::{CallId, SessionId};
@@ -10,21 +10,21 @@ use windlass::transcript::{
     Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call,
 };
 
-use crate::safe::plain;
+use crate::sanitize::plain;
 
-/// What a picture may be; anything else is named and not shown.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// The media types of embedded images; others are only named.
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// Makes a page, event by event.
-pub(super) struct Page {
+/// Renders the events of a session one by one.
+pub(super) struct HtmlExport {
     session: SessionId,
     stats: Stats,
     transcript: Transcript,
-    /// Calls that were said and have no result yet, with what they changed so far.
+    /// Calls without a result, each with the diffs of its changes so far.
     open: Vec<(ToolCall, String)>,
 }
 
-impl Page {
+impl HtmlExport {
     pub(super) fn new(session: &SessionId) -> Self {
         Self {
             session: session.clone(),
@@ -73,24 +73,24 @@ impl Page {
                     self.close_calls(),
                     line.seq.unwrap_or_default(),
                     escape(&run.unwrap_or_default()),
-                    spoken(&line)
+                    message(&line)
                 )
             }
             EventKind::Said { .. } => {
                 let mut text = self.close_calls();
-                text.push_str(&spoken(&line));
+                text.push_str(&message(&line));
                 self.open_calls(&line);
                 text
             }
             EventKind::RunFinished(_) => {
                 format!("{}{}", self.close_calls(), note("end", &line))
             }
-            _ => self.happened(&line),
+            _ => self.other_event(&line),
         }
     }
 
-    /// A change or the result of an open call is shown inside it, everything else as a note.
-    fn happened(&mut self, line: &TranscriptLine<'_>) -> String {
+    /// Renders an event that is not a message: the changes and the result of a call inside the call, others as a note.
+    fn other_event(&mut self, line: &TranscriptLine<'_>) -> String {
         self.open_calls(line);
         match line.body.first() {
             Some(LineBlock::Call(_)) if line.action == Some("let a call run") => String::new(),
@@ -129,7 +129,7 @@ impl Page {
         let rows = crate::commands::stats::totals(&self.stats);
         let rows: String = rows
             .iter()
-            .map(|(what, is)| format!("<tr><th>{what}</th><td>{is}</td></tr>\n"))
+            .map(|(name, value)| format!("<tr><th>{name}</th><td>{value}</td></tr>\n"))
             .collect();
         format!(
             "{rest}<footer>\n<h2>Totals</h2>\n<table>\n{rows}</table>\n</footer>\n</main>\n</body>\n</html>\n"
@@ -147,14 +147,14 @@ impl Page {
             None => ("ok", "done"),
         };
         let end = format!("{end} · {} ms", line.facts["ms"]);
-        called(&call, class, &end, &changes, &result.text)
+        render_call(&call, class, &end, &changes, &result.text)
     }
 
-    /// Calls that never had a result.
+    /// Renders the calls that never got a result.
     fn close_calls(&mut self) -> String {
         let open = std::mem::take(&mut self.open);
         open.iter()
-            .map(|(call, changes)| called(call, "bad", "no result", changes, ""))
+            .map(|(call, changes)| render_call(call, "bad", "no result", changes, ""))
             .collect()
     }
 }
@@ -168,8 +168,8 @@ fn unknown_call(id: &CallId, name: &str) -> ToolCall {
     }
 }
 
-/// One call, folded.
-fn called(call: &ToolCall, class: &str, end: &str, changes: &str, result: &str) -> String {
+/// Renders one call, collapsed.
+fn render_call(call: &ToolCall, class: &str, end: &str, changes: &str, result: &str) -> String {
     let args = call
         .malformed
         .clone()
@@ -184,8 +184,8 @@ fn called(call: &ToolCall, class: &str, end: &str, changes: &str, result: &str) 
     )
 }
 
-/// A message: its words, reasoning and pictures.
-fn spoken(line: &TranscriptLine<'_>) -> String {
+/// Renders a message with its text, reasoning and images.
+fn message(line: &TranscriptLine<'_>) -> String {
     let text = blocks(line);
     if text.is_empty() {
         return text;
@@ -198,7 +198,7 @@ fn spoken(line: &TranscriptLine<'_>) -> String {
     format!("<section class=\"{class}\"><h3>{who}</h3>\n{text}</section>\n")
 }
 
-/// A line that is no message.
+/// Renders a line that is not a message.
 fn note(class: &str, line: &TranscriptLine<'_>) -> String {
     let severity = match line.severity {
         Severity::Info => "info",
@@ -216,8 +216,8 @@ fn blocks(line: &TranscriptLine<'_>) -> String {
     let mut text = String::new();
     for block in &line.body {
         text.push_str(&match block {
-            LineBlock::Text(said) if !said.trim().is_empty() => {
-                format!("<div class=\"text\">{}</div>\n", escape(said))
+            LineBlock::Text(text) if !text.trim().is_empty() => {
+                format!("<div class=\"text\">{}</div>\n", escape(text))
             }
             LineBlock::Reasoning(thought) if !thought.trim().is_empty() => format!(
                 "<details class=\"thought\"><summary>reasoning</summary><div class=\"text\">{}</div></details>\n",
@@ -226,7 +226,7 @@ fn blocks(line: &TranscriptLine<'_>) -> String {
             LineBlock::Preformatted(shown) if !shown.is_empty() => {
                 format!("<pre>{}</pre>\n", escape(shown))
             }
-            LineBlock::Image { media_type, data } => picture(media_type, data),
+            LineBlock::Image { media_type, data } => image(media_type, data),
             LineBlock::File(change) => diff(change),
             LineBlock::Data(data) => format!("<pre>{}</pre>\n", escape(&format!("{data:#}"))),
             LineBlock::Note(_, note) | LineBlock::Detail(note) => {
@@ -238,15 +238,15 @@ fn blocks(line: &TranscriptLine<'_>) -> String {
     text
 }
 
-fn picture(media_type: &str, data: &str) -> String {
+fn image(media_type: &str, data: &str) -> String {
     let base64 = data
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='));
-    if PICTURES.contains(&media_type) && base64 {
-        return format!("<img alt=\"attached picture\" src=\"data:{media_type};base64,{data}\">\n");
+    if IMAGE_TYPES.contains(&media_type) && base64 {
+        return format!("<img alt=\"attached image\" src=\"data:{media_type};base64,{data}\">\n");
     }
     format!(
-        "<p class=\"note\">a picture of the kind {} is not shown</p>\n",
+        "<p class=\"note\">an image of type {} is not shown</p>\n",
         escape(media_type)
     )
 }
@@ -277,7 +277,7 @@ fn diff_line(line: &str) -> String {
     format!("<span class=\"{class}\">{}</span>\n", escape(line))
 }
 
-/// Text that is only text, wherever in the page it stands.
+/// Escapes text for HTML content and attributes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     for c in plain(text).chars() {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_was_said_becomes_a_tag_or_leaves_an_attribute() {
+    fn text_cannot_become_a_tag_or_leave_an_attribute() {
         let hostile = "</pre><script>alert(1)</script>\" onload='x' <!-- &lt; \u{202e}";
         let escaped = escape(hostile);
         assert!(
@@ -306,8 +306,8 @@ mod tests {
             "{escaped}"
         );
         assert!(escaped.contains("&amp;lt;"), "{escaped}");
-        assert!(!picture("image/png", "\"><script>").contains("<script"));
-        assert!(!picture("image/svg+xml", "AAAA").contains("<img"));
-        assert!(picture("image/png", "AAAA").contains("data:image/png;base64,AAAA"));
+        assert!(!image("image/png", "\"><script>").contains("<script"));
+        assert!(!image("image/svg+xml", "AAAA").contains("<img"));
+        assert!(image("image/png", "AAAA").contains("data:image/png;base64,AAAA"));
     }
 }

@@ -1,4 +1,4 @@
-//! `sessions import`: a session from a file. What the file is, and what of it did not come along, is said.
+//! `sessions import`: creates a session from a file, and reports the parts of the file that it did not import.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -11,17 +11,18 @@ use windlass::imports::{FileKind, ImportError, Imported, Importer};
 use windlass::machine::SessionLog;
 use windlass::machine::SystemClock;
 use windlass::machine::{discover, open_file};
+use windlass::transcript::counted;
 
 use crate::args::{ImportArgs, ImportFrom};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 use windlass::wire;
 
-pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, Failure> {
-    let given = match &args.cd {
+pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, CommandError> {
+    let chosen = match &args.cd {
         Some(dir) => Some(
             process::open_workspace(Some(dir))?
                 .root()
@@ -30,10 +31,10 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
         ),
         None => None,
     };
-    let workspace = |kind: FileKind, named: &str| match &given {
-        Some(given) => given.clone(),
+    let workspace = |kind: FileKind, named: &str| match &chosen {
+        Some(chosen) => chosen.clone(),
         None if kind == FileKind::Windlass => named.to_owned(),
-        None => around(
+        None => workspace_of(
             Path::new(named),
             std::env::var_os("HOME").map(PathBuf::from).as_deref(),
         ),
@@ -60,76 +61,83 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
     let imported = importer
         .import(&mut open, kind)
         .await
-        .map_err(|err| failure(&args.file, err))?;
+        .map_err(|err| import_error(&args.file, err))?;
     if args.json {
         out::json(&as_json(&imported));
     } else {
-        tell(&imported);
+        print_summary(&imported);
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
-/// The workspace around a folder that another agent worked in: the one our own runs there would be about.
-fn around(folder: &Path, home: Option<&Path>) -> String {
-    let unfit: Vec<PathBuf> = home.map(Path::to_path_buf).into_iter().collect();
-    let found = if folder.is_absolute() {
-        discover(folder, &unfit).ok()
+/// Finds the workspace that contains the directory of another agent: the one that a run there would use.
+fn workspace_of(dir: &Path, home: Option<&Path>) -> String {
+    let excluded: Vec<PathBuf> = home.map(Path::to_path_buf).into_iter().collect();
+    let found = if dir.is_absolute() {
+        discover(dir, &excluded).ok()
     } else {
         None
     };
     found
-        .unwrap_or_else(|| folder.to_path_buf())
+        .unwrap_or_else(|| dir.to_path_buf())
         .display()
         .to_string()
 }
 
-fn failure(file: &Path, err: ImportError) -> Failure {
+fn import_error(file: &Path, err: ImportError) -> CommandError {
     match err {
         ImportError::Store(err) => err.into(),
-        ImportError::NoKind => Failure::usage(format!("{}: {err}", file.display())).hint(
-            "say what it is with --from; Claude Code keeps its files in ~/.claude/projects, Codex in ~/.codex/sessions",
+        ImportError::NoKind => CommandError::usage(format!("{}: {err}", file.display())).hint(
+            "name the kind with `--from`; Claude Code keeps its files in ~/.claude/projects, Codex in ~/.codex/sessions",
         ),
-        ImportError::Read(_) | ImportError::Nothing => Failure::usage(format!("{}: {err}", file.display())),
-        other => Failure::failed(format!("{}: {other}", file.display())),
+        ImportError::Read(_) | ImportError::Nothing => CommandError::usage(format!("{}: {err}", file.display())),
+        other => CommandError::failed(format!("{}: {other}", file.display())),
     }
 }
 
-fn tell(imported: &Imported) {
+fn print_summary(imported: &Imported) {
     out::out(&format!("{}\n", imported.id));
     if imported.kind == FileKind::Windlass
         && let Some(was) = &imported.was
     {
-        say!("its id {} is taken here, so it has a new one", message(was));
+        say!(
+            "the id {} already exists, so the session got a new one",
+            message(was)
+        );
     }
     say!(
-        "{} prompts in {} events, about {}",
-        imported.runs,
-        imported.events,
+        "imported {} and {} for {}",
+        plural(imported.runs, "prompt"),
+        plural(imported.events, "event"),
         one_line(&imported.workspace)
     );
     if imported.interrupted > 0 {
         say!(
-            "{} calls had no result; they are marked as interrupted",
-            imported.interrupted
+            "marked {} without a result as interrupted",
+            plural(imported.interrupted, "call")
         );
     }
     if !imported.left_out.is_empty() {
         say!(
-            "left out, because it is no part of the conversation: {}",
+            "omitted, because it is not part of the conversation: {}",
             listed(&imported.left_out)
         );
     }
     if !imported.unknown.is_empty() {
         say!(
-            "warning: lines of unknown kinds did not come along: {}",
+            "warning: omitted lines of unknown kinds: {}",
             listed(&imported.unknown)
         );
     }
     say!(
-        "hint: go on with `windlass resume {} …` in {}",
+        "hint: continue with `windlass resume {} …` in {}",
         imported.id,
         one_line(&imported.workspace)
     );
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), noun)
 }
 
 fn listed(kinds: &BTreeMap<String, u64>) -> String {

@@ -1,4 +1,4 @@
-//! `sessions list`: all sessions, newest first, with their states.
+//! `sessions list`: lists all sessions with their states, newest first.
 
 use std::process::ExitCode;
 
@@ -7,24 +7,24 @@ use serde_json::json;
 use windlass::core::store::SessionStore;
 use windlass::machine::SessionLog;
 
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::{json_line, message, one_line};
+use crate::sanitize::{json_line, message, one_line};
 use windlass::transcript::first_line;
 
 pub(super) async fn run(
     store: &SessionLog,
     as_json: bool,
     limit: usize,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let (mut text, mut any) = (String::new(), limit == 0);
     let mut heads = store.list().take(limit);
     while let Some(head) = heads.next().await {
         any = true;
         let head = match head {
             Ok(head) => head,
-            // One damaged session is said, and the others are still listed.
+            // Report a damaged session, and list the others.
             Err(err) => {
                 say!("warning: {}", message(&err.to_string()));
                 continue;
@@ -50,7 +50,7 @@ pub(super) async fn run(
         }
     }
     if !any && !as_json {
-        say!("there are no sessions yet; `windlass demo` makes one");
+        say!("there are no sessions yet; `windlass demo` creates one");
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }

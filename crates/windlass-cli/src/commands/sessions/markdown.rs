@@ -1,4 +1,4 @@
-//! A session as Markdown, for reading: the conversation, its calls and what else happened.
+//! Exports a session as Markdown: the conversation, its calls and other events.
 
 use std::collections::HashSet;
 
@@ -6,15 +6,15 @@ use windlass::core::event::{Event, EventKind};
 use windlass::core::id::CallId;
 use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
 
-/// Makes a text, event by event.
+/// Renders the events of a session one by one.
 #[derive(Default)]
-pub(super) struct Markdown {
+pub(super) struct MarkdownExport {
     transcript: Transcript,
-    /// Calls that were shown with the message that asked for them.
+    /// Calls that were shown with the message that requested them.
     calls: HashSet<CallId>,
 }
 
-impl Markdown {
+impl MarkdownExport {
     pub(super) fn event(&mut self, event: &Event) -> String {
         let line = self.transcript.line(event);
         let mut text = match &event.kind {
@@ -22,12 +22,12 @@ impl Markdown {
             EventKind::RunStarted { .. } => "## Prompt\n\n".to_owned(),
             _ => String::new(),
         };
-        let spoken = matches!(
+        let is_message = matches!(
             event.kind,
             EventKind::RunStarted { .. } | EventKind::Said { .. }
         );
         let shown = line.visibility >= Visibility::Record;
-        if shown && !spoken && !matches!(line.body.first(), Some(LineBlock::Call(_))) {
+        if shown && !is_message && !matches!(line.body.first(), Some(LineBlock::Call(_))) {
             text.push_str(&format!("*{}*\n\n", line.title));
         }
         for block in &line.body {
@@ -60,7 +60,7 @@ impl Markdown {
     }
 }
 
-/// A code block whose fence is longer than any in the text.
+/// A code block with a fence that is longer than any in the text.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);

@@ -1,4 +1,4 @@
-//! `sessions salvage`: a damaged session goes on with what stands before the damage. Nothing is thrown away.
+//! `sessions salvage`: cuts a damaged session before the damage, and keeps the original file.
 
 use std::process::ExitCode;
 
@@ -6,38 +6,42 @@ use serde_json::json;
 use windlass::core::id::SessionId;
 use windlass::machine::SessionLog;
 
-use crate::failure::Failure;
-use crate::safe::one_line;
+use crate::command_error::CommandError;
+use crate::sanitize::one_line;
 use crate::{exit, out};
 
-pub(super) fn run(store: &SessionLog, id: &SessionId, as_json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    store: &SessionLog,
+    id: &SessionId,
+    as_json: bool,
+) -> Result<ExitCode, CommandError> {
     let salvaged = store.salvage(id)?;
     if as_json {
         out::json(&json!({
             "id": salvaged.id, "kept": salvaged.kept, "lost": salvaged.lost, "first_bad_line": salvaged.first_bad_line,
             "original": salvaged.original, "rest": salvaged.rest,
         }));
-        return Ok(exit::unless_broken(0));
+        return Ok(exit::after_output(0));
     }
     let path = |path: &std::path::Path| one_line(&path.display().to_string());
     let Some(line) = salvaged.first_bad_line else {
-        return Ok(exit::printed(&format!(
+        return Ok(exit::print(&format!(
             "session {id} is not damaged: {} events\n",
             salvaged.kept
         )));
     };
     let mut text = format!(
-        "session {id} goes on with {} events; line {line} was damaged, and {} lines from there on are out\n\
-         the file as it was: {}\n",
+        "session {id} has {} events now; line {line} was damaged, and {} lines from there on were removed\n\
+         original file: {}\n",
         salvaged.kept,
         salvaged.lost,
         path(&salvaged.original),
     );
     if let Some(rest) = &salvaged.rest {
         text.push_str(&format!(
-            "lines behind the damage that can be read: {}\n",
+            "readable lines after the damage: {}\n",
             path(rest)
         ));
     }
-    Ok(exit::printed(&text))
+    Ok(exit::print(&text))
 }

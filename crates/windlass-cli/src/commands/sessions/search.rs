@@ -1,4 +1,4 @@
-//! `sessions search`: words in prompts, answers, calls and results of all sessions, read one event at a time.
+//! `sessions search`: finds text in prompts, answers, calls and results of all sessions, one event at a time.
 
 use std::process::ExitCode;
 
@@ -9,18 +9,20 @@ use windlass::core::search_text::{fold_case, visit_texts};
 use windlass::machine::SessionLog;
 
 use crate::args::SearchArgs;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::out::say;
-use crate::safe::{message, one_line};
+use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 
-/// Characters shown on each side of a hit.
+/// The number of characters shown on each side of a match.
 const AROUND: usize = 80;
 
-pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, CommandError> {
     let needle = Needle::new(&args.text, args.case);
     if needle.chars.is_empty() {
-        return Err(Failure::usage("there is nothing to find").hint("name the words to look for"));
+        return Err(
+            CommandError::usage("the search text is empty").hint("name the text to search for")
+        );
     }
     let mut search = store.search(&args.text)?;
     let mut found = 0;
@@ -29,32 +31,29 @@ pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, Fai
             let event = match event {
                 Ok(event) => event,
                 Err(err) => {
-                    say!("warning: passed over: {}", message(&err.to_string()));
+                    say!("warning: skipped: {}", message(&err.to_string()));
                     break;
                 }
             };
-            for (who, line) in hits(&event, &needle) {
-                if found >= args.limit || out::broken().is_some() {
+            for (who, line) in matches(&event, &needle) {
+                if found >= args.limit || out::stdout_error().is_some() {
                     break 'sessions;
                 }
                 found += 1;
-                tell(&id, &event, who, &line, args.json);
+                print_match(&id, &event, who, &line, args.json);
             }
         }
     }
     if found >= args.limit {
-        say!(
-            "there may be more than {} hits; --limit shows more",
-            args.limit
-        );
+        say!("stopped after {} matches; `--limit` shows more", args.limit);
     } else if found == 0 && !args.json {
-        say!("nothing found in {} sessions", search.sessions());
+        say!("no matches in {} sessions", search.sessions());
     }
-    // As with other programs that search: nothing found is not a success.
-    Ok(exit::of(found > 0))
+    // Like grep: no match is a failure.
+    Ok(exit::success_if(found > 0))
 }
 
-fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {
+fn print_match(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: bool) {
     let seq = event.order.seq().unwrap_or_default();
     if as_json {
         out::json(
@@ -65,11 +64,11 @@ fn tell(id: &SessionId, event: &Event, who: &'static str, line: &str, as_json: b
     }
 }
 
-/// The lines of an event that hold the words, with who said them.
-fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
+/// Returns the lines of an event that contain the text, with their authors.
+fn matches(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
-    let mut look = |who: &'static str, text: &str| {
-        if needle.cannot_be_in(text) {
+    let mut visit = |who: &'static str, text: &str| {
+        if needle.is_absent_from(text) {
             return;
         }
         found.extend(
@@ -78,11 +77,11 @@ fn hits(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
                 .map(|line| (who, line)),
         );
     };
-    visit_texts(&event.kind, &mut look);
+    visit_texts(&event.kind, &mut visit);
     found
 }
 
-/// What is looked for.
+/// The search text.
 struct Needle {
     chars: Vec<char>,
     case: bool,
@@ -98,8 +97,8 @@ impl Needle {
         needle
     }
 
-    /// A quick no, for the many texts that do not hold it.
-    fn cannot_be_in(&self, text: &str) -> bool {
+    /// A fast negative check for ASCII texts; `false` does not mean that the text contains the needle.
+    fn is_absent_from(&self, text: &str) -> bool {
         let [first, rest @ ..] = self.chars.as_slice() else {
             return false;
         };
@@ -124,14 +123,14 @@ impl Needle {
         })
     }
 
-    /// One character for one, so that places in the folded line are places in the line.
+    /// Folds one character to one, so that offsets in the folded line are offsets in the line.
     fn fold(&self, c: char) -> char {
         if self.case { c } else { fold_case(c) }
     }
 
-    /// The piece of a line around the first place that holds it.
+    /// Returns the part of a line around the first match.
     fn around(&self, line: &str) -> Option<String> {
-        // A line may be the whole of a large result: it is walked, and never copied.
+        // A line may be a complete large result, so it is scanned without a copy.
         let here = |at: &usize| {
             line[*at..]
                 .chars()
@@ -167,13 +166,13 @@ mod tests {
         let needle = Needle::new(text, case);
         assert_eq!(needle.around(line).as_deref(), expect, "{text} in {line}");
         assert!(
-            expect.is_none() || !needle.cannot_be_in(line),
-            "the quick no is wrong: {text} in {line}"
+            expect.is_none() || !needle.is_absent_from(line),
+            "the negative check is wrong: {text} in {line}"
         );
     }
 
     #[test]
-    fn a_hit_is_shown_with_what_is_around_it() {
+    fn a_match_is_shown_with_its_surroundings() {
         check("grüße", false, "Schöne GRÜSSE", None);
         check(
             "grüße",
@@ -186,10 +185,10 @@ mod tests {
         check("bc", false, "abABC", Some("abABC"));
         check("bc", true, "abABC", None);
         assert!(
-            Needle::new("bc", true).cannot_be_in("abABC")
-                && Needle::new("abc", false).cannot_be_in("ab")
+            Needle::new("bc", true).is_absent_from("abABC")
+                && Needle::new("abc", false).is_absent_from("ab")
         );
-        // A character that grows when it is folded does not move what is shown.
+        // A character that gets longer when folded does not shift the result.
         check("x", false, "İİİx", Some("İİİx"));
         let long = format!("{}needle{}", "a".repeat(500), "b".repeat(500));
         let expect = format!("…{}needle{}…", "a".repeat(80), "b".repeat(80));

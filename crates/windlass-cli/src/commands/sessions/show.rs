@@ -1,4 +1,4 @@
-//! `sessions show`: what happened, one line for each event that a person cares about, or the events themselves.
+//! `sessions show`: prints one line for each relevant event, or the raw events.
 
 use std::process::ExitCode;
 
@@ -9,19 +9,19 @@ use windlass::machine::SessionLog;
 use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
 
 use crate::args::ShowArgs;
-use crate::failure::Failure;
-use crate::safe::one_line;
+use crate::command_error::CommandError;
+use crate::sanitize::one_line;
 use crate::{exit, out};
 
 pub(super) async fn run(
     store: &SessionLog,
     id: &SessionId,
     args: &ShowArgs,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let run: Option<RunId> = match &args.run {
         Some(run) => Some(
             run.parse()
-                .map_err(|err: windlass::core::id::IdError| Failure::usage(err.to_string()))?,
+                .map_err(|err: windlass::core::id::IdError| CommandError::usage(err.to_string()))?,
         ),
         None => None,
     };
@@ -40,23 +40,23 @@ pub(super) async fn run(
         } else {
             show(&transcript.line(&event), event.run.as_ref());
         }
-        if out::broken().is_some() {
+        if out::stdout_error().is_some() {
             break;
         }
     }
     if !any && args.from <= 1 {
-        return Err(Failure::usage(format!(
-            "session {id} has no events: its beginning was never written"
+        return Err(CommandError::usage(format!(
+            "session {id} has no events: its creation was interrupted"
         ))
-        .hint(format!("`windlass sessions delete {id}` removes it")));
+        .hint(format!("delete it with `windlass sessions delete {id}`")));
     }
     if !seen {
         return Err(
-            Failure::usage(format!("nothing of that is in session {id}"))
-                .hint("`windlass sessions show SESSION` without more shows all of it"),
+            CommandError::usage(format!("session {id} has no such events"))
+                .hint(format!("`windlass sessions show {id}` shows all of them")),
         );
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 fn show(line: &TranscriptLine<'_>, run: Option<&RunId>) {

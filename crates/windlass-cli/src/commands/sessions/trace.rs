@@ -1,5 +1,5 @@
-//! A session as a folder: prompts, answers, calls and results as files, in the order of their numbers. Names are made
-//! of numbers and of what is safe in a name; nothing that is there is written over.
+//! Exports a session as a directory with one file for each prompt, answer, call and result, numbered in order. File names
+//! contain only safe characters. Existing files are not overwritten.
 
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,34 +15,35 @@ use windlass::core::workspace::Artifacts;
 use windlass::machine::SessionLog;
 
 use super::export::create;
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
-use crate::safe::message;
+use crate::sanitize::message;
 
-/// Bytes of a stored result that are copied at a time.
+/// The number of bytes of an artifact that are copied at a time.
 const PIECE: u64 = 1 << 20;
 
 pub(super) async fn run(
     store: &SessionLog,
     id: &SessionId,
-    folder: &Path,
-) -> Result<ExitCode, Failure> {
-    // Look before the folder is made, so that a wrong id leaves no trace.
+    dir: &Path,
+) -> Result<ExitCode, CommandError> {
+    // Read the first event before creating the directory, so that a wrong id leaves no directory.
     let mut events = store.read(id, 1);
     let mut next = events.next().await.transpose()?;
     std::fs::DirBuilder::new()
         .mode(0o700)
-        .create(folder)
+        .create(dir)
         .map_err(|err| match err.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::usage(format!("{} exists already", folder.display()))
-                    .hint("name a folder that is not there; nothing is written over")
+                CommandError::usage(format!("{} exists already", dir.display())).hint(
+                    "name a directory that does not exist; existing files are not overwritten",
+                )
             }
-            _ => Failure::failed(format!("{} cannot be made: {err}", folder.display())),
+            _ => CommandError::failed(format!("cannot create {}: {err}", dir.display())),
         })?;
-    let mut trace = Trace {
-        folder,
+    let mut trace = TraceExport {
+        dir,
         store,
         id,
         files: 0,
@@ -51,19 +52,19 @@ pub(super) async fn run(
         trace.event(&event)?;
         next = events.next().await.transpose()?;
     }
-    say!("{} files are in {}", trace.files, folder.display());
-    Ok(exit::unless_broken(0))
+    say!("wrote {} files to {}", trace.files, dir.display());
+    Ok(exit::after_output(0))
 }
 
-struct Trace<'a> {
-    folder: &'a Path,
+struct TraceExport<'a> {
+    dir: &'a Path,
     store: &'a SessionLog,
     id: &'a SessionId,
     files: u64,
 }
 
-impl Trace<'_> {
-    fn event(&mut self, event: &Event) -> Result<(), Failure> {
+impl TraceExport<'_> {
+    fn event(&mut self, event: &Event) -> Result<(), CommandError> {
         let seq = event.order.seq().unwrap_or_default();
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.message(seq, "prompt", prompt),
@@ -80,21 +81,21 @@ impl Trace<'_> {
                 result
                     .artifact
                     .iter()
-                    .try_for_each(|whole| self.whole(seq, &what, whole))
+                    .try_for_each(|artifact| self.artifact(seq, &what, artifact))
             }
             EventKind::Compacted { compaction } => {
                 self.write(seq, "summary.txt", &compaction.summary)
             }
             EventKind::RunFinished(_) => {
                 let text = serde_json::to_string_pretty(event)
-                    .map_err(|err| Failure::failed(err.to_string()))?;
+                    .map_err(|err| CommandError::failed(err.to_string()))?;
                 self.write(seq, "end.json", &text)
             }
             _ => Ok(()),
         }
     }
 
-    fn message(&mut self, seq: u64, what: &str, message: &Message) -> Result<(), Failure> {
+    fn message(&mut self, seq: u64, what: &str, message: &Message) -> Result<(), CommandError> {
         let text = message.text();
         if !text.is_empty() {
             self.write(seq, &format!("{what}.txt"), &text)?;
@@ -121,17 +122,17 @@ impl Trace<'_> {
         Ok(())
     }
 
-    fn write(&mut self, seq: u64, name: &str, text: &str) -> Result<(), Failure> {
-        let mut file = create(&self.folder.join(format!("{seq:06}-{name}")))?;
+    fn write(&mut self, seq: u64, name: &str, text: &str) -> Result<(), CommandError> {
+        let mut file = create(&self.dir.join(format!("{seq:06}-{name}")))?;
         file.write_all(text.as_bytes())?;
         self.files += 1;
         Ok(())
     }
 
-    /// The whole of a result that was too large to be said. One that is gone is told, and the rest is still written.
-    fn whole(&mut self, seq: u64, what: &str, stored: &ArtifactRef) -> Result<(), Failure> {
+    /// Writes an artifact: the complete result of a call. If it does not exist any more, prints a warning.
+    fn artifact(&mut self, seq: u64, what: &str, stored: &ArtifactRef) -> Result<(), CommandError> {
         let artifacts = self.store.artifacts(self.id);
-        let mut file = create(&self.folder.join(format!("{seq:06}-{what}-whole.txt")))?;
+        let mut file = create(&self.dir.join(format!("{seq:06}-{what}-whole.txt")))?;
         let mut at = 0;
         while at < stored.bytes {
             match artifacts.read(&stored.id, at, PIECE) {
@@ -142,7 +143,7 @@ impl Trace<'_> {
                 }
                 Err(err) => {
                     say!(
-                        "warning: the whole of event {seq} is not there any more: {}",
+                        "warning: the complete result of event {seq} is not available any more: {}",
                         message(&err.to_string())
                     );
                     break;
@@ -154,7 +155,7 @@ impl Trace<'_> {
     }
 }
 
-/// What of a tool's name may stand in the name of a file.
+/// Converts the name of a tool to a safe file name.
 fn safe(name: &str) -> String {
     let fits = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {

@@ -1,4 +1,4 @@
-//! What a person is told when a command cannot do its work: a sentence, a hint, an exit code.
+//! The error of a command: a message, an optional hint and an exit code.
 
 use crate::out::say;
 use std::process::ExitCode;
@@ -13,33 +13,33 @@ use windlass::machine::{Secret, SecretError, Secrets};
 use windlass::settings::ConfigError;
 
 use crate::exit;
-use crate::safe::message;
+use crate::sanitize::message;
 
-/// A command's end in failure.
+/// An error that ends a command.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandError {
     code: u8,
-    what: String,
+    message: String,
     hint: Option<String>,
 }
 
-impl Failure {
-    pub(crate) fn new(code: u8, what: impl Into<String>) -> Self {
+impl CommandError {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self {
             code,
-            what: what.into(),
+            message: message.into(),
             hint: None,
         }
     }
 
-    /// Wrong usage or configuration.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::new(exit::USAGE, what)
+    /// An error of usage or configuration: exit code 2.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, message)
     }
 
-    /// Anything else went wrong.
-    pub(crate) fn failed(what: impl Into<String>) -> Self {
-        Self::new(exit::FAILED, what)
+    /// Any other error: exit code 1.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(exit::FAILED, message)
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -52,33 +52,32 @@ impl Failure {
     }
 
     pub(crate) fn print(&self) {
-        // The message may quote a model, a file or a server, and an address with a password in it.
+        // The message may quote a model, a file, a server, or a URL with a password.
         let secrets = Secrets::default();
-        say!("error: {}", message(&secrets.redact(&self.what)));
+        say!("error: {}", message(&secrets.redact(&self.message)));
         if let Some(hint) = &self.hint {
             say!("hint: {}", message(&secrets.redact(hint)));
         }
     }
 
-    /// What happened, without the hint.
+    /// The message without the hint.
     pub(crate) fn message(&self) -> String {
-        self.what.clone()
+        self.message.clone()
     }
 
-    /// What to do about it.
-    pub(crate) fn to_do(&self) -> Option<&str> {
+    pub(crate) fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
-        format!("{} | {}", self.what, self.hint.as_deref().unwrap_or(""))
+        format!("{} | {}", self.message, self.hint.as_deref().unwrap_or(""))
     }
 }
 
-/// A panic is a mistake of ours. What it says may quote anything, so it is told like any other text: without secrets
-/// and without what drives a terminal.
-pub(crate) fn tell_of_panics() {
+/// Installs the hook that prints panics, which are bugs of windlass. The message may quote any text, so it is printed
+/// without secrets and terminal escapes.
+pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let values =
             std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
@@ -87,23 +86,23 @@ pub(crate) fn tell_of_panics() {
                 .filter_map(|(_, value)| value.into_string().ok())
                 .map(Secret::new),
         );
-        // The asynchronous runtime panics where it cannot start a thread.
+        // Tokio panics if it cannot start a thread.
         if std::thread::Builder::new().spawn(|| ()).is_err() {
-            say!("error: no thread or process can be started any more");
+            say!("error: the system refuses to start another thread or process");
             say!(
                 "hint: raise the limit (`ulimit -u`, or `--pids-limit` of the container), or end other programs"
             );
             return;
         }
         say!(
-            "error: this should not happen: {}",
+            "error: internal error: {}",
             message(&secrets.redact(&panic.to_string()))
         );
-        say!("hint: the session is kept; please report this with what you did before");
+        say!("hint: the session is saved; please report this bug with the steps that led to it");
     }));
 }
 
-impl From<windlass::Error> for Failure {
+impl From<windlass::Error> for CommandError {
     fn from(err: windlass::Error) -> Self {
         let code = match err.kind() {
             ErrorKind::Usage => exit::USAGE,
@@ -114,16 +113,16 @@ impl From<windlass::Error> for Failure {
         };
         Self {
             code,
-            what: err.message().to_owned(),
+            message: err.message().to_owned(),
             hint: err.advice().map(str::to_owned),
         }
     }
 }
 
-/// Errors of the crates below are told as the library tells them.
-macro_rules! as_the_library_tells {
+/// Converts errors of other crates through [`windlass::Error`], which has the messages, hints and kinds.
+macro_rules! convert_through_library_error {
     ($($error:ty),*) => {$(
-        impl From<$error> for Failure {
+        impl From<$error> for CommandError {
             fn from(err: $error) -> Self {
                 windlass::Error::from(err).into()
             }
@@ -131,7 +130,7 @@ macro_rules! as_the_library_tells {
     )*};
 }
 
-as_the_library_tells!(
+convert_through_library_error!(
     ConfigError,
     SecretError,
     RegistryError,

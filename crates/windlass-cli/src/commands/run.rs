@@ -1,4 +1,4 @@
-//! `run`, `chat`, `resume` and `land`: prompts to their end.
+//! `run`, `chat`, `resume` and `land`: the commands that run prompts.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -18,20 +18,20 @@ use windlass::machine::SessionLog;
 use windlass::settings::Places;
 
 use super::{answer, block_on};
-use crate::args::{ChatArgs, Format, LandArgs, OutputArgs, ResumeArgs, RunArgs};
+use crate::args::{ChatArgs, LandArgs, OutputArgs, OutputFormat, ResumeArgs, RunArgs};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::say;
 use crate::process;
 use crate::session_run::{
-    Input, InteractiveSession, find_session, finish, prepare, prepare_landing, session_id,
+    InteractiveSession, TerminalInput, find_session, finish, prepare, prepare_landing, session_id,
 };
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
-use windlass::{OpenRequest, Prepared, Which, model, newest};
+use windlass::{OpenRequest, Prepared, SessionSelector, model, newest};
 
-/// What a kept run is told to do when nobody says more.
-const GO_ON: &str = "Go on with the task where you stopped.";
+/// The prompt of a resumed kept run, if the user gives none.
+const CONTINUE_PROMPT: &str = "Continue the task where you stopped.";
 
 fn flags(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> RunFlags {
     RunFlags {
@@ -41,154 +41,162 @@ fn flags(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> R
     }
 }
 
-pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
     let flags = flags(&args.agent, &args.limits, &args.contract);
     let ready = prepare(&flags)?;
-    let words = crate::typed::words(&args.prompt)?;
+    let words = crate::prompt_text::prompt_text(&args.prompt)?;
     let prompt = match &args.plan {
         None => model::prompt(words, &ready.root, &ready.settings.notices)?,
         Some(given) => {
-            let said = (!words.trim().is_empty())
+            let prompt = (!words.trim().is_empty())
                 .then(|| model::prompt(words, &ready.root, &ready.settings.notices))
                 .transpose()?;
-            saved_plan::with_plan(said, &saved_plan::load(&ready.settings.places, given)?)
+            saved_plan::with_plan(prompt, &saved_plan::load(&ready.settings.places, given)?)
         }
     };
-    let which = match (&args.resume, args.go_on) {
-        (Some(session), _) => Which::Named(find_session(session)?),
-        (None, true) => Which::Newest,
-        (None, false) => Which::New,
+    let which = match (&args.resume, args.continue_newest) {
+        (Some(session), _) => SessionSelector::Named(find_session(session)?),
+        (None, true) => SessionSelector::Newest,
+        (None, false) => SessionSelector::New,
     };
     let profile = ready.settings.profile.as_ref();
-    let looks = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
-    let in_place = args.in_place || (!args.isolated && looks);
+    let in_place_profile = profile.is_some_and(|profile| profile.in_place) && !ready.needs_copy();
+    let in_place = args.in_place || (!args.isolated && in_place_profile);
     let request = OpenRequest {
         which,
         isolation: Isolation::from_flag(!in_place),
         ..OpenRequest::new(flags)
     };
-    block_on(one(ready, request, &args.output, prompt))
+    block_on(run_one(ready, request, &args.output, prompt))
 }
 
-pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
+pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, CommandError> {
     let flags = flags(&args.agent, &args.limits, &args.contract);
     let ready = prepare(&flags)?;
     let request = OpenRequest {
-        which: if args.go_on {
-            Which::Newest
+        which: if args.continue_newest {
+            SessionSelector::Newest
         } else {
-            Which::New
+            SessionSelector::New
         },
         isolation: Isolation::from_flag(args.isolated || ready.needs_copy()),
         ..OpenRequest::new(flags)
     };
-    block_on(talk(ready, request, &args.output, None, Input::default()))
+    block_on(run_chat(
+        ready,
+        request,
+        &args.output,
+        None,
+        TerminalInput::default(),
+    ))
 }
 
-pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
+pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let root = process::open_workspace(args.agent.cd.as_deref())?;
-    // Neither ids nor names of kept runs have spaces: such a word alone is the prompt.
+    // Ids and names of kept runs contain no spaces, so a single argument with spaces is the prompt.
     let (named, typed) = match &args.session {
         Some(word) if args.prompt.is_empty() && word.contains(char::is_whitespace) => {
             (None, vec![word.clone()])
         }
         named => (named.clone(), args.prompt.clone()),
     };
-    // A kept run has a name of words; a session's id never looks like one.
+    // The name of a kept run and the id of a session never look alike.
     let shelf = windlass::kept::shelf(&places);
     let card = named.as_ref().and_then(|name| shelf.meta(name).ok());
     let store = SessionLog::new(places.sessions_dir());
     let session = card.as_ref().map(|card| card.session.clone()).or(named);
-    let (id, glance) = block_on(async {
+    let (id, overview) = block_on(async {
         let id = match &session {
             Some(id) => windlass::find_session(&store, Some(&root), id).await?,
             None => newest(&store, &root).await?,
         };
-        let glance = answer::glance(&store, &id).await?;
-        Ok((id, glance))
+        let overview = answer::read_overview(&store, &id).await?;
+        Ok((id, overview))
     })?;
     let by_name = card.is_some();
-    let left = glance.kept.as_ref().filter(|_| !args.in_place);
-    let card = card.or_else(|| shelf.meta(left?).ok());
+    let last_kept = overview.kept.as_ref().filter(|_| !args.in_place);
+    let card = card.or_else(|| shelf.meta(last_kept?).ok());
     let kept = card.map(|card| card.name);
-    let talks = typed.is_empty() && !by_name && std::io::stdin().is_terminal();
-    let words = if talks {
+    let is_chat = typed.is_empty() && !by_name && std::io::stdin().is_terminal();
+    let words = if is_chat {
         String::new()
     } else {
-        crate::typed::words(&typed)?
+        crate::prompt_text::prompt_text(&typed)?
     };
-    let mut input = Input::default();
-    let waits_here =
-        !glance.asks.is_empty() && glance.open.as_ref().is_some_and(|open| open.copy == kept);
-    if words.trim().is_empty() && kept.is_some() && waits_here {
+    let mut input = TerminalInput::default();
+    let copy_has_asks =
+        !overview.asks.is_empty() && overview.open.as_ref().is_some_and(|open| open.copy == kept);
+    if words.trim().is_empty() && kept.is_some() && copy_has_asks {
         return Ok(
-            match answers(args, &id, &glance, std::io::stdin().is_terminal())? {
-                Answers::Ended(code) => code,
-                Answers::Given(_) => exit::unless_broken(0),
+            match offer_asks(args, &id, &overview, std::io::stdin().is_terminal())? {
+                OfferedAsks::Unanswerable(code) => code,
+                OfferedAsks::Done(_) => exit::after_output(0),
             },
         );
     }
-    // What waits for an answer goes on under its own terms, and nothing else does.
-    if words.trim().is_empty() && kept.is_none() && !glance.asks.is_empty() {
-        input = match answers(args, &id, &glance, talks)? {
-            Answers::Ended(code) => return Ok(code),
-            Answers::Given(input) => input,
+    // A run that is paused on an ask continues with the flags it was started with.
+    if words.trim().is_empty() && kept.is_none() && !overview.asks.is_empty() {
+        input = match offer_asks(args, &id, &overview, is_chat)? {
+            OfferedAsks::Unanswerable(code) => return Ok(code),
+            OfferedAsks::Done(input) => input,
         };
     }
-    // Another run is another decision about what it may do: it keeps the model, and how its work is judged and lands.
-    let mut saved = glance.flags.clone();
+    // A new run keeps the model and the contract (checks and landing) of the session, but not its permissions: the user
+    // decides about those again.
+    let mut saved = overview.flags.clone();
     RunFlags::unset(&mut saved, &args.unset)?;
     let agent = over(&RunFlags::load_model(&saved), &args.agent)?;
     let contract = over(&RunFlags::load_contract(&saved), &args.contract)?;
     let flags = flags(&agent, &args.limits, &contract);
     let ready = prepare(&flags)?;
-    let on_copy = args.isolated || kept.is_some() || glance.isolation.is_isolated();
+    let on_copy = args.isolated || kept.is_some() || overview.isolation.is_isolated();
     let isolated = (on_copy && !args.in_place) || ready.needs_copy();
     if let Some(name) = &kept {
-        say!("continuing on the copy of {name}; `--in-place` works in your tree instead");
+        say!("continuing on the copy of {name}; use `--in-place` to work in your tree instead");
     }
     let request = OpenRequest {
-        which: Which::Named(id.clone()),
+        which: SessionSelector::Named(id.clone()),
         isolation: Isolation::from_flag(isolated),
         kept,
         ..OpenRequest::new(flags)
     };
     let last = args.last.map(Room::Last);
-    let room = last.or(args.summary.then_some(Room::Summary));
-    if talks {
-        return block_on(talk(ready, request, &args.output, room, input));
+    let compaction = last.or(args.summary.then_some(Room::Summary));
+    if is_chat {
+        return block_on(run_chat(ready, request, &args.output, compaction, input));
     }
     let prompt = match (request.kept.is_some(), words.trim().is_empty()) {
-        (true, true) => Some(Message::user(GO_ON)),
-        // Nothing is said, so that what waits is done.
-        (false, true) if !glance.queue.all().is_empty() => None,
+        (true, true) => Some(Message::user(CONTINUE_PROMPT)),
+        // Without a prompt, only the queued prompts run.
+        (false, true) if !overview.queue.all().is_empty() => None,
         _ => Some(model::prompt(words, &ready.root, &ready.settings.notices)?),
     };
-    block_on(what_waits(ready, request, &args.output, room, prompt))
+    block_on(run_queue(ready, request, &args.output, compaction, prompt))
 }
 
-/// What came of offering what is open.
-enum Answers {
-    /// Nobody is there to answer.
-    Ended(ExitCode),
-    /// The person answered, or left it open, and goes on.
-    Given(Input),
+/// The result of [`offer_asks`].
+enum OfferedAsks {
+    /// No user is present to answer: the asks were printed.
+    Unanswerable(ExitCode),
+    /// The user answered the asks, or left them pending. The input can be reused.
+    Done(TerminalInput),
 }
 
-/// Offers what a session waits for: to the person at the terminal, or to whoever reads what is printed.
-fn answers(
+/// Shows the pending asks of a session to the user, or prints them for programs.
+fn offer_asks(
     args: &ResumeArgs,
     id: &SessionId,
-    glance: &SessionOverview,
-    talks: bool,
-) -> Result<Answers, Failure> {
-    let (ready, request) = answer::resumed(id, glance, &args.unset, &args.agent, &args.limits)?;
+    overview: &SessionOverview,
+    can_answer: bool,
+) -> Result<OfferedAsks, CommandError> {
+    let (ready, request) =
+        answer::resume_request(id, overview, &args.unset, &args.agent, &args.limits)?;
     block_on(async {
         let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
-        if !talks {
+        if !can_answer {
             let code = finish(None, &interactive.session, args.output.format());
-            return Ok(Answers::Ended(code));
+            return Ok(OfferedAsks::Unanswerable(code));
         }
         interactive.steers = true;
         while let Some(ask) = interactive.session.pending().into_iter().next() {
@@ -198,20 +206,20 @@ fn answers(
             let outcome = interactive.answer_open(&ask, answer).await?;
             interactive.keep_plan(outcome.as_ref())?;
         }
-        Ok(Answers::Given(interactive.input))
+        Ok(OfferedAsks::Done(interactive.input))
     })
 }
 
-/// What a session was told before, in order, then what it is told now.
-async fn what_waits(
+/// Runs the queued prompts of a session in order, then the new one.
+async fn run_queue(
     ready: Prepared,
     request: OpenRequest,
     output: &OutputArgs,
-    room: Option<Room>,
+    compaction: Option<Room>,
     prompt: Option<Message>,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let format = output.format();
-    let mut interactive = InteractiveSession::open(ready, request, output, room).await?;
+    let mut interactive = InteractiveSession::open(ready, request, output, compaction).await?;
     if let Some(prompt) = prompt {
         if interactive
             .session
@@ -236,8 +244,8 @@ async fn what_waits(
     Ok(finish(last.as_ref(), &interactive.session, format))
 }
 
-/// Checks what a kept run did once more, and lands it.
-pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
+/// Checks the changes of a kept run again, and lands them.
+pub(super) fn land(args: &LandArgs) -> Result<ExitCode, CommandError> {
     let ready = prepare_landing(args.cd.as_deref())?;
     let card = windlass::kept::find(&ready.settings.places, &ready.root, args.name.as_deref())?;
     let mut flags = RunFlags {
@@ -245,20 +253,24 @@ pub(super) fn land(args: &LandArgs) -> Result<ExitCode, Failure> {
         ..RunFlags::default()
     };
     if flags.contract.commit.as_deref() == Some("") {
-        flags.contract.commit = block_on(asked(&ready.settings.places, &card))?;
+        flags.contract.commit = block_on(original_prompt(&ready.settings.places, &card))?;
     }
     let request = OpenRequest {
-        which: Which::Named(session_id(&card.session)?),
+        which: SessionSelector::Named(session_id(&card.session)?),
         kept: Some(card.name.clone()),
         only_land: true,
         ..OpenRequest::new(flags)
     };
     let prompt = Message::user(format!("Land the kept run {}.", card.name));
-    block_on(one(ready, request, &args.output, prompt))
+    block_on(run_one(ready, request, &args.output, prompt))
 }
 
-/// What the run that made a copy was asked to do: a commit of it says that, and not that it was landed.
-async fn asked(places: &Places, card: &KeptRunMeta) -> Result<Option<String>, Failure> {
+/// Finds the prompt of the run that made a copy. It becomes the commit message, because the prompt of the landing would
+/// say nothing about the changes.
+async fn original_prompt(
+    places: &Places,
+    card: &KeptRunMeta,
+) -> Result<Option<String>, CommandError> {
     let store = SessionLog::new(places.sessions_dir());
     let id = session_id(&card.session)?;
     let mut events = store.read(&id, 1);
@@ -276,40 +288,40 @@ async fn asked(places: &Places, card: &KeptRunMeta) -> Result<Option<String>, Fa
     Ok(Some(String::new()))
 }
 
-async fn one(
+async fn run_one(
     ready: Prepared,
     request: OpenRequest,
     output: &OutputArgs,
     prompt: Message,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let format = output.format();
     let mut interactive = InteractiveSession::open(ready, request, output, None).await?;
-    // Words typed meanwhile are for the run, and never for the shell that comes after it.
+    // Lines that the user types during the run go to the run, and never to the shell afterwards.
     interactive.steers = std::io::stdin().is_terminal();
     let outcome = interactive.run(prompt).await?;
-    interactive.input.drop_unread();
+    interactive.input.discard_type_ahead();
     interactive.keep_plan(outcome.as_ref())?;
     Ok(finish(outcome.as_ref(), &interactive.session, format))
 }
 
-async fn talk(
+async fn run_chat(
     ready: Prepared,
     request: OpenRequest,
     output: &OutputArgs,
-    room: Option<Room>,
-    input: Input,
-) -> Result<ExitCode, Failure> {
+    compaction: Option<Room>,
+    input: TerminalInput,
+) -> Result<ExitCode, CommandError> {
     let format = output.format();
     let isolated = request.isolation == Isolation::Isolated;
-    let mut interactive = InteractiveSession::open(ready, request, output, room).await?;
-    if format == Format::Text {
-        let how = if isolated {
-            "each prompt works on a copy that lands when it passes"
+    let mut interactive = InteractiveSession::open(ready, request, output, compaction).await?;
+    if format == OutputFormat::Text {
+        let place = if isolated {
+            "each prompt works on a copy that lands when the checks pass"
         } else {
-            "work happens in place"
+            "the agent works in your working tree"
         };
         say!(
-            "session {} · {how} · /help lists the commands, /quit ends",
+            "session {} · {place} · /help lists the commands, /quit ends the chat",
             interactive.session.id()
         );
     }
@@ -319,11 +331,11 @@ async fn talk(
     if !interactive.session.pending().is_empty() {
         let id = interactive.session.id();
         say!(
-            "a run of this session waits for an answer: `windlass resume {id}` offers it; a prompt here gives it up"
+            "a run of this session is paused on a question: `windlass resume {id}` shows it; a new prompt abandons it"
         );
     }
     loop {
-        // A prompt gives up what is open, so that nobody but the person says one while something is.
+        // A new prompt abandons pending asks, so the queue runs only if there are none; the user may still type one.
         while interactive.session.pending().is_empty()
             && let Some(outcome) = interactive.run_queued().await?
         {
@@ -339,28 +351,28 @@ async fn talk(
             "" => continue,
             "/quit" | "/exit" => break,
             "/compact" => {
-                interactive.make_room(Room::Summary).await?;
+                interactive.compact(Room::Summary).await?;
                 continue;
             }
             "/help" => {
                 say!(
-                    "/quit ends the chat; /compact puts a summary in the place of what was said; a line that ends in \\ goes on in the next; @path attaches a file"
+                    "/quit ends the chat; /compact replaces the conversation with a summary; a line that ends in \\ continues in the next one; @path attaches a file"
                 );
                 say!(
-                    "while a run is going: a line is said to it between steps, /next WORDS waits for its end, /cancel ends it"
+                    "during a run: a line is sent to the model at the next step, /next PROMPT queues a prompt for after the run, /cancel ends the run"
                 );
                 continue;
             }
-            text if let Some(command) = crate::typed::slash_command(text) => {
-                say!("there is no command {command}; /help lists them");
+            text if let Some(command) = crate::prompt_text::slash_command(text) => {
+                say!("unknown command {command}; /help lists the commands");
                 continue;
             }
             _ => {}
         }
         let prompt = match model::attach(text, &interactive.root, &crate::process::notices()) {
             Ok(prompt) => prompt,
-            Err(failure) => {
-                Failure::from(failure).print();
+            Err(error) => {
+                CommandError::from(error).print();
                 continue;
             }
         };
@@ -370,14 +382,13 @@ async fn talk(
         }
     }
     say!(
-        "session {}: `windlass resume {}` goes on",
-        interactive.session.id(),
+        "session saved; continue with `windlass resume {}`",
         interactive.session.id()
     );
-    // A chat at a terminal ended because the person wanted it to; a piped one reports its last run.
+    // The user ends a chat at a terminal, so it succeeds; a piped chat reports its last run.
     let at_terminal = std::io::stdin().is_terminal();
     Ok(match last {
-        Some(outcome) if !at_terminal => exit::unless_broken(exit::code(Some(&outcome))),
-        _ => exit::unless_broken(0),
+        Some(outcome) if !at_terminal => exit::after_output(exit::code(Some(&outcome))),
+        _ => exit::after_output(0),
     })
 }

@@ -1,5 +1,5 @@
-//! Kept runs: what is there, what they would change, and throwing them away. Landings that a dead process left half
-//! done are finished or taken back here, before any command does its work.
+//! `status`, `diff`, `discard` and `sessions gc`: list kept runs, show their changes and delete them. [`recover`] finishes
+//! or rolls back the landings of a dead process before any other command starts.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -17,14 +17,14 @@ use windlass::undo::last_changes;
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
+use crate::command_error::CommandError;
 use crate::exit;
-use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::process;
-use crate::safe::{marked_block, message, one_line};
+use crate::sanitize::{marked_block, message, one_line};
 use windlass::kept;
 
-/// Finishes or rolls back what a dead process left, and says so.
+/// Finishes or rolls back interrupted landings, and prints a notice for each.
 pub(super) fn recover() {
     let Ok(places) = process::places() else {
         return;
@@ -45,7 +45,7 @@ pub(super) fn recover() {
     }
 }
 
-pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let root = match args.all {
         true => None,
@@ -53,7 +53,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     };
     let here = |card: &KeptRunMeta| root.as_ref().is_none_or(|root| card.root == root.root());
     let all = kept::shelf(&places).list().into_iter();
-    // What never began holds nothing; the next run or `gc` clears it away.
+    // A run that died before its copy was complete has no changes; the next run or `gc` deletes it.
     let kept: Vec<(KeptRunMeta, bool)> = all
         .filter(|(card, busy)| here(card) && (*busy || card.was_made()))
         .collect();
@@ -68,7 +68,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
             })
             .collect();
         out::json(&json!({ "kept": rows, "recovered": windlass::recoveries(&places) }));
-        return Ok(exit::unless_broken(0));
+        return Ok(exit::after_output(0));
     }
     if kept.is_empty() {
         out::out("no kept runs\n");
@@ -96,7 +96,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
             card.name
         ));
     }
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 fn state(card: &KeptRunMeta, busy: bool) -> &'static str {
@@ -107,7 +107,7 @@ fn state(card: &KeptRunMeta, busy: bool) -> &'static str {
     }
 }
 
-pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
+pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, CommandError> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
     let card = match kept::find(&settings.places, &root, args.name.as_deref()) {
@@ -122,31 +122,31 @@ pub(super) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
                 &json!({ "name": card.name, "files": changes.files, "tree_hash": changes.tree_hash,
                                "left": changes.left, "cannot_land": changes.cannot }),
             );
-            return Ok(exit::unless_broken(0));
+            return Ok(exit::after_output(0));
         }
         show(&changes, args.stat);
-        Ok(exit::unless_broken(0))
+        Ok(exit::after_output(0))
     })
 }
 
-/// Without a kept run: what the last run changed in the workspace.
+/// Shows the changes that landed last, if there is no kept run.
 fn diff_of_last_run(
     args: &DiffArgs,
     settings: &Settings,
     root: &Root,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let (session, files) =
         block_on(async { Ok(last_changes(settings, root).await?) }).map_err(|_| {
-            Failure::usage("there is no kept run and no landed run of this workspace")
+            CommandError::usage("this workspace has no kept run and no landed run")
                 .hint("`windlass status --all` lists kept runs of other workspaces")
         })?;
     if args.json {
         out::json(&json!({ "session": session, "files": files }));
-        return Ok(exit::unless_broken(0));
+        return Ok(exit::after_output(0));
     }
-    say!("no kept run; this is what session {session} changed last");
+    say!("no kept run; these are the last landed changes of session {session}");
     show_files(&files, args.stat);
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 fn show(changes: &Changes, stat: bool) {
@@ -155,8 +155,8 @@ fn show(changes: &Changes, stat: bool) {
         say!("cannot land: {}: {why}", message(path));
     }
     if !changes.left.is_empty() {
-        let left = counted(changes.left.len(), "ignored or built path");
-        say!("{left} left behind");
+        let left = counted(changes.left.len(), "ignored or generated path");
+        say!("{left} will not land");
     }
 }
 
@@ -169,7 +169,7 @@ fn show_files(files: &[FileChange], stat: bool) {
             Change::MovedFrom(from) => ('>', format!(" (was {})", one_line(from))),
         };
         match &file.diff {
-            // A program gets it as it is, to apply it; a terminal gets nothing that could move it.
+            // A program gets the raw diff, to apply it; a terminal gets a sanitized one.
             Some(diff) if !stat && !std::io::stdout().is_terminal() => out::out(diff),
             Some(diff) if !stat => out::out(&marked_block(diff)),
             _ => out::out(&format!(
@@ -181,14 +181,19 @@ fn show_files(files: &[FileChange], stat: bool) {
     }
 }
 
-pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
+pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;
     let slot = kept::shelf(&settings.places)
         .open(&args.name)
-        .map_err(|err| Failure::usage(err.to_string()))?;
+        .map_err(|err| CommandError::usage(err.to_string()))?;
     if slot.has_pending_landing() {
-        let why = format!("the landing of {} is not in the log yet", args.name);
-        return Err(Failure::failed(why).hint("free some disk space, then run any command again"));
+        let why = format!(
+            "{} has landed, but its landing is not in the log yet",
+            args.name
+        );
+        return Err(
+            CommandError::failed(why).hint("free some disk space, then run any command again")
+        );
     }
     let question = format!(
         "delete {} with {}? [y/N] ",
@@ -196,47 +201,47 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<ExitCode, Failure> {
         counted(slot.meta.files, "changed file")
     );
     if !args.yes && !super::sessions::confirmed(&question)? {
-        return Err(Failure::new(exit::ASKED, "nothing was deleted")
-            .hint("give --yes to delete it without being asked"));
+        return Err(CommandError::new(exit::ASKED, "nothing was deleted")
+            .hint("use `--yes` to delete it without confirmation"));
     }
     let card = slot.meta.clone();
     slot.discard()
-        .map_err(|err| Failure::failed(err.to_string()))?;
+        .map_err(|err| CommandError::failed(err.to_string()))?;
     let discarded = EventKind::Discarded {
         name: card.name.clone(),
     };
-    let noted = block_on(async { Ok(kept::note(&settings, &card, discarded).await?) });
-    if let Err(why) = noted {
+    let logged = block_on(async { Ok(kept::note(&settings, &card, discarded).await?) });
+    if let Err(why) = logged {
         say!(
-            "warning: the session's log does not say so: {}",
+            "warning: the deletion could not be logged in the session: {}",
             message(&why.message())
         );
     }
     say!("deleted {}", args.name);
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
-/// Throws away what is kept too long or takes too much, and says what and why.
+/// Deletes kept runs that are too old or too large, and prints the reason for each.
 pub(super) fn gc(
     places: &Places,
     max_bytes: u64,
     max_age: Duration,
     dry_run: bool,
     as_json: bool,
-) -> Result<ExitCode, Failure> {
+) -> Result<ExitCode, CommandError> {
     let shelf = kept::shelf(places);
-    let failed = |err: String| Failure::failed(err);
-    let (mut gone, mut freed) = (Vec::new(), 0);
+    let failed = |err: String| CommandError::failed(err);
+    let (mut deleted, mut freed) = (Vec::new(), 0);
     for (card, why) in shelf.surplus(max_bytes, max_age) {
         if !dry_run {
-            // Somebody may have begun to work on it since it was listed.
+            // Another process may have opened it since it was listed.
             let Ok(slot) = shelf.open(&card.name) else {
                 continue;
             };
             slot.discard().map_err(|err| failed(err.to_string()))?;
         }
         freed += card.bytes;
-        gone.push(json!({ "name": card.name, "bytes": card.bytes, "why": why }));
+        deleted.push(json!({ "name": card.name, "bytes": card.bytes, "why": why }));
         if !as_json {
             let megabytes = card.bytes.div_ceil(1 << 20);
             out::out(&format!(
@@ -252,15 +257,15 @@ pub(super) fn gc(
     let undo = undo.map_err(|err| failed(err.to_string()))?;
     if as_json {
         out::json(
-            &json!({ "dry_run": dry_run, "gone": gone, "bytes": freed, "kept_runs": left.len(),
+            &json!({ "dry_run": dry_run, "gone": deleted, "bytes": freed, "kept_runs": left.len(),
                            "kept_bytes": kept, "undo_bytes": undo, "undo_cap": UNDO_BYTES }),
         );
-        return Ok(exit::unless_broken(0));
+        return Ok(exit::after_output(0));
     }
     let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
     out::out(&format!(
-        "kept runs: {} with {} MB (at most {} MB and {} days); bytes for undo: {} MB of {} MB, the oldest go first by \
-         themselves\n",
+        "kept runs: {} with {} MB (limits: {} MB, {} days); undo data: {} MB of {} MB (the oldest is deleted \
+         automatically)\n",
         left.len(),
         megabytes(kept),
         megabytes(max_bytes),
@@ -268,13 +273,9 @@ pub(super) fn gc(
         megabytes(undo),
         megabytes(UNDO_BYTES),
     ));
-    Ok(exit::unless_broken(0))
+    Ok(exit::after_output(0))
 }
 
 fn verb(dry_run: bool) -> &'static str {
-    if dry_run {
-        "would throw away"
-    } else {
-        "threw away"
-    }
+    if dry_run { "would delete" } else { "deleted" }
 }

@@ -1,27 +1,26 @@
-//! Agents of a person's own: a name and a kind in the settings make one. Which kinds there are is known; whose program it
-//! is and how it is told things the person says.
+//! Agents that the user defines in the settings, with a name and a kind (`runtimes.NAME.kind`).
 
 use windlass_host::config::{Layers, Value, nearest};
 
 use crate::error::RegistryError;
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, ANY_CLI, AgentKind, AgentSpec};
 
-/// The longest name: it is a folder's, too.
+/// Maximum length of a name, which is also the name of a directory.
 const MAX_NAME: usize = 40;
 
-/// One of them.
+/// An agent that the user defined.
 #[derive(Clone)]
-pub struct Own {
-    /// What people type.
+pub struct CustomAgent {
+    /// The value for `--runtime`.
     pub name: String,
-    /// What is known of its kind.
+    /// The row of its kind in the table of agents.
     pub known: &'static AgentSpec,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: String,
 }
 
-/// All of them, in the order of their names.
-pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
+/// All agents that the settings define, sorted by name.
+pub fn all(layers: &Layers<'_>) -> Result<Vec<CustomAgent>, RegistryError> {
     let mut all = Vec::new();
     for (key, setting) in layers.iter() {
         let kind = key
@@ -32,18 +31,19 @@ pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
         };
         let name = name.trim_matches('"');
         if let Err(why) = check_name(name) {
-            return Err(RegistryError::usage(format!("{}: {why}", setting.origin)).hint(
-                "a name of your own is of letters, digits, `-` and `_`, as in `runtimes.my-agent`",
-            ));
+            return Err(RegistryError::usage(format!("{}: {why}", setting.origin))
+                .hint("use a name of letters, digits, `-` and `_`, as in `runtimes.my-agent`"));
         }
         let known = if kind == "cli" { &ANY_CLI } else { &ANY_ACP };
         let about = layers
             .text(&format!("runtimes.{name}.about"))
             .unwrap_or(match known.kind {
-                AgentKind::Cli => "an agent of your own: a program that does one prompt and ends",
-                _ => "an agent of your own, by ACP",
+                AgentKind::Cli => {
+                    "an agent of your own: a program that handles one prompt and exits"
+                }
+                _ => "an agent of your own that speaks ACP",
             });
-        all.push(Own {
+        all.push(CustomAgent {
             name: name.to_owned(),
             known,
             about: about.to_owned(),
@@ -52,7 +52,7 @@ pub fn all(layers: &Layers<'_>) -> Result<Vec<Own>, RegistryError> {
     Ok(all)
 }
 
-/// Refuses names that mean another runtime, and such that are no folder's.
+/// Rejects names of other runtimes, and names that are not suitable for a directory.
 fn check_name(name: &str) -> Result<(), String> {
     if name == "auto"
         || AGENTS
@@ -61,7 +61,7 @@ fn check_name(name: &str) -> Result<(), String> {
             .any(|known| known.name == name)
     {
         return Err(format!(
-            "`{name}` is known; `kind` is for agents of your own"
+            "`{name}` is already a runtime, and `kind` is only for agents of your own"
         ));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -69,32 +69,32 @@ fn check_name(name: &str) -> Result<(), String> {
         .chars()
         .next()
         .is_some_and(|c| c.is_ascii_alphanumeric());
-    // Agents that are named by their command have such homes.
+    // The prefix is reserved for the home directories of agents that are named by their command or by the ACP registry.
     if first && name.len() <= MAX_NAME && name.chars().all(plain) && !name.starts_with("acp-") {
         return Ok(());
     }
-    Err(format!("`{name}` is not the name of a runtime"))
+    Err(format!("`{name}` is not a valid name of a runtime"))
 }
 
-/// That an agent of the settings names no program.
+/// The error of an agent whose settings name no program.
 pub fn no_command(name: &str) -> RegistryError {
     RegistryError::usage(format!("`{name}` has no program")).hint(format!(
-        "set `runtimes.{name}.command` to its name or its path"
+        "set `runtimes.{name}.command` to the name or the path of its program"
     ))
 }
 
-/// That no runtime has this name, with the nearest one.
-pub fn unknown(name: &str, own: &[Own]) -> RegistryError {
+/// The error of an unknown runtime. It suggests a runtime with a similar name.
+pub fn unknown_runtime(name: &str, own: &[CustomAgent]) -> RegistryError {
     let failure = RegistryError::usage(format!("there is no runtime `{name}`"));
     let own = own.iter().map(|own| own.name.as_str());
     let all: Vec<&str> = AGENTS.iter().map(|known| known.name).chain(own).collect();
-    // The beginning of a name says which one is meant, where it is of one alone.
-    let begun: Vec<&str> = all
+    // A unique prefix of a name identifies the runtime.
+    let with_prefix: Vec<&str> = all
         .iter()
         .copied()
         .filter(|known| known.starts_with(name) && !name.is_empty())
         .collect();
-    let near = if let [one] = begun[..] {
+    let near = if let [one] = with_prefix[..] {
         Some(one)
     } else {
         nearest(name, all.iter().copied().chain(["auto"]))
@@ -102,7 +102,7 @@ pub fn unknown(name: &str, own: &[Own]) -> RegistryError {
     match near {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!(
-            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first that can",
+            "the runtimes are {}, acp:COMMAND for any agent that speaks ACP, and auto for the first usable one",
             all.join(", ")
         )),
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_ones_own_is_no_other_and_a_folder() {
+    fn names_of_custom_agents_are_unique_and_valid_directory_names() {
         for name in ["my-agent", "a", "Agent_2", "1st"] {
             assert_eq!(check_name(name), Ok(()));
         }

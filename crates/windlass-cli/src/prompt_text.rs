@@ -1,15 +1,15 @@
-//! The words of a prompt: typed, or from standard input.
+//! The text of a prompt: from arguments and standard input.
 
 use std::io::{IsTerminal, Read};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
-/// The longest prompt from standard input.
+/// The longest prompt from standard input, in bytes.
 const MAX_TEXT: u64 = 4 << 20;
 
-/// The words that were typed, and standard input when it is piped.
-pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
-    let mut text = typed.join(" ");
+/// Joins the arguments, and appends standard input if it is not a terminal.
+pub(crate) fn prompt_text(args: &[String]) -> Result<String, CommandError> {
+    let mut text = args.join(" ");
     if !std::io::stdin().is_terminal() {
         let mut piped = Vec::new();
         std::io::stdin()
@@ -17,8 +17,8 @@ pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
             .take(MAX_TEXT + 1)
             .read_to_end(&mut piped)?;
         if piped.len() as u64 > MAX_TEXT {
-            return Err(Failure::usage("standard input is longer than 4 MiB")
-                .hint("attach a file with @path instead"));
+            return Err(CommandError::usage("standard input is longer than 4 MiB")
+                .hint("attach a file with `@path` instead"));
         }
         let piped = String::from_utf8_lossy(&piped);
         if !piped.trim().is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn words(typed: &[String]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The command that a line begins with: a slash and a word. Paths are none.
+/// Returns the slash command at the start of a line, such as `/quit`. Paths such as `/usr/bin` are not commands.
 pub(crate) fn slash_command(line: &str) -> Option<&str> {
     let command = line.split_whitespace().next()?;
     let name = command.strip_prefix('/')?;
@@ -44,7 +44,7 @@ mod tests {
     use super::slash_command;
 
     #[test]
-    fn a_slash_and_a_word_is_a_command_and_a_path_is_none() {
+    fn a_slash_and_a_word_is_a_command_and_a_path_is_not() {
         for (line, expect) in [
             ("/model x", Some("/model")),
             ("/quit", Some("/quit")),

@@ -1,5 +1,5 @@
-//! Interrupts: the first cancels the run that is going, the second ends the process. They are heard on a thread of its
-//! own, so that a view that is stuck in a write does not keep them from being heard.
+//! Interrupts: the first one cancels the current run, the second one exits. A separate thread handles them, so that a
+//! view that blocks in a write does not delay them.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use windlass::Canceller;
 use crate::exit;
 use crate::out::say;
 
-/// Makes a write past the file size limit an error instead of the end of the process. A handler and not an ignored
-/// signal: programs that are started have the default again.
+/// Makes a write past the file size limit (`RLIMIT_FSIZE`) an error instead of killing the process. The signal has a
+/// handler and is not ignored, because child processes inherit ignored signals.
 pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -23,79 +23,79 @@ pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
     signal(past_limit).map(drop)
 }
 
-/// Hears interrupts for as long as it lives.
-pub(crate) struct Signals(Arc<Shared>);
+/// Handles interrupts, terminations and hang-ups from a separate thread.
+pub(crate) struct InterruptListener(Arc<InterruptState>);
 
 #[derive(Default)]
-struct Shared {
+struct InterruptState {
     run: Mutex<Option<Canceller>>,
     idle: Notify,
 }
 
-impl Signals {
+impl InterruptListener {
     pub(crate) fn listen() -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let heard = [
+        let shared = Arc::new(InterruptState::default());
+        let streams = [
             SignalKind::interrupt(),
             SignalKind::terminate(),
             SignalKind::hangup(),
         ]
         .map(signal);
-        let [interrupts, terminations, hangups] = heard;
-        let hearing = hear(shared.clone(), interrupts?, terminations?, hangups?);
+        let [interrupts, terminations, hangups] = streams;
+        let handler = handle_signals(shared.clone(), interrupts?, terminations?, hangups?);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()?;
         std::thread::Builder::new()
             .name("signals".into())
-            .spawn(move || runtime.block_on(hearing))?;
+            .spawn(move || runtime.block_on(handler))?;
         Ok(Self(shared))
     }
 
-    /// From now on, an interrupt cancels this run; with `None`, it ends the waiting for a prompt.
+    /// Sets the run that an interrupt cancels; with `None`, an interrupt ends [`Self::while_idle`].
     pub(crate) fn watch(&self, run: Option<Canceller>) {
         *self.0.lock() = run;
     }
 
-    /// Returns at an interrupt while no run is going.
+    /// Returns at an interrupt that arrives between runs.
     pub(crate) async fn while_idle(&self) {
         self.0.idle.notified().await;
     }
 }
 
-impl Shared {
+impl InterruptState {
     fn lock(&self) -> parking_lot::MutexGuard<'_, Option<Canceller>> {
         self.run.lock()
     }
 }
 
-async fn hear(
-    shared: Arc<Shared>,
+async fn handle_signals(
+    shared: Arc<InterruptState>,
     mut interrupts: Signal,
     mut terminations: Signal,
     mut hangups: Signal,
 ) {
-    let mut told = false;
+    let mut cancelled = false;
     loop {
         tokio::select! {
-            heard = interrupts.recv() => if heard.is_none() { return },
-            heard = terminations.recv() => if heard.is_none() { return },
-            // The terminal is gone: nobody sees what would follow.
-            heard = hangups.recv() => if heard.is_none() { return },
+            signal = interrupts.recv() => if signal.is_none() { return },
+            signal = terminations.recv() => if signal.is_none() { return },
+            // The terminal is gone.
+            signal = hangups.recv() => if signal.is_none() { return },
         }
         let run = shared.lock().clone();
         match run {
             None => shared.idle.notify_one(),
-            Some(run) if !told => {
-                told = true;
+            Some(run) if !cancelled => {
+                cancelled = true;
                 run.cancel();
-                say!("\ncancelling; interrupt again to end at once");
+                say!("\ncancelling; interrupt again to exit immediately");
             }
             Some(_) => {
-                say!("\nended at once; `windlass resume` continues the session");
+                say!("\nexited immediately; continue the session with `windlass resume`");
                 std::process::exit(i32::from(exit::INTERRUPTED))
             }
         }
-        told &= shared.lock().is_some();
+        cancelled &= shared.lock().is_some();
     }
 }

@@ -1,7 +1,7 @@
-//! The proof by running: lines made at random are run in the kernel sandbox when they are classed as looking, with
-//! leave to write, and must write nothing. Everything that can be written there is looked at: the workspace after every
-//! line, byte for byte, and the private folders for temporary files at the end; the rest of the view is read-only.
-//! The vocabulary has no absolute path, nothing that leads upwards, nothing that removes or ends anything.
+//! Tests the classification of read-only commands by running them: random command lines that are classified as read-only
+//! run in the kernel sandbox with write permission, and must write nothing. The test compares the workspace after every
+//! line, byte for byte, and the private temporary directories at the end; everything else is mounted read-only. The
+//! vocabulary has no absolute paths, no parent directories, and no commands that delete files or kill processes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -10,13 +10,13 @@ use std::sync::mpsc;
 
 use windlass_sandbox::{Access, Helper, SandboxSession, Spec, Standard};
 
-use crate::place::BINARY;
+use crate::cli_fixture::BINARY;
 use windlass_needs::{Need, lacks};
 
-/// Numbers that look random and are the same every time.
-struct Dice(u64);
+/// A deterministic random number generator.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self
             .0
@@ -207,32 +207,32 @@ const ENDS: &[&str] = &[
     " >&new",
 ];
 
-fn command(dice: &mut Dice) -> String {
-    let mut line = if dice.below(12) == 0 {
+fn command(random: &mut Random) -> String {
+    let mut line = if random.below(12) == 0 {
         "x=1 ".to_owned()
     } else {
         String::new()
     };
-    line.push_str(dice.pick(PROGRAMS));
-    for _ in 0..dice.below(3) {
+    line.push_str(random.pick(PROGRAMS));
+    for _ in 0..random.below(3) {
         line.push(' ');
-        line.push_str(dice.pick(OPTIONS));
+        line.push_str(random.pick(OPTIONS));
     }
-    for _ in 0..dice.below(4) {
+    for _ in 0..random.below(4) {
         line.push(' ');
-        line.push_str(dice.pick(WORDS));
+        line.push_str(random.pick(WORDS));
     }
-    line.push_str(dice.pick(ENDS));
+    line.push_str(random.pick(ENDS));
     line
 }
 
-fn line(dice: &mut Dice) -> String {
-    let mut line = command(dice);
-    for _ in 0..dice.below(3) {
-        line.push_str(dice.pick(JOINTS));
-        line.push_str(&command(dice));
+fn line(random: &mut Random) -> String {
+    let mut line = command(random);
+    for _ in 0..random.below(3) {
+        line.push_str(random.pick(JOINTS));
+        line.push_str(&command(random));
     }
-    match dice.below(10) {
+    match random.below(10) {
         0 => format!("( {line} )"),
         1 => format!("echo \"$({line})\""),
         2 => format!("{{ {line}\n}}"),
@@ -240,7 +240,7 @@ fn line(dice: &mut Dice) -> String {
     }
 }
 
-/// Names, kinds, modes and contents.
+/// A snapshot of a directory: names, kinds, modes and contents.
 fn look(dir: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
@@ -265,25 +265,25 @@ fn look(dir: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
 }
 
 /// A sandbox around a scratch directory.
-struct Bench {
+struct SandboxFixture {
     session: SandboxSession,
     _scratch: tempfile::TempDir,
     dir: PathBuf,
 }
 
-impl Bench {
+impl SandboxFixture {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().canonicalize().unwrap();
         let spec = Spec::around(dir.clone());
         let helper = Helper::new(BINARY);
-        let bench = Self {
+        let fixture = Self {
             session: SandboxSession::open(&helper, &spec).unwrap().session,
             _scratch: scratch,
             dir,
         };
-        bench.lay_out();
-        bench
+        fixture.lay_out();
+        fixture
     }
 
     fn lay_out(&self) {
@@ -301,7 +301,7 @@ impl Bench {
         }
     }
 
-    /// Runs a line to its end; its exit code.
+    /// Runs a line and returns its exit code.
     fn run(&self, line: &str) -> Option<i32> {
         let null = || {
             std::fs::File::options()
@@ -352,8 +352,8 @@ impl Bench {
         before != look(&self.dir)
     }
 
-    /// Nothing is left in any other place that could have been written.
-    fn nothing_elsewhere(&self) -> bool {
+    /// Whether the private temporary directories are empty.
+    fn temp_dirs_are_empty(&self) -> bool {
         let own = self.dir.display();
         let left =
             format!("find /tmp /dev/shm -mindepth 1 -not -path '{own}*' -print -quit | grep -q .");
@@ -362,7 +362,7 @@ impl Bench {
 }
 
 #[test]
-fn the_check_sees_what_is_written() {
+fn the_check_detects_writes() {
     if lacks(Need::Namespaces) {
         return;
     }
@@ -373,44 +373,44 @@ fn the_check_sees_what_is_written() {
         "echo x | tee d/e",
         "sed -i s/a/b/ a",
     ] {
-        assert!(Bench::new().changes(line), "{line}");
+        assert!(SandboxFixture::new().changes(line), "{line}");
     }
-    let bench = Bench::new();
-    assert!(!bench.changes("cat a | sort") && bench.nothing_elsewhere());
-    assert!(!bench.changes("echo x > /tmp/x") && !bench.nothing_elsewhere());
+    let fixture = SandboxFixture::new();
+    assert!(!fixture.changes("cat a | sort") && fixture.temp_dirs_are_empty());
+    assert!(!fixture.changes("echo x > /tmp/x") && !fixture.temp_dirs_are_empty());
 }
 
 #[test]
-fn what_is_classed_as_looking_leaves_everything_as_it_was() {
+fn commands_classified_as_read_only_change_nothing() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let (mut dice, bench) = (Dice(20_260_101), Bench::new());
+    let (mut random, fixture) = (Random(20_260_101), SandboxFixture::new());
     let mut run = 0;
     for _ in 0..20_000 {
-        let line = line(&mut dice);
+        let line = line(&mut random);
         if windlass_shell::read(&line).only_looks() {
             run += 1;
             assert!(
-                !bench.changes(&line),
+                !fixture.changes(&line),
                 "{line:?} was classed as looking and writes"
             );
         }
     }
-    assert!(bench.nothing_elsewhere());
+    assert!(fixture.temp_dirs_are_empty());
     assert!(
         run >= 150,
         "only {run} lines were classed as looking; the vocabulary proves too little"
     );
 }
 
-/// Everyday lines with a word put in or taken out somewhere: what a flag or an operand turns into a writer.
+/// Inserts a word into everyday lines or removes one, because a flag or operand can turn a read-only command into a write.
 #[test]
-fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
+fn mutated_everyday_commands_are_classified_correctly() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let (mut dice, bench) = (Dice(7), Bench::new());
+    let (mut random, fixture) = (Random(7), SandboxFixture::new());
     let usable = |line: &&str| {
         !["##", "sleep", "timeout"]
             .iter()
@@ -423,24 +423,24 @@ fn everyday_lines_with_a_word_more_or_less_are_not_mistaken() {
         .collect();
     let mut run = 0;
     for _ in 0..4_000 {
-        let line = dice.pick(&lines).replace('␤', "\n");
+        let line = random.pick(&lines).replace('␤', "\n");
         let mut words: Vec<&str> = line.split(' ').collect();
-        let at = dice.below(words.len());
-        match dice.below(4) {
+        let at = random.below(words.len());
+        match random.below(4) {
             0 => drop(words.remove(at)),
-            1 => words.insert(at, dice.pick(OPTIONS)),
-            2 => words.insert(at + 1, dice.pick(WORDS)),
-            _ => words.insert(at + 1, dice.pick(ENDS).trim_start()),
+            1 => words.insert(at, random.pick(OPTIONS)),
+            2 => words.insert(at + 1, random.pick(WORDS)),
+            _ => words.insert(at + 1, random.pick(ENDS).trim_start()),
         }
         let line = words.join(" ");
         if windlass_shell::read(&line).only_looks() {
             run += 1;
             assert!(
-                !bench.changes(&line),
+                !fixture.changes(&line),
                 "{line:?} was classed as looking and writes"
             );
         }
     }
-    assert!(bench.nothing_elsewhere());
+    assert!(fixture.temp_dirs_are_empty());
     assert!(run >= 500, "only {run} lines were classed as looking");
 }

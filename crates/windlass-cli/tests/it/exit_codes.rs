@@ -1,13 +1,13 @@
-//! One test for each exit code, and what bad input is told.
+//! One test for each exit code, and the messages for invalid input.
 
 use std::time::{Duration, Instant};
 
-use crate::place::{HELLO, Place};
+use crate::cli_fixture::{CliFixture, HELLO};
 
 #[track_caller]
 fn check(script: &str, more: &[&str], code: i32, says: &str) {
-    let place = Place::new();
-    let output = place.play(script, more);
+    let fixture = CliFixture::new();
+    let output = fixture.play(script, more);
     assert_eq!(output.code, code, "{}\n{}", output.out, output.err);
     let all = format!("{}\n{}", output.out, output.err);
     assert!(all.contains(says), "{says:?} is not in\n{all}");
@@ -20,7 +20,7 @@ fn check(script: &str, more: &[&str], code: i32, says: &str) {
 #[test]
 fn code_0_is_completed_and_standard_output_is_the_answer() {
     check(HELLO, &[], 0, "completed · no files changed · 1 step");
-    let output = Place::new().play(HELLO, &["-q"]);
+    let output = CliFixture::new().play(HELLO, &["-q"]);
     assert_eq!(
         (output.out.as_str(), output.err.as_str()),
         ("hello there\n", "")
@@ -44,7 +44,7 @@ fn code_1_is_a_run_that_was_let_do_nothing() {
         0,
         "completed",
     );
-    // A plan changes nothing, and words are its result.
+    // The plan profile changes nothing: its result is text.
     check(
         script,
         &["--on-ask", "deny", "--approval", "plan"],
@@ -61,20 +61,20 @@ fn an_edit_that_cannot_apply_is_not_asked_about() {
              [[step]]\ntext = \"done\"\n"
         )
     };
-    let place = Place::new();
-    place.write("a.txt", "a\n");
-    let output = place.play(&edit("missing"), &["--on-ask", "pause"]);
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "a\n");
+    let output = fixture.play(&edit("missing"), &["--on-ask", "pause"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert!(place.log().iter().all(|event| event["kind"] != "asked"));
-    let output = place.play(&edit("a"), &["--on-ask", "pause"]);
+    assert!(fixture.log().iter().all(|event| event["kind"] != "asked"));
+    let output = fixture.play(&edit("a"), &["--on-ask", "pause"]);
     assert_eq!(output.code, 5, "{}", output.err);
-    assert_eq!(place.read("a.txt"), "a\n");
+    assert_eq!(fixture.read("a.txt"), "a\n");
 }
 
 #[test]
-fn a_name_that_is_no_file_is_told() {
-    let place = Place::new();
-    let script = place.script(HELLO);
+fn an_attachment_that_does_not_exist_is_reported() {
+    let fixture = CliFixture::new();
+    let script = fixture.script(HELLO);
     let args = [
         "run",
         "--in-place",
@@ -82,7 +82,7 @@ fn a_name_that_is_no_file_is_told() {
         &script,
         "look at @missing.rs",
     ];
-    let output = place.run(&args);
+    let output = fixture.run(&args);
     assert_eq!(output.code, 0, "{}", output.err);
     let says = "warning: `@missing.rs` is not a file of the workspace and is not attached";
     assert!(output.err.contains(says), "{}", output.err);
@@ -90,7 +90,7 @@ fn a_name_that_is_no_file_is_told() {
 
 #[test]
 fn code_2_is_wrong_usage_or_configuration() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     for (args, says) in [
         (
             &["run", "--in-place", "-m", "antropic/x", "go"][..],
@@ -143,7 +143,7 @@ fn code_2_is_wrong_usage_or_configuration() {
             "above zero",
         ),
     ] {
-        let output = place.run(args);
+        let output = fixture.run(args);
         assert_eq!(output.code, 2, "{args:?}: {}", output.err);
         assert!(
             output.err.contains(says),
@@ -151,13 +151,13 @@ fn code_2_is_wrong_usage_or_configuration() {
             output.err
         );
     }
-    assert!(place.sessions().is_empty(), "nothing was started");
+    assert!(fixture.sessions().is_empty(), "nothing was started");
 }
 
 #[test]
 fn an_explicit_cost_limit_with_an_unknown_price_is_refused_and_a_local_model_is_not() {
-    let place = Place::new();
-    let mut command = place.command(&[
+    let fixture = CliFixture::new();
+    let mut command = fixture.command(&[
         "run",
         "--in-place",
         "-m",
@@ -167,15 +167,15 @@ fn an_explicit_cost_limit_with_an_unknown_price_is_refused_and_a_local_model_is_
         "go",
     ]);
     command.env("OPENAI_API_KEY", "sk-test");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 2);
     assert!(
         output.err.contains("prices.unheard-of.input"),
         "{}",
         output.err
     );
-    // A local server costs nothing; nobody listens there, so that the run itself fails.
-    let output = place.run(&[
+    // A local server costs nothing. No server listens there, so the run itself fails.
+    let output = fixture.run(&[
         "run",
         "--in-place",
         "-m",
@@ -212,27 +212,27 @@ fn code_4_is_the_budget_or_the_steps() {
 #[test]
 fn code_5_is_an_ask_that_found_nobody() {
     let script = "[[step]]\ncalls = [{ name = \"bash\", args = { command = \"touch made\" } }]\n[[step]]\ntext = \"ok\"\n";
-    let place = Place::new();
-    let output = place.play(script, &[]);
+    let fixture = CliFixture::new();
+    let output = fixture.play(script, &[]);
     assert_eq!(output.code, 5, "{}", output.err);
     let ask: serde_json::Value = serde_json::from_str(output.out.trim()).unwrap();
     assert_eq!(ask["about"]["call"]["args"]["command"], "touch made");
-    assert!(!place.work().join("made").exists());
+    assert!(!fixture.work().join("made").exists());
     assert!(
-        place
+        fixture
             .log()
             .iter()
             .all(|event| event["kind"] != "run_finished"),
         "the run stays open"
     );
 
-    // Where CI is set, nobody is asked: the call is denied, and a run of which nothing was let through fails.
-    let place = Place::new();
-    let script = place.script(script);
-    let mut command = place.command(&["run", "--in-place", "--script", &script, "go"]);
+    // If CI is set, the call is denied without a question, and a run with only denied calls fails.
+    let fixture = CliFixture::new();
+    let script = fixture.script(script);
+    let mut command = fixture.command(&["run", "--in-place", "--script", &script, "go"]);
     command.env("CI", "true");
-    assert_eq!(place.run_with(command, "").code, 1);
-    assert!(!place.work().join("made").exists());
+    assert_eq!(fixture.run_with(command, "").code, 1);
+    assert!(!fixture.work().join("made").exists());
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn code_7_is_the_provider_or_the_key() {
         7,
         "bad key",
     );
-    let place = Place::new();
-    let output = place.run(&["run", "--in-place", "-m", "anthropic/claude-sonnet-5", "go"]);
+    let fixture = CliFixture::new();
+    let output = fixture.run(&["run", "--in-place", "-m", "anthropic/claude-sonnet-5", "go"]);
     assert_eq!(output.code, 7);
     assert!(
         output.err.contains("ANTHROPIC_API_KEY") && output.err.contains("export"),
@@ -257,7 +257,7 @@ fn code_7_is_the_provider_or_the_key() {
         output.err
     );
     assert_eq!(
-        place.run(&["run", "--in-place", "go"]).code,
+        fixture.run(&["run", "--in-place", "go"]).code,
         7,
         "no key at all"
     );
@@ -265,9 +265,9 @@ fn code_7_is_the_provider_or_the_key() {
 
 #[test]
 fn code_8_is_isolation_that_cannot_be_had() {
-    let place = Place::new();
-    let script = place.script(HELLO);
-    let output = place.run(&["run", "--sandbox", "full", "--script", &script, "go"]);
+    let fixture = CliFixture::new();
+    let script = fixture.script(HELLO);
+    let output = fixture.run(&["run", "--sandbox", "full", "--script", &script, "go"]);
     assert_eq!(output.code, 8);
     assert!(output.err.contains("--in-place"), "{}", output.err);
 }
@@ -284,13 +284,13 @@ fn code_124_is_time() {
 
 #[test]
 fn code_130_is_an_interrupt_and_nothing_is_left_running() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let mark = format!("3{}.5", std::process::id());
     let command = format!("sleep {mark} & sleep {mark}");
-    let script = place.script(&format!(
+    let script = fixture.script(&format!(
         "[[step]]\ncalls = [{{ name = \"bash\", args = {{ command = \"{command}\" }} }}]\n"
     ));
-    let mut child = place.command(&[
+    let mut child = fixture.command(&[
         "run",
         "--in-place",
         "--yes",
@@ -351,22 +351,22 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
 
 #[track_caller]
 fn check_limited(limit: &str, expect: &str) {
-    let place = Place::new();
-    let script = place.script("[[step]]\ntext = \"done\"\n");
-    let command = place.command(&[]);
+    let fixture = CliFixture::new();
+    let script = fixture.script("[[step]]\ntext = \"done\"\n");
+    let command = fixture.command(&[]);
     let line = format!("{limit}; exec \"$0\" run --in-place --script \"$1\" go");
     let mut limited = std::process::Command::new("sh");
     limited
         .args(["-c", &line])
         .arg(command.get_program())
         .arg(script);
-    limited.current_dir(place.work()).env_clear();
+    limited.current_dir(fixture.work()).env_clear();
     limited.envs(
         command
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    let output = place.run_with(limited, "");
+    let output = fixture.run_with(limited, "");
     assert_eq!(output.code, 1, "{}", output.err);
     assert!(output.err.contains(expect), "{}", output.err);
 }
@@ -374,5 +374,5 @@ fn check_limited(limit: &str, expect: &str) {
 #[test]
 fn limits_of_the_process_are_errors() {
     check_limited("ulimit -f 2", "events.jsonl");
-    check_limited("ulimit -v 200000", "the address space is too small");
+    check_limited("ulimit -v 200000", "the address space is limited to");
 }

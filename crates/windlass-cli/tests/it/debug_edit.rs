@@ -1,12 +1,12 @@
-//! `debug edit`: rows in, files out. The cases themselves are the host's.
+//! `debug edit`: rows of input and output. The edit formats have their own tests.
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
 #[test]
-fn every_row_gets_its_files_and_a_bad_one_does_not_end_the_rest() {
-    let place = Place::new();
+fn every_row_gets_its_files_and_an_invalid_row_does_not_stop_the_rest() {
+    let fixture = CliFixture::new();
     let block = "a.txt\n<<<<<<< SEARCH\none\n=======\ntwo\n>>>>>>> REPLACE\n";
     let rows = [
         json!({ "id": "made", "format": "search-replace", "input": { "a.txt": "one\n", "b": "x" }, "edit": block })
@@ -16,7 +16,7 @@ fn every_row_gets_its_files_and_a_bad_one_does_not_end_the_rest() {
         json!({ "id": "shape", "format": 3, "input": { "a.txt": "one\n" }, "edit": block }).to_string(),
         json!({ "format": "whole", "input": {}, "edit": { "n.txt": "new\n" }, "ok": true, "expected": {} }).to_string(),
     ];
-    let output = place.run_with(place.command(&["debug", "edit", "-"]), &rows.join("\n"));
+    let output = fixture.run_with(fixture.command(&["debug", "edit", "-"]), &rows.join("\n"));
     assert_eq!((output.code, output.err.as_str()), (0, ""));
     let said: Vec<Value> = output
         .out

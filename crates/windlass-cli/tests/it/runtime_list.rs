@@ -1,5 +1,5 @@
-//! Runtimes as people and programs see them: how each stands, which one is chosen and why, and whether it works when it is
-//! rehearsed. Real agents are the conformance kit's business.
+//! `runtimes`: the state of each runtime, the choice of `auto` with its reasons, and probes. The conformance kit tests real
+//! agents.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,12 +8,12 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::codes::wait_until;
-use crate::place::{HELLO, Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput, HELLO};
+use crate::exit_codes::wait_until;
 
-/// A program beside the workspace.
-fn program(place: &Place, name: &str, text: &str) -> PathBuf {
-    let folder = place.work().parent().unwrap().join("programs");
+/// Writes a program outside the workspace.
+fn program(fixture: &CliFixture, name: &str, text: &str) -> PathBuf {
+    let folder = fixture.work().parent().unwrap().join("programs");
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join(name);
     std::fs::write(&file, text).unwrap();
@@ -21,7 +21,7 @@ fn program(place: &Place, name: &str, text: &str) -> PathBuf {
     file
 }
 
-fn rows(output: &Output) -> Vec<Value> {
+fn rows(output: &CliOutput) -> Vec<Value> {
     output
         .out
         .lines()
@@ -30,7 +30,7 @@ fn rows(output: &Output) -> Vec<Value> {
 }
 
 #[track_caller]
-fn row(output: &Output, name: &str) -> Value {
+fn row(output: &CliOutput, name: &str) -> Value {
     rows(output)
         .into_iter()
         .find(|row| row["name"] == name)
@@ -38,16 +38,16 @@ fn row(output: &Output, name: &str) -> Value {
 }
 
 #[test]
-fn each_runtime_says_how_it_stands() {
-    let place = Place::new();
-    // A program that no package tells of is asked its version, and changes nothing by it.
+fn each_runtime_reports_its_state() {
+    let fixture = CliFixture::new();
+    // A program without a package is run with `--version`, and cannot change anything.
     let codex = program(
-        &place,
+        &fixture,
         "codex",
         "#!/bin/sh\necho leak > \"${0%/*}/leak\"\necho codex-cli 9.8.7\n",
     );
     assert_eq!(
-        place
+        fixture
             .run(&[
                 "config",
                 "set",
@@ -57,18 +57,18 @@ fn each_runtime_says_how_it_stands() {
             .code,
         0
     );
-    let mut command = place.command(&["runtimes", "--json"]);
+    let mut command = fixture.command(&["runtimes", "--json"]);
     command
         .env("ANTHROPIC_API_KEY", "a-key")
         .env("PATH", "/usr/bin:/bin");
-    let listed = place.run_with(command, "");
+    let listed = fixture.run_with(command, "");
     assert_eq!(listed.code, 0, "{}", listed.err);
     let native = row(&listed, "native");
     assert_eq!(
         (native["usable"].as_bool(), native["built_in"].as_bool()),
         (Some(true), Some(true))
     );
-    assert_eq!(native["with"], "asks anthropic with your key");
+    assert_eq!(native["with"], "uses anthropic with your key");
     let codex = row(&listed, "codex");
     assert_eq!(
         (codex["found"].as_bool(), codex["usable"].as_bool()),
@@ -84,7 +84,7 @@ fn each_runtime_says_how_it_stands() {
         "{codex}"
     );
     assert!(
-        !place
+        !fixture
             .work()
             .parent()
             .unwrap()
@@ -116,9 +116,9 @@ fn each_runtime_says_how_it_stands() {
 }
 
 #[test]
-fn the_list_fits_a_terminal_and_the_doctor_says_the_same() {
-    let place = Place::new();
-    let listed = place.run(&["runtimes"]);
+fn the_list_fits_a_terminal_and_agrees_with_doctor() {
+    let fixture = CliFixture::new();
+    let listed = fixture.run(&["runtimes"]);
     assert_eq!(listed.code, 0, "{}", listed.err);
     for line in listed.out.lines() {
         assert!(
@@ -126,8 +126,8 @@ fn the_list_fits_a_terminal_and_the_doctor_says_the_same() {
             "{line}"
         );
     }
-    let doctor: Value = serde_json::from_str(&place.run(&["doctor", "--json"]).out).unwrap();
-    let same = rows(&place.run(&["runtimes", "--json"]));
+    let doctor: Value = serde_json::from_str(&fixture.run(&["doctor", "--json"]).out).unwrap();
+    let same = rows(&fixture.run(&["runtimes", "--json"]));
     assert_eq!(doctor["runtimes"].as_array().unwrap(), &same);
     let findings = doctor["findings"].as_array().unwrap();
     assert!(
@@ -139,7 +139,7 @@ fn the_list_fits_a_terminal_and_the_doctor_says_the_same() {
 
 #[test]
 fn the_fields_of_a_row_are_those_of_the_reference() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let reference = include_str!("../../../../docs/reference.md");
     let (_, section) = reference
         .split_once("### `windlass runtimes --json`")
@@ -149,7 +149,7 @@ fn the_fields_of_a_row_are_those_of_the_reference() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .collect();
-    let row = rows(&place.run(&["runtimes", "--json"])).remove(0);
+    let row = rows(&fixture.run(&["runtimes", "--json"])).remove(0);
     let mut names: Vec<&str> = row
         .as_object()
         .unwrap()
@@ -163,20 +163,20 @@ fn the_fields_of_a_row_are_those_of_the_reference() {
 }
 
 #[test]
-fn an_agent_of_a_persons_own_stands_beside_the_others() {
-    let place = Place::new();
-    let mine = program(&place, "mine", "#!/bin/sh\necho mine 0.3.1\n");
+fn a_user_defined_agent_is_listed_with_the_others() {
+    let fixture = CliFixture::new();
+    let mine = program(&fixture, "mine", "#!/bin/sh\necho mine 0.3.1\n");
     for (key, value) in [("kind", "acp"), ("command", mine.to_str().unwrap())] {
         assert_eq!(
-            place
+            fixture
                 .run(&["config", "set", &format!("runtimes.mine.{key}"), value])
                 .code,
             0
         );
     }
-    let mut command = place.command(&["runtimes", "--json"]);
+    let mut command = fixture.command(&["runtimes", "--json"]);
     command.env("OPENAI_API_KEY", "a-key");
-    let mine = row(&place.run_with(command, ""), "mine");
+    let mine = row(&fixture.run_with(command, ""), "mine");
     assert_eq!(
         (mine["usable"].as_bool(), mine["version"].as_str()),
         (Some(true), Some("0.3.1")),
@@ -189,14 +189,14 @@ fn an_agent_of_a_persons_own_stands_beside_the_others() {
 }
 
 #[test]
-fn who_would_be_chosen_is_said_with_the_reason_for_every_other() {
-    let place = Place::new();
+fn the_choice_is_explained_with_a_reason_for_every_other_runtime() {
+    let fixture = CliFixture::new();
     let asked = |args: &[&str]| {
-        let mut command = place.command(&[&["runtimes", "--json", "--for"], args].concat());
+        let mut command = fixture.command(&[&["runtimes", "--json", "--for"], args].concat());
         command
             .env("ANTHROPIC_API_KEY", "a-key")
             .env("PATH", "/usr/bin:/bin");
-        place.run_with(command, "")
+        fixture.run_with(command, "")
     };
     let check = |args: &[&str], chosen: Option<&str>, other: (&str, &str)| {
         let output = asked(args);
@@ -213,9 +213,9 @@ fn who_would_be_chosen_is_said_with_the_reason_for_every_other() {
     check(
         &[],
         Some("native"),
-        ("claude-code", "`claude` is not on this machine"),
+        ("claude-code", "`claude` is not installed"),
     );
-    check(&["analysis"], Some("native"), ("completion", "would do"));
+    check(&["analysis"], Some("native"), ("completion", "is suitable"));
     check(&["mcp", "resume"], None, ("native", "lacks mcp"));
     check(
         &["shell", "-m", "openai/gpt-5.5"],
@@ -232,20 +232,20 @@ fn who_would_be_chosen_is_said_with_the_reason_for_every_other() {
 
 #[track_caller]
 fn check_chosen(settings: &[(&str, &str)], flags: &[&str], says: &str) {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     for (key, value) in settings {
-        let set = place.run(&["config", "set", key, value]);
+        let set = fixture.run(&["config", "set", key, value]);
         assert_eq!(set.code, 0, "{}", set.err);
     }
-    let script = place.script(HELLO);
-    let output = place.run(&[&["run", "--script", &script, "go"], flags].concat());
+    let script = fixture.script(HELLO);
+    let output = fixture.run(&[&["run", "--script", &script, "go"], flags].concat());
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
         output.err.contains(&format!("runtime: {says}")),
         "{}",
         output.err
     );
-    let log = place.log();
+    let log = fixture.log();
     let note = log
         .iter()
         .find(|event| event["data"]["code"] == "runtime_chosen")
@@ -255,7 +255,7 @@ fn check_chosen(settings: &[(&str, &str)], flags: &[&str], says: &str) {
         text.starts_with(says) && text.contains("not claude-code: "),
         "{text}"
     );
-    // Whoever goes on with it goes on with the one that was chosen.
+    // A resumed session uses the runtime that was chosen first.
     let began = log
         .iter()
         .find(|event| event["kind"] == "run_started")
@@ -267,7 +267,7 @@ fn check_chosen(settings: &[(&str, &str)], flags: &[&str], says: &str) {
 }
 
 #[test]
-fn the_choice_is_said_and_kept_in_the_log() {
+fn the_choice_is_printed_and_logged() {
     let first = "native was chosen for full-coder: it is the first in the order";
     check_chosen(&[], &["--runtime", "auto"], first);
     check_chosen(&[("runtime", "auto")], &[], first);
@@ -283,31 +283,31 @@ fn the_choice_is_said_and_kept_in_the_log() {
     check_chosen(
         &[order],
         &["--runtime", "auto:analysis"],
-        "completion was chosen for analysis; before it: codex",
+        "completion was chosen for analysis; earlier in the order: codex",
     );
 }
 
 #[test]
-fn nobody_who_can_is_an_error_before_anything_begins() {
-    let place = Place::new();
-    let script = place.script(HELLO);
-    let output = place.run(&["run", "--script", &script, "--runtime", "auto:mcp", "go"]);
+fn no_suitable_runtime_is_an_error_before_the_run_starts() {
+    let fixture = CliFixture::new();
+    let script = fixture.script(HELLO);
+    let output = fixture.run(&["run", "--script", &script, "--runtime", "auto:mcp", "go"]);
     assert_eq!(output.code, 2);
     for says in [
         "no runtime is usable for full-coder, mcp",
         "native: lacks mcp",
-        "not played by a script",
+        "works only with the built-in agent",
         "→ ",
     ] {
         assert!(output.err.contains(says), "{says}: {}", output.err);
     }
-    assert!(place.sessions().is_empty());
+    assert!(fixture.sessions().is_empty());
 }
 
 #[test]
-fn our_own_runtimes_pass_their_probe_and_leave_nothing() {
-    let place = Place::new();
-    let mut command = place.command(&[
+fn built_in_runtimes_pass_their_probe_and_leave_no_files() {
+    let fixture = CliFixture::new();
+    let mut command = fixture.command(&[
         "runtimes",
         "--probe",
         "native",
@@ -315,11 +315,11 @@ fn our_own_runtimes_pass_their_probe_and_leave_nothing() {
         "completion",
         "--json",
     ]);
-    // A key of the person's has no part in it.
+    // The probe does not use the key of the user.
     command
         .env("ANTHROPIC_API_KEY", "the-key-of-a-person")
         .env("WINDLASS_MODEL", "nobody/knows");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}{}", output.out, output.err);
     for name in ["native", "patch", "completion"] {
         let probe = &row(&output, name)["probe"];
@@ -328,8 +328,8 @@ fn our_own_runtimes_pass_their_probe_and_leave_nothing() {
             "{name}: {probe}"
         );
     }
-    assert!(place.sessions().is_empty(), "a probe is no session");
-    let doctor = place.run(&["doctor", "--probe", "native"]);
+    assert!(fixture.sessions().is_empty(), "a probe is no session");
+    let doctor = fixture.run(&["doctor", "--probe", "native"]);
     assert!(
         doctor.code == 0 && doctor.out.contains("probe of native"),
         "{}",
@@ -338,14 +338,14 @@ fn our_own_runtimes_pass_their_probe_and_leave_nothing() {
 }
 
 #[test]
-fn a_probe_says_at_which_step_it_failed() {
-    let place = Place::new();
+fn a_failed_probe_names_the_step() {
+    let fixture = CliFixture::new();
     let broken = program(
-        &place,
+        &fixture,
         "broken",
         "#!/bin/sh\necho it is broken >&2\nexit 3\n",
     );
-    let output = place.run(&[
+    let output = fixture.run(&[
         "runtimes",
         "--json",
         "--probe",
@@ -358,13 +358,13 @@ fn a_probe_says_at_which_step_it_failed() {
         (Some(false), Some("start")),
         "{probe}"
     );
-    let missing = place.run(&["runtimes", "--probe", "acp:/nowhere/agent"]);
+    let missing = fixture.run(&["runtimes", "--probe", "acp:/nowhere/agent"]);
     assert!(
-        missing.code == 1 && missing.out.contains("is not on this machine"),
+        missing.code == 1 && missing.out.contains("is not installed"),
         "{}",
         missing.out
     );
-    let unknown = place.run(&["doctor", "--probe", "claud-code"]);
+    let unknown = fixture.run(&["doctor", "--probe", "claud-code"]);
     assert!(
         unknown.code == 2 && unknown.err.contains("did you mean `claude-code`"),
         "{}",
@@ -374,16 +374,16 @@ fn a_probe_says_at_which_step_it_failed() {
 
 #[test]
 fn an_interrupt_ends_a_probe_and_what_it_started() {
-    let place = Place::new();
-    // Seconds that nobody else sleeps for.
+    let fixture = CliFixture::new();
+    // A duration that no other process sleeps for.
     let seconds = format!("{}", 1_000_000 + std::process::id());
     let sleeper = program(
-        &place,
+        &fixture,
         "sleeper",
         &format!("#!/bin/sh\nexec sleep {seconds}\n"),
     );
     let mut command =
-        place.command(&["runtimes", "--probe", &format!("acp:{}", sleeper.display())]);
+        fixture.command(&["runtimes", "--probe", &format!("acp:{}", sleeper.display())]);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -399,7 +399,7 @@ fn an_interrupt_ends_a_probe_and_what_it_started() {
     wait_until(|| !sleeps(&seconds));
 }
 
-/// Whether somebody on this machine sleeps for so many seconds.
+/// Whether a process on this machine sleeps for this many seconds.
 fn sleeps(seconds: &str) -> bool {
     let words = format!("sleep\0{seconds}\0");
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -410,9 +410,9 @@ fn sleeps(seconds: &str) -> bool {
 
 #[track_caller]
 fn check_no_key(runtime: &str, flags: &[&str], says: &str, sign_in: bool) {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     assert_eq!(
-        place
+        fixture
             .run(&[
                 "config",
                 "set",
@@ -422,14 +422,14 @@ fn check_no_key(runtime: &str, flags: &[&str], says: &str, sign_in: bool) {
             .code,
         0
     );
-    let output = place.run(&[&["run", "--runtime", runtime], flags, &["go"]].concat());
+    let output = fixture.run(&[&["run", "--runtime", runtime], flags, &["go"]].concat());
     assert!(
         output.code != 0 && output.err.contains(says),
         "{}",
         output.err
     );
     assert_eq!(
-        output.err.contains("use the agent's own sign-in"),
+        output.err.contains("use the agent's own login"),
         sign_in,
         "{}",
         output.err
@@ -437,7 +437,7 @@ fn check_no_key(runtime: &str, flags: &[&str], says: &str, sign_in: bool) {
 }
 
 #[test]
-fn a_sign_in_is_offered_to_those_that_have_one() {
+fn login_is_available_only_for_agents_that_support_it() {
     check_no_key("codex", &[], "OPENAI_API_KEY is not set", true);
     check_no_key(
         "goose",
@@ -448,7 +448,7 @@ fn a_sign_in_is_offered_to_those_that_have_one() {
     check_no_key(
         "openai-agents",
         &["--auth", "login"],
-        "`openai-agents` has no sign-in of its own",
+        "`openai-agents` has no login of its own",
         false,
     );
     check_no_key(
@@ -466,17 +466,17 @@ fn a_sign_in_is_offered_to_those_that_have_one() {
 }
 
 #[test]
-fn what_is_built_in_is_not_installed() {
-    let place = Place::new();
-    let output = place.run(&["runtimes", "install", "native"]);
+fn built_in_runtimes_cannot_be_installed() {
+    let fixture = CliFixture::new();
+    let output = fixture.run(&["runtimes", "install", "native"]);
     assert!(
         output.code == 2 && output.err.contains("`native` is built in"),
         "{}",
         output.err
     );
-    let output = place.run(&["runtimes", "remove", "nobody-knows-it"]);
+    let output = fixture.run(&["runtimes", "remove", "nobody-knows-it"]);
     assert!(
-        output.code == 2 && output.err.contains("those that can: claude-code, codex"),
+        output.code == 2 && output.err.contains("it can install claude-code, codex"),
         "{}",
         output.err
     );

@@ -1,11 +1,10 @@
-//! The corpus of attacks and of everyday work, through the real binary; and that the driver sees a breach when there
-//! is one.
+//! Runs the corpus of attacks and everyday work with the real binary, and checks that the driver detects breaches.
 
 use std::path::PathBuf;
 
 use windlass_corpus::{Options, Report, Row, State, run};
 
-use crate::place::{BINARY, Output, Place};
+use crate::cli_fixture::{BINARY, CliFixture, CliOutput};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../windlass-corpus/corpus");
 
@@ -24,10 +23,10 @@ pub(crate) fn drive(path: &str, ids: &[&str]) -> Report {
 }
 
 #[test]
-fn every_attack_is_stopped_and_everyday_work_goes_through() {
+fn attacks_are_stopped_and_everyday_work_succeeds() {
     let report = drive(CORPUS, &[]);
     eprintln!("\n{}", report.summary());
-    // A missing program is this machine's; everything else that did not run is ours.
+    // Only a program missing on this machine may skip a case.
     let ours = |row: &&Row| {
         row.state == State::NotRun && row.why.iter().any(|why| why.contains("kernel sandbox"))
     };
@@ -53,7 +52,7 @@ fn every_attack_is_stopped_and_everyday_work_goes_through() {
     );
 }
 
-/// One case of the schema; what is given takes the place of what is usual.
+/// A valid case; the argument overrides its fields.
 fn case(id: &str, change: serde_json::Value) -> serde_json::Value {
     let mut case = serde_json::json!({
         "id": id, "category": "paths", "class": "x", "title": "x", "mode": "auto", "setup": [],
@@ -66,21 +65,21 @@ fn case(id: &str, change: serde_json::Value) -> serde_json::Value {
     case
 }
 
-fn written(place: &Place, lines: &[String]) -> PathBuf {
-    place.write("cases.jsonl", &lines.join("\n"));
-    place.work().join("cases.jsonl")
+fn written(fixture: &CliFixture, lines: &[String]) -> PathBuf {
+    fixture.write("cases.jsonl", &lines.join("\n"));
+    fixture.work().join("cases.jsonl")
 }
 
-/// Every case here is wrong in one way, and the row must say which.
+/// Each case is invalid in one way, and the row must name it.
 #[track_caller]
 fn check_breaches(breaches: &[(serde_json::Value, &str)]) {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let lines: Vec<String> = breaches
         .iter()
         .enumerate()
         .map(|(at, (change, _))| case(&format!("b-{at}"), change.clone()).to_string())
         .collect();
-    let report = drive(written(&place, &lines).to_str().unwrap(), &[]);
+    let report = drive(written(&fixture, &lines).to_str().unwrap(), &[]);
     assert!(!report.passed());
     for (row, (change, says)) in report.rows.iter().zip(breaches) {
         assert_eq!(row.state, State::Failed, "{change}: {}", row.line());
@@ -93,7 +92,7 @@ fn check_breaches(breaches: &[(serde_json::Value, &str)]) {
 }
 
 #[test]
-fn what_the_driver_does_not_know_is_a_failure() {
+fn unknown_fields_and_values_of_a_case_are_failures() {
     use serde_json::json;
     check_breaches(&[
         (
@@ -309,16 +308,16 @@ fn the_driver_sees_a_breach() {
 }
 
 #[test]
-fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
-    let place = Place::new();
+fn hostile_commands_run_only_with_a_sandbox() {
+    let fixture = CliFixture::new();
     let shell = serde_json::json!({ "input": { "kind": "shell", "command": "true" }, "expect": { "decision": "ask" } });
     let report = drive(
-        written(&place, &[case("h-1", shell).to_string()])
+        written(&fixture, &[case("h-1", shell).to_string()])
             .to_str()
             .unwrap(),
         &[],
     );
-    let walled = place.run(&["run", "--help"]).out.contains("--sandbox");
+    let walled = fixture.run(&["run", "--help"]).out.contains("--sandbox");
     assert_eq!(
         report.rows[0].state == State::NotRun,
         !walled,
@@ -327,8 +326,8 @@ fn a_hostile_command_is_given_only_to_a_product_that_can_hold_it() {
     );
 }
 
-/// The driver's command line on the binary under test.
-fn attacks(args: &[&str]) -> Output {
+/// Runs the command line of the driver on the binary under test.
+fn attacks(args: &[&str]) -> CliOutput {
     let args: Vec<String> = ["--windlass", BINARY]
         .iter()
         .chain(args)
@@ -336,7 +335,7 @@ fn attacks(args: &[&str]) -> Output {
         .collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = windlass_corpus::command(&args, &mut out, &mut err);
-    Output {
+    CliOutput {
         code: i32::from(code),
         out: String::from_utf8(out).unwrap(),
         err: String::from_utf8(err).unwrap(),
@@ -344,8 +343,8 @@ fn attacks(args: &[&str]) -> Output {
 }
 
 #[test]
-fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
-    let place = Place::new();
+fn the_driver_prints_each_case_and_the_totals_and_sets_its_exit_code() {
+    let fixture = CliFixture::new();
     let good = case("g-1", serde_json::json!({}));
     let pending = case(
         "g-2",
@@ -353,7 +352,7 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
     );
     let needs = case("g-3", serde_json::json!({ "needs": ["no-such-program"] }));
     let file = written(
-        &place,
+        &fixture,
         &[good.to_string(), pending.to_string(), needs.to_string()],
     );
     let path = file.to_str().unwrap();
@@ -383,7 +382,7 @@ fn the_command_says_each_case_and_the_totals_and_ends_with_what_they_mean() {
         (&rows[0]["state"], &rows[1]["passed"]),
         (&"passed".into(), &true.into())
     );
-    // Nothing that ran is no success, and nothing to run is a mistake.
+    // If no case ran, that is not a success; if no case matched, that is a usage error.
     assert_eq!(attacks(&[path, "--id", "g-2"]).code, 1);
     assert_eq!(attacks(&["no/such/path"]).code, 2);
     for more in [["--id", "g-9"], ["--category", "pahts"]] {

@@ -1,13 +1,13 @@
-//! `debug validate`: rows in, verdicts out.
+//! `debug validate`: rows of input and verdicts.
 
 use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
-fn validate(place: &Place, rows: &str) -> (i32, Vec<Value>, String) {
-    let output = place.run_with(place.command(&["debug", "validate", "-"]), rows);
+fn validate(fixture: &CliFixture, rows: &str) -> (i32, Vec<Value>, String) {
+    let output = fixture.run_with(fixture.command(&["debug", "validate", "-"]), rows);
     let said = output
         .out
         .lines()
@@ -18,7 +18,7 @@ fn validate(place: &Place, rows: &str) -> (i32, Vec<Value>, String) {
 
 #[test]
 fn every_row_gets_a_verdict() {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     let rows = [
         json!({ "id": "a", "lang": "py", "text": "def f(:\n    pass\n" }),
         json!({ "id": 2, "lang": "C++", "text": "int main() { return 0; }\n" }),
@@ -29,7 +29,7 @@ fn every_row_gets_a_verdict() {
         json!({ "id": "f", "lang": "go", "text": "package a\nfunc f( {}\n" }),
     ];
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    let (code, said, err) = validate(&place, &text);
+    let (code, said, err) = validate(&fixture, &text);
     assert_eq!((code, err.as_str(), said.len()), (0, "", rows.len()));
     let verdicts: Vec<_> = said
         .iter()
@@ -55,23 +55,23 @@ fn every_row_gets_a_verdict() {
         unknown.contains("`cobol`") && unknown.contains("python, javascript"),
         "{unknown}"
     );
-    let packed = place.home().join("rows.jsonl.gz");
+    let packed = fixture.home().join("rows.jsonl.gz");
     let mut gzip = flate2::write::GzEncoder::new(
         std::fs::File::create(&packed).unwrap(),
         flate2::Compression::fast(),
     );
     gzip.write_all(text.as_bytes()).unwrap();
     gzip.finish().unwrap();
-    let output = place.run(&["debug", "validate", packed.to_str().unwrap()]);
+    let output = fixture.run(&["debug", "validate", packed.to_str().unwrap()]);
     assert_eq!((output.code, output.out.lines().count()), (0, rows.len()));
 }
 
 #[test]
-fn what_is_no_row_is_named_by_its_line_and_the_others_are_answered() {
-    let place = Place::new();
+fn an_invalid_row_is_reported_by_line_and_the_others_are_checked() {
+    let fixture = CliFixture::new();
     let rows = "what\n\n{\"id\":1,\"lang\":\"json\",\"text\":\"{}\"}\n{\"id\":2,\"lang\":\"json\"}\n\
                 {\"id\":3,\"lang\":\"json\",\"text_b64\":\"?\"}\n{\"id\":4,\"lang\":\"toml\",\"text\":\"a = 1\"}\n";
-    let (code, said, err) = validate(&place, rows);
+    let (code, said, err) = validate(&fixture, rows);
     assert_eq!(code, 2);
     assert_eq!(
         said.iter().map(|row| row["id"].clone()).collect::<Vec<_>>(),
@@ -86,5 +86,5 @@ fn what_is_no_row_is_named_by_its_line_and_the_others_are_answered() {
     ] {
         assert!(err.contains(part), "{part}: {err}");
     }
-    assert_eq!(place.run(&["debug", "validate", "/nowhere"]).code, 2);
+    assert_eq!(fixture.run(&["debug", "validate", "/nowhere"]).code, 2);
 }

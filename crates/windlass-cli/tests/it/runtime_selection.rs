@@ -1,9 +1,9 @@
-//! Which runtime works: what cannot be had is said before the first token, and less is done only where less will do.
-//! Agents that are not ours are the conformance kit's business.
+//! The selection of the runtime: missing capabilities are reported before the first token, and `--fallback` uses a lesser
+//! kind of work. The conformance kit tests foreign agents.
 
-use crate::place::{Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput};
 
-/// A proposal that fits the tree of [`project`].
+/// A patch proposal for the tree of [`project`].
 const PROPOSAL: &str = r##"
 [[step]]
 text = '''{"summary": "two is loud", "files": [{"path": "a.txt", "operation": "update", "to": null, "patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"}], "tests": [], "risks": [], "read": []}'''
@@ -11,46 +11,50 @@ text = '''{"summary": "two is loud", "files": [{"path": "a.txt", "operation": "u
 
 const ANSWER: &str = "[[step]]\ntext = \"an answer\"\n";
 
-fn project() -> Place {
-    let place = Place::new();
-    place.write("a.txt", "one\ntwo\nthree\n");
-    place
+fn project() -> CliFixture {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\ntwo\nthree\n");
+    fixture
 }
 
-fn run(place: &Place, script: &str, more: &[&str]) -> Output {
-    let script = place.script(script);
-    place.run(&[&["run", "--script", script.as_str(), "go"], more].concat())
+fn run(fixture: &CliFixture, script: &str, more: &[&str]) -> CliOutput {
+    let script = fixture.script(script);
+    fixture.run(&[&["run", "--script", script.as_str(), "go"], more].concat())
 }
 
 #[track_caller]
 fn check_refused(settings: &[(&str, &str)], flags: &[&str], says: &str) {
-    let place = project();
+    let fixture = project();
     for (key, value) in settings {
-        let set = place.run(&["config", "set", key, value]);
+        let set = fixture.run(&["config", "set", key, value]);
         assert_eq!(set.code, 0, "{}", set.err);
     }
-    let output = run(&place, ANSWER, flags);
+    let output = run(&fixture, ANSWER, flags);
     assert!(
         output.code == 2 && output.err.contains(says),
         "{}: {}",
         output.code,
         output.err
     );
-    assert!(place.sessions().is_empty(), "nothing was begun");
+    assert!(fixture.sessions().is_empty(), "nothing was begun");
 }
 
 #[test]
-fn what_cannot_be_had_is_said_before_anything_begins() {
+fn a_missing_capability_is_reported_before_the_run_starts() {
     check_refused(
         &[],
         &["--runtime", "claud-code"],
         "did you mean `claude-code`",
     );
-    check_refused(&[], &["--runtime", "claude-code"], "not played by a script");
+    check_refused(
+        &[],
+        &["--runtime", "claude-code"],
+        "works only with the built-in agent",
+    );
     check_refused(
         &[],
         &["--auth", "login"],
-        "--auth is for agents that are not ours",
+        "`--auth` is only for foreign agents",
     );
     check_refused(
         &[("runtimes.claude_code.effort", "high")],
@@ -60,13 +64,13 @@ fn what_cannot_be_had_is_said_before_anything_begins() {
     check_refused(
         &[("runtimes.native.effort", "high")],
         &[],
-        "no runtime `native` that has options",
+        "no runtime `native` with options",
     );
     let schema = r#"{"type": "object"}"#;
     check_refused(
         &[],
         &["--runtime", "patch", "--json-schema", schema],
-        "--json-schema has no place",
+        "cannot be used in patch mode",
     );
     let flags = ["--profile", "implement", "--runtime", "completion"];
     check_refused(
@@ -78,11 +82,11 @@ fn what_cannot_be_had_is_said_before_anything_begins() {
 
 #[track_caller]
 fn check_done(script: &str, flags: &[&str], fell: Option<&str>, text: &str) {
-    let place = project();
-    let output = run(&place, script, flags);
+    let fixture = project();
+    let output = run(&fixture, script, flags);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("a.txt"), text);
-    let found = place
+    assert_eq!(fixture.read("a.txt"), text);
+    let found = fixture
         .log()
         .into_iter()
         .find(|event| event["kind"] == "failed_over");
@@ -101,7 +105,7 @@ fn check_done(script: &str, flags: &[&str], fell: Option<&str>, text: &str) {
 }
 
 #[test]
-fn less_is_done_where_less_will_do_and_it_is_said() {
+fn fallback_is_used_if_allowed_and_reported() {
     let (before, after) = ("one\ntwo\nthree\n", "one\nTWO\nthree\n");
     check_done(PROPOSAL, &["--runtime", "patch"], None, after);
     check_done(ANSWER, &["--runtime", "completion"], None, before);

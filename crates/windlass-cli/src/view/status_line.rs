@@ -1,4 +1,4 @@
-//! The one moving line at the bottom of a terminal: step, tokens, cost, elapsed, what is going on.
+//! The status line at the bottom of a terminal: step, tokens, cost, elapsed time and current activity.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -6,42 +6,40 @@ use std::time::Instant;
 use unicode_width::UnicodeWidthChar;
 use windlass::transcript::{dollars, thousands};
 
-use super::style::capable;
-use crate::safe::one_line;
+use super::style::supports_escapes;
+use crate::sanitize::one_line;
 
-/// The status line; silent when standard error is no terminal.
-pub(crate) struct Progress {
+/// The status line. It is disabled if standard error is not a terminal.
+pub(crate) struct StatusLine {
     enabled: bool,
     shown: bool,
     began: Instant,
     frame: usize,
-    /// What is going on.
-    pub(crate) doing: String,
-    /// The run is over: nothing moves any more.
+    pub(crate) activity: String,
+    /// The run is over: the line is not drawn any more.
     pub(crate) ended: bool,
-    /// A model call is under way, which is not among the steps yet; otherwise calls or checks run.
-    pub(crate) asks_model: bool,
-    /// Model calls so far.
+    /// A model call is in progress that `steps` does not include yet.
+    pub(crate) calls_model: bool,
+    /// Finished model calls.
     pub(crate) steps: u32,
-    /// Tokens so far.
     pub(crate) tokens: u64,
-    /// Micro-USD so far.
+    /// In millionths of a US dollar.
     pub(crate) cost_micros: u64,
 }
 
 const FRAMES: [char; 4] = ['⠋', '⠙', '⠸', '⠴'];
 
-impl Progress {
+impl StatusLine {
     pub(crate) fn new(quiet: bool) -> Self {
-        let enabled = !quiet && std::io::stderr().is_terminal() && capable();
+        let enabled = !quiet && std::io::stderr().is_terminal() && supports_escapes();
         Self {
             enabled,
             shown: false,
             began: Instant::now(),
             frame: 0,
-            doing: "starting".into(),
+            activity: "starting".into(),
             ended: false,
-            asks_model: true,
+            calls_model: true,
             steps: 0,
             tokens: 0,
             cost_micros: 0,
@@ -66,7 +64,7 @@ impl Progress {
             dollars(self.cost_micros),
             seconds / 60,
             seconds % 60,
-            one_line(&self.doing),
+            one_line(&self.activity),
         );
         let line = fit(&line, columns());
         self.shown = true;
@@ -74,9 +72,11 @@ impl Progress {
         let _ = write!(err, "\r\x1b[2K\x1b[2m{line}\x1b[0m").and_then(|()| err.flush());
     }
 
-    /// The step that is going on, or was the last one while calls and checks run.
+    /// The number of the current step; while calls and checks run, that of the last model call.
     fn step(&self) -> u32 {
-        self.steps.saturating_add(u32::from(self.asks_model)).max(1)
+        self.steps
+            .saturating_add(u32::from(self.calls_model))
+            .max(1)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -87,13 +87,13 @@ impl Progress {
     }
 }
 
-/// The columns of the terminal.
+/// The width of the terminal in columns, at least 20.
 pub(crate) fn columns() -> usize {
     rustix::termios::tcgetwinsize(std::io::stderr())
         .map_or(80, |size| usize::from(size.ws_col).max(20))
 }
 
-/// As much of a line as fits, one column short so that nothing wraps.
+/// Truncates a line to one column less than the terminal has, so that it does not wrap.
 fn fit(line: &str, columns: usize) -> String {
     let mut used = 0;
     let mut out = String::new();
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_step_is_counted_while_its_model_call_runs_and_not_during_the_checks() {
-        let check = |steps: u32, asks_model: bool, expect: u32| {
-            let progress = Progress {
+        let check = |steps: u32, calls_model: bool, expect: u32| {
+            let status = StatusLine {
                 steps,
-                asks_model,
-                ..Progress::new(true)
+                calls_model,
+                ..StatusLine::new(true)
             };
-            assert_eq!(progress.step(), expect);
+            assert_eq!(status.step(), expect);
         };
         check(0, true, 1);
         check(1, false, 1);

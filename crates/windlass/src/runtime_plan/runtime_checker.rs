@@ -1,15 +1,15 @@
-//! How every runtime stands under these settings: a run with each is planned as if it had been named, and what such a run
-//! would miss is said.
+//! The status of every runtime under the current settings: whether it is installed, and whether a run with it could
+//! start. For each runtime, a run is planned as if the user had named it, and the obstacles are reported.
 //!
 //! ```
 //! use windlass::flags::AgentFlags;
-//! use windlass::runtime_plan::Ground;
+//! use windlass::runtime_plan::RuntimeChecker;
 //! use windlass::settings::Settings;
 //!
 //! let dir = tempfile::tempdir()?;
 //! let (agent, settings) = (AgentFlags::default(), Settings::none(dir.path()));
-//! let standings = Ground::new(&agent, &settings)?.standings()?;
-//! assert!(!standings.is_empty());
+//! let statuses = RuntimeChecker::new(&agent, &settings)?.statuses()?;
+//! assert!(!statuses.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -18,7 +18,9 @@ use std::cell::OnceCell;
 use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 use windlass_registry::acp_registry::named_id;
-use windlass_registry::{Found, Installed, Standing, Why, abilities, own};
+use windlass_registry::{
+    Installed, ProgramLocation, RuntimeStatus, UnusableReason, abilities, custom_agents,
+};
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentSpec};
 
 use super::{ForeignPlan, RuntimePlan};
@@ -28,7 +30,7 @@ use crate::flags::AgentFlags;
 use crate::model::ModelPlan;
 use crate::settings::Settings;
 
-impl From<Error> for Why {
+impl From<Error> for UnusableReason {
     fn from(error: Error) -> Self {
         Self {
             what: error.message().to_owned(),
@@ -37,17 +39,17 @@ impl From<Error> for Why {
     }
 }
 
-/// What runtimes are held against: what was typed and set, the keys, and this kernel.
-pub struct Ground<'a> {
+/// Checks runtimes against the flags, the settings, the keys and this kernel.
+pub struct RuntimeChecker<'a> {
     agent: &'a AgentFlags,
     settings: &'a Settings,
     credentials: Credentials,
-    /// Whether agents can be held here; asked once, and only when somebody has to know.
+    /// Whether this kernel can sandbox an agent. It is probed at most once, for the first foreign agent.
     kernel: OnceCell<Result<(), String>>,
 }
 
-impl<'a> Ground<'a> {
-    /// Reads the keys that are there.
+impl<'a> RuntimeChecker<'a> {
+    /// Reads the credentials file.
     pub fn new(agent: &'a AgentFlags, settings: &'a Settings) -> Result<Self, Error> {
         let credentials = Credentials::read(&settings.places.credentials_file())?;
         Ok(Self {
@@ -58,47 +60,47 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// All runtimes that have a name, and the person's own.
-    pub fn standings(&self) -> Result<Vec<Standing>, Error> {
-        let own = own::all(&self.settings.layers)?;
+    /// The status of each known runtime, of the user's own agents, and of agents installed from the ACP registry.
+    pub fn statuses(&self) -> Result<Vec<RuntimeStatus>, Error> {
+        let own = custom_agents::all(&self.settings.layers)?;
         let known = AGENTS
             .iter()
-            .map(|known| self.standing(known.name, known.about, known));
+            .map(|known| self.status(known.name, known.about, known));
         let dir = self.settings.places.runtimes_dir();
         let listed = Installed { dir: &dir }.registry_agents();
         let listed = listed.iter().map(|agent| {
             let about = format!("{}, from the ACP registry", agent.name);
-            Standing {
+            RuntimeStatus {
                 version: Some(agent.version.clone()),
-                ..self.standing(&format!("acp:{}", agent.id), &about, &ANY_ACP)
+                ..self.status(&format!("acp:{}", agent.id), &about, &ANY_ACP)
             }
         });
         Ok(known
             .chain(
                 own.iter()
-                    .map(|own| self.standing(&own.name, &own.about, own.known)),
+                    .map(|own| self.status(&own.name, &own.about, own.known)),
             )
             .chain(listed)
             .collect())
     }
 
-    fn standing(&self, name: &str, about: &str, known: &'static AgentSpec) -> Standing {
-        let (can, held) = abilities(known);
-        Standing {
+    fn status(&self, name: &str, about: &str, known: &'static AgentSpec) -> RuntimeStatus {
+        let (capabilities, features) = abilities(known);
+        RuntimeStatus {
             name: name.to_owned(),
             about: about.to_owned(),
             known,
             found: self.found(name, known),
             version: None,
             usable: self.usable(name),
-            can,
-            held,
+            capabilities,
+            features,
         }
     }
 
-    fn found(&self, name: &str, known: &AgentSpec) -> Found {
+    fn found(&self, name: &str, known: &AgentSpec) -> ProgramLocation {
         if known.is_built_in() {
-            return Found::BuiltIn;
+            return ProgramLocation::BuiltIn;
         }
         let configured = self
             .settings
@@ -111,14 +113,14 @@ impl<'a> Ground<'a> {
             Some(agent) => installed.find_registry_agent(agent),
             None => installed.find(known, configured),
         };
-        found.map_or(Found::Nowhere, Found::At)
+        found.map_or(ProgramLocation::Missing, ProgramLocation::At)
     }
 
-    /// Plans a run with it, as if it had been named, and looks for what such a run would miss.
-    fn usable(&self, name: &str) -> Result<String, Why> {
+    /// Plans a run with this runtime. Returns a description of its model access, or the reason why it cannot start.
+    fn usable(&self, name: &str) -> Result<String, UnusableReason> {
         match RuntimePlan::named(name, self.agent, self.settings)? {
             RuntimePlan::Ours(_, ModelPlan::Given(given)) => {
-                Ok(format!("asks the provider `{}`", given.provider.name()))
+                Ok(format!("uses the provider `{}`", given.provider.name()))
             }
             RuntimePlan::Ours(_, ModelPlan::Scripted(_)) => Ok("plays your script".to_owned()),
             RuntimePlan::Ours(
@@ -131,25 +133,25 @@ impl<'a> Ground<'a> {
         }
     }
 
-    fn foreign(&self, plan: &ForeignPlan) -> Result<String, Why> {
-        let why = |what: String, hint: &str| Why {
+    fn foreign(&self, plan: &ForeignPlan) -> Result<String, UnusableReason> {
+        let why = |what: String, hint: &str| UnusableReason {
             what,
             hint: Some(hint.to_owned()),
         };
         if !crate::sandboxing::holds_commands(self.settings)? {
             let what = format!(
-                "`{}` is not ours, and runs in a sandbox or not at all",
+                "`{}` is a foreign agent, and foreign agents run only in a sandbox",
                 plan.setup.name
             );
-            return Err(why(what, "leave `--sandbox full` out"));
+            return Err(why(what, "omit `--sandbox full`"));
         }
         if let Err(text) = self
             .kernel
             .get_or_init(|| kernel(&self.settings.environment))
         {
             return Err(why(
-                format!("this kernel cannot hold it: {text}"),
-                "`windlass doctor` says what to allow",
+                format!("this kernel cannot sandbox it: {text}"),
+                "`windlass doctor` shows what to allow",
             ));
         }
         let Some(upstream) = &plan.upstream else {
@@ -164,10 +166,10 @@ impl<'a> Ground<'a> {
         {
             let model = plan.setup.model.as_deref().unwrap_or_default();
             let what = format!(
-                "would ask {} for `{model}`, which is a model of {}",
+                "would request `{model}` from {}, but it is a model of {}",
                 upstream.vendor.id, vendor.id
             );
-            return Err(why(what, "name the vendor, as in -m VENDOR/MODEL"));
+            return Err(why(what, "name the vendor, as in `-m VENDOR/MODEL`"));
         }
         self.access(
             upstream.vendor,
@@ -176,7 +178,7 @@ impl<'a> Ground<'a> {
         )
     }
 
-    /// Who serves a model that was named without its vendor.
+    /// The vendor that serves a model which the user named without a vendor.
     fn serves(&self, model: &str) -> Option<&'static Vendor> {
         let named = self
             .settings
@@ -190,37 +192,42 @@ impl<'a> Ground<'a> {
             .find(|vendor| models::lookup(vendor.id, model).is_some())
     }
 
-    /// Whether a vendor can be asked.
-    fn access(&self, vendor: &Vendor, base_url: Option<&str>, how: &str) -> Result<String, Why> {
-        let asks = |how: &str| Ok(format!("asks {} {how}", vendor.id));
+    /// Describes the access to a vendor, or reports a missing address or key.
+    fn access(
+        &self,
+        vendor: &Vendor,
+        base_url: Option<&str>,
+        how: &str,
+    ) -> Result<String, UnusableReason> {
+        let uses = |how: &str| Ok(format!("uses {} {how}", vendor.id));
         if self.agent.cassette.is_some() {
             return Ok("plays your cassette".to_owned());
         }
         if base_url.or(vendor.base_url).is_none() {
             let hint = format!(
-                "give one with --base-url, or set `providers.{}.base_url`",
+                "set one with `--base-url`, or with the setting `providers.{}.base_url`",
                 vendor.id
             );
-            return Err(Why {
-                what: format!("`{}` has no address of its own", vendor.id),
+            return Err(UnusableReason {
+                what: format!("`{}` has no default address", vendor.id),
                 hint: Some(hint),
             });
         }
         if vendor.local {
-            return asks("on this machine");
+            return uses("on this machine");
         }
         let key = crate::wire::key(self.settings, vendor, &self.credentials);
         match vendor.key_env {
             _ if key.is_some()
                 || crate::wire::aws_keys(vendor, &self.settings.environment).is_some() =>
             {
-                asks(how)
+                uses(how)
             }
-            None => asks("without a key"),
+            None => uses("without a key"),
             Some(env) => {
                 let hint =
-                    format!("run `export {env}=…`, or name another vendor with -m VENDOR/MODEL");
-                Err(Why {
+                    format!("run `export {env}=…`, or name another vendor with `-m VENDOR/MODEL`");
+                Err(UnusableReason {
                     what: format!("no key for {}: {env} is not set", vendor.id),
                     hint: Some(hint),
                 })
@@ -229,7 +236,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// Whether this kernel holds whole agents.
+/// Whether this kernel can sandbox whole agents; an error gives the reason.
 fn kernel(environment: &Environment) -> Result<(), String> {
     let offer = crate::sandboxing::offer(&environment.temp_dir(), environment)
         .map_err(|error| error.message().to_owned())?;

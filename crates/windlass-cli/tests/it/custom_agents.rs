@@ -1,28 +1,28 @@
-//! Agents of a person's own by the settings: small programs in the real sandbox, told their prompt in each of the ways,
-//! and ended when they go wrong.
+//! Agents that the user defines in the settings: small programs in the real sandbox, with each way to pass the prompt,
+//! and with failures.
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::place::{Output, Place};
+use crate::cli_fixture::{CliFixture, CliOutput};
 
-/// A workspace, and a program beside it that is called `own` in the settings.
-fn with_program(program: &str, settings: &str) -> Place {
-    let place = Place::new();
-    place.write("a.txt", "one\n");
-    let file = place.home().join("bin/agent");
+/// A workspace, and a program outside it that the settings define as the agent `own`.
+fn with_program(program: &str, settings: &str) -> CliFixture {
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "one\n");
+    let file = fixture.home().join("bin/agent");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, format!("#!/bin/sh\n{program}\n")).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let config = place.home().join(".config/windlass");
+    let config = fixture.home().join(".config/windlass");
     std::fs::create_dir_all(&config).unwrap();
     let command = file.display();
     let text = format!("[runtimes.own]\nkind = \"cli\"\ncommand = \"{command}\"\n{settings}\n");
     std::fs::write(config.join("config.toml"), text).unwrap();
-    place
+    fixture
 }
 
-fn run(place: &Place, more: &[&str]) -> Output {
+fn run(fixture: &CliFixture, more: &[&str]) -> CliOutput {
     let args = [
         &[
             "run",
@@ -35,23 +35,23 @@ fn run(place: &Place, more: &[&str]) -> Output {
         more,
     ]
     .concat();
-    let mut command = place.command(&args);
+    let mut command = fixture.command(&args);
     command.env("ANTHROPIC_API_KEY", "a-key");
-    place.run_with(command, "")
+    fixture.run_with(command, "")
 }
 
 #[track_caller]
 fn check_prompt(program: &str, settings: &str) {
-    let place = with_program(program, settings);
-    let output = run(&place, &[]);
+    let fixture = with_program(program, settings);
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let seen = place.read("seen.txt");
+    let seen = fixture.read("seen.txt");
     assert!(
         seen.starts_with("You work without a user") && seen.ends_with("The task:\nwrite it down"),
         "{seen}"
     );
     assert!(output.out.contains("all is well"), "{}", output.out);
-    let opened = place
+    let opened = fixture
         .log()
         .into_iter()
         .find(|event| event["kind"] == "transaction_opened")
@@ -60,7 +60,7 @@ fn check_prompt(program: &str, settings: &str) {
 }
 
 #[test]
-fn a_program_is_told_its_prompt_in_the_way_that_its_words_say() {
+fn a_program_gets_its_prompt_as_configured() {
     check_prompt("cat > seen.txt\necho all is well", "");
     check_prompt(
         "printf %s \"$2\" > seen.txt\necho all is well",
@@ -79,47 +79,47 @@ echo '{"kind":"words","text":"all is well"}'"#;
 }
 
 #[test]
-fn it_is_pointed_at_the_meter_and_has_a_home_of_its_own() {
+fn an_agent_gets_the_meter_endpoint_and_a_private_home() {
     let program = r#"cat "$HOME/conf" > conf.txt
 echo "$1" > model.txt
 echo "$OPENAI_BASE_URL $MY_URL" > urls.txt
 echo done"#;
     let settings =
         "args = [\"{model}\"]\nenv.MY_URL = \"{url}\"\nhome_files.conf = \"at {url} in {home}\"";
-    let place = with_program(program, settings);
-    let output = run(&place, &[]);
+    let fixture = with_program(program, settings);
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("model.txt"), "some-model\n");
-    let urls = place.read("urls.txt");
+    assert_eq!(fixture.read("model.txt"), "some-model\n");
+    let urls = fixture.read("urls.txt");
     let (openai, own) = urls.trim().split_once(' ').unwrap();
     assert!(
         own.starts_with("http://127.0.0.1:") && openai == format!("{own}/v1"),
         "{urls}"
     );
     assert!(
-        place
+        fixture
             .read("conf.txt")
             .starts_with(&format!("at {own} in /")),
         "{}",
-        place.read("conf.txt")
+        fixture.read("conf.txt")
     );
 }
 
 #[track_caller]
 fn check_failed(program: &str, flags: &[&str], code: i32, says: &str) {
-    let place = with_program(program, "");
-    let output = run(&place, flags);
+    let fixture = with_program(program, "");
+    let output = run(&fixture, flags);
     assert!(
         output.code == code && output.err.contains(says),
         "{}: {}",
         output.code,
         output.err
     );
-    assert_eq!(place.read("a.txt"), "one\n");
+    assert_eq!(fixture.read("a.txt"), "one\n");
 }
 
 #[test]
-fn what_goes_wrong_ends_the_run_and_nothing_lands() {
+fn a_failing_agent_fails_the_run_and_nothing_lands() {
     check_failed(
         "echo two > a.txt\necho no such model >&2\nexit 1",
         &[],
@@ -135,19 +135,24 @@ fn what_goes_wrong_ends_the_run_and_nothing_lands() {
     );
     let endless = "echo two > a.txt\nyes \"$(head -c 100000 /dev/zero | tr '\\0' x)\"";
     check_failed(endless, &[], 1, "printed more than 64 MiB");
-    // Who does not listen to the first word is killed.
+    // A program that ignores the first signal is killed.
     let deaf = "trap '' TERM\necho two > a.txt\nwhile :; do sleep 1; done";
-    check_failed(deaf, &["--max-seconds", "2"], 124, "the time is up");
+    check_failed(
+        deaf,
+        &["--max-seconds", "2"],
+        124,
+        "the time limit is reached",
+    );
 }
 
 #[track_caller]
 fn check_refused(settings: &[(&str, &str)], runtime: &str, says: &str) {
-    let place = Place::new();
+    let fixture = CliFixture::new();
     for (key, value) in settings {
-        let set = place.run(&["config", "set", key, value]);
+        let set = fixture.run(&["config", "set", key, value]);
         assert_eq!(set.code, 0, "{}", set.err);
     }
-    let mut command = place.command(&[
+    let mut command = fixture.command(&[
         "run",
         "--runtime",
         runtime,
@@ -156,18 +161,18 @@ fn check_refused(settings: &[(&str, &str)], runtime: &str, says: &str) {
         "go",
     ]);
     command.env("ANTHROPIC_API_KEY", "a-key");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert!(
         output.code == 2 && output.err.contains(says),
         "{}: {}",
         output.code,
         output.err
     );
-    assert!(place.sessions().is_empty(), "nothing was begun");
+    assert!(fixture.sessions().is_empty(), "nothing was begun");
 }
 
 #[test]
-fn what_cannot_be_an_agent_is_said_before_anything_begins() {
+fn an_invalid_agent_is_reported_before_the_run_starts() {
     let cli = ("runtimes.own.kind", "cli");
     let sh = ("runtimes.own.command", "sh");
     check_refused(&[cli], "own", "`own` has no program");
@@ -187,7 +192,7 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
         "the position of the text",
     );
     check_refused(&[cli, sh], "onw", "did you mean `own`?");
-    check_refused(&[sh], "own", "no runtime `own` that has options");
+    check_refused(&[sh], "own", "no runtime `own` with options");
     check_refused(
         &[("runtimes.codex.kind", "cli")],
         "codex",
@@ -205,13 +210,13 @@ fn what_cannot_be_an_agent_is_said_before_anything_begins() {
 }
 
 #[test]
-fn a_project_brings_no_agent_before_it_is_trusted() {
-    let place = Place::new();
-    place.write(
+fn an_untrusted_project_cannot_define_agents() {
+    let fixture = CliFixture::new();
+    fixture.write(
         ".windlass/config.toml",
         "[runtimes.theirs]\nkind = \"cli\"\ncommand = \"sh\"\n",
     );
-    let output = place.run(&["run", "--runtime", "theirs", "go"]);
+    let output = fixture.run(&["run", "--runtime", "theirs", "go"]);
     assert!(
         output.code == 2 && output.err.contains("there is no runtime `theirs`"),
         "{}",
@@ -220,9 +225,9 @@ fn a_project_brings_no_agent_before_it_is_trusted() {
 }
 
 #[test]
-fn agents_of_ones_own_are_listed() {
-    let place = with_program("true", "about = \"the one that I wrote\"");
-    let output = place.run(&["runtimes"]);
+fn user_defined_agents_are_listed() {
+    let fixture = with_program("true", "about = \"the one that I wrote\"");
+    let output = fixture.run(&["runtimes"]);
     assert!(
         output.out.contains("own") && output.out.contains("the one that I wrote"),
         "{}",
@@ -231,23 +236,23 @@ fn agents_of_ones_own_are_listed() {
     assert!(output.out.contains("home/bin/agent"), "{}", output.out);
 }
 
-/// The outcome and the call starts of a run in which the program wrote `a.txt`, with these rules or flags.
+/// Runs a program that writes `a.txt`, with these rules or flags; returns the outcome and the started calls.
 #[track_caller]
 fn check_gate(rules: &str, flags: &[&str], says: &str) -> Vec<serde_json::Value> {
     let program = "echo two > a.txt\necho '{\"tool\":\"shell\",\"input\":{\"command\":\"curl example.com\"}}'\necho '{\"say\":\"done\"}'";
     let fields = "output = \"jsonl\"\nfields.text = \"say\"\nfields.tool = \"tool\"\nfields.tool_input = \"input\"";
-    let place = with_program(program, &format!("{fields}\n{rules}"));
-    let output = run(&place, flags);
+    let fixture = with_program(program, &format!("{fields}\n{rules}"));
+    let output = run(&fixture, flags);
     assert!(output.err.contains(says), "{}: {}", output.code, output.err);
     if says.is_empty() {
-        assert_eq!((output.code, place.read("a.txt").as_str()), (0, "two\n"));
+        assert_eq!((output.code, fixture.read("a.txt").as_str()), (0, "two\n"));
     } else {
         assert_ne!(output.code, 0);
-        assert_eq!(place.read("a.txt"), "one\n");
+        assert_eq!(fixture.read("a.txt"), "one\n");
     }
-    match place.sessions().is_empty() {
+    match fixture.sessions().is_empty() {
         true => Vec::new(),
-        false => place.log(),
+        false => fixture.log(),
     }
 }
 
@@ -297,8 +302,8 @@ fn an_ungated_run_that_breaks_a_rule_is_kept_and_does_not_land() {
     assert!(call.get("verdict").is_none(), "nothing judged it: {call}");
 }
 
-/// An agent that speaks ACP and counts its prompts; `more` is done at each.
-fn acp_agent(more: &str) -> Place {
+/// An ACP agent that counts its prompts, and runs `more` at each.
+fn acp_agent(more: &str) -> CliFixture {
     let program = format!(
         r#"n=0
 answer() {{ echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}}"; }}
@@ -315,24 +320,24 @@ while read -r line; do
   esac
 done"#
     );
-    let place = with_program(&program, "");
-    let config = place.home().join(".config/windlass/config.toml");
+    let fixture = with_program(&program, "");
+    let config = fixture.home().join(".config/windlass/config.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(config, text.replace("\"cli\"", "\"acp\"")).unwrap();
-    place
+    fixture
 }
 
 #[test]
-fn an_agent_is_stopped_while_the_checks_run_and_goes_on_in_the_same_process() {
-    // It writes all the time, so that the checks would judge another tree than what lands if it ran beside them.
+fn an_agent_is_paused_during_the_checks_and_continues_in_the_same_process() {
+    // The agent writes continuously: if it ran during the checks, they would judge another tree than the one that lands.
     let more = "[ $n = 1 ] && (while :; do date +%N > beat.txt; done) & echo $n > try$n.txt";
-    let place = acp_agent(more);
+    let fixture = acp_agent(more);
     let check = "cp beat.txt /tmp/b1 && seq 1 20000 | sort -R > /dev/null && cmp beat.txt /tmp/b1 && test -f try2.txt";
-    let output = run(&place, &["--validate", check]);
+    let output = run(&fixture, &["--validate", check]);
     assert_eq!(output.code, 0, "{}", output.err);
-    // A second process would have counted from one again.
-    assert_eq!(place.read("try2.txt"), "2\n");
-    let log = place.log();
+    // A second process would count from one again.
+    assert_eq!(fixture.read("try2.txt"), "2\n");
+    let log = fixture.log();
     let sessions: Vec<&serde_json::Value> = log
         .iter()
         .filter(|event| event["kind"] == "iteration_started")
@@ -342,18 +347,18 @@ fn an_agent_is_stopped_while_the_checks_run_and_goes_on_in_the_same_process() {
 }
 
 #[test]
-fn an_agent_that_ended_before_the_next_iteration_is_started_again() {
+fn an_agent_that_exited_before_the_next_iteration_is_restarted() {
     let more = "quits=yes; [ -f try1.txt ] && n=2; echo $n > try$n.txt";
-    let place = acp_agent(more);
-    let output = run(&place, &["--validate", "test -f try2.txt"]);
+    let fixture = acp_agent(more);
+    let output = run(&fixture, &["--validate", "test -f try2.txt"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("try2.txt"), "2\n");
+    assert_eq!(fixture.read("try2.txt"), "2\n");
 }
 
 #[test]
-fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
+fn no_process_of_a_paused_agent_outlives_the_run() {
     let seconds = 90_000 + std::process::id() % 9_000;
-    // It answers once the program in the background is there.
+    // It answers once the background program is running.
     let more = format!(
         "sleep {seconds} & while ! grep -q sleep /proc/$!/cmdline; do :; done; echo $n > try.txt"
     );
@@ -367,14 +372,14 @@ fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
             .count()
     };
     let words = format!("sleep\0{seconds}");
-    // While the check runs the agent is stopped; then the time is up.
-    let place = acp_agent(&more);
-    let output = run(&place, &["--validate", "sleep 60", "--max-seconds", "3"]);
+    // The agent is paused during the check; then the run times out.
+    let fixture = acp_agent(&more);
+    let output = run(&fixture, &["--validate", "sleep 60", "--max-seconds", "3"]);
     assert_eq!(output.code, 124, "{}", output.err);
     assert_eq!(sleeps(&words), 0);
-    // The same when windlass itself is killed.
-    let place = acp_agent(&more);
-    let mut command = place.command(&[
+    // The same if windlass itself is killed.
+    let fixture = acp_agent(&more);
+    let mut command = fixture.command(&[
         "run",
         "--runtime",
         "own",
@@ -395,9 +400,9 @@ fn nothing_of_a_stopped_agent_is_left_when_the_run_ends() {
     windlass.kill().unwrap();
     windlass.wait().unwrap();
     wait_until(|| sleeps(&words) == 0);
-    // And where the checks never pass, after the last of them.
-    let place = acp_agent(&more);
-    let output = run(&place, &["--validate", "false", "--max-iterations", "2"]);
+    // The same after the last iteration, if the checks never pass.
+    let fixture = acp_agent(&more);
+    let output = run(&fixture, &["--validate", "false", "--max-iterations", "2"]);
     assert_ne!(output.code, 0, "{}", output.err);
     assert_eq!(sleeps(&words), 0);
 }
@@ -413,13 +418,13 @@ fn wait_until(what: impl Fn() -> bool) {
 }
 
 #[test]
-fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
+fn unreported_changes_of_the_agent_are_counted_in_the_copy() {
     let program =
         "printf 'a\\nb\\n' > new.txt\necho two > a.txt\nhead -c 9 /dev/zero > zeros\necho done";
-    let place = with_program(program, "");
-    let output = run(&place, &[]);
+    let fixture = with_program(program, "");
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let told: Vec<String> = place
+    let told: Vec<String> = fixture
         .log()
         .iter()
         .filter(|event| event["kind"] == "file_changed")
@@ -429,7 +434,7 @@ fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
             format!("{} +{} -{}", data["path"], data["added"], data["removed"])
         })
         .collect();
-    // A file that is not text has no lines to count.
+    // A binary file has no line counts.
     let expect = [
         "\"a.txt\" +1 -1",
         "\"new.txt\" +2 -0",
@@ -439,14 +444,14 @@ fn changes_that_the_agent_does_not_tell_of_are_counted_in_the_copy() {
 }
 
 #[test]
-fn an_error_after_the_greeting_shows_what_the_agent_wrote_to_standard_error() {
-    let place = acp_agent("true");
-    let program = place.home().join("bin/agent");
+fn an_error_after_initialize_shows_the_stderr_of_the_agent() {
+    let fixture = acp_agent("true");
+    let program = fixture.home().join("bin/agent");
     let text = std::fs::read_to_string(&program).unwrap();
     let failing = "*'\"session/new\"'*) echo 'no licence file in HOME' >&2; \
          echo \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32603,\\\"message\\\":\\\"internal\\\"}}\";;\n    *'\"session/old\"'*)";
     std::fs::write(&program, text.replace("*'\"session/new\"'*)", failing)).unwrap();
-    let output = run(&place, &[]);
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 1, "{}", output.err);
     assert!(
         output.err.contains("no licence file in HOME"),
@@ -456,49 +461,49 @@ fn an_error_after_the_greeting_shows_what_the_agent_wrote_to_standard_error() {
 }
 
 #[test]
-fn settings_name_folders_that_steer_an_agent_and_files_that_it_reads() {
+fn settings_define_masked_directories_and_instruction_files_of_an_agent() {
     let program = "cat > prompt.txt\ncat .tool/steer.md > seen.txt 2>/dev/null\necho done";
     let settings = "masked_dirs = [\".tool\"]\ninstruction_files = [\"AGENTS.md\"]";
     for (settings, masked) in [("", false), (settings, true)] {
-        let place = with_program(program, settings);
-        place.write(".tool/steer.md", "be wild\n");
-        place.write("AGENTS.md", "always use tabs\n");
-        let output = run(&place, &[]);
+        let fixture = with_program(program, settings);
+        fixture.write(".tool/steer.md", "be wild\n");
+        fixture.write("AGENTS.md", "always use tabs\n");
+        let output = run(&fixture, &[]);
         assert_eq!(output.code, 0, "{}", output.err);
-        assert_eq!(place.read("seen.txt").is_empty(), masked);
+        assert_eq!(fixture.read("seen.txt").is_empty(), masked);
         assert_eq!(
-            !place.read("prompt.txt").contains("always use tabs"),
+            !fixture.read("prompt.txt").contains("always use tabs"),
             masked
         );
     }
 }
 
 #[test]
-fn state_that_an_agent_leaves_in_its_masked_directories_does_not_land() {
+fn files_in_masked_directories_of_an_agent_do_not_land() {
     let program = "mkdir -p .own-agent && echo state > .own-agent/history\n\
                    cat .own-agent/kept 2>/dev/null || echo hidden > seen.txt\n\
                    echo two > a.txt\necho all is well";
-    let place = with_program(program, "masked_dirs = [\".own-agent\"]");
-    place.write(".own-agent/kept", "mine\n");
-    let output = run(&place, &[]);
+    let fixture = with_program(program, "masked_dirs = [\".own-agent\"]");
+    fixture.write(".own-agent/kept", "mine\n");
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
-    assert_eq!(place.read("a.txt"), "two\n");
-    assert_eq!(place.read("seen.txt"), "hidden\n");
-    let state = place.work().join(".own-agent/history");
+    assert_eq!(fixture.read("a.txt"), "two\n");
+    assert_eq!(fixture.read("seen.txt"), "hidden\n");
+    let state = fixture.work().join(".own-agent/history");
     assert!(!state.exists(), "the state landed");
-    assert_eq!(place.read(".own-agent/kept"), "mine\n");
+    assert_eq!(fixture.read(".own-agent/kept"), "mine\n");
 }
 
 #[test]
-fn a_folder_of_its_path_that_the_sandbox_hides_is_said() {
-    let place = with_program("echo two > a.txt\necho all is well", "");
-    let tools = place.home().join("tools");
+fn a_path_directory_hidden_by_the_sandbox_is_reported() {
+    let fixture = with_program("echo two > a.txt\necho all is well", "");
+    let tools = fixture.home().join("tools");
     std::fs::create_dir_all(&tools).unwrap();
     let tools = tools.display().to_string();
     let set =
-        |key: &str, value: &str| assert_eq!(place.run(&["config", "set", key, value]).code, 0);
+        |key: &str, value: &str| assert_eq!(fixture.run(&["config", "set", key, value]).code, 0);
     set("runtimes.own.env.PATH", &format!("{tools}:/usr/bin:/bin"));
-    let output = run(&place, &[]);
+    let output = run(&fixture, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     let grant = format!("sandbox.read = [\"{tools}\"]");
     assert!(output.err.contains(&grant), "{}", output.err);
@@ -509,6 +514,6 @@ fn a_folder_of_its_path_that_the_sandbox_hides_is_said() {
         output.err
     );
     set("sandbox.read", &tools);
-    let output = run(&place, &[]);
+    let output = run(&fixture, &[]);
     assert!(!output.err.contains("sandbox hides"), "{}", output.err);
 }

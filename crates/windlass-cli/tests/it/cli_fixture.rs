@@ -1,4 +1,4 @@
-//! The one place that knows how the binary is started.
+//! Starts the binary in a private home and workspace.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_windlass");
 
-/// A home and a workspace that exist for one test.
-pub(crate) struct Place {
+/// A temporary home and workspace for one test.
+pub(crate) struct CliFixture {
     dir: tempfile::TempDir,
 }
 
-pub(crate) struct Output {
+pub(crate) struct CliOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Place {
+impl CliFixture {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["home", "work"] {
@@ -46,14 +46,14 @@ impl Place {
         std::fs::read_to_string(self.work().join(name)).unwrap()
     }
 
-    /// A script beside the workspace.
+    /// Writes a script outside the workspace and returns its path.
     pub(crate) fn script(&self, text: &str) -> String {
         let path = self.dir.path().join("script.toml");
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     }
 
-    /// The binary with a clean environment.
+    /// The command for the binary with a clean environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command.args(args).current_dir(self.work()).env_clear();
@@ -63,29 +63,29 @@ impl Place {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> CliOutput {
         self.run_with(self.command(args), "")
     }
 
-    pub(crate) fn run_with(&self, mut command: Command, stdin: &str) -> Output {
+    pub(crate) fn run_with(&self, mut command: Command, stdin: &str) -> CliOutput {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // A command that ends before it reads its input is fine.
+        // The command may exit without reading its input.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Output {
+        CliOutput {
             code: output.status.code().unwrap_or(-1),
             out: text(output.stdout),
             err: text(output.stderr),
         }
     }
 
-    /// `run --in-place` on a script, with further arguments.
-    pub(crate) fn play(&self, script: &str, more: &[&str]) -> Output {
+    /// Runs `run --in-place` with a script and further arguments.
+    pub(crate) fn play(&self, script: &str, more: &[&str]) -> CliOutput {
         let script = self.script(script);
         let mut args = vec!["run", "--in-place", "--script", script.as_str(), "go"];
         args.extend_from_slice(more);
@@ -98,18 +98,18 @@ impl Place {
             Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
             Err(_) => Vec::new(),
         };
-        // The caches of lists are no session.
+        // The cache directory is not a session.
         all.retain(|path| !path.ends_with(".cache"));
         all.sort();
         all
     }
 
-    /// The log of the newest session.
+    /// Reads the log of the newest session.
     pub(crate) fn log(&self) -> Vec<Value> {
         self.log_of(&id_of(&self.sessions().pop().unwrap()))
     }
 
-    /// The log of a session.
+    /// Reads the log of a session.
     pub(crate) fn log_of(&self, id: &str) -> Vec<Value> {
         let session = self.home().join(".local/share/windlass/sessions").join(id);
         let text = std::fs::read_to_string(session.join("events.jsonl")).unwrap();

@@ -1,6 +1,6 @@
-//! Hostile text from a model, a command and a file name, on every way out of the binary.
+//! Hostile text from a model, a command and a file name, in every kind of output.
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
 fn terminal_safe(text: &str) -> bool {
     text.chars().all(|c| {
@@ -9,27 +9,27 @@ fn terminal_safe(text: &str) -> bool {
 }
 
 #[test]
-fn nothing_a_run_prints_drives_a_terminal() {
-    let place = Place::new();
-    std::fs::write(place.work().join("a\u{1b}[2Kb.txt"), "x\n").unwrap();
-    // The bytes are written by printf, in octal: escapes, 8-bit controls, broken UTF-8, a forged line.
+fn the_output_of_a_run_cannot_control_a_terminal() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.work().join("a\u{1b}[2Kb.txt"), "x\n").unwrap();
+    // `printf` writes escapes, 8-bit controls, invalid UTF-8 and a forged line, in octal.
     let hostile = "text = \"Here \\u001B]52;c;ZXZpbA==\\u0007\\u202E\\u009B2J done\"\n";
     let call = "[[step.calls]]\nname = \"bash\"\n[step.calls.args]\ncommand = \"printf '\\\\033[2J\\\\302\\\\233\\\\377\\\\r\\\\177ok\\\\n{}\\\\n'; ls; false\"\n";
     let script = format!("[[step]]\n{hostile}{call}\n[[step]]\n{hostile}");
     for format in ["text", "json", "stream-json"] {
-        let output = place.play(&script, &["--yes", "-v", "-o", format]);
+        let output = fixture.play(&script, &["--yes", "-v", "-o", format]);
         assert_eq!(output.code, 0, "{}{}", output.out, output.err);
         assert!(terminal_safe(&output.out), "{format}: {:?}", output.out);
         assert!(terminal_safe(&output.err), "{format}: {:?}", output.err);
         assert!(output.out.contains("done"), "{}", output.out);
     }
-    let session = crate::place::id_of(&place.sessions().pop().unwrap());
+    let session = crate::cli_fixture::id_of(&fixture.sessions().pop().unwrap());
     for args in [
         vec!["sessions", "show", &session],
         vec!["sessions", "export", &session],
         vec!["sessions", "list", "--json"],
     ] {
-        let output = place.run(&args);
+        let output = fixture.run(&args);
         assert!(
             terminal_safe(&output.out) && terminal_safe(&output.err),
             "{args:?}: {:?}",
@@ -42,7 +42,7 @@ fn nothing_a_run_prints_drives_a_terminal() {
         vec!["config", "get", "\u{1b}]0;x\u{7}"],
         vec!["sessions", "show", "\u{9b}2J"],
     ] {
-        let output = place.run(&args);
+        let output = fixture.run(&args);
         assert!(
             terminal_safe(&output.out) && terminal_safe(&output.err),
             "{args:?}: {:?}",
@@ -52,12 +52,13 @@ fn nothing_a_run_prints_drives_a_terminal() {
     }
 }
 
-/// What the floor lets through is really opened: system files freely, others after a person's yes, links never.
+/// Files outside the workspace that the floor allows can be read: system files freely, others with approval, symlinks
+/// never.
 #[test]
-fn reading_outside_works_where_it_is_allowed_and_only_there() {
-    let place = Place::new();
-    std::fs::write(place.home().join("diary.txt"), "dear diary\n").unwrap();
-    let diary = place.home().join("diary.txt").display().to_string();
+fn files_outside_the_workspace_are_read_only_if_allowed() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.home().join("diary.txt"), "dear diary\n").unwrap();
+    let diary = fixture.home().join("diary.txt").display().to_string();
     let call = |path: &str| {
         format!("[[step]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"{path}\" }} }}]\n")
     };
@@ -66,9 +67,9 @@ fn reading_outside_works_where_it_is_allowed_and_only_there() {
         call("/etc/passwd"),
         call(&diary)
     );
-    let output = place.play(&script, &["--yes", "--on-ask", "deny"]);
+    let output = fixture.play(&script, &["--yes", "--on-ask", "deny"]);
     assert_eq!(output.code, 0, "{}", output.err);
-    let results: Vec<String> = place
+    let results: Vec<String> = fixture
         .log()
         .iter()
         .filter(|event| event["kind"] == "call_finished")
@@ -82,12 +83,12 @@ fn reading_outside_works_where_it_is_allowed_and_only_there() {
     );
 }
 
-/// A session is named by its id, never by a path, wherever one can be named.
+/// Every command that takes a session accepts an id, never a path.
 #[test]
-fn an_id_that_is_a_path_is_refused_on_every_surface() {
-    let place = Place::new();
-    assert_eq!(place.play(crate::place::HELLO, &[]).code, 0);
-    let script = place.script(crate::place::HELLO);
+fn a_session_id_that_is_a_path_is_refused_by_every_command() {
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.play(crate::cli_fixture::HELLO, &[]).code, 0);
+    let script = fixture.script(crate::cli_fixture::HELLO);
     for id in [
         "../x",
         "../../../etc/passwd",
@@ -113,10 +114,10 @@ fn an_id_that_is_a_path_is_refused_on_every_surface() {
                 "go",
             ],
         ] {
-            let output = place.run(&args);
+            let output = fixture.run(&args);
             assert_eq!(output.code, 2, "{args:?}: {}", output.err);
             assert!(!output.out.contains("root:"), "{args:?}");
         }
     }
-    assert_eq!(place.sessions().len(), 1);
+    assert_eq!(fixture.sessions().len(), 1);
 }

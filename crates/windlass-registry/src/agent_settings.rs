@@ -1,5 +1,5 @@
-//! What the settings say of an agent that is not ours: some of it is for whoever starts it, the rest is for its adapter,
-//! which refuses what it cannot honour. What would be passed over is an error here.
+//! The settings of a foreign agent (`runtimes.NAME.*`). Some are for the start of the agent; the others are for its
+//! adapter, which rejects unknown options. A setting that would be ignored is an error.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,33 @@ use windlass_host::config::{Layers, Value, nearest};
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec};
 
 use crate::acp_registry::id_of;
+use crate::custom_agents;
 use crate::error::RegistryError;
-use crate::own;
 
 /// The settings of one agent.
-pub struct Given {
-    /// Its program.
+pub struct AgentSettings {
     pub command: Option<String>,
-    /// How it signs in.
     pub auth: Option<String>,
-    /// How it is known what it spends.
     pub metering: Option<String>,
-    /// Its credential file.
     pub login_file: Option<String>,
-    /// Directories of a project that are empty in its copy, beside those of its row.
+    /// In addition to those of the agent's [`AgentSpec`].
     pub masked_dirs: Vec<String>,
-    /// Instruction files of a project that it reads by itself, beside those of its row.
+    /// In addition to those of the agent's [`AgentSpec`].
     pub instruction_files: Vec<String>,
-    /// Vendors that are tried for its model, in the place of those of its row.
+    /// In place of those of the agent's [`AgentSpec`].
     pub vendors: Option<Vec<String>>,
-    /// The protocols to its model, in place of those of its row.
+    /// In place of the protocols of the agent's [`AgentSpec`].
     pub wires: Option<Vec<String>>,
-    /// Whether it has to be told its model, in the place of what its row says.
+    /// In place of the value in the agent's [`AgentSpec`].
     pub needs_model: Option<bool>,
-    /// Hosts that it has to reach with its own login, beside those of its row.
+    /// In addition to those of the agent's [`AgentSpec`].
     pub login_hosts: Vec<String>,
-    /// Everything else, for its adapter.
+    /// All other settings, for the adapter.
     pub options: Map<String, Json>,
 }
 
-impl Given {
-    /// What the settings say of the agent of this name.
+impl AgentSettings {
+    /// Reads the settings of the agent with this name.
     pub fn read(name: &str, layers: &Layers<'_>) -> Result<Self, RegistryError> {
         let prefix = format!("runtimes.{name}.");
         let mut all = Map::new();
@@ -54,7 +50,7 @@ impl Given {
         Ok(Self::of(all))
     }
 
-    /// Adds variables; those of the settings win.
+    /// Adds environment variables. Those of the settings take precedence.
     pub fn add_env(&mut self, env: &BTreeMap<String, String>) {
         if env.is_empty() {
             return;
@@ -96,7 +92,7 @@ impl Given {
         let mut texts = |key: &str| listed(key).unwrap_or_default();
         let (masked_dirs, instruction_files) = (texts("masked_dirs"), texts("instruction_files"));
         let login_hosts = texts("login_hosts");
-        // Who it is was read already, and whoever makes the gate reads the mode.
+        // Other code reads these: `custom_agents` reads the kind and the description, the gate reads the mode.
         ["kind", "about", "approval"]
             .iter()
             .for_each(|key| drop(options.remove(*key)));
@@ -121,7 +117,7 @@ fn json(path: &str, value: &Value) -> Result<Json, serde_json::Error> {
         Value::Text(text) if path == "mcp_servers" || path == "agents" => {
             serde_json::from_str(text)?
         }
-        // Values of an agent's own settings may be numbers and switches.
+        // Values of the agent's own settings may be numbers and booleans.
         Value::Text(text) if path.starts_with("config.") || path.starts_with("config_options.") => {
             serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str()))
         }
@@ -147,7 +143,7 @@ fn put(all: &mut Map<String, Json>, path: &str, value: Json) {
     }
 }
 
-/// Refuses settings of runtimes that have none, or that nobody knows.
+/// Rejects settings of runtimes that have no options or do not exist.
 pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
     let with_options = || {
         AGENTS
@@ -155,7 +151,7 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
             .chain([&ANY_ACP])
             .filter(|known| known.kind != AgentKind::Native)
     };
-    let own = own::all(layers)?;
+    let own = custom_agents::all(layers)?;
     let mut known: Vec<&str> = with_options()
         .filter(|known| !known.protocols.is_empty())
         .map(|known| known.name)
@@ -173,13 +169,13 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
             continue;
         }
         let failure = RegistryError::usage(format!(
-            "{}: there is no runtime `{name}` that has options",
+            "{}: there is no runtime `{name}` with options",
             setting.origin
         ));
         return Err(match nearest(name, known.iter().copied()) {
             Some(near) => failure.hint(format!("did you mean `runtimes.{near}`?")),
             None => failure.hint(format!(
-                "runtimes with options: {}; an agent of your own has `kind = \"acp\"` or `kind = \"cli\"`",
+                "the runtimes with options are {}; an agent of your own needs `kind = \"acp\"` or `kind = \"cli\"`",
                 known.join(", ")
             )),
         });
@@ -187,17 +183,18 @@ pub fn check_names(layers: &Layers<'_>) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Passes on how hard the model is to think, where the agent can be told.
-pub fn tell_thinking(
+/// Adds the reasoning effort and the thinking tokens to the options, if the agent supports them. An effort from the flag
+/// that the agent does not support is an error.
+pub fn add_reasoning(
     (known, name): (&AgentSpec, &str),
     flag: bool,
     layers: &Layers<'_>,
     options: &mut Map<String, Json>,
 ) -> Result<(), RegistryError> {
-    let heard = |key: &str| known.sampling_options.contains(&key);
+    let supports = |key: &str| known.sampling_options.contains(&key);
     if let Some(tokens) = layers
         .integer("thinking_tokens")
-        .filter(|_| heard("thinking_tokens"))
+        .filter(|_| supports("thinking_tokens"))
     {
         options
             .entry("thinking_tokens")
@@ -206,7 +203,7 @@ pub fn tell_thinking(
     let Some(effort) = layers.text("reasoning_effort") else {
         return Ok(());
     };
-    if heard("reasoning_effort") {
+    if supports("reasoning_effort") {
         options
             .entry("effort")
             .or_insert_with(|| Json::from(effort));
@@ -215,27 +212,27 @@ pub fn tell_thinking(
     if !flag {
         return Ok(());
     }
-    let failure = RegistryError::usage(format!("`{name}` cannot be told how hard to think"));
+    let failure = RegistryError::usage(format!("`{name}` does not support `--reasoning-effort`"));
     Err(match known.kind {
         AgentKind::Acp => failure.hint(format!(
-            "leave --reasoning-effort out, or set an option that the agent has for it (`runtimes.{name}.config_options`)"
+            "omit it, or set the agent's own option for it in `runtimes.{name}.config_options`"
         )),
-        _ => failure.hint("leave --reasoning-effort out"),
+        _ => failure.hint("omit it"),
     })
 }
 
-/// Passes on how the model is to answer, where the agent can be told.
-pub fn tell_sampling(
+/// Adds the temperature and the output limit to the options, if the agent supports them.
+pub fn add_sampling(
     known: &AgentSpec,
     temperature: Option<f64>,
     max_output: Option<u64>,
     options: &mut Map<String, Json>,
 ) {
-    let heard = |key: &str| known.sampling_options.contains(&key);
-    if let Some(temperature) = temperature.filter(|_| heard("temperature")) {
+    let supports = |key: &str| known.sampling_options.contains(&key);
+    if let Some(temperature) = temperature.filter(|_| supports("temperature")) {
         options.insert("temperature".to_owned(), Json::from(temperature));
     }
-    if let Some(most) = max_output.filter(|_| heard("max_output")) {
+    if let Some(most) = max_output.filter(|_| supports("max_output")) {
         options.insert("max_output".to_owned(), Json::from(most));
     }
 }

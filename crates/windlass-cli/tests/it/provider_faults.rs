@@ -1,10 +1,10 @@
-//! Every fault a model server can make, through the real binary and the real HTTP stack. The cases are data, and the
-//! driver of the corpus runs them: `tests/corpus` says what the server does and what must be true afterwards.
+//! Faults of model servers, with the real binary and the real HTTP stack. The driver of the corpus runs the cases:
+//! `tests/corpus` describes the responses of the server and the expected results.
 
-use crate::attacks::drive;
+use crate::attack_corpus::drive;
 
 #[test]
-fn every_fault_of_a_provider_is_answered_as_listed() {
+fn every_provider_fault_has_the_expected_result() {
     let report = drive(
         concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -15,10 +15,10 @@ fn every_fault_of_a_provider_is_answered_as_listed() {
     assert!(report.passed(), "{}", report.summary());
 }
 
-/// What a run says when it cannot even reach its server: each reason in its own words, and how often it was tried.
+/// The messages of connection errors: a distinct one for each reason, with the number of attempts.
 #[test]
-fn what_keeps_us_from_the_server_is_told_apart() {
-    // Answers a greeting in a language that is not TLS.
+fn connection_errors_have_distinct_messages() {
+    // A server that does not speak TLS.
     let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let tls = format!("https://{}", plain.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -45,7 +45,7 @@ fn what_keeps_us_from_the_server_is_told_apart() {
     std::thread::scope(|scope| {
         for (url, proxy, says, retries) in cases {
             scope.spawn(move || {
-                let place = crate::place::Place::new();
+                let fixture = crate::cli_fixture::CliFixture::new();
                 let args = [
                     "run",
                     "--in-place",
@@ -55,14 +55,14 @@ fn what_keeps_us_from_the_server_is_told_apart() {
                     url,
                     "go",
                 ];
-                let mut command = place.command(&args);
+                let mut command = fixture.command(&args);
                 command
                     .env("ANTHROPIC_API_KEY", "sk-corpus-0123456789abcdef")
                     .env("HTTPS_PROXY", proxy);
-                let output = place.run_with(command, "");
+                let output = fixture.run_with(command, "");
                 assert_eq!(output.code, 7, "{url}: {}", output.err);
                 assert!(output.err.contains(says), "{url}: {}", output.err);
-                let waits = place
+                let waits = fixture
                     .log()
                     .iter()
                     .filter(|event| event["kind"] == "waited")

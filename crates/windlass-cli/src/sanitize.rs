@@ -1,5 +1,5 @@
-//! Untrusted text made safe for a terminal. Everything that is printed passes here; what a person approves is shown
-//! with its invisible characters made visible. It judges characters only, never meaning.
+//! Sanitizes untrusted text for a terminal. All output passes through here. In questions to the user, invisible
+//! characters are made visible. Only characters matter here, never the meaning of the text.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,15 +7,15 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-/// Blanks in a row that are shown as they are where something is approved.
+/// The most consecutive blanks that a question shows unchanged; more could push text out of sight.
 const MAX_BLANKS: usize = 12;
-/// Of a long text that is approved, lines at its beginning and at its end.
+/// The number of lines that a question shows of the beginning and of the end of a long text.
 const END_LINES: usize = 100;
-/// Of a long line, characters at its beginning and at its end.
+/// The number of characters that a question shows of the beginning and of the end of a long line.
 const END_CHARS: usize = 1_000;
 
-/// No escape sequences, no control characters but newline and tab, nothing that turns the direction of writing or
-/// cannot be seen.
+/// Removes escape sequences, control characters except newline and tab, bidirectional controls and invisible
+/// characters.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.chars().all(safe) {
         return text.into();
@@ -29,17 +29,17 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The same on one line: a line end in a name must not begin a line of ours.
+/// Like [`plain`], on one line, so that a newline in a name cannot forge a line of output.
 pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace('\n', "⏎").replace('\t', " ")
 }
 
-/// The same for a message of ours: its further lines are indented, so that none of them looks like a message.
+/// Like [`plain`], with all lines but the first indented, so that none of them looks like a message of its own.
 pub(crate) fn message(text: &str) -> String {
     plain(text.trim_end()).replace('\n', "\n  ")
 }
 
-/// For what a person is asked to approve: what cannot be seen is written out, so that nothing hides.
+/// For questions to the user: writes invisible characters as code points, so that nothing is hidden.
 pub(crate) fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blanks = 0;
@@ -68,13 +68,13 @@ fn push_blanks(out: &mut String, count: usize) {
     }
 }
 
-/// The same on one line.
+/// Like [`marked`], on one line.
 pub(crate) fn marked_line(text: &str) -> String {
     marked(text).replace('\n', "⏎")
 }
 
-/// A text that is approved, line by line behind a bar: no line of it can look like a line of ours, and whatever is
-/// left out is in the middle and said.
+/// Like [`marked`], with a bar before each line, so that no line can look like output of windlass. A long text is cut in
+/// the middle, with a note.
 pub(crate) fn marked_block(text: &str) -> String {
     let text = marked(text.trim_end_matches('\n'));
     let lines: Vec<&str> = text.split('\n').collect();
@@ -91,7 +91,7 @@ pub(crate) fn marked_block(text: &str) -> String {
     out
 }
 
-/// The beginning and the end of a long line.
+/// Cuts a long line in the middle, with a note.
 fn ends(line: &str) -> Cow<'_, str> {
     let count = line.chars().count();
     if count <= 2 * END_CHARS + 100 {
@@ -106,7 +106,7 @@ fn ends(line: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Each character with the one before and the one after it.
+/// Iterates over the characters, each with its predecessor and its successor.
 fn neighbours(text: &str) -> impl Iterator<Item = (Option<char>, char, Option<char>)> + '_ {
     let before = std::iter::once(None).chain(text.chars().map(Some));
     let after = text.chars().skip(1).map(Some).chain([None]);
@@ -116,8 +116,8 @@ fn neighbours(text: &str) -> impl Iterator<Item = (Option<char>, char, Option<ch
         .map(|((before, c), after)| (before, c, after))
 }
 
-/// A joiner between two pictures, or the mark that makes the picture before it one: together they are one sign that
-/// hides nothing.
+/// Whether `c` is a zero-width joiner between two emoji, or a variation selector after one. These belong to one visible
+/// emoji and hide nothing.
 fn joins_emoji(before: Option<char>, c: char, after: Option<char>) -> bool {
     let picture = |c: Option<char>| {
         c.is_some_and(|c| {
@@ -134,7 +134,7 @@ fn joins_emoji(before: Option<char>, c: char, after: Option<char>) -> bool {
 fn safe(c: char) -> bool {
     match c {
         '\n' | '\t' => true,
-        // Characters that turn the direction of writing, that have no width, that end a line, or that only tag others.
+        // Bidirectional controls, zero-width characters, line separators, annotations and tags.
         '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
         | '\u{200b}'..='\u{200f}'
@@ -145,7 +145,7 @@ fn safe(c: char) -> bool {
     }
 }
 
-/// Harmless for a terminal, and yet not seen or taken for a blank.
+/// Whether a character is harmless for a terminal, but invisible or similar to a blank.
 fn unseen(c: char) -> bool {
     matches!(c,
         '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'
@@ -153,10 +153,10 @@ fn unseen(c: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}')
 }
 
-/// A value as one line of JSON that is safe on a terminal, too.
+/// Serializes a value as one line of JSON that is safe for a terminal.
 pub(crate) fn json_line(value: &impl Serialize) -> String {
     let mut line = Vec::new();
-    // Writing into memory fails only for values that have no JSON form; ours have one.
+    // Writing to memory fails only for values without a JSON form, and all our values have one.
     if write_json(&mut line, value).is_err() {
         line.clear();
     }
@@ -164,7 +164,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> String {
     String::from_utf8(line).unwrap_or_default()
 }
 
-/// Writes a value as JSON: what a terminal must not see is escaped, so that nothing is lost.
+/// Writes a value as JSON. Unsafe characters are escaped, so that no information is lost.
 pub(crate) fn write_json(to: impl Write, value: &impl Serialize) -> io::Result<()> {
     value
         .serialize(&mut serde_json::Serializer::with_formatter(to, SafeJson))
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition of the attack corpus.
+    /// The definition of safe text in the attack corpus.
     fn terminal_safe(text: &str) -> bool {
         text.chars().all(|c| match c {
             '\n' | '\t' => true,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn emoji_of_several_signs_stay_whole_and_joiners_elsewhere_do_not() {
+    fn joiners_are_kept_within_emoji_and_removed_elsewhere() {
         for emoji in ["👩\u{200d}👩\u{200d}👧", "❤\u{fe0f}\u{200d}🔥", "☀\u{fe0f}"] {
             assert_eq!(plain(emoji), emoji);
             assert_eq!(marked(emoji), emoji);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_untrusted_can_drive_a_terminal() {
+    fn untrusted_text_cannot_control_a_terminal() {
         let rows = [
             (
                 "a\u{1b}[31mb\u{1b}]0;title\u{7}c\rd\u{9b}2Je\u{7f}f\u{202e}g\u{0}h\ti\nj",
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_approved_hides_nothing() {
+    fn questions_show_invisible_characters() {
         let rows = [
             ("rm a\rls   ", "rm a‹U+000D›ls   "),
             ("echo \u{202e} x\u{202c}", "echo ‹U+202E› x‹U+202C›"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_command_is_always_shown() {
+    fn the_end_of_a_long_command_is_always_visible() {
         let long = format!("echo {}; touch tail", "x".repeat(10_000));
         let shown = marked_block(&long);
         assert!(
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_everything_and_drives_nothing() {
+    fn json_keeps_all_characters_and_escapes_unsafe_ones() {
         let text = "a\u{1b}\u{9b}\u{7f}\u{202e}\u{200b}\u{e0041}\n\"é";
         let line = json_line(&text);
         assert_eq!(
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_safe_on_every_way_out(bytes in prop::collection::vec(any::<u8>(), 0..200), more in ".{0,60}") {
+        fn any_bytes_are_safe_in_every_format(bytes in prop::collection::vec(any::<u8>(), 0..200), more in ".{0,60}") {
             let text = format!("{}{more}", String::from_utf8_lossy(&bytes));
             for out in [plain(&text).into_owned(), one_line(&text), message(&text), marked(&text), marked_line(&text), marked_block(&text), json_line(&text)] {
                 prop_assert!(terminal_safe(&out), "{:?}", out);

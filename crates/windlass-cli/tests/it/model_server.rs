@@ -1,10 +1,10 @@
-//! One key, one server: the binary against a model server on loopback, on both wires.
+//! The binary with a model server on loopback, with both protocols.
 
 use windlass_scripted::{Act, ByteServer, http};
 
-use crate::place::Place;
+use crate::cli_fixture::CliFixture;
 
-/// Serves these bodies, one for each request.
+/// Serves these bodies in order, one per request.
 pub(crate) fn serve(bodies: Vec<String>) -> ByteServer {
     let answer = move |number: usize, _: &str| match bodies.get(number) {
         Some(body) => vec![Act::Say(http::whole(200, http::EVENT_STREAM, body))],
@@ -28,11 +28,11 @@ fn check(
     key_header: &str,
     max_first_request: usize,
 ) {
-    let place = Place::new();
-    place.write("a.txt", "the file's words");
+    let fixture = CliFixture::new();
+    fixture.write("a.txt", "the file's words");
     let server = serve(bodies);
     let model = format!("{vendor}/some-model");
-    let mut command = place.command(&[
+    let mut command = fixture.command(&[
         "run",
         "--in-place",
         "-m",
@@ -43,7 +43,7 @@ fn check(
         "read a.txt",
     ]);
     command.env(variable, "sk-secret-1234567890");
-    let output = place.run_with(command, "");
+    let output = fixture.run_with(command, "");
     assert_eq!(output.code, 0, "{}\n{}", output.out, output.err);
     let result: serde_json::Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(result["text"], "It says: the file's words");
@@ -61,7 +61,7 @@ fn check(
         asked[1].contains("the file's words"),
         "the result went back to the model"
     );
-    let log = std::fs::read_to_string(place.sessions()[0].join("events.jsonl")).unwrap();
+    let log = std::fs::read_to_string(fixture.sessions()[0].join("events.jsonl")).unwrap();
     assert!(!log.contains("sk-secret"));
 }
 
@@ -115,7 +115,7 @@ fn chat_completions_over_http() {
         "OPENAI_API_KEY",
         vec![first, second],
         "authorization: bearer sk-secret-1234567890",
-        // This wire wraps each tool once more.
+        // This protocol nests each tool one level deeper.
         8_700,
     );
 }
