@@ -264,7 +264,7 @@ fn times(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> 
             let idle = |event: &Value| {
                 event["data"]["reason"]
                     .as_str()
-                    .is_some_and(|text| text.contains("no byte"))
+                    .is_some_and(|text| text.contains("sent no data"))
             };
             holds(facts.of("waited").any(idle), || {
                 "no event reports the idle timeout".to_owned()
