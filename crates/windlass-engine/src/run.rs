@@ -101,6 +101,7 @@ pub struct RunHandle {
 }
 
 impl RunHandle {
+    /// The id of this run, as in the log.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.id

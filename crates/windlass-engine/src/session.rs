@@ -385,6 +385,7 @@ impl Session {
         self.first_seq
     }
 
+    /// The id of this session, as in the log.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.id

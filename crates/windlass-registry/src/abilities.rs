@@ -40,6 +40,7 @@ pub fn abilities(known: &'static AgentSpec) -> (Capabilities, Features) {
                 model: Some("m".to_owned()),
                 protocol: None,
                 masked_dirs: Vec::new(),
+                state_dirs: Vec::new(),
                 instruction_files: Vec::new(),
                 options: Map::new(),
             };

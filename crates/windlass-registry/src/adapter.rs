@@ -44,6 +44,8 @@ pub struct AgentSetup {
     pub protocol: Option<Protocol>,
     /// Directories of a project that are empty in the agent's copy, in addition to those of `known`.
     pub masked_dirs: Vec<String>,
+    /// Directories of a project in which the agent keeps its own state, in addition to the one that has its name.
+    pub state_dirs: Vec<String>,
     /// Instruction files of a project that the agent reads by itself, in addition to those of `known`.
     pub instruction_files: Vec<String>,
     /// The options of the adapter, from the settings.
@@ -51,6 +53,22 @@ pub struct AgentSetup {
 }
 
 impl AgentSetup {
+    /// The directories at the top of a project in which the agent keeps its own state: those of the settings, and a
+    /// hidden directory with the name of the agent or of its program.
+    #[must_use]
+    pub fn all_state_dirs(&self) -> Vec<String> {
+        let program = self.program.file.file_name().and_then(|name| name.to_str());
+        let names = [Some(self.name.as_str()), Some(self.known.name), program];
+        let named = names.into_iter().flatten().map(|name| {
+            let id = name.strip_prefix("acp:").or(name.strip_prefix("acp-"));
+            format!(".{}", id.unwrap_or(name))
+        });
+        let mut dirs: Vec<String> = self.state_dirs.iter().cloned().chain(named).collect();
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs
+    }
+
     /// The version of the program, if files contain it. The program is not started.
     #[must_use]
     pub fn version(&self) -> Option<String> {

@@ -19,6 +19,7 @@ pub struct AgentSettings {
     pub login_file: Option<String>,
     /// In addition to those of the agent's [`AgentSpec`].
     pub masked_dirs: Vec<String>,
+    pub state_dirs: Vec<String>,
     /// In addition to those of the agent's [`AgentSpec`].
     pub instruction_files: Vec<String>,
     /// In place of those of the agent's [`AgentSpec`].
@@ -91,6 +92,7 @@ impl AgentSettings {
         let (vendors, wires) = (listed("vendors"), listed("wires"));
         let mut texts = |key: &str| listed(key).unwrap_or_default();
         let (masked_dirs, instruction_files) = (texts("masked_dirs"), texts("instruction_files"));
+        let state_dirs = texts("state_dirs");
         let login_hosts = texts("login_hosts");
         // Other code reads these: `custom_agents` reads the kind and the description, the gate reads the mode.
         ["kind", "about", "approval"]
@@ -102,6 +104,7 @@ impl AgentSettings {
             metering,
             login_file,
             masked_dirs,
+            state_dirs,
             instruction_files,
             vendors,
             wires,

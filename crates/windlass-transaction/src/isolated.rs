@@ -80,6 +80,9 @@ pub(crate) struct CopyContext {
     sandbox: Option<Arc<Sandbox>>,
     kept_runs: KeptRuns,
     undo: PathBuf,
+    /// Directories at the top of the workspace in which the agent keeps its own state. One that the user's tree does
+    /// not have never lands.
+    state_dirs: Vec<String>,
 }
 
 impl Transactions {
@@ -111,11 +114,22 @@ impl Transactions {
             sandbox,
             kept_runs,
             undo,
+            state_dirs: Vec::new(),
         };
         Ok(Self {
             in_place,
             context: Arc::new(context),
         })
+    }
+
+    /// Names directories at the top of the workspace in which the agent keeps its own state. An isolated run does not
+    /// land one that the user's tree does not have. To be called before the first run is opened.
+    #[must_use]
+    pub fn with_state_dirs(mut self, dirs: Vec<String>) -> Self {
+        if let Some(context) = Arc::get_mut(&mut self.context) {
+            context.state_dirs = dirs;
+        }
+        self
     }
 }
 

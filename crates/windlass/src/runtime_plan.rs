@@ -306,6 +306,7 @@ fn foreign(
             model,
             protocol: upstream.as_ref().map(|upstream| upstream.vendor.protocol),
             masked_dirs: given.masked_dirs,
+            state_dirs: given.state_dirs,
             instruction_files: given.instruction_files,
             options: given.options,
         },

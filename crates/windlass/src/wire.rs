@@ -167,7 +167,9 @@ pub(crate) fn engine(
     });
     let hidden = gate.hidden_paths().into_iter().chain(masked_dirs).collect();
     let sandbox = sandboxing::sandbox(settings, root.root(), hidden, env.clone(), enclosure)?;
-    let transactions = transactions(settings, root.clone(), env, sandbox)?;
+    let state_dirs = foreign.map(|plan| plan.setup.all_state_dirs());
+    let transactions = transactions(settings, root.clone(), env, sandbox)?
+        .with_state_dirs(state_dirs.unwrap_or_default());
     let mut builder = Engine::builder();
     for validator in validators {
         builder = builder.validator(validator);

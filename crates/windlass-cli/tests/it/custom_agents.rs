@@ -1,7 +1,7 @@
 //! Agents that the user defines in the settings: small programs in the real sandbox, with each way to pass the prompt,
 //! and with failures.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::cli_fixture::{CliFixture, CliOutput};
@@ -492,6 +492,27 @@ fn files_in_masked_directories_of_an_agent_do_not_land() {
     let state = fixture.work().join(".own-agent/history");
     assert!(!state.exists(), "the state landed");
     assert_eq!(fixture.read(".own-agent/kept"), "mine\n");
+}
+
+#[test]
+fn new_state_directories_of_an_agent_do_not_land() {
+    let program = "mkdir -p .own .memory .other\necho 1 | tee .own/s .memory/s .other/s > a.txt";
+    let fixture = with_program(program, "state_dirs = [\".memory\"]");
+    let landed = || {
+        let output = run(&fixture, &[]);
+        assert_eq!(output.code, 0, "{}", output.err);
+        let mut log = fixture.log();
+        let landed = log.iter_mut().rfind(|event| event["kind"] == "landed");
+        let data = landed.unwrap()["data"].take();
+        (data["files"].clone(), data["left"].clone())
+    };
+    let expect = (json!([".other/s", "a.txt"]), json!([".memory/", ".own/"]));
+    assert_eq!(landed(), expect);
+    assert!(!fixture.work().join(".own").exists());
+
+    // A directory that the project already has is the user's.
+    fixture.write(".own/mine", "x\n");
+    assert_eq!(landed().0, json!([".own/s"]));
 }
 
 #[test]

@@ -482,7 +482,12 @@ impl RunCopy {
         };
         let has = |path: &Path| merged.stat(&text_of(path)).is_ok();
         let mut git_dirs = GitDirs::new(has);
+        let mut agent_state = BTreeSet::new();
         for path in &touched.sources {
+            if let Some(dir) = self.agent_state_dir(path) {
+                agent_state.insert(dir);
+                continue;
+            }
             let text = text_of(path);
             let text = text.as_str();
             if copy_tree::is_hidden(&self.hidden, path) {
@@ -546,9 +551,18 @@ impl RunCopy {
             .iter()
             .map(|path| text_of(path))
             .chain(special)
+            .chain(agent_state.into_iter().map(|dir| format!("{dir}/")))
             .take(MAX_LEFT)
             .collect();
         Ok(changed)
+    }
+
+    /// The directory of the agent's own state that a path is in, if the user's tree does not have that directory.
+    fn agent_state_dir(&self, path: &Path) -> Option<&str> {
+        let top = path.components().next()?.as_os_str();
+        let mut dirs = self.context.state_dirs.iter().map(String::as_str);
+        dirs.find(|dir| top == *dir)
+            .filter(|dir| self.base.stat(dir).is_err())
     }
 
     /// Whether a symlink target is in the directory of the copy, which only this run knows.

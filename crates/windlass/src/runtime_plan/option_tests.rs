@@ -69,6 +69,7 @@ fn accept(known: &'static AgentSpec, file: &Path, path: &str, value: &Value) -> 
         model: Some("m".to_owned()),
         protocol: None,
         masked_dirs: Vec::new(),
+        state_dirs: Vec::new(),
         instruction_files: Vec::new(),
         options: AgentSettings::read(known.name, &layers).unwrap().options,
     };

@@ -117,6 +117,8 @@ pub const KEYS: &[Key] = keys! {
     "runtimes.*.about": Text, "A short description of an agent of your own.";
     "runtimes.*.masked_dirs": Texts,
         "Directories of a project with code or settings for the agent: they are empty in its copy.";
+    "runtimes.*.state_dirs": Texts,
+        "Directories of a project in which the agent keeps its own state: new ones do not land.";
     "runtimes.*.instruction_files": Texts,
         "Instruction files that the agent reads by itself, so Windlass does not send them.";
     "runtimes.*.vendors": Texts,
