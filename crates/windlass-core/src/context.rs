@@ -104,6 +104,7 @@ pub struct LeftOut {
 /// The reason for a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Cause")]
 pub enum CompactionCause {
     /// The model's context window was nearly full.
     Window,
