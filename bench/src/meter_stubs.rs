@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use windlass_core::BoxFuture;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
-use windlass_core::context::SessionFacts;
+use windlass_core::context::WorkRecord;
 use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -111,7 +111,7 @@ impl Outlet for UnlimitedLedger {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()
     }
-    fn facts(&self) -> SessionFacts {
-        SessionFacts::default()
+    fn facts(&self) -> WorkRecord {
+        WorkRecord::default()
     }
 }

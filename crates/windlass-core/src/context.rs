@@ -25,7 +25,7 @@ mod summary;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::facts::{ChangedFile, ExecutedCommand, SessionFacts};
+pub use self::facts::{ChangedFile, ExecutedCommand, WorkRecord};
 pub use self::plan::{CompactionMode, CompactionPlan, plan};
 pub use self::summary::{Sections, TASK, transcript, write};
 use crate::history::Entry;
@@ -104,6 +104,7 @@ pub struct LeftOut {
 /// The reason for a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Cause")]
 pub enum CompactionCause {
     /// The model's context window was nearly full.
     Window,
@@ -190,7 +191,7 @@ const NO_SUMMARY: &str = "[Earlier messages of this session were left out to mak
 #[must_use]
 pub fn by_the_log(
     entries: &[Entry],
-    facts: &SessionFacts,
+    facts: &WorkRecord,
     how: CompactionMode,
     room: usize,
 ) -> Option<Compaction> {

@@ -380,9 +380,9 @@ fn omitted_user_messages_are_listed_and_the_summary_does_not_claim_otherwise() {
 
 #[test]
 fn a_summary_without_a_model_keeps_the_earlier_prose() {
-    let facts = SessionFacts {
+    let facts = WorkRecord {
         notes: "a note".into(),
-        ..SessionFacts::default()
+        ..WorkRecord::default()
     };
     let [goal, progress, next] = ["ship it", "half is done", "write tests"].map(str::to_owned);
     let sections = Sections {
@@ -513,9 +513,9 @@ fn a_models_summary_is_read_by_its_headings() {
     assert_eq!(Sections::parse(" \n## Goal\n \n"), None);
     let long = Sections::parse(&"y".repeat(1 << 20)).unwrap_or_default();
     assert!(long.progress.len() < 4_100);
-    let facts = SessionFacts {
+    let facts = WorkRecord {
         notes: "n".repeat(1 << 20),
-        ..SessionFacts::default()
+        ..WorkRecord::default()
     };
     assert!(write(&long, &facts, &[], usize::MAX).len() <= MAX_SUMMARY + 8);
     assert!(write(&long, &facts, &[], 10_000).len() <= 2_510);

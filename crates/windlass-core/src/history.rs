@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::ask::{About, Answer, Ask};
 use crate::budget::Spent;
 use crate::context::{
-    Compaction, CompactionCause, CompactionMode, SessionFacts, by_the_log, compacted,
+    Compaction, CompactionCause, CompactionMode, WorkRecord, by_the_log, compacted,
 };
 use crate::event::{Event, EventKind};
 use crate::id::{AskId, CallId};
@@ -106,7 +106,7 @@ pub struct History {
     /// The size of the messages when the last attempt to compact them gained nothing.
     stuck_at: usize,
     bounded: Option<Compaction>,
-    facts: SessionFacts,
+    facts: WorkRecord,
     #[serde(skip)]
     asks: Vec<Ask>,
     queue: Queue,
@@ -515,7 +515,7 @@ impl History {
 impl History {
     /// Facts about the work so far, computed from the log.
     #[must_use]
-    pub fn facts(&self) -> &SessionFacts {
+    pub fn facts(&self) -> &WorkRecord {
         &self.facts
     }
 

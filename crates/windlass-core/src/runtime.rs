@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ask::{Answer, Ask};
 use crate::budget::{Limit, Price, Spent, Usage};
-use crate::context::{CompactionMode, SessionFacts, by_the_log};
+use crate::context::{CompactionMode, WorkRecord, by_the_log};
 use crate::event::EventKind;
 use crate::history::Entry;
 use crate::id::AskId;
@@ -142,7 +142,7 @@ pub trait Outlet: Send + Sync {
     /// The messages so far. Drop the list before the next `emit`, or it is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
     /// Facts about the work so far, computed from the log.
-    fn facts(&self) -> SessionFacts;
+    fn facts(&self) -> WorkRecord;
 }
 
 /// The budget of a run with its spending.

@@ -178,7 +178,6 @@ pub struct SessionHead {
     pub title: String,
     /// The number of its durable events.
     pub events: u64,
-    /// Its state.
     pub state: SessionState,
 }
 

@@ -225,13 +225,13 @@ mod tests {
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct SampleArgs {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// How many.
+        /// The number of lines.
         #[serde(default)]
         #[schemars(range(min = 1, max = 9))]
         count: Option<u32>,
-        /// Which.
+        /// The titles to use.
         #[serde(default)]
         title: Vec<Inner>,
     }
@@ -240,7 +240,7 @@ mod tests {
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Inner {
-        /// Really.
+        /// True if it is certain.
         sure: bool,
     }
 
@@ -249,14 +249,14 @@ mod tests {
         let expect = json!({
             "type": "object",
             "properties": {
-                "path": {"description": "Where.", "type": "string"},
-                "count": {"description": "How many.", "type": "integer", "minimum": 1, "maximum": 9},
+                "path": {"description": "The path of the file.", "type": "string"},
+                "count": {"description": "The number of lines.", "type": "integer", "minimum": 1, "maximum": 9},
                 "title": {
-                    "description": "Which.",
+                    "description": "The titles to use.",
                     "type": "array",
                     "items": {
                         "type": "object",
-                        "properties": {"sure": {"description": "Really.", "type": "boolean"}},
+                        "properties": {"sure": {"description": "True if it is certain.", "type": "boolean"}},
                         "required": ["sure"]
                     }
                 }

@@ -23,14 +23,13 @@ const MAX_REPORTED: usize = 4;
 /// The tree that the run works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkMode {
-    /// The user's tree.
     InPlace,
     /// A copy that lands at the end.
     Isolated,
 }
 
 impl WorkMode {
-    /// Both modes.
+    /// Both modes, in the order of the tables.
     pub const ALL: [Self; 2] = [Self::InPlace, Self::Isolated];
 
     /// Returns the word for it on a command line.
@@ -50,7 +49,6 @@ pub enum Violation {
     Twice,
     /// The tree differs from that of the run without faults.
     Tree,
-    /// The conversation differs.
     History,
     /// An event that was displayed or logged is gone.
     Lost,
@@ -184,7 +182,7 @@ impl FaultlessRun {
     }
 }
 
-/// Runs one case.
+/// Runs one case: the run with the fault, the resumes and all checks.
 pub(crate) fn run(case: CrashCase, context: &CaseContext<'_>) -> Result<CaseResult> {
     let scratch = ScratchDir::new(context.binary, context.template)?;
     let mut running = RunningCase {

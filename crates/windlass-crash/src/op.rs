@@ -21,7 +21,6 @@ pub enum OpKind {
     Mkdir,
     /// Creates or truncates a file by opening it.
     Create,
-    /// Changes permissions.
     Mode,
 }
 

@@ -49,7 +49,7 @@ pub struct CrashOptions {
     pub wide_patches: bool,
 }
 
-/// A progress message.
+/// A message about a finished case.
 #[derive(Debug)]
 pub enum CrashProgress<'a> {
     /// A case is finished: its number, and the total as far as it is known.

@@ -45,7 +45,7 @@ const WORDS: &[(&str, FaultKind)] = &[
 ];
 
 impl FaultKind {
-    /// Returns all words.
+    /// Returns the words of all kinds, for messages.
     pub fn words() -> impl Iterator<Item = &'static str> {
         WORDS.iter().map(|(word, _)| *word)
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::patch::{Patch, PatchChange, PatchFormat, PathContent};
+use super::patch::{Patch, PatchChange, PatchFormat, PatchedPath};
 
 /// The files of a row by path. `None` stands for a file that does not exist.
 pub type Files = BTreeMap<String, Option<String>>;
@@ -86,14 +86,14 @@ fn apply_edit(
     let known: Vec<&str> = before.keys().map(String::as_str).collect();
     let patch = Patch::read(format, &text, &known).map_err(|err| err.to_string())?;
     let found = |path: &str| match before.get(path) {
-        Some(text) => PathContent::File(text.clone().into_bytes()),
+        Some(text) => PatchedPath::File(text.clone().into_bytes()),
         None if before.keys().any(|name| beneath(name, path)) => {
-            PathContent::Unusable("it is a directory".into())
+            PatchedPath::Unusable("it is a directory".into())
         }
         None if before.keys().any(|name| beneath(path, name)) => {
-            PathContent::Unusable("a file is where its directory would be".into())
+            PatchedPath::Unusable("a file is where its directory would be".into())
         }
-        None => PathContent::Absent,
+        None => PatchedPath::Absent,
     };
     let plan = patch.plan(found).map_err(|err| err.to_string())?;
     let mut files = before.clone();

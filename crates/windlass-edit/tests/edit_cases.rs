@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_edit::patch::{Patch, PatchChange, PatchFormat, PatchPlan, PathContent};
+use windlass_edit::patch::{Patch, PatchChange, PatchFormat, PatchPlan, PatchedPath};
 use windlass_edit::row::{EditCase, run};
 
 /// The expected result of a row. The other fields are read as [`EditCase`].
@@ -108,8 +108,8 @@ fn every_plan_reads_back_from_its_diff() {
             .map_or_else(|| row.edit.to_string(), str::to_owned);
         let known: Vec<&str> = row.input.keys().map(String::as_str).collect();
         let read = |path: &str| match row.input.get(path) {
-            Some(Some(text)) => PathContent::File(text.clone().into_bytes()),
-            _ => PathContent::Absent,
+            Some(Some(text)) => PatchedPath::File(text.clone().into_bytes()),
+            _ => PatchedPath::Absent,
         };
         let Ok(plan) = Patch::read(format, &text, &known).and_then(|patch| patch.plan(read)) else {
             continue;
@@ -165,7 +165,7 @@ proptest! {
         // Old lines are compared without their endings, so a diff cannot represent a change of a lone `\r`.
         prop_assume!(before != after && !before.replace("\r\n", "").contains('\r') && !after.replace("\r\n", "").contains('\r'));
         let plan = PatchPlan { changes: vec![PatchChange::Modify { path: "a b\"c".into(), before: before.clone().into(), after: after.into() }], notes: vec![] };
-        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| PathContent::File(before.clone().into_bytes()));
+        let again = Patch::parse(&plan.to_diff()).unwrap().plan(|_| PatchedPath::File(before.clone().into_bytes()));
         prop_assert_eq!(again.map(|plan| plan.changes), Ok(plan.changes));
     }
 

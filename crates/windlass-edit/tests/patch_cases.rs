@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
-use windlass_edit::patch::{Patch, PatchChange, PathContent};
+use windlass_edit::patch::{Patch, PatchChange, PatchedPath};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -30,14 +30,14 @@ fn load(dir: &Path, under: &str, into: &mut Files) {
 fn apply(before: &Files, patch: &str) -> Result<Files, String> {
     let patch = Patch::parse(patch).map_err(|err| err.to_string())?;
     let plan = patch.plan(|path| match before.get(path) {
-        Some(bytes) => PathContent::File(bytes.clone()),
+        Some(bytes) => PatchedPath::File(bytes.clone()),
         None if before
             .keys()
             .any(|name| name.starts_with(&format!("{path}/"))) =>
         {
-            PathContent::Unusable("is a directory".into())
+            PatchedPath::Unusable("is a directory".into())
         }
-        None => PathContent::Absent,
+        None => PatchedPath::Absent,
     });
     let mut files = before.clone();
     for change in plan.map_err(|err| err.to_string())?.changes {

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use windlass_core::CancellationToken;
 use windlass_core::budget::{Estimator, LEAST_OUTPUT};
 use windlass_core::context::{
-    CompactionMode, CompactionPlan, Sections, SessionFacts, TASK, plan, transcript, write,
+    CompactionMode, CompactionPlan, Sections, TASK, WorkRecord, plan, transcript, write,
 };
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -94,7 +94,7 @@ impl SummaryWriter<'_> {
         &self,
         outlet: &dyn Outlet,
         before: &[Entry],
-        facts: &SessionFacts,
+        facts: &WorkRecord,
         room: usize,
     ) -> Result<Sections, StoreError> {
         match self.ask(before, room).await? {

@@ -93,7 +93,7 @@ impl Outlet for FoldedLog {
     fn history(&self) -> Arc<Vec<Entry>> {
         self.history.lock().entries()
     }
-    fn facts(&self) -> SessionFacts {
+    fn facts(&self) -> WorkRecord {
         self.history.lock().facts().clone()
     }
 }

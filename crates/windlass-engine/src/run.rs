@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use windlass_core::ask::{About, Answer, AnsweredBy, Ask};
 use windlass_core::budget::Budget;
 use windlass_core::clock::{Clock, Timestamp};
-use windlass_core::context::SessionFacts;
+use windlass_core::context::WorkRecord;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::flags::SavedFlags;
 use windlass_core::history::Entry;
@@ -367,7 +367,7 @@ impl Outlet for RunOutlet {
         self.log.entries()
     }
 
-    fn facts(&self) -> SessionFacts {
+    fn facts(&self) -> WorkRecord {
         self.log.with_history(|history| history.facts().clone())
     }
 }

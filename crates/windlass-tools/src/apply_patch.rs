@@ -9,7 +9,7 @@ use windlass_core::tool::{Effect, Interrupt, ToolCtx, ToolFailure, ToolOutput, T
 use windlass_core::typed_tool::TypedTool;
 use windlass_core::workspace::{FileErrorKind, Files};
 use windlass_edit::matching::EditError;
-use windlass_edit::patch::{HunkProblem, Patch, PatchError, PatchPlan, PathContent};
+use windlass_edit::patch::{HunkProblem, Patch, PatchError, PatchPlan, PatchedPath};
 
 use crate::change;
 use crate::last_seen::LastSeenFiles;
@@ -59,9 +59,9 @@ impl TypedTool for ApplyPatch {
 fn plan(files: &dyn Files, args: &Args) -> Result<PatchPlan, ToolFailure> {
     let patch = Patch::parse(&args.patch).map_err(|err| refusal(&err))?;
     let read = |path: &str| match read_bounded(files, path) {
-        Ok(bytes) => PathContent::File(bytes),
-        Err(err) if err.kind == FileErrorKind::NotFound => PathContent::Absent,
-        Err(err) => PathContent::Unusable(err.message),
+        Ok(bytes) => PatchedPath::File(bytes),
+        Err(err) if err.kind == FileErrorKind::NotFound => PatchedPath::Absent,
+        Err(err) => PatchedPath::Unusable(err.message),
     };
     patch.plan(read).map_err(|err| refusal(&err))
 }

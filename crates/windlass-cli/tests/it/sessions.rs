@@ -406,7 +406,7 @@ fn a_project_cannot_loosen_or_redirect_anything() {
 fn an_answer_is_validated_against_the_schema() {
     let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
     let fixture = CliFixture::new();
-    let good = "[[step]]\ntext = \"three\"\n[[step]]\nexpect_new = \"does not fit\"\ntext = '{\"n\": 3}'\n";
+    let good = "[[step]]\ntext = \"three\"\n[[step]]\nexpect_new = \"does not match\"\ntext = '{\"n\": 3}'\n";
     let output = fixture.play(good, &["--json-schema", schema, "--json"]);
     assert_eq!(output.code, 0, "{}", output.err);
     let result: Value = serde_json::from_str(&output.out).unwrap();

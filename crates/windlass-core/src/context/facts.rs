@@ -26,7 +26,7 @@ const MAX_OPEN: usize = 256;
 
 /// A record of the work in a session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct SessionFacts {
+pub struct WorkRecord {
     /// Files that were changed, most recent last.
     pub changed: VecDeque<ChangedFile>,
     /// Files that calls named without changing them, most recent last.
@@ -75,7 +75,7 @@ pub struct ExecutedCommand {
     call: CallId,
 }
 
-impl SessionFacts {
+impl WorkRecord {
     /// Updates the facts with one durable event.
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {

@@ -3,7 +3,7 @@
 
 use super::facts::clip;
 use super::plan::{loses_words, summary_room};
-use super::{LeftOut, SessionFacts};
+use super::{LeftOut, WorkRecord};
 use crate::history::Entry;
 use crate::message::{Part, Role};
 use crate::validator::Judgement;
@@ -101,7 +101,7 @@ impl Sections {
     /// The sections that are known without a model: those of the previous summary, completed from the log. `next` is
     /// not taken over, because it is outdated.
     #[must_use]
-    pub fn known(before: &[Entry], facts: &SessionFacts) -> Self {
+    pub fn known(before: &[Entry], facts: &WorkRecord) -> Self {
         let earlier = before
             .iter()
             .rev()
@@ -128,7 +128,7 @@ impl Sections {
 
     /// The sections that the log alone can fill.
     #[must_use]
-    pub fn of(facts: &SessionFacts) -> Self {
+    pub fn of(facts: &WorkRecord) -> Self {
         let mut progress = String::new();
         for (prompt, end) in &facts.runs {
             progress.push_str(&format!("- \"{prompt}\": {end}\n"));
@@ -150,12 +150,7 @@ impl Sections {
 
 /// Writes the whole summary, within the share of `room` that a summary may take.
 #[must_use]
-pub fn write(
-    sections: &Sections,
-    facts: &SessionFacts,
-    left_out: &[LeftOut],
-    room: usize,
-) -> String {
+pub fn write(sections: &Sections, facts: &WorkRecord, left_out: &[LeftOut], room: usize) -> String {
     let most = summary_room(room).max(1_024);
     let words = match loses_words(left_out) {
         true => "Of the user's own messages above, older ones are shortened or missing.",
@@ -184,7 +179,7 @@ pub fn write(
 }
 
 /// The lists of facts, in at most `most` bytes.
-fn lists(facts: &SessionFacts, left_out: &[LeftOut], most: usize) -> String {
+fn lists(facts: &WorkRecord, left_out: &[LeftOut], most: usize) -> String {
     // Reduce the rows of all lists until they fit, so that no list displaces another one.
     for rows in [MAX_ROWS, 20, 8, 3] {
         let text = rows_of(facts, left_out, rows);
@@ -195,7 +190,7 @@ fn lists(facts: &SessionFacts, left_out: &[LeftOut], most: usize) -> String {
     String::new()
 }
 
-fn rows_of(facts: &SessionFacts, left_out: &[LeftOut], most: usize) -> String {
+fn rows_of(facts: &WorkRecord, left_out: &[LeftOut], most: usize) -> String {
     let mut text = String::new();
     let changed = facts
         .changed

@@ -20,7 +20,7 @@ use super::block::EditBlock;
 use super::matching::{EditError, list_lines};
 use super::nearest::Nearest;
 
-pub use plan::{PatchChange, PatchPlan, PathContent};
+pub use plan::{PatchChange, PatchPlan, PatchedPath};
 
 /// A parsed patch: the requested change of each file, in the order of the patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Patch {
     }
 
     /// Computes the new content of every file. `read` is called once for each path in the patch.
-    pub fn plan(&self, read: impl FnMut(&str) -> PathContent) -> Result<PatchPlan, PatchError> {
+    pub fn plan(&self, read: impl FnMut(&str) -> PatchedPath) -> Result<PatchPlan, PatchError> {
         plan::plan(self, read)
     }
 }

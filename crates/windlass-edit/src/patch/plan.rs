@@ -15,7 +15,7 @@ use crate::text::{
 
 /// The current state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PathContent {
+pub enum PatchedPath {
     /// A file with these bytes.
     File(Vec<u8>),
     /// The path does not exist.
@@ -74,7 +74,7 @@ pub enum PatchChange {
 
 pub(super) fn plan(
     patch: &Patch,
-    read: impl FnMut(&str) -> PathContent,
+    read: impl FnMut(&str) -> PatchedPath,
 ) -> Result<PatchPlan, PatchError> {
     let mut tree = PatchedTree {
         read,
@@ -115,13 +115,13 @@ struct FileState {
     from: Option<String>,
 }
 
-impl<R: FnMut(&str) -> PathContent> PatchedTree<R> {
+impl<R: FnMut(&str) -> PatchedPath> PatchedTree<R> {
     fn state(&mut self, path: &str) -> Result<&mut FileState, PatchError> {
         if !self.files.contains_key(path) {
             let before = match (self.read)(path) {
-                PathContent::File(bytes) => Some(bytes),
-                PathContent::Absent => None,
-                PathContent::Unusable(message) => {
+                PatchedPath::File(bytes) => Some(bytes),
+                PatchedPath::Absent => None,
+                PatchedPath::Unusable(message) => {
                     return Err(PatchError::Unusable {
                         path: path.to_owned(),
                         message,

@@ -135,7 +135,7 @@ fn texts(out: &mut String, old: &str, new: &str, before: &[u8], after: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::patch::{Patch, PatchChange, PatchPlan, PathContent};
+    use crate::patch::{Patch, PatchChange, PatchPlan, PatchedPath};
 
     #[test]
     fn a_path_with_a_date_and_time_parses_back() {
@@ -149,7 +149,7 @@ mod tests {
             notes: Vec::new(),
         };
         let again = Patch::parse(&plan.to_diff())
-            .and_then(|patch| patch.plan(|_| PathContent::File(b"a\n".to_vec())));
+            .and_then(|patch| patch.plan(|_| PatchedPath::File(b"a\n".to_vec())));
         assert_eq!(again, Ok(plan));
     }
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Notify, mpsc};
 use windlass_core::ask::{Answer as PersonsAnswer, Ask};
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
-use windlass_core::context::SessionFacts;
+use windlass_core::context::WorkRecord;
 use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -215,8 +215,8 @@ impl Outlet for TestLedger {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::default()
     }
-    fn facts(&self) -> SessionFacts {
-        SessionFacts::default()
+    fn facts(&self) -> WorkRecord {
+        WorkRecord::default()
     }
 }
 

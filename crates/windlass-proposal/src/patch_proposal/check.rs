@@ -3,7 +3,7 @@
 
 use windlass_core::gate::is_credential;
 use windlass_core::workspace::{FileErrorKind, Files};
-use windlass_edit::patch::{FileOp, FilePatch, Patch, PatchBody, PathContent, plain_path};
+use windlass_edit::patch::{FileOp, FilePatch, Patch, PatchBody, PatchedPath, plain_path};
 
 use super::proposal::{Operation, PatchProposal, ProposedFile};
 
@@ -44,9 +44,9 @@ pub(super) fn check(
         notes: Vec::new(),
     };
     let look = |path: &str| match files.read(path, MAX_FILE) {
-        Ok(bytes) => PathContent::File(bytes),
-        Err(err) if err.kind == FileErrorKind::NotFound => PathContent::Absent,
-        Err(err) => PathContent::Unusable(err.message),
+        Ok(bytes) => PatchedPath::File(bytes),
+        Err(err) if err.kind == FileErrorKind::NotFound => PatchedPath::Absent,
+        Err(err) => PatchedPath::Unusable(err.message),
     };
     let plan = patch.plan(look).map_err(|err| vec![err.to_string()])?;
     let text = plan.to_diff();

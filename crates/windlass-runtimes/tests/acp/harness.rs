@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::clock::{Clock, Timestamp};
-use windlass_core::context::SessionFacts;
+use windlass_core::context::WorkRecord;
 use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
@@ -133,8 +133,8 @@ impl Outlet for FakeEngine {
     fn history(&self) -> Arc<Vec<Entry>> {
         Arc::clone(&self.history)
     }
-    fn facts(&self) -> SessionFacts {
-        SessionFacts::default()
+    fn facts(&self) -> WorkRecord {
+        WorkRecord::default()
     }
 }
 

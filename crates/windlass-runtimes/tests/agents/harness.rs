@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
-use windlass_core::context::SessionFacts;
+use windlass_core::context::WorkRecord;
 use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
@@ -378,8 +378,8 @@ impl Outlet for RecordingEngine {
     fn history(&self) -> Arc<Vec<Entry>> {
         self.history.clone()
     }
-    fn facts(&self) -> SessionFacts {
-        SessionFacts::default()
+    fn facts(&self) -> WorkRecord {
+        WorkRecord::default()
     }
 }
 

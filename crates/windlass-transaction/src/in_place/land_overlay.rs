@@ -54,9 +54,10 @@ pub(super) fn land_overlay(
     overlay: &CommandOverlay,
     call: Option<&CallId>,
 ) -> Result<Option<String>, String> {
-    let diff = overlay_diff::read(&landings.root, overlay).map_err(|err| nothing(&err.message))?;
+    let diff =
+        overlay_diff::read(&landings.root, overlay).map_err(|err| not_landed(&err.message))?;
     if !diff.refused.is_empty() {
-        return Err(nothing(&listed(&diff.refused)));
+        return Err(not_landed(&listed(&diff.refused)));
     }
     let lander = OverlayLander {
         landings,
@@ -78,7 +79,7 @@ pub(super) fn land_running(
     call: Option<&CallId>,
 ) -> Result<Vec<(String, String)>, String> {
     let mut diff =
-        overlay_diff::read(&landings.root, overlay).map_err(|err| nothing(&err.message))?;
+        overlay_diff::read(&landings.root, overlay).map_err(|err| not_landed(&err.message))?;
     if !diff.refused.is_empty() {
         return Ok(diff.refused);
     }
@@ -99,7 +100,7 @@ pub(super) fn land_running(
     Ok(Vec::new())
 }
 
-fn nothing(why: &str) -> String {
+fn not_landed(why: &str) -> String {
     format!("none of the command's changes landed: {why}")
 }
 
@@ -128,16 +129,17 @@ impl OverlayLander<'_> {
     fn land(&self, diff: &OverlayDiff, call: Option<&CallId>) -> Result<(), String> {
         let landings = self.landings;
         for (path, text) in &diff.configs {
-            std::fs::write(self.upper.join(path), text).map_err(|err| nothing(&err.to_string()))?;
+            std::fs::write(self.upper.join(path), text)
+                .map_err(|err| not_landed(&err.to_string()))?;
         }
         let folders = self
             .move_folders_out(diff)
-            .map_err(|err| nothing(&err.to_string()))?;
+            .map_err(|err| not_landed(&err.to_string()))?;
         if let Err(err) = landings.land_for(call, &diff.swaps, &Upper(self.upper)) {
             if let Some(folders) = folders {
                 folders.restore(&landings.root);
             }
-            return Err(nothing(&err.message));
+            return Err(not_landed(&err.message));
         }
         if let Some(folders) = folders {
             folders.remove();

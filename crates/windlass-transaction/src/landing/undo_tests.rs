@@ -177,7 +177,7 @@ fn modes_are_restored_and_modes_set_by_the_user_stay() {
 }
 
 #[test]
-fn bytes_that_are_not_kept_are_a_conflict_and_damaged_ones_too() {
+fn missing_or_damaged_bytes_are_a_conflict() {
     let fixture = LandingFixture::new();
     fixture.file("f", "old\n", 0o644);
     let done = run(&fixture, &[("f", "new\n")]);
@@ -198,7 +198,7 @@ fn bytes_that_are_not_kept_are_a_conflict_and_damaged_ones_too() {
 }
 
 #[test]
-fn a_change_with_everything_in_it_goes_there_and_back() {
+fn a_change_of_every_kind_is_undone_and_redone() {
     let fixture = LandingFixture::new();
     old_tree(&fixture);
     let old = tree_of(&fixture.tree());
@@ -218,7 +218,7 @@ fn a_change_with_everything_in_it_goes_there_and_back() {
 }
 
 #[test]
-fn a_directory_that_people_use_does_not_become_a_file_again() {
+fn a_directory_with_files_of_the_user_does_not_become_a_file_again() {
     let fixture = LandingFixture::new();
     fixture.file("d", "was a file\n", 0o644);
     fixture.contents.put_bytes(b"in\n").unwrap();
@@ -252,7 +252,7 @@ fn a_preview_shows_what_would_change() {
     landed(&fixture, std::slice::from_ref(&linked));
     done.push(linked);
     let plan = planned(&fixture, &done);
-    let shown = preview(&fixture.root(), &plan, &fixture.contents);
+    let files = preview(&fixture.root(), &plan, &fixture.contents);
     let line = |it: &FileChange| {
         format!(
             "{} {:?} {} {:?}",
@@ -262,9 +262,9 @@ fn a_preview_shows_what_would_change() {
             it.diff
         )
     };
-    let shown: Vec<String> = shown.iter().map(line).collect();
+    let lines: Vec<String> = files.iter().map(line).collect();
     assert_eq!(
-        shown,
+        lines,
         [
             r#"a Modified +1 -1 Some("--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n 1\n-X\n+2\n")"#,
             r#"gone Created +1 -0 Some("--- /dev/null\n+++ b/gone\n@@ -0,0 +1 @@\n+g\n")"#,
@@ -280,13 +280,13 @@ type Tree = BTreeMap<String, (char, u32, Vec<u8>)>;
 const PATHS: [&str; 6] = ["a", "b/c", "b/d/e", "f", "g/h", "i"];
 
 #[derive(Debug, Clone)]
-enum PathContent {
+enum RandomContent {
     Nothing,
     Text(Vec<u8>, u32),
     Link(String),
 }
 
-fn thing() -> impl Strategy<Value = PathContent> {
+fn thing() -> impl Strategy<Value = RandomContent> {
     let line = prop_oneof![
         Just("a\n"),
         Just("b\n"),
@@ -301,13 +301,13 @@ fn thing() -> impl Strategy<Value = PathContent> {
     );
     let mode = prop_oneof![3 => Just(0o644), 1 => Just(0o755)];
     prop_oneof![
-        2 => Just(PathContent::Nothing),
-        8 => (text, mode).prop_map(|((lines, last), mode)| PathContent::Text((lines.concat() + last).into_bytes(), mode)),
-        1 => prop_oneof![Just("x"), Just("../out")].prop_map(|target| PathContent::Link(target.to_owned())),
+        2 => Just(RandomContent::Nothing),
+        8 => (text, mode).prop_map(|((lines, last), mode)| RandomContent::Text((lines.concat() + last).into_bytes(), mode)),
+        1 => prop_oneof![Just("x"), Just("../out")].prop_map(|target| RandomContent::Link(target.to_owned())),
     ]
 }
 
-impl PathContent {
+impl RandomContent {
     fn image(&self, contents: &Contents) -> Image {
         match self {
             Self::Nothing => Image::Absent,
@@ -405,7 +405,7 @@ proptest! {
         landed(&fixture, &start.collect::<Vec<_>>());
         let mut done = Vec::new();
         for (number, wishes) in runs.iter().enumerate() {
-            let wishes: BTreeMap<usize, &PathContent> = wishes.iter().map(|(at, thing)| (*at, thing)).collect();
+            let wishes: BTreeMap<usize, &RandomContent> = wishes.iter().map(|(at, thing)| (*at, thing)).collect();
             let swaps: Vec<Swap> = wishes.into_iter().map(|(at, thing)| {
                 swap(PATHS[at], image_at(&fixture.root(), PATHS[at]).unwrap(), thing.image(&fixture.contents))
             }).collect();
