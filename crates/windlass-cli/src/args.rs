@@ -98,7 +98,7 @@ pub(crate) enum CliCommand {
         /// Print the script for this shell
         shell: clap_complete::Shell,
     },
-    /// Run debugging tools
+    /// Run tools for debugging
     #[command(subcommand)]
     Debug(DebugCommand),
 }
@@ -152,7 +152,7 @@ pub(crate) enum RuntimesCommand {
     },
     /// Remove agents that `windlass runtimes install` installed
     Remove {
-        /// Remove these agents
+        /// Remove the agents with these names
         #[arg(required = true)]
         names: Vec<String>,
     },
@@ -292,7 +292,7 @@ pub(crate) struct ForkArgs {
     /// Copy the events up to this number, as `windlass sessions show` lists them [default: all]
     #[arg(long, value_name = "SEQ")]
     pub(crate) at: Option<u64>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -404,7 +404,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct ToolsArgs {
     /// Show the definition of this tool as the model gets it [default: list all tools]
     pub(crate) name: Option<String>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -417,7 +417,7 @@ pub(crate) struct ModelsArgs {
     /// Show prices per million tokens
     #[arg(long)]
     pub(crate) prices: bool,
-    /// Print JSON lines
+    /// Print JSON lines instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -493,14 +493,14 @@ pub(crate) enum ConfigCommand {
     },
     /// Set a key in the user's settings file
     Set {
-        /// Set this key
+        /// Set the key with this name
         key: String,
         /// Set it to this value; write lists as `a,b`
         value: String,
     },
     /// Remove a key from the user's settings file
     Unset {
-        /// Remove this key
+        /// Remove the key with this name
         key: String,
     },
 }
@@ -509,7 +509,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum TrustCommand {
     /// List the projects that were trusted or refused
     List {
-        /// Print JSON lines
+        /// Print JSON lines instead of text
         #[arg(long)]
         json: bool,
     },

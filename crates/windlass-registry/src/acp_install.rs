@@ -21,7 +21,7 @@ use crate::acp_registry::{
     registry_name,
 };
 use crate::error::RegistryError;
-use crate::install::{InstallNote, Installed};
+use crate::install::{InstallNote, InstalledAgents};
 use crate::program::AgentProgram;
 use crate::unpack::{ArchiveFormat, below, unpack};
 
@@ -58,7 +58,7 @@ pub struct RegistryAgent {
     pub folder: PathBuf,
 }
 
-impl Installed<'_> {
+impl InstalledAgents<'_> {
     /// An agent of the registry, if its installation is complete.
     #[must_use]
     pub fn registry_agent(&self, id: &str) -> Option<RegistryAgent> {
@@ -332,7 +332,7 @@ mod tests {
 
     async fn install(dir: &Path, registry: &AcpRegistry) -> Result<PathBuf, RegistryError> {
         let http = Http::new(&HttpOptions::default()).unwrap();
-        let installed = Installed { dir };
+        let installed = InstalledAgents { dir };
         installed
             .install_entry(registry.find("my-agent").unwrap(), &http, &|_| ())
             .await
@@ -356,7 +356,7 @@ mod tests {
         let listed = registry(&server.url, "agent-linux", &sum);
         let file = install(dir.path(), &listed).await.unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), program);
-        let installed = Installed { dir: dir.path() };
+        let installed = InstalledAgents { dir: dir.path() };
         let agent = installed.registry_agent("my-agent").unwrap();
         assert_eq!(
             (
@@ -391,7 +391,7 @@ mod tests {
         assert!(err.contains("checksum"), "{err}");
         assert!(!dir.path().join("acp-my-agent/bin").exists());
         assert_eq!(
-            Installed { dir: dir.path() }.registry_agent("my-agent"),
+            InstalledAgents { dir: dir.path() }.registry_agent("my-agent"),
             None
         );
     }

@@ -415,7 +415,7 @@ mod tests {
             "native codex",
             "",
             None,
-            ("native", "codex would do, and comes after native"),
+            ("native", "codex is suitable, but comes after native"),
         );
         check("native! codex", "", None, ("codex", "native no key"));
         check(
@@ -474,8 +474,8 @@ mod tests {
             None,
             (
                 "native",
-                "claude-code would do, and comes after native; codex would do, and comes after native; \
-             patch would do, and comes after native; completion would do, and comes after native",
+                "claude-code is suitable, but comes after native; codex is suitable, but comes after native; \
+             patch is suitable, but comes after native; completion is suitable, but comes after native",
             ),
         );
         check(
@@ -484,7 +484,7 @@ mod tests {
             Some("codex native"),
             (
                 "codex",
-                "native would do, and comes after codex; claude-code is not in `runtime_order`",
+                "native is suitable, but comes after codex; claude-code is not in `runtime_order`",
             ),
         );
         check(

@@ -2,6 +2,7 @@
 //! Nothing else on the machine is changed. An installed agent takes precedence over one in `PATH`.
 
 use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,12 +52,12 @@ impl InstallNote {
 }
 
 /// The agents that Windlass installed.
-pub struct Installed<'a> {
+pub struct InstalledAgents<'a> {
     /// The directory with a subdirectory for each agent.
     pub dir: &'a Path,
 }
 
-impl Installed<'_> {
+impl InstalledAgents<'_> {
     /// The program of an agent, if its installation is complete.
     pub fn program(&self, known: &AgentSpec) -> Option<PathBuf> {
         let folder = self.dir.join(known.name);
@@ -311,12 +312,14 @@ impl Installed<'_> {
 
 /// Runs a shell command that installs a tool, with a timeout. The error is the last line on its standard error.
 pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
+    // A pipe could fill up and block the command until the timeout, so standard error goes to a file.
+    let mut stderr = tempfile::tempfile().map_err(|err| err.to_string())?;
     let mut command = Command::new("sh");
     command
         .args(["-c", line])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+        .stderr(stderr.try_clone().map_err(|err| err.to_string())?);
     command
         .env("PIP_RETRIES", "1")
         .env("PIP_DEFAULT_TIMEOUT", "15")
@@ -325,11 +328,12 @@ pub fn run_line(line: &str, time: Duration) -> Result<(), String> {
     match wait_timeout(&mut child, time).map_err(|err| err.to_string())? {
         Some(status) if status.success() => Ok(()),
         Some(_) => {
-            let mut said = String::new();
-            if let Some(mut err) = child.stderr.take() {
-                let _ = std::io::Read::read_to_string(&mut err, &mut said);
-            }
-            let last = said.trim().lines().next_back();
+            let mut output = Vec::new();
+            let _ = stderr
+                .rewind()
+                .and_then(|()| stderr.read_to_end(&mut output));
+            let output = String::from_utf8_lossy(&output);
+            let last = output.trim().lines().next_back();
             Err(last.unwrap_or("it failed").to_owned())
         }
         None => Err(format!("it took longer than {} seconds", time.as_secs())),
@@ -385,7 +389,7 @@ mod tests {
     #[test]
     fn an_incomplete_installation_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let installed = Installed { dir: dir.path() };
+        let installed = InstalledAgents { dir: dir.path() };
         let codex = AGENTS.iter().find(|known| known.name == "codex").unwrap();
         let program = dir
             .path()
@@ -409,7 +413,7 @@ mod tests {
     #[test]
     fn two_processes_cannot_install_the_same_agent() {
         let dir = tempfile::tempdir().unwrap();
-        let installed = Installed { dir: dir.path() };
+        let installed = InstalledAgents { dir: dir.path() };
         let first = installed.begin("codex").unwrap();
         assert!(
             installed
@@ -431,6 +435,14 @@ mod tests {
         };
         assert!(test("here"));
         assert!(!test("Cargo.toml"));
+    }
+
+    #[test]
+    fn a_command_with_much_output_on_standard_error_does_not_block() {
+        let line = "head -c 300000 /dev/zero >&2; echo >&2; echo last >&2; exit 1";
+        let failed = run_line(line, Duration::from_secs(20));
+        assert_eq!(failed, Err("last".to_owned()));
+        assert_eq!(run_line("true", Duration::from_secs(20)), Ok(()));
     }
 
     #[test]

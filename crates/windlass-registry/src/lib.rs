@@ -33,7 +33,7 @@ pub use agent_settings::AgentSettings;
 pub use choice::{RuntimeChoice, RuntimeNeed, WhyNot, choose, needs_of, parse_auto};
 pub use custom_agents::{CustomAgent, unknown_runtime};
 pub use error::{RegistryError, RegistryErrorKind};
-pub use install::Installed;
+pub use install::InstalledAgents;
 pub use probe::RuntimeProbe;
 pub use program::{AgentProgram, plain_name};
 pub use runtime_status::{ProgramLocation, RuntimeStatus, UnusableReason};

@@ -27,7 +27,7 @@ use self::judge::{ProbeEvidence, ProbeOutput, ProbeRequest};
 use crate::abilities::abilities;
 use crate::custom_agents::{self, unknown_runtime};
 use crate::error::RegistryError;
-use crate::install::Installed;
+use crate::install::InstalledAgents;
 
 /// The file that the scripted model writes.
 const FILE: &str = "probe.txt";
@@ -195,7 +195,7 @@ impl<'a> RuntimeProbe<'a> {
                 known.ok_or_else(|| unknown_runtime(name, &own))?
             }
         };
-        let installed = Installed {
+        let installed = InstalledAgents {
             dir: &self.runtimes_dir,
         };
         let table = installed.settings_table(name);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_registry::{AcpRegistry, Installed, acp_registry};
+use windlass_registry::{AcpRegistry, InstalledAgents, acp_registry};
 
 use crate::error::Error;
 use crate::settings::Settings;
@@ -58,7 +58,7 @@ pub async fn install_from_registry(
     }
     let dir = settings.places.runtimes_dir();
     let http = wire::http(settings)?;
-    let program = Installed { dir: &dir }
+    let program = InstalledAgents { dir: &dir }
         .install_entry(entry, &http, say)
         .await?;
     Ok((entry.version.clone(), program))

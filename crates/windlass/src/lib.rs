@@ -58,7 +58,7 @@ pub mod agents {
     pub use crate::acp_agents::{install_from_registry, registry};
     pub use windlass_registry::acp_registry::{named_id, registry_name};
     pub use windlass_registry::{
-        AcpEntry, AcpRegistry, Installed, ProgramLocation, RegistryAgent, RegistryError,
+        AcpEntry, AcpRegistry, InstalledAgents, ProgramLocation, RegistryAgent, RegistryError,
         RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose, custom_agents,
         does, needs_of, unknown_runtime,
     };

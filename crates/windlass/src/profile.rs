@@ -189,11 +189,16 @@ impl Profile {
 }
 
 fn unknown(name: &str, layers: &Layers<'_>) -> Error {
-    let named = layers
-        .iter()
-        .filter_map(|(key, _)| key.strip_prefix("profiles.")?.split('.').next());
-    let mut known: Vec<&str> = BUILTIN.iter().map(|one| one.name).chain(named).collect();
-    known.dedup();
+    let named = layers.iter().filter_map(|(key, _)| {
+        let (name, _) = key.strip_prefix("profiles.")?.rsplit_once('.')?;
+        Some(name.trim_matches('"'))
+    });
+    let mut known: Vec<&str> = BUILTIN.iter().map(|one| one.name).collect();
+    for name in named {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
     let failure = Error::usage(format!("there is no profile `{name}`"));
     match nearest(name, known.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),

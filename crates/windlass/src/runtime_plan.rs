@@ -17,7 +17,7 @@ use windlass_providers::{VENDORS, Vendor};
 use windlass_registry::acp_registry::{named_id, registry_name};
 use windlass_registry::agent_settings::{self, AgentSettings};
 use windlass_registry::{
-    AgentProgram, AgentSetup, Installed, RegistryAgent, RuntimeChoice, abilities, choose,
+    AgentProgram, AgentSetup, InstalledAgents, RegistryAgent, RuntimeChoice, abilities, choose,
     custom_agents, needs_of, parse_auto, plain_name, unknown_runtime,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentKind, AgentSpec, agent as agent_named};
@@ -87,7 +87,8 @@ impl RuntimePlan {
     fn named(name: &str, agent: &AgentFlags, settings: &Settings) -> Result<Self, Error> {
         if let Some(command) = name.strip_prefix("acp:") {
             let dir = settings.places.runtimes_dir();
-            let listed = named_id(name).and_then(|id| Installed { dir: &dir }.registry_agent(id));
+            let listed =
+                named_id(name).and_then(|id| InstalledAgents { dir: &dir }.registry_agent(id));
             let agent_ref = match &listed {
                 Some(listed) => AgentRef::Registry(listed),
                 None => AgentRef::Command(command),
@@ -564,7 +565,7 @@ fn find_program(
     settings: &Settings,
 ) -> Result<(AgentProgram, Vec<String>), Error> {
     let dir = settings.places.runtimes_dir();
-    let installed = Installed { dir: &dir };
+    let installed = InstalledAgents { dir: &dir };
     let command = match agent_ref {
         AgentRef::Command(command) => command,
         AgentRef::Known | AgentRef::Own(_) => "",

@@ -50,7 +50,7 @@ use windlass_core::provider::Sampling;
 use windlass_host::config::{Layers, Setting, SettingOrigin, Value, managed_files};
 
 use windlass_host::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
-use windlass_registry::Installed;
+use windlass_registry::InstalledAgents;
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -489,7 +489,7 @@ impl Settings {
             .as_deref()
             .or_else(|| self.layers.text("runtime"))?;
         let dir = self.places.runtimes_dir();
-        let table = Installed { dir: &dir }.settings_table(runtime);
+        let table = InstalledAgents { dir: &dir }.settings_table(runtime);
         self.layers.get(&Self::named("runtimes", &table, key))
     }
 

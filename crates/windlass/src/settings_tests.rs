@@ -185,6 +185,23 @@ fn a_profile_overrides_settings_and_flags_override_it() {
 }
 
 #[test]
+fn the_error_of_an_unknown_profile_lists_each_profile_once() {
+    let user = "[profiles.plan]\nmax_steps = 3\n[profiles.\"a.b\"]\nmax_steps = 3\nmodel = \"x\"\n";
+    let agent = AgentFlags {
+        profile: Some("something".into()),
+        ..AgentFlags::default()
+    };
+    let text = load(user, "")
+        .unwrap()
+        .add_flags(&agent, &LimitFlags::default())
+        .err()
+        .unwrap()
+        .text();
+    let list = "the profiles are plan, review, implement, verify, a.b;";
+    assert!(text.contains(list), "{text}");
+}
+
+#[test]
 fn limits_can_be_unlimited() {
     let settings = load("max_tokens = \"unlimited\"\nmax_budget_usd = 0.5", "").unwrap();
     assert_eq!(settings.budget().unwrap().tokens, None);

@@ -100,7 +100,7 @@ pub struct StatTotals {
     pub refused_connections: u64,
 }
 
-/// Tool calls by result.
+/// Numbers of tool calls by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CallStats {
     pub count: u64,
@@ -121,7 +121,7 @@ pub struct CommandStats {
     pub count: u64,
     /// Commands that did not end with exit code 0.
     pub failed: u64,
-    /// Bytes of output.
+    /// Size of the output in bytes.
     pub bytes: u64,
     /// Total duration in milliseconds.
     pub ms: u64,
@@ -147,7 +147,7 @@ pub struct AskStats {
     pub ms: u64,
 }
 
-/// Checks by verdict.
+/// Numbers of checks by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CheckStats {
     pub count: u64,

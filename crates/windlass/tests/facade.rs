@@ -13,7 +13,7 @@ use windlass::undo::UndoTarget;
 use windlass::{ErrorKind, Windlass};
 use windlass_testing::{ScriptedProvider, call, says};
 
-type Turn = Vec<Result<Chunk, ProviderError>>;
+type ScriptedAnswer = Vec<Result<Chunk, ProviderError>>;
 
 /// A workspace with one file, and a check that the file contains `good`.
 struct FacadeFixture {
@@ -41,7 +41,7 @@ impl FacadeFixture {
         std::fs::read_to_string(self.file()).unwrap()
     }
 
-    fn windlass(&self, turns: impl IntoIterator<Item = Turn>) -> Windlass {
+    fn windlass(&self, turns: impl IntoIterator<Item = ScriptedAnswer>) -> Windlass {
         let (work, data) = (self.dir.path().join("work"), self.dir.path().join("data"));
         Windlass::without_settings(work, data)
             .unwrap()
@@ -50,7 +50,7 @@ impl FacadeFixture {
     }
 }
 
-fn writes(text: &str) -> Turn {
+fn writes(text: &str) -> ScriptedAnswer {
     call(
         "1",
         "write_file",

@@ -11,7 +11,7 @@ pub(crate) struct PromptArgs {
     /// List the instruction layers instead: file, size, and omitted parts with the reason
     #[arg(long)]
     pub(crate) layers: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Print the prompt of an in-place run [default: of an isolated run]
@@ -43,7 +43,7 @@ impl PromptArgs {
 pub(crate) struct ContextArgs {
     /// Show this session (an id, the beginning of an id, or `last`) [default: the newest of this workspace]
     pub(crate) session: Option<String>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Use this directory [default: the current directory]

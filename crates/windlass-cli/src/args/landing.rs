@@ -12,7 +12,7 @@ pub(crate) struct StatusArgs {
     /// List the kept runs of all workspaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Use this directory [default: the current directory]
@@ -27,7 +27,7 @@ pub(crate) struct DiffArgs {
     /// Show only file names and line counts
     #[arg(long)]
     pub(crate) stat: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Use this directory [default: the current directory]
@@ -95,7 +95,7 @@ pub(crate) struct UndoRedoArgs {
     /// Skip files that cannot be undone [default: change nothing if one cannot]
     #[arg(long)]
     pub(crate) partly: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Use this directory [default: the current directory]

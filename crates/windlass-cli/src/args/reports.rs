@@ -15,7 +15,7 @@ pub(crate) struct StatsArgs {
     /// Report the total of all sessions
     #[arg(long, conflicts_with = "session")]
     pub(crate) all: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
     /// Print one row per step, tool, model or run [default: totals only]
@@ -31,7 +31,7 @@ pub(crate) enum StatsBy {
     Tool,
     /// Group by model name
     Model,
-    /// Group by run
+    /// Group by run: one prompt from start to end
     Run,
 }
 

@@ -1,4 +1,4 @@
-//! Arguments of `sessions`.
+//! Arguments of `sessions` and its subcommands.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 pub(crate) enum SessionsCommand {
     /// List sessions, newest first
     List {
-        /// Print JSON lines
+        /// Print JSON lines instead of text
         #[arg(long)]
         json: bool,
         /// List at most this many sessions
@@ -23,7 +23,7 @@ pub(crate) enum SessionsCommand {
     Export {
         /// Export this session (an id, the beginning of an id, or `last`)
         session: String,
-        /// Write this format
+        /// Write the session in this format
         #[arg(long, default_value = "jsonl")]
         format: ExportFormat,
         /// Write to this new file, or for `trace` to this new directory [default: standard output]
@@ -34,9 +34,9 @@ pub(crate) enum SessionsCommand {
     Import(ImportArgs),
     /// Repair a damaged session: keep its events before the damage, and a copy of the original file
     Salvage {
-        /// Repair this session
+        /// Repair this session (an id, the beginning of an id, or `last`)
         session: String,
-        /// Print JSON
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -51,13 +51,13 @@ pub(crate) enum SessionsCommand {
         /// Delete the oldest kept runs until the rest fits into this many megabytes
         #[arg(long, value_name = "N", default_value_t = 10_240)]
         megabytes: u64,
-        /// Print JSON
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Delete a session and its artifacts permanently
     Delete {
-        /// Delete this session
+        /// Delete this session (an id, the beginning of an id, or `last`)
         session: String,
         /// Do not ask for confirmation
         #[arg(short, long)]
@@ -99,14 +99,14 @@ pub(crate) struct SearchArgs {
     /// Print at most this many matches
     #[arg(short = 'n', long, default_value_t = 100)]
     pub(crate) limit: usize,
-    /// Print JSON lines
+    /// Print JSON lines instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// Import this file
+    /// Import the session in this file
     pub(crate) file: PathBuf,
     /// Treat the file as this kind
     #[arg(long, value_name = "KIND", default_value = "auto")]

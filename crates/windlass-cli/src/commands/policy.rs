@@ -247,7 +247,13 @@ fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, CommandError> {
 fn standard_input() -> Result<String, CommandError> {
     use std::io::Read;
     let mut text = String::new();
-    std::io::stdin().take(MAX_INPUT).read_to_string(&mut text)?;
+    std::io::stdin()
+        .take(MAX_INPUT + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_INPUT {
+        return Err(CommandError::usage("standard input is longer than 1 MiB")
+            .hint("write the arguments on the command line, or shorten them"));
+    }
     Ok(text.strip_suffix('\n').map_or(text.clone(), str::to_owned))
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct StatusLine {
     pub(crate) ended: bool,
     /// A model call is in progress that `steps` does not include yet.
     pub(crate) calls_model: bool,
-    /// Finished model calls.
+    /// The number of finished model calls.
     pub(crate) steps: u32,
     pub(crate) tokens: u64,
     /// In millionths of a US dollar.

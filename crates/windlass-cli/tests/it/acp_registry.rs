@@ -123,7 +123,7 @@ fn the_registry_is_listed_with_what_is_installed() {
     // Without a registry file of the user, the built-in copy is used.
     let shipped = CliFixture::new().run(&["runtimes", "--registry"]);
     assert!(
-        shipped.out.contains("acp:cline") && shipped.out.contains("use `gemini-cli`"),
+        shipped.out.contains("acp:cline") && shipped.out.contains("`gemini-cli`"),
         "{}",
         shipped.out
     );

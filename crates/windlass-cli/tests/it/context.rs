@@ -375,7 +375,7 @@ fn context_shows_the_use_of_the_window() {
     assert!((0.97..1.03).contains(&shares), "{shares}");
     let id = id_of(&fixture.sessions()[0]);
     let text = fixture.run(&["context", &id]).out;
-    for piece in ["results of read_file", "█", "in all", "the last step sent"] {
+    for piece in ["results of read_file", "█", "total", "the last step sent"] {
         assert!(text.contains(piece), "{piece}: {text}");
     }
     assert_eq!(fixture.run(&["context", "nothing-there"]).code, 2);

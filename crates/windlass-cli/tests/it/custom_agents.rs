@@ -196,7 +196,7 @@ fn an_invalid_agent_is_reported_before_the_run_starts() {
     check_refused(
         &[("runtimes.codex.kind", "cli")],
         "codex",
-        "`codex` is known",
+        "`codex` is already a runtime",
     );
     check_refused(
         &[

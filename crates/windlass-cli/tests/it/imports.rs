@@ -69,7 +69,7 @@ fn an_export_is_imported_unchanged_and_an_existing_id_is_reported() {
     let output = import(&fixture, &exported, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
-        output.err.contains(&format!("its id {id} is taken here")),
+        output.err.contains(&format!("the id {id} already exists")),
         "{}",
         output.err
     );

@@ -116,6 +116,16 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
 }
 
 #[test]
+fn a_call_that_is_too_long_is_an_error_and_not_judged_in_part() {
+    let fixture = CliFixture::new();
+    let command = fixture.command(&["policy", "explain", "bash", "-"]);
+    let line = format!("echo {}; git push --force", "x".repeat(1 << 20));
+    let output = fixture.run_with(command, &line);
+    assert_eq!(output.code, 2, "{}", output.out);
+    assert!(output.err.contains("longer than 1 MiB"), "{}", output.err);
+}
+
+#[test]
 fn a_table_fails_if_a_decision_differs() {
     let fixture = CliFixture::new();
     let table = r#"

@@ -14,9 +14,9 @@ use crate::cli_fixture::BINARY;
 use windlass_needs::{Need, lacks};
 
 /// A deterministic random number generator.
-struct Random(u64);
+struct SeededRandom(u64);
 
-impl Random {
+impl SeededRandom {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self
             .0
@@ -207,7 +207,7 @@ const ENDS: &[&str] = &[
     " >&new",
 ];
 
-fn command(random: &mut Random) -> String {
+fn command(random: &mut SeededRandom) -> String {
     let mut line = if random.below(12) == 0 {
         "x=1 ".to_owned()
     } else {
@@ -226,7 +226,7 @@ fn command(random: &mut Random) -> String {
     line
 }
 
-fn line(random: &mut Random) -> String {
+fn line(random: &mut SeededRandom) -> String {
     let mut line = command(random);
     for _ in 0..random.below(3) {
         line.push_str(random.pick(JOINTS));
@@ -385,7 +385,7 @@ fn commands_classified_as_read_only_change_nothing() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let (mut random, fixture) = (Random(20_260_101), SandboxFixture::new());
+    let (mut random, fixture) = (SeededRandom(20_260_101), SandboxFixture::new());
     let mut run = 0;
     for _ in 0..20_000 {
         let line = line(&mut random);
@@ -410,7 +410,7 @@ fn mutated_everyday_commands_are_classified_correctly() {
     if lacks(Need::Namespaces) {
         return;
     }
-    let (mut random, fixture) = (Random(7), SandboxFixture::new());
+    let (mut random, fixture) = (SeededRandom(7), SandboxFixture::new());
     let usable = |line: &&str| {
         !["##", "sleep", "timeout"]
             .iter()

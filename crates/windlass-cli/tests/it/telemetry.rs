@@ -85,7 +85,7 @@ fn without_a_setting_nothing_is_sent() {
     let output = play(&fixture, HELLO, &[]);
     assert_eq!(output.code, 0, "{}", output.err);
     assert!(
-        output.err.contains("`otel.endpoint` is not used"),
+        output.err.contains("`otel.endpoint` is ignored"),
         "{}",
         output.err
     );

@@ -14,7 +14,7 @@ fn an_untrusted_clone_changes_nothing_and_a_changed_byte_revokes_trust() {
     fixture.write(".env", "WINDLASS_MODEL=evil\nXDG_CONFIG_HOME=.\nHOME=.\n");
     let output = fixture.run(&["config", "--origin"]);
     assert!(
-        !output.out.contains("evil") && output.err.contains("`model` is not used"),
+        !output.out.contains("evil") && output.err.contains("`model` is ignored"),
         "{}{}",
         output.out,
         output.err

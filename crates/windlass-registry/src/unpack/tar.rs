@@ -63,10 +63,11 @@ pub(super) fn read(mut from: impl Read, into: &mut Unpacker<'_>) -> Result<(), S
                 }
             }
         }
-        let rest = content.limit();
-        let padding = size.next_multiple_of(BLOCK as u64) - size;
-        let skipped = copy(&mut from.by_ref().take(rest + padding), &mut sink());
-        if skipped.map_err(|err| err.to_string())? < rest + padding {
+        // The size is untrusted, so the arithmetic must not overflow.
+        let padding = size.wrapping_neg() % BLOCK as u64;
+        let skip = content.limit().checked_add(padding).ok_or_else(short)?;
+        let skipped = copy(&mut from.by_ref().take(skip), &mut sink());
+        if skipped.map_err(|err| err.to_string())? < skip {
             return Err(short());
         }
     }
@@ -271,6 +272,17 @@ pub(super) mod tests {
         let long = "x".repeat(MAX_EXTENSION as usize);
         assert!(with_pax(&long).is_err());
         assert!(with_pax(&format!("{long}x")).is_err_and(|err| err.contains("too long")));
+    }
+
+    #[test]
+    fn a_size_near_the_maximum_is_an_error() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let pax = "29 size=18446744073709551615\n";
+        let mut bytes = header(b"pax", b'x', 0, pax.len(), "");
+        bytes.extend(padded(pax.as_bytes()));
+        bytes.extend(header(b"folder", b'5', 0o755, 0, ""));
+        let mut into = Unpacker::new(folder.path());
+        assert!(read(&bytes[..], &mut into).is_err_and(|err| err.contains("too early")));
     }
 
     #[test]

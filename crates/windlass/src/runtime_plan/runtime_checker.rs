@@ -19,7 +19,7 @@ use windlass_host::secret::Credentials;
 use windlass_providers::{VENDORS, Vendor, models};
 use windlass_registry::acp_registry::named_id;
 use windlass_registry::{
-    Installed, ProgramLocation, RuntimeStatus, UnusableReason, abilities, custom_agents,
+    InstalledAgents, ProgramLocation, RuntimeStatus, UnusableReason, abilities, custom_agents,
 };
 use windlass_runtimes::agents::{AGENTS, ANY_ACP, AgentSpec};
 
@@ -67,7 +67,7 @@ impl<'a> RuntimeChecker<'a> {
             .iter()
             .map(|known| self.status(known.name, known.about, known));
         let dir = self.settings.places.runtimes_dir();
-        let listed = Installed { dir: &dir }.registry_agents();
+        let listed = InstalledAgents { dir: &dir }.registry_agents();
         let listed = listed.iter().map(|agent| {
             let about = format!("{}, from the ACP registry", agent.name);
             RuntimeStatus {
@@ -107,7 +107,7 @@ impl<'a> RuntimeChecker<'a> {
             .layers
             .text(&Settings::named("runtimes", name, "command"));
         let dir = self.settings.places.runtimes_dir();
-        let installed = Installed { dir: &dir };
+        let installed = InstalledAgents { dir: &dir };
         let listed = named_id(name).and_then(|id| installed.registry_agent(id));
         let found = match &listed {
             Some(agent) => installed.find_registry_agent(agent),

@@ -282,7 +282,7 @@ pub(super) fn answer(answer: &Answer) -> (&'static str, &'static str, Option<&st
         Answer::Always => ("always", ": yes, always", None),
         Answer::No { note } => ("no", ": no", note.as_deref()),
         Answer::Text { text } => ("text", "", Some(text)),
-        Answer::Expired => ("expired", ": nobody answered in time", None),
+        Answer::Expired => ("expired", ": no person answered in time", None),
         Answer::Unanswered => ("unanswered", ": no person was there to ask", None),
         Answer::Abandoned => ("abandoned", ": no longer needed", None),
     }

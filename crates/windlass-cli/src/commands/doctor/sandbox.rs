@@ -263,7 +263,6 @@ fn word(tier: Tier) -> &'static str {
 /// The reason why the kernel refuses user namespaces, and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NamespaceObstacle {
-    /// For the verdict.
     short: &'static str,
     long: String,
     todo: String,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use windlass::agents::{
-    AGENTS, AgentSpec, Installed, install_from_registry, named_id, registry, registry_name,
+    AGENTS, AgentSpec, InstalledAgents, install_from_registry, named_id, registry, registry_name,
 };
 use windlass::settings::nearest;
 
@@ -33,7 +33,7 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
             .collect::<Result<_, _>>()?,
     };
     let dir = settings.places.runtimes_dir();
-    let installed = Installed { dir: &dir };
+    let installed = InstalledAgents { dir: &dir };
     let (mut text, mut failures) = (String::new(), Vec::new());
     for one in wanted {
         let done: Result<_, CommandError> = match one {
@@ -66,7 +66,7 @@ pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode,
 
 pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
-    let installed = Installed { dir: &dir };
+    let installed = InstalledAgents { dir: &dir };
     let mut text = String::new();
     for name in names {
         let dir_name = match named(name)? {
@@ -85,7 +85,7 @@ pub(super) fn remove(names: &[String], settings: &Settings) -> Result<ExitCode, 
 /// Lists the agents of the ACP registry with their ids, versions, sources and installed versions.
 pub(super) fn list_registry(settings: &Settings, json: bool) -> Result<ExitCode, CommandError> {
     let dir = settings.places.runtimes_dir();
-    let installed = Installed { dir: &dir };
+    let installed = InstalledAgents { dir: &dir };
     let mut text = String::new();
     for agent in &registry(settings)?.agents {
         let here = installed.registry_agent(&agent.id).map(|here| here.version);

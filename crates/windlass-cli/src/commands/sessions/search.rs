@@ -81,7 +81,7 @@ fn matches(event: &Event, needle: &Needle) -> Vec<(&'static str, String)> {
     found
 }
 
-/// The search text.
+/// A search text, folded to lower case unless `case` is set.
 struct Needle {
     chars: Vec<char>,
     case: bool,
