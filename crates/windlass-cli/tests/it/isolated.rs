@@ -575,7 +575,7 @@ fn unsupported_flags_of_an_in_place_run_are_reported() {
     for flag in ["--commit", "--patch=x", "--land-anyway"] {
         let result = fixture.play(DONE, &[flag]);
         assert!(
-            result.code == 2 && result.err.contains("in place"),
+            result.code == 2 && result.err.contains("in-place"),
             "{flag}: {}",
             result.err
         );
