@@ -190,7 +190,7 @@ async fn a_vendor_that_passes_the_maximum_again_is_not_asked_any_more() {
         .await;
     assert_eq!(vendor.requests().len(), 2);
     assert!(
-        format!("{trip:?}").contains("more than the 9000 tokens"),
+        format!("{trip:?}").contains("more than the requested 9000 tokens"),
         "{trip:?}"
     );
 }
