@@ -11,10 +11,10 @@ use windlass_core::BoxFuture;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::context::WorkRecord;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
-use windlass_core::runtime::{Account, Hold, Outlet};
+use windlass_core::runtime::{BudgetAccount, EventSink, Hold};
 use windlass_core::store::StoreError;
 use windlass_core::workspace::{FileError, FileErrorKind, ProcessError};
 
@@ -52,7 +52,7 @@ impl Enclosure for PortEnclosure {
             Ok(Box::new(stream) as Box<dyn AgentConnection>)
         })
     }
-    fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+    fn start(&self, _: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
         Box::pin(std::future::ready(Err(ProcessError(
             "nothing is started here".to_owned(),
         ))))
@@ -66,7 +66,7 @@ impl Enclosure for PortEnclosure {
 #[derive(Debug, Clone, Copy)]
 pub struct UnlimitedLedger;
 
-impl Account for UnlimitedLedger {
+impl BudgetAccount for UnlimitedLedger {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -97,7 +97,7 @@ impl Account for UnlimitedLedger {
     }
 }
 
-impl Outlet for UnlimitedLedger {
+impl EventSink for UnlimitedLedger {
     fn emit(&self, _: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(std::future::ready(Ok(1)))
     }

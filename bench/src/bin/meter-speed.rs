@@ -79,7 +79,7 @@ impl MeterOrRelay {
             let books = UnlimitedLedger;
             let ledger = Ledger {
                 account: &books,
-                outlet: &books,
+                sink: &books,
             };
             let (enclosure, done) = (PortEnclosure(listener), CancellationToken::new());
             let _ = tokio::join!(

@@ -48,7 +48,7 @@ pub trait Enclosure: Send + Sync {
     fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>>;
     /// Starts a program in the run's tree, with a clean environment plus these variables. The whole process tree is
     /// killed when the returned handle is dropped or the run ends.
-    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>>;
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>>;
     /// Hosts that the enclosure refused to connect to since the previous call.
     fn take_refused(&self) -> Vec<String>;
     /// Continues the processes that were stopped while validators ran. Returns whether any are left. If not (the copy
@@ -79,7 +79,7 @@ impl Launch {
 }
 
 /// A process that runs in an enclosure.
-pub struct Inmate {
+pub struct AgentProcess {
     /// Its standard input. Dropping it closes the pipe.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
     /// The standard output of the process.
@@ -87,11 +87,11 @@ pub struct Inmate {
     /// The standard error of the process.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// The handle to wait for the process tree or to end it.
-    pub life: Box<dyn Life>,
+    pub handle: Box<dyn ProcessHandle>,
 }
 
 /// A handle to a process tree. Dropping it kills the whole tree.
-pub trait Life: Send {
+pub trait ProcessHandle: Send {
     /// Waits until the process and everything it started has exited.
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>>;
     /// Asks all processes of the tree to exit.

@@ -63,7 +63,7 @@ pub trait Runtime: Send + Sync {
     fn begins_itself(&self) -> bool {
         false
     }
-    /// Runs one iteration. Events go through the job's outlet; the return value says why the iteration ended.
+    /// Runs one iteration. Events go through the job's sink; the return value says why the iteration ended.
     fn run<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Result<Stop, RuntimeError>>;
     /// Compacts the messages between two runs; returns false if that would gain too little. The default is for runtimes
     /// without a model to write the summary: it is written from the log.
@@ -72,14 +72,14 @@ pub trait Runtime: Send + Sync {
         job: CompactionRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, RuntimeError>> {
         Box::pin(async move {
-            let history = job.outlet.history();
+            let history = job.sink.history();
             let room = history.iter().map(Entry::bytes).sum::<usize>() / 4;
-            let made = by_the_log(&history, &job.outlet.facts(), job.how, room);
+            let made = by_the_log(&history, &job.sink.facts(), job.how, room);
             drop(history);
             let Some(compaction) = made else {
                 return Ok(false);
             };
-            job.outlet.emit(EventKind::Compacted { compaction }).await?;
+            job.sink.emit(EventKind::Compacted { compaction }).await?;
             Ok(true)
         })
     }
@@ -90,9 +90,9 @@ pub struct CompactionRequest<'a> {
     /// The goal of the compaction.
     pub how: CompactionMode,
     /// The way to log events.
-    pub outlet: &'a dyn Outlet,
+    pub sink: &'a dyn EventSink,
     /// The budget for writing the summary.
-    pub account: &'a dyn Account,
+    pub account: &'a dyn BudgetAccount,
     /// The tools that runs offer, because they take part of the window, too.
     pub tools: &'a ToolSet,
     /// Cancels the compaction and its model call.
@@ -111,11 +111,11 @@ pub struct Job<'a> {
     /// The foreign agent's session of the previous iteration, as that iteration logged it.
     pub foreign_session: Option<String>,
     /// The way to log events and to ask a person.
-    pub outlet: &'a dyn Outlet,
+    pub sink: &'a dyn EventSink,
     /// Our own tools. Calls are judged and logged.
     pub toolbox: &'a dyn Toolbox,
     /// The budget of the run.
-    pub account: &'a dyn Account,
+    pub account: &'a dyn BudgetAccount,
     /// The files of this run's workspace.
     pub files: &'a Arc<dyn Files>,
     /// The processes of this run.
@@ -125,7 +125,7 @@ pub struct Job<'a> {
 }
 
 /// The engine's interface for a runtime.
-pub trait Outlet: Send + Sync {
+pub trait EventSink: Send + Sync {
     /// Logs a durable event, then shows it. Returns its sequence number.
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>>;
     /// Shows a live event (a delta, progress). Never blocks; the event may be dropped if a view is too slow.
@@ -146,7 +146,7 @@ pub trait Outlet: Send + Sync {
 }
 
 /// The budget of a run with its spending.
-pub trait Account: Send + Sync {
+pub trait BudgetAccount: Send + Sync {
     /// The active time so far, without the time spent waiting for a person.
     fn elapsed(&self) -> Duration;
     /// The spending so far.

@@ -173,7 +173,7 @@ pub enum Happened {
 
 /// The port to a tool.
 pub trait Tool: Send + Sync {
-    /// The description, which must not change during the life of the tool.
+    /// The description, which must not change while the tool exists.
     fn spec(&self) -> &ToolSpec;
     /// The touches of this call, with resolved paths. Must not have any effect; the gate judges them before `run`.
     fn touches(&self, args: &Value, ctx: &ToolCtx<'_>) -> Result<Vec<Touch>, ToolFailure>;
@@ -205,13 +205,13 @@ pub struct ToolCtx<'a> {
     /// The storage for large results.
     pub artifacts: &'a Arc<dyn Artifacts>,
     /// The channel back to the engine.
-    pub voice: &'a dyn Voice,
+    pub call_output: &'a dyn CallOutput,
     /// Cancels the call and its commands.
     pub cancel: CancellationToken,
 }
 
 /// The channel from a running call to the engine.
-pub trait Voice: Send + Sync {
+pub trait CallOutput: Send + Sync {
     /// Reports progress, which is shown live and not stored.
     fn progress(&self, text: &str);
     /// Asks the user a question of the model. After a long wait, a call that only reads may be started once more with

@@ -13,7 +13,7 @@ use windlass_core::history::Entry;
 use windlass_core::message::{Message, Role};
 use windlass_core::provider::{EndReason, ModelFacts, Provider, Request, Sampling};
 use windlass_core::reply::ReplyFold;
-use windlass_core::runtime::{Account, Outlet};
+use windlass_core::runtime::{BudgetAccount, EventSink};
 use windlass_core::settlement::{CallEnd, CallRecord};
 use windlass_core::store::StoreError;
 use windlass_core::tool::ToolSet;
@@ -38,19 +38,19 @@ pub(crate) struct SummaryWriter<'a> {
     pub(crate) model: &'a str,
     pub(crate) facts: &'a ModelFacts,
     pub(crate) estimator: Estimator,
-    pub(crate) account: &'a dyn Account,
+    pub(crate) account: &'a dyn BudgetAccount,
     pub(crate) cancel: &'a CancellationToken,
 }
 
 /// Compacts the messages to about `room` bytes and logs one event. Returns false if nothing can be dropped. Must be called
 /// between two steps, because a call and its result belong together.
 pub(crate) async fn compact(
-    outlet: &dyn Outlet,
+    sink: &dyn EventSink,
     writer: Option<&SummaryWriter<'_>>,
     how: CompactionMode,
     room: usize,
 ) -> Result<bool, StoreError> {
-    let history = outlet.history();
+    let history = sink.history();
     let Some(CompactionPlan {
         mut compaction,
         dropped,
@@ -65,11 +65,11 @@ pub(crate) async fn compact(
         .collect();
     drop(history);
     if !dropped.is_empty() {
-        let facts = outlet.facts();
+        let facts = sink.facts();
         let sections = match writer
             .filter(|_| !matches!(how, CompactionMode::Fit(_)) || is_worth_a_call(&dropped))
         {
-            Some(writer) => writer.sections(outlet, &before, &facts, room).await?,
+            Some(writer) => writer.sections(sink, &before, &facts, room).await?,
             None => Sections::known(&before, &facts),
         };
         if writer.is_some_and(|writer| writer.cancel.is_cancelled()) {
@@ -77,7 +77,7 @@ pub(crate) async fn compact(
         }
         compaction.summary = write(&sections, &facts, &compaction.left_out, room);
     }
-    outlet.emit(EventKind::Compacted { compaction }).await?;
+    sink.emit(EventKind::Compacted { compaction }).await?;
     Ok(true)
 }
 
@@ -92,7 +92,7 @@ fn is_worth_a_call(dropped: &[Entry]) -> bool {
 impl SummaryWriter<'_> {
     async fn sections(
         &self,
-        outlet: &dyn Outlet,
+        sink: &dyn EventSink,
         before: &[Entry],
         facts: &WorkRecord,
         room: usize,
@@ -104,8 +104,7 @@ impl SummaryWriter<'_> {
                 let text = format!(
                     "the model wrote no summary ({why}); the summary contains only facts from the log"
                 );
-                outlet
-                    .emit(EventKind::warned("summary_not_written", text))
+                sink.emit(EventKind::warned("summary_not_written", text))
                     .await?;
                 Ok(Sections::known(before, facts))
             }

@@ -79,7 +79,7 @@ impl FoldedLog {
     }
 }
 
-impl Outlet for FoldedLog {
+impl EventSink for FoldedLog {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move { Ok(self.push(kind)) })
     }
@@ -98,7 +98,7 @@ impl Outlet for FoldedLog {
     }
 }
 
-impl Account for FoldedLog {
+impl BudgetAccount for FoldedLog {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -149,7 +149,7 @@ async fn compact_session(runtime: &dyn Runtime, log: &FoldedLog, how: Compaction
     runtime
         .compact(CompactionRequest {
             how,
-            outlet: log,
+            sink: log,
             account: log,
             tools: &tools,
             cancel,

@@ -30,7 +30,7 @@ use windlass_core::gate::{CallProtection, PermissionGate, Verdict};
 use windlass_core::id::CallId;
 use windlass_core::image::Swap;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Tool, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
@@ -53,7 +53,7 @@ const MAX_NOT_UNDOABLE: usize = 20;
 
 /// Executes the calls of one run.
 pub(crate) struct Executor {
-    pub(crate) outlet: Arc<RunOutlet>,
+    pub(crate) sink: Arc<RunOutlet>,
     pub(crate) tools: Arc<ToolSet>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) gate: Arc<Mutex<PermissionGate>>,
@@ -145,13 +145,13 @@ impl Executor {
             settled.extend(self.settle_reads(batch).await?);
         }
         // Sync in the background while the model answers. The next call with an effect waits for it.
-        self.outlet.log.sync_in_background().await?;
+        self.sink.log.sync_in_background().await?;
         Ok(settled)
     }
 
     /// True if a command of this step failed in an earlier process.
     fn failed_before(&self) -> bool {
-        let log = &self.outlet.log;
+        let log = &self.sink.log;
         log.with_history(|history| history.failed_in_step().any(|name| self.executes(name)))
     }
 
@@ -217,12 +217,12 @@ impl Executor {
         if let Some(command) = ready.command.clone() {
             let call = call();
             let started = EventKind::CommandStarted { call, command };
-            self.outlet.emit(started).await?;
+            self.sink.emit(started).await?;
         }
         // Write-ahead: the log must be on disk before the effect. One sync per step is enough, because it covers the
         // model's message, which contains all calls of the step.
         if effect > Effect::Read && !step.synced {
-            self.outlet.sync().await?;
+            self.sink.sync().await?;
             step.synced = true;
         }
         let began = self.clock.monotonic();
@@ -235,7 +235,7 @@ impl Executor {
             for host in ran.refused {
                 let rule = "sandbox: network".to_owned();
                 let refused = EventKind::ConnectionRefused { host, rule };
-                self.outlet.emit(refused).await?;
+                self.sink.emit(refused).await?;
             }
             let finished = EventKind::CommandFinished {
                 call: call(),
@@ -243,7 +243,7 @@ impl Executor {
                 bytes: ran.bytes,
                 ms: millis(ran.took),
             };
-            self.outlet.emit(finished).await?;
+            self.sink.emit(finished).await?;
         }
         let full = self.log_changes(snapshots, &call(), done.changes).await?;
         self.warn_about_keys(done.keys).await?;
@@ -287,12 +287,12 @@ impl Executor {
         for (change, swap) in merge_changes(reported, found.files) {
             let call = Some(call.clone());
             let changed = EventKind::FileChanged { call, change, swap };
-            self.outlet.emit(changed).await?;
+            self.sink.emit(changed).await?;
         }
         if !found.not_written.is_empty() {
             let (call, paths) = (call.clone(), found.not_written);
             let not_written = EventKind::NotWritten { call, paths };
-            self.outlet.emit(not_written).await?;
+            self.sink.emit(not_written).await?;
         }
         if let Some(snapshots) = snapshots {
             snapshots.logged(call);
@@ -314,7 +314,7 @@ impl Executor {
             },
         };
         for (code, text) in std::mem::take(&mut changes.warnings) {
-            self.outlet.emit(EventKind::warned(code, text)).await?;
+            self.sink.emit(EventKind::warned(code, text)).await?;
         }
         for (what, why) in changes.lost.drain(..).take(MAX_NOT_UNDOABLE) {
             let text = format!("{what} cannot be undone: {why}");
@@ -323,7 +323,7 @@ impl Executor {
                 continue;
             }
             let warned = EventKind::warned("not_undoable", text);
-            self.outlet.emit(warned).await?;
+            self.sink.emit(warned).await?;
         }
         Ok(changes)
     }
@@ -338,7 +338,7 @@ impl Executor {
                 }
             }
             let warned = EventKind::warned("key_in_file", text);
-            self.outlet.emit(warned).await?;
+            self.sink.emit(warned).await?;
         }
         Ok(())
     }
@@ -392,7 +392,7 @@ impl Executor {
             verdict,
             rule,
         };
-        self.outlet.emit(started).await.map(drop)
+        self.sink.emit(started).await.map(drop)
     }
 
     async fn log_executed(&self, result: &ToolResult, began: Duration) -> Result<(), StoreError> {
@@ -402,7 +402,7 @@ impl Executor {
 
     async fn log_finished(&self, result: ToolResult, ms: u64) -> Result<(), StoreError> {
         let finished = EventKind::CallFinished { result, ms };
-        self.outlet.emit(finished).await.map(drop)
+        self.sink.emit(finished).await.map(drop)
     }
 }
 

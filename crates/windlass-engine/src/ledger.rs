@@ -9,7 +9,7 @@ use windlass_core::BoxFuture;
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
 use windlass_core::clock::Clock;
 use windlass_core::event::EventKind;
-use windlass_core::runtime::{Account, Hold, Outlet};
+use windlass_core::runtime::{BudgetAccount, EventSink, Hold};
 use windlass_core::store::StoreError;
 
 use crate::run::RunOutlet;
@@ -118,7 +118,7 @@ impl Drop for TimerPause<'_> {
 }
 
 /// Gives a runtime access to the ledger and logs each amount.
-impl Account for RunOutlet {
+impl BudgetAccount for RunOutlet {
     fn elapsed(&self) -> Duration {
         self.ledger.elapsed()
     }

@@ -19,7 +19,7 @@ use windlass_core::message::Message;
 use windlass_core::outcome::FailReason;
 use windlass_core::provider::{ModelFacts, Provider, Sampling};
 use windlass_core::runtime::{
-    Account, Capabilities, Capability, CompactionRequest, Feature, Features, Job, Runtime,
+    BudgetAccount, Capabilities, Capability, CompactionRequest, Feature, Features, Job, Runtime,
     RuntimeError, Stop,
 };
 use windlass_core::store::StoreError;
@@ -136,9 +136,9 @@ impl NativeRuntime {
         self.warn_about_price(job, facts).await?;
         let system = self.instruct(job).await?;
         let mut size = RequestSize::new(system.len() + tool_bytes(job.toolbox.tools()));
-        let last = job.outlet.facts().reported;
+        let last = job.sink.facts().reported;
         if let Some((_, input)) = last.filter(|(model, _)| *model == self.options.model) {
-            size.seed(input, &job.outlet.history());
+            size.seed(input, &job.sink.history());
         }
         let mut state = LoopState {
             job,
@@ -156,7 +156,7 @@ impl NativeRuntime {
             let step = turn.next(job.account.exceeded());
             // Deliver steering messages between two steps, and also before the end of the turn, so that none is lost.
             if matches!(step, TurnStep::AskModel | TurnStep::Finish(Stop::Done))
-                && job.outlet.steer().await?
+                && job.sink.steer().await?
             {
                 turn.steered();
                 continue;
@@ -173,7 +173,7 @@ impl NativeRuntime {
                     Err(stop) => return Ok(stop),
                 },
                 TurnStep::Inject(text) => {
-                    job.outlet
+                    job.sink
                         .emit(EventKind::said(Message::internal(text)))
                         .await?;
                 }
@@ -222,7 +222,7 @@ impl NativeRuntime {
                     "the capabilities of `{}` could not be queried, so defaults apply: {err}",
                     self.options.model
                 );
-                job.outlet
+                job.sink
                     .emit(EventKind::warned("model_not_probed", text))
                     .await?;
                 self.facts.clone()
@@ -248,7 +248,7 @@ impl NativeRuntime {
             return Ok(());
         };
         let size = &mut state.size;
-        let held = size.bytes(&state.job.outlet.history()) - size.base;
+        let held = size.bytes(&state.job.sink.history()) - size.base;
         let room = message_bytes(window, &size.estimator, size.base);
         if held <= room {
             return Ok(());
@@ -270,13 +270,13 @@ impl NativeRuntime {
         room: usize,
     ) -> Result<bool, StoreError> {
         let Job {
-            outlet,
+            sink,
             account,
             cancel,
             ..
         } = state.job;
         let writer = self.summary_writer(state.facts, state.size.estimator, *account, cancel);
-        let compacted = compact(*outlet, Some(&writer), how, room).await?;
+        let compacted = compact(*sink, Some(&writer), how, room).await?;
         state.size.recount();
         Ok(compacted)
     }
@@ -285,7 +285,7 @@ impl NativeRuntime {
         &'a self,
         facts: &'a ModelFacts,
         estimator: Estimator,
-        account: &'a dyn Account,
+        account: &'a dyn BudgetAccount,
         cancel: &'a CancellationToken,
     ) -> SummaryWriter<'a> {
         SummaryWriter {
@@ -306,7 +306,7 @@ impl NativeRuntime {
             "the price of `{}` is unknown, so the cost limit has no effect and only the token limit applies; set a price with `prices` in the configuration",
             self.options.model
         );
-        job.outlet
+        job.sink
             .emit(EventKind::warned("unknown_price", text))
             .await?;
         Ok(())
@@ -379,14 +379,14 @@ impl Runtime for NativeRuntime {
                 self.probed.get().unwrap_or(&self.facts),
                 Estimator::default(),
             );
-            let held: usize = job.outlet.history().iter().map(Entry::bytes).sum();
+            let held: usize = job.sink.history().iter().map(Entry::bytes).sum();
             let base = self.options.system.len() + tool_bytes(job.tools);
             let fits = facts
                 .context_window
                 .map(|window| message_bytes(window, &estimator, base));
             let room = fits.map_or(held, |fits| fits.min(held)) / 4;
             let writer = self.summary_writer(facts, estimator, job.account, &job.cancel);
-            Ok(compact(job.outlet, Some(&writer), job.how, room).await?)
+            Ok(compact(job.sink, Some(&writer), job.how, room).await?)
         })
     }
 }

@@ -19,7 +19,7 @@ use windlass_core::history::Entry;
 use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::queue::QueuedPrompt;
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
 use windlass_core::workspace::LandTo;
@@ -284,7 +284,7 @@ impl RunOutlet {
     }
 }
 
-impl Outlet for RunOutlet {
+impl EventSink for RunOutlet {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         if matches!(kind, EventKind::Said { .. }) {
             self.show_held();

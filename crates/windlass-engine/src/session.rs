@@ -436,7 +436,7 @@ impl Session {
         }
         let current = self.current.lock().upgrade();
         // The reader of the run's events sees the prompt, in the order of the log.
-        let scope = current.map_or_else(|| self.scope(None), |outlet| outlet.scope.clone());
+        let scope = current.map_or_else(|| self.scope(None), |sink| sink.scope.clone());
         let queued = EventKind::Queued {
             prompt,
             steer: when == Delivery::Steer,
@@ -448,8 +448,8 @@ impl Session {
 
     /// Cancels the run in progress, if there is one. This also drops the queued prompts.
     pub fn cancel(&self) {
-        if let Some(outlet) = self.current.lock().upgrade() {
-            outlet.control.halt(HaltReason::Cancelled);
+        if let Some(sink) = self.current.lock().upgrade() {
+            sink.control.halt(HaltReason::Cancelled);
         }
     }
 
@@ -474,20 +474,20 @@ impl Session {
             trace: parts.fresh_trace(),
             view: None,
         };
-        let mut outlet = RunOutlet::new(self.log.clone(), scope, ledger, &options);
-        let control = outlet.control.clone();
+        let mut sink = RunOutlet::new(self.log.clone(), scope, ledger, &options);
+        let control = sink.control.clone();
         let (to, events) = mpsc::channel(VIEW_CAPACITY);
-        outlet.scope.view = Some(ViewSender {
+        sink.scope.view = Some(ViewSender {
             to,
             live: options.live,
             stop: control.stop.clone(),
             lost: Arc::default(),
         });
-        let outlet = Arc::new(outlet);
-        *self.current.lock() = Arc::downgrade(&outlet);
+        let sink = Arc::new(sink);
+        *self.current.lock() = Arc::downgrade(&sink);
         let run = driver::RunParts {
             parts: parts.clone(),
-            outlet,
+            sink,
             gate: self.gate.clone(),
             artifacts: (parts.artifacts)(&self.id),
             session: self.id.clone(),

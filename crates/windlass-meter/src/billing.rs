@@ -156,7 +156,7 @@ impl BillingQueue {
             match entry {
                 Some(BillingEntry::Call(ended)) => self.book(ledger, ended).await?,
                 Some(BillingEntry::Log(kind)) => {
-                    ledger.outlet.emit(kind).await?;
+                    ledger.sink.emit(kind).await?;
                 }
                 None => {
                     self.booked.notify_waiters();

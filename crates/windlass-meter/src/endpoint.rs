@@ -3,7 +3,7 @@
 use windlass_core::budget::{Limit, Usage};
 use windlass_core::enclosure::Enclosure;
 use windlass_core::provider::ProviderError;
-use windlass_core::runtime::{Account, Outlet};
+use windlass_core::runtime::{BudgetAccount, EventSink};
 use windlass_core::store::StoreError;
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -36,9 +36,9 @@ pub trait Endpoint: Send + Sync {
 #[derive(Clone, Copy)]
 pub struct Ledger<'a> {
     /// The budget that calls are reserved and booked in.
-    pub account: &'a dyn Account,
+    pub account: &'a dyn BudgetAccount,
     /// The log for warnings and waits.
-    pub outlet: &'a dyn Outlet,
+    pub sink: &'a dyn EventSink,
 }
 
 /// The reason why no further model call is served.

@@ -22,7 +22,7 @@ pub(crate) async fn run(inner: &dyn Runtime, job: &Job<'_>) -> Result<Stop, Runt
             "You have no tools here, and nothing is changed: answer the question.\n\n{shown}"
         );
         let said = EventKind::said(Message::internal(text));
-        job.outlet.emit(said).await?;
+        job.sink.emit(said).await?;
     }
     inner.run(NoTools::over(job.toolbox).job(job)).await
 }

@@ -276,7 +276,7 @@ impl ProposalLoop<'_> {
     }
 
     async fn emit(&self, kind: EventKind) -> Result<u64, StoreError> {
-        self.job.outlet.emit(kind).await
+        self.job.sink.emit(kind).await
     }
 }
 

@@ -241,7 +241,7 @@ impl ForeignRuntime {
     ) -> Result<Stop, RuntimeError> {
         let ledger = Ledger {
             account: attempt.job.account,
-            outlet: attempt.job.outlet,
+            sink: attempt.job.sink,
         };
         let done = CancellationToken::new();
         let mut serving = endpoint.serve(attempt.enclosure, ledger, &done);
@@ -319,8 +319,8 @@ impl ForeignRuntime {
         if let Some(limit) = self.reported_limit(job) {
             return Ok(AfterAnswer::Stop(Stop::OverBudget { limit }));
         }
-        if job.outlet.steer().await? {
-            return Ok(AfterAnswer::Say(prompts::last_user_message(job.outlet)));
+        if job.sink.steer().await? {
+            return Ok(AfterAnswer::Say(prompts::last_user_message(job.sink)));
         }
         // Some agents end their turn at a refused call.
         if attempt.is_silent_after_refusal() && extra.refusals < MAX_REFUSALS {
@@ -484,7 +484,7 @@ enum AfterAnswer {
 /// Logs a prompt of the engine for the agent, and sends it.
 async fn tell(job: &Job<'_>, words: &str) -> Result<AfterAnswer, RuntimeError> {
     let message = Message::internal(words);
-    job.outlet.emit(EventKind::said(message)).await?;
+    job.sink.emit(EventKind::said(message)).await?;
     Ok(AfterAnswer::Say(words.to_owned()))
 }
 

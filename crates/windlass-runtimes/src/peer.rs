@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use windlass_core::BoxFuture;
 use windlass_core::clock::Clock;
-use windlass_core::enclosure::{Inmate, Life};
+use windlass_core::enclosure::{AgentProcess, ProcessHandle};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 use crate::acp::text::end_of;
@@ -34,19 +34,19 @@ pub struct AgentPeer {
     lines: AgentLineReader<Box<dyn AsyncRead + Send + Unpin>>,
     stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     tail: OutputTail,
-    life: Box<dyn Life>,
+    handle: Box<dyn ProcessHandle>,
 }
 
 impl AgentPeer {
     /// Takes over the pipes and the handle of a spawned program.
     #[must_use]
-    pub fn new(inmate: Inmate) -> Self {
-        let Inmate {
+    pub fn new(process: AgentProcess) -> Self {
+        let AgentProcess {
             stdin,
             stdout,
             stderr,
-            life,
-        } = inmate;
+            handle,
+        } = process;
         Self {
             stdin: Some(stdin),
             waiting: Vec::new(),
@@ -54,7 +54,7 @@ impl AgentPeer {
             lines: AgentLineReader::new(stdout),
             stderr: Some(stderr),
             tail: OutputTail::default(),
-            life,
+            handle,
         }
     }
 
@@ -129,7 +129,7 @@ impl AgentPeer {
 
     /// Sends a termination signal to the program and all its descendants.
     pub fn terminate(&self) {
-        self.life.terminate();
+        self.handle.terminate();
     }
 
     /// Writes a part of the waiting bytes without reading output. Never completes if nothing waits. Cancel-safe.
@@ -195,10 +195,10 @@ impl AgentPeer {
             lines,
             stderr,
             tail,
-            life,
+            handle,
             ..
         } = self;
-        let mut exit = life.wait();
+        let mut exit = handle.wait();
         let mut at_eof = false;
         let end = loop {
             tokio::select! {

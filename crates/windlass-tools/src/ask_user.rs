@@ -37,7 +37,7 @@ impl TypedTool for AskUser {
         }
         at_most(&args.options, MAX_OPTIONS, "options")?;
         told(
-            ctx.voice
+            ctx.call_output
                 .ask(Question {
                     text: args.question,
                     options: args.options,

@@ -38,7 +38,7 @@ impl TypedTool for NotesTool {
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-        let now = ctx.voice.notes();
+        let now = ctx.call_output.notes();
         let text = match (args.action, args.text) {
             (Action::Read, _) => return Ok(ToolOutput::text(shown(&now))),
             (Action::Add, Some(text)) if !text.trim().is_empty() => {
@@ -58,7 +58,7 @@ impl TypedTool for NotesTool {
                 text.len()
             )));
         }
-        ctx.voice.set_notes(text.clone()).await?;
+        ctx.call_output.set_notes(text.clone()).await?;
         Ok(ToolOutput::text(shown(&text)))
     }
 }

@@ -11,7 +11,7 @@ pub(crate) async fn run(
     ctx: &ToolCtx<'_>,
 ) -> Result<ToolOutput, ToolFailure> {
     let limit = command.timeout.as_secs();
-    let progress = |text: &str| ctx.voice.progress(text);
+    let progress = |text: &str| ctx.call_output.progress(text);
     let watch = Watch {
         progress: &progress,
         cancel: ctx.cancel.clone(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 use windlass_core::ask::{Answer, Question};
-use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolOutput, ToolSet, Touch, Voice};
+use windlass_core::tool::{CallOutput, Tool, ToolCtx, ToolFailure, ToolOutput, ToolSet, Touch};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_host::artifact::ArtifactDir;
@@ -29,7 +29,7 @@ pub(crate) struct ToolBench {
     files: Arc<dyn Files>,
     processes: Arc<dyn Processes>,
     artifacts: Arc<dyn Artifacts>,
-    voice: ScriptedPerson,
+    call_output: ScriptedPerson,
     tools: ToolSet,
     cancel: CancellationToken,
 }
@@ -42,7 +42,7 @@ struct ScriptedPerson {
     asked: Mutex<Vec<Question>>,
 }
 
-impl Voice for ScriptedPerson {
+impl CallOutput for ScriptedPerson {
     fn progress(&self, _text: &str) {}
 
     fn ask<'a>(&'a self, question: Question) -> BoxFuture<'a, Answer> {
@@ -72,7 +72,7 @@ impl ToolBench {
             files: root.clone(),
             processes: Arc::new(HostProcesses::new(root, child_env(env, &[]))),
             artifacts: Arc::new(ArtifactDir::new(store.path().join("artifacts"))),
-            voice: ScriptedPerson::default(),
+            call_output: ScriptedPerson::default(),
             tools: ToolSet::new(crate::all()),
             cancel: CancellationToken::new(),
             _store: store,
@@ -123,7 +123,7 @@ impl ToolBench {
             files: &self.files,
             processes: &self.processes,
             artifacts: &self.artifacts,
-            voice: &self.voice,
+            call_output: &self.call_output,
             cancel: self.cancel.clone(),
         }
     }

@@ -28,7 +28,7 @@ use windlass_core::gate::{
 };
 use windlass_core::message::ErrorCategory;
 use windlass_core::terms::Isolation;
-use windlass_core::tool::{Tool, ToolCtx, ToolFailure, ToolSet, Touch, Voice, canonical_name};
+use windlass_core::tool::{CallOutput, Tool, ToolCtx, ToolFailure, ToolSet, Touch, canonical_name};
 use windlass_core::workspace::{Artifacts, Files, Processes};
 use windlass_core::{BoxFuture, CancellationToken};
 use windlass_engine::check_arguments;
@@ -155,7 +155,7 @@ impl PolicyEval {
             files: &self.files,
             processes: &self.processes,
             artifacts: &self.artifacts,
-            voice: &NoCallOutput,
+            call_output: &NoCallOutput,
             cancel: CancellationToken::new(),
         };
         tool.touches(args, &ctx)
@@ -165,7 +165,7 @@ impl PolicyEval {
 /// The output of a call that is only judged: progress is dropped, and questions stay unanswered.
 struct NoCallOutput;
 
-impl Voice for NoCallOutput {
+impl CallOutput for NoCallOutput {
     fn progress(&self, _text: &str) {}
     fn ask<'a>(&'a self, _question: Question) -> BoxFuture<'a, Answer> {
         Box::pin(async { Answer::Unanswered })

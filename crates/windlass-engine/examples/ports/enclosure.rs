@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use windlass_core::BoxFuture;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch, ProcessHandle};
 use windlass_core::event::EventKind;
 use windlass_core::message::Message;
 use windlass_core::runtime::{Capabilities, Capability, Job, RunMode, Runtime, RuntimeError, Stop};
@@ -50,7 +50,7 @@ impl Enclosure for EchoEnclosure {
     fn accept(&self) -> BoxFuture<'_, io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
-    fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+    fn start(&self, _: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
         let (ours, theirs): (DuplexStream, DuplexStream) = duplex(1_024);
         let (input, output) = tokio::io::split(theirs);
         tokio::spawn(async move {
@@ -64,11 +64,11 @@ impl Enclosure for EchoEnclosure {
             Box::new(tokio::io::empty()),
         );
         Box::pin(async move {
-            Ok(Inmate {
+            Ok(AgentProcess {
                 stdin,
                 stdout,
                 stderr,
-                life: Box::new(EchoProcess),
+                handle: Box::new(EchoProcess),
             })
         })
     }
@@ -77,7 +77,7 @@ impl Enclosure for EchoEnclosure {
     }
 }
 
-impl Life for EchoProcess {
+impl ProcessHandle for EchoProcess {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async { Ok(ProcessEnd::Exited { code: 0 }) })
     }
@@ -130,10 +130,10 @@ impl Runtime for EchoRuntime {
                 .read_line(&mut answer)
                 .await
                 .map_err(|err| other(&err))?;
-            job.outlet
+            job.sink
                 .emit(EventKind::said(Message::assistant(answer.trim())))
                 .await?;
-            agent.life.wait().await.map_err(|err| other(&err))?;
+            agent.handle.wait().await.map_err(|err| other(&err))?;
             Ok(Stop::Done)
         })
     }

@@ -101,7 +101,7 @@ fn bash() -> Arc<dyn Tool> {
                 input: None,
                 looks: false,
             };
-            let progress = |text: &str| ctx.voice.progress(text);
+            let progress = |text: &str| ctx.call_output.progress(text);
             let watch = Watch {
                 progress: &progress,
                 cancel: ctx.cancel.clone(),

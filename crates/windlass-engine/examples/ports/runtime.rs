@@ -1,5 +1,5 @@
 //! A runtime: your own agent loop, or the connection to a foreign one. It gets a job and returns why it stopped.
-//! It emits events through the outlet, makes calls through the toolbox (judged and logged), and asks the account first.
+//! It emits events through the sink, makes calls through the toolbox (judged and logged), and asks the account first.
 //! Its claimed capabilities decide which work it gets: work that it cannot do fails before it starts.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Runtime for OneCallRuntime {
             // Log the message with the call first, so that every result has its call.
             let mut message = Message::assistant("I look.");
             message.parts.push(Part::Call(call.clone()));
-            job.outlet.emit(EventKind::said(message)).await?;
+            job.sink.emit(EventKind::said(message)).await?;
             let settled = job
                 .toolbox
                 .call(vec![Planned { call, refuse: None }])
@@ -60,7 +60,7 @@ impl Runtime for OneCallRuntime {
                 .settle(usage, Some(Price::FREE), true, "lookout")
                 .await?;
             let saw: Vec<&str> = settled.iter().map(|one| one.result.text.as_str()).collect();
-            job.outlet
+            job.sink
                 .emit(EventKind::said(Message::assistant(saw.join("\n"))))
                 .await?;
             Ok(Stop::Done)

@@ -1,6 +1,6 @@
 //! A tool: its arguments, the touches of a call, and the call itself. This one reads a ticket.
 //! The touches are judged before it runs; arguments that do not match the schema never reach it.
-//! The voice of its context displays progress, keeps notes that outlive the run, and can ask the user.
+//! The call_output of its context displays progress, keeps notes that outlive the run, and can ask the user.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -39,14 +39,16 @@ impl TypedTool for TicketTool {
     }
 
     async fn run(&self, args: Args, ctx: ToolCtx<'_>) -> Result<ToolOutput, ToolFailure> {
-        ctx.voice.progress("asking the tracker");
+        ctx.call_output.progress("asking the tracker");
         if args.number != 7 {
             return Err(ToolFailure::new(
                 ErrorCategory::NotFound,
                 "there is no such ticket; the open one is 7",
             ));
         }
-        ctx.voice.set_notes("ticket 7 was read".into()).await?;
+        ctx.call_output
+            .set_notes("ticket 7 was read".into())
+            .await?;
         Ok(ToolOutput::text("The button is blue and should be green."))
     }
 }

@@ -12,11 +12,11 @@ use windlass_core::gate::{
     CallProtection, Decision, Level, PermissionGate, Proposal, Rule, Verdict,
 };
 use windlass_core::message::{ArtifactRef, ErrorCategory, ToolCall, ToolResult};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{
-    Effect, Happened, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput, Touch, Voice,
-    canonical_name,
+    CallOutput, Effect, Happened, Interrupt, RanCommand, Tool, ToolCtx, ToolFailure, ToolOutput,
+    Touch, canonical_name,
 };
 use windlass_core::turn::Planned;
 use windlass_core::workspace::FileChange;
@@ -66,7 +66,7 @@ impl Executor {
         if let Err(text) = self.check_arguments(&call, tool.as_ref()) {
             return self.refused(&call, invalid, &text).await;
         }
-        let voice = self.voice(&call);
+        let call_output = self.call_output(&call);
         if self.prior_answers.take_begun(&call.id) {
             return Ok(GatedCall::Ready(ReadyCall {
                 call,
@@ -76,7 +76,7 @@ impl Executor {
                 under: None,
             }));
         }
-        let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&voice))) {
+        let touches = match guarded(|| tool.touches(&call.args, &self.ctx(&call_output))) {
             Ok(touches) => touches,
             Err(failure) => return self.refused(&call, failure.category, &failure.text).await,
         };
@@ -85,7 +85,7 @@ impl Executor {
             return self.refused(&call, invalid, HAS_PLACEHOLDER).await;
         }
         let decision = self.gate.lock().judge(&proposal);
-        let ctx = self.ctx(&voice);
+        let ctx = self.ctx(&call_output);
         let still = |approval: &Approval| {
             let touches = guarded(|| tool.touches(&call.args, &ctx));
             approval.call == call
@@ -133,9 +133,9 @@ impl Executor {
         if self.cancel.is_cancelled() {
             return ExecutedCall::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
         }
-        let voice = self.voice(&ready.call);
+        let call_output = self.call_output(&ready.call);
         let _no_cancel = (ready.tool.spec().interrupt == Interrupt::Finish)
-            .then(|| NoCancelGuard::new(&self.outlet.uncancellable));
+            .then(|| NoCancelGuard::new(&self.sink.uncancellable));
         let files = match &self.outside {
             Some(outside) if !ready.outside.is_empty() => {
                 outside.grant(&self.files, ready.outside.clone())
@@ -144,7 +144,7 @@ impl Executor {
         };
         let ctx = ToolCtx {
             files: &files,
-            ..self.ctx(&voice)
+            ..self.ctx(&call_output)
         };
         let running = AssertUnwindSafe(ready.tool.run(ready.call.args.clone(), ctx)).catch_unwind();
         let mut running = std::pin::pin!(running);
@@ -275,7 +275,7 @@ impl Executor {
                 rule: decision.rule.clone(),
                 reason: text.clone(),
             };
-            self.outlet.emit(denied).await?;
+            self.sink.emit(denied).await?;
         }
         Ok(approved)
     }
@@ -322,7 +322,7 @@ impl Executor {
                     always: always.clone(),
                 };
                 let about = About::Approval(Box::new(approval.clone()));
-                let asked = self.outlet.ask_about(about, person, Some(call.id.clone()));
+                let asked = self.sink.ask_about(about, person, Some(call.id.clone()));
                 (asked.await?, approval)
             }
         };
@@ -392,8 +392,8 @@ impl Executor {
     pub(crate) fn happened(&self, call: &ToolCall) -> Option<Happened> {
         let tool = self.tools.get(&call.name)?;
         self.check_arguments(call, tool.as_ref()).ok()?;
-        let voice = self.voice(call);
-        let happened = guarded(|| Ok(tool.happened(&call.args, &self.ctx(&voice))));
+        let call_output = self.call_output(call);
+        let happened = guarded(|| Ok(tool.happened(&call.args, &self.ctx(&call_output))));
         happened.ok().flatten()
     }
 
@@ -412,19 +412,19 @@ impl Executor {
         )
     }
 
-    pub(super) fn voice<'a>(&'a self, call: &'a ToolCall) -> RunningCall<'a> {
+    pub(super) fn call_output<'a>(&'a self, call: &'a ToolCall) -> RunningCall<'a> {
         RunningCall {
             executor: self,
             call,
         }
     }
 
-    pub(super) fn ctx<'a>(&'a self, voice: &'a RunningCall<'a>) -> ToolCtx<'a> {
+    pub(super) fn ctx<'a>(&'a self, call_output: &'a RunningCall<'a>) -> ToolCtx<'a> {
         ToolCtx {
             files: &self.files,
             processes: &self.processes,
             artifacts: &self.artifacts,
-            voice,
+            call_output,
             cancel: self.cancel.clone(),
         }
     }
@@ -463,15 +463,15 @@ pub(super) struct RunningCall<'a> {
     call: &'a ToolCall,
 }
 
-impl Voice for RunningCall<'_> {
+impl CallOutput for RunningCall<'_> {
     fn progress(&self, text: &str) {
-        if self.executor.outlet.watched() {
+        if self.executor.sink.watched() {
             // The output may end in the middle of a secret, so only the settled part is shown.
             let redactor = &self.executor.redactor;
             let text = redactor.redact(&text[..redactor.settled(text)]);
             let (id, text) = (self.call.id.clone(), text.into_owned());
-            let outlet = &self.executor.outlet;
-            outlet.show(EventKind::CallProgress { id, text });
+            let sink = &self.executor.sink;
+            sink.show(EventKind::CallProgress { id, text });
         }
     }
 
@@ -481,14 +481,14 @@ impl Voice for RunningCall<'_> {
                 return answer;
             }
             let (about, call) = (About::Question(question), Some(self.call.id.clone()));
-            let asked = self.executor.outlet.ask_about(about, false, call);
+            let asked = self.executor.sink.ask_about(about, false, call);
             // If the store failed, the next event ends the run, so this call only has to return.
             asked.await.unwrap_or(Answer::Abandoned)
         })
     }
 
     fn notes(&self) -> String {
-        self.executor.outlet.notes()
+        self.executor.sink.notes()
     }
 
     fn set_notes<'a>(&'a self, text: String) -> BoxFuture<'a, Result<(), ToolFailure>> {
@@ -497,7 +497,7 @@ impl Voice for RunningCall<'_> {
                 let why = format!("notes are limited to {} KiB; shorten them", MAX_NOTES >> 10);
                 return Err(ToolFailure::new(ErrorCategory::InvalidArguments, why));
             }
-            let noted = self.executor.outlet.emit(EventKind::Noted { text }).await;
+            let noted = self.executor.sink.emit(EventKind::Noted { text }).await;
             noted
                 .map(|_| ())
                 .map_err(|err| ToolFailure::new(ErrorCategory::Exception, err.to_string()))

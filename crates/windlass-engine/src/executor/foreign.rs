@@ -10,7 +10,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Decision, Verdict};
 use windlass_core::id::CallId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Admitted, Effect, ForeignCall, ObservedChange, Touch};
 use windlass_core::workspace::{Change, FileChange};
@@ -82,7 +82,7 @@ impl Executor {
             .await?;
         // Write-ahead: the log must be on disk before the effect.
         if effect > Effect::Read {
-            self.outlet.sync().await?;
+            self.sink.sync().await?;
         }
         Ok(Admitted::Yes {
             writes: paths,
@@ -116,7 +116,7 @@ impl Executor {
             begun.broken = true;
         }
         let broken = EventKind::RuleBroken { call: id, rule };
-        self.outlet.emit(broken).await.map(drop)
+        self.sink.emit(broken).await.map(drop)
     }
 
     /// The deny or ask rule that matches a foreign call, or the built-in call with the same effect.
@@ -131,8 +131,8 @@ impl Executor {
             let Some(tool) = self.tools.get(&like.tool) else {
                 return rule_about(&like.tool, foreign.effect, &[]);
             };
-            let voice = self.voice(&foreign.call);
-            let touches = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
+            let call_output = self.call_output(&foreign.call);
+            let touches = guarded(|| tool.touches(&like.args, &self.ctx(&call_output)));
             rule_about(&like.tool, tool.spec().effect, &touches.unwrap_or_default())
         });
         about_like.or_else(|| rule_about(&foreign.call.name, foreign.effect, &[]))
@@ -161,7 +161,7 @@ impl Executor {
                         change,
                         swap: None,
                     };
-                    self.outlet.emit(changed).await?;
+                    self.sink.emit(changed).await?;
                 }
             }
         }
@@ -240,8 +240,8 @@ impl Executor {
                 );
                 return Err((ErrorCategory::Blocked, text));
             };
-            let voice = self.voice(&foreign.call);
-            let own = guarded(|| tool.touches(&like.args, &self.ctx(&voice)));
+            let call_output = self.call_output(&foreign.call);
+            let own = guarded(|| tool.touches(&like.args, &self.ctx(&call_output)));
             let own = own.map_err(|failure| (failure.category, failure.text))?;
             let found = equivalent(&like.tool, tool.spec().effect, &own);
             touches.extend(own);

@@ -40,7 +40,7 @@ impl NativeRuntime {
     /// the change is logged.
     pub(super) async fn instruct(&self, job: &Job<'_>) -> Result<String, StoreError> {
         let Instructions { files, opening, .. } = &self.options.instructions;
-        let told = job.outlet.facts().instructed;
+        let told = job.sink.facts().instructed;
         let (was, opening) = match &told {
             Some((was, opening)) => (was.as_slice(), opening.clone()),
             None => (&[][..], opening.clone()),
@@ -50,14 +50,14 @@ impl NativeRuntime {
                 files: files.clone(),
                 opening: opening.clone(),
             };
-            job.outlet.emit(kind).await?;
+            job.sink.emit(kind).await?;
         }
         if told.is_some() && was != files.as_slice() {
             let text = format!(
                 "the instructions changed since the last run, and the new ones apply: {}",
                 changed(was, files)
             );
-            job.outlet
+            job.sink
                 .emit(EventKind::warned("instructions_changed", text))
                 .await?;
         }
@@ -146,7 +146,7 @@ impl<'a> DirectoryInstructions<'a> {
                     && let Some(text) = self.message_for(job, &dir)
                 {
                     self.sent += 1;
-                    job.outlet
+                    job.sink
                         .emit(EventKind::said(Message::internal(text)))
                         .await?;
                 }
@@ -213,7 +213,7 @@ fn may_be_sent(job: &Job<'_>, path: &str) -> bool {
 /// True if the messages still contain the file.
 fn was_sent(job: &Job<'_>, path: &str) -> bool {
     let (from, within) = (format!(", from {path}."), format!(" are in {path},"));
-    let history = job.outlet.history();
+    let history = job.sink.history();
     history
         .iter()
         .filter(|entry| entry.origin == Origin::Engine)

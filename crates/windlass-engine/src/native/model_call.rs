@@ -34,7 +34,7 @@ impl NativeRuntime {
         let mut compacted = false;
         self.compact_to_window(state).await?;
         loop {
-            let history = job.outlet.history();
+            let history = job.sink.history();
             let bytes = state.size.bytes(&history);
             let input = state.size.estimator.tokens(bytes);
             let mut want = self.options.max_output.unwrap_or(facts.max_output);
@@ -127,7 +127,7 @@ impl NativeRuntime {
             max_output,
             options: &self.options.sampling,
         };
-        let watched = job.outlet.watched();
+        let watched = job.sink.watched();
         let mut unknown = 0;
         let mut stream = self.provider.stream(request);
         let mut ended = false;
@@ -150,7 +150,7 @@ impl NativeRuntime {
                     unknown += 1;
                     if unknown <= MAX_UNKNOWN {
                         let text = format!("skipped an unknown part of the model's stream: {what}");
-                        job.outlet
+                        job.sink
                             .emit(EventKind::warned("unknown_stream_event", text))
                             .await?;
                     }
@@ -158,7 +158,7 @@ impl NativeRuntime {
                 _ => {}
             }
             if watched && let Some(delta) = filter.delta(&chunk) {
-                job.outlet.show(delta);
+                job.sink.show(delta);
             }
             fold.push(chunk);
             if fold.bytes() > MAX_ANSWER {
@@ -187,7 +187,7 @@ impl NativeRuntime {
                 call.id = fresh();
             }
         }
-        job.outlet
+        job.sink
             .emit(EventKind::said(reply.message.clone()))
             .await?;
         if let Some(reported) = record.reported_input() {
@@ -224,7 +224,7 @@ impl NativeRuntime {
         let wait = backoff(attempts, asked, self.clock.entropy());
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let (reason, error) = (err.to_string(), err.kind.clone());
-        job.outlet
+        job.sink
             .emit(EventKind::Waited {
                 reason,
                 error,

@@ -8,7 +8,7 @@ use windlass_core::id::TraceId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
 use windlass_core::outcome::RunSummary;
 use windlass_core::run::Run;
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Effect, Happened};
 use windlass_core::workspace::FileChange;
@@ -81,7 +81,7 @@ pub(super) async fn settle_open_calls(
     run: &RunParts,
     executor: &Executor,
 ) -> Result<Vec<ToolCall>, StoreError> {
-    let log = &run.outlet.log;
+    let log = &run.sink.log;
     let calls: Vec<OpenCall> = log.with_history(|history| history.open_calls().cloned().collect());
     let alone = is_alone(&calls);
     let mut pending = Vec::new();
@@ -92,7 +92,7 @@ pub(super) async fn settle_open_calls(
         }
         let result =
             proven(executor, &open, alone).unwrap_or_else(|| interrupted_with_answer(open));
-        run.outlet
+        run.sink
             .emit(EventKind::CallFinished { result, ms: 0 })
             .await?;
     }

@@ -42,13 +42,13 @@ impl Session {
             Spent::default(),
             Duration::ZERO,
         );
-        let outlet = RunOutlet::new(self.log.clone(), self.scope(None), ledger, &options);
+        let sink = RunOutlet::new(self.log.clone(), self.scope(None), ledger, &options);
         let room = CompactionRequest {
             how,
-            outlet: &outlet,
-            account: &outlet,
+            sink: &sink,
+            account: &sink,
             tools: &parts.tools,
-            cancel: outlet.control.stop.clone(),
+            cancel: sink.control.stop.clone(),
         };
         let compacted = parts.runtime.compact(room).await;
         self.log.sync().await?;

@@ -18,7 +18,7 @@ use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
 use windlass_core::run::{Here, Run, Step, TransactionState};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::terms::Isolation;
 use windlass_core::validator::Finding;
@@ -36,7 +36,7 @@ use crate::run::{Contract, RunOutlet};
 /// The parts that every step of one run uses.
 pub(super) struct RunParts {
     pub(super) parts: Arc<EngineParts>,
-    pub(super) outlet: Arc<RunOutlet>,
+    pub(super) sink: Arc<RunOutlet>,
     pub(super) gate: Arc<Mutex<PermissionGate>>,
     pub(super) artifacts: Arc<dyn Artifacts>,
     pub(super) session: SessionId,
@@ -118,7 +118,7 @@ impl Driver {
             attended: run.attended,
             read_only: run.gate.lock().mode == Mode::Plan,
             only_lands: run.contract.ordered,
-            max_iterations: run.outlet.ledger.budget().iterations,
+            max_iterations: run.sink.ledger.budget().iterations,
             ..Here::default()
         };
         Self {
@@ -138,7 +138,7 @@ impl Driver {
         {
             Ok(Ok(Some(outcome))) => outcome,
             Ok(Ok(None)) => {
-                let _ = self.run.outlet.sync().await;
+                let _ = self.run.sink.sync().await;
                 return;
             }
             Ok(Err(err)) => store_failed(&err),
@@ -152,7 +152,7 @@ impl Driver {
         self.start(start).await?;
         let mut before = None;
         loop {
-            let (step, seq) = self.run.outlet.log.with_history(|history| {
+            let (step, seq) = self.run.sink.log.with_history(|history| {
                 let run = history.open_run();
                 (run.map(|run| run.next(&self.here)), history.last_seq())
             });
@@ -202,7 +202,7 @@ impl Driver {
             Start::Answer { ask, answer, by } => {
                 let ask = ask.id.clone();
                 self.emit(EventKind::Answered { ask, answer, by }).await?;
-                self.run.outlet.sync().await?;
+                self.run.sink.sync().await?;
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Driver {
 
     /// Closes a run that was left open. If this run works on the same files, it looks there for the effects of its calls.
     async fn close_left_open(&mut self) -> Result<(), StoreError> {
-        let log = self.run.outlet.log.clone();
+        let log = self.run.sink.log.clone();
         let Some(left) = log.with_history(|history| history.open_run().cloned()) else {
             return Ok(());
         };
@@ -228,7 +228,7 @@ impl Driver {
             Some(copy) => self.run.parts.workspaces.left_changes(copy).await,
             None => Vec::new(),
         };
-        close::close(&log, &self.run.outlet.scope.trace, left, in_copy, executor).await
+        close::close(&log, &self.run.sink.scope.trace, left, in_copy, executor).await
     }
 
     async fn perform(&mut self, step: Step) -> Result<(), StepError> {
@@ -355,7 +355,7 @@ impl Driver {
 
     /// Changes the outcome of a completed run that exceeded a limit.
     fn within_limits(&self, outcome: Outcome) -> Outcome {
-        let ledger = &self.run.outlet.ledger;
+        let ledger = &self.run.sink.ledger;
         match ledger.budget().overrun(&ledger.spent(), ledger.elapsed()) {
             Some(limit) if outcome == Outcome::Completed => {
                 Outcome::CompletedWithLimitExceeded { limit }
@@ -366,13 +366,13 @@ impl Driver {
 
     /// Closes open calls and logs the summary, which is the only terminal event of the run.
     async fn finish(&mut self, outcome: Outcome) {
-        let (run, outlet) = (&self.run, &self.run.outlet);
-        let results = outlet
+        let (run, sink) = (&self.run, &self.run.sink);
+        let results = sink
             .log
             .with_history(|history| history.closing_results("the run ended while it was open"));
         for result in results {
             // If the store fails here, it also fails below, where the error is reported.
-            let _ = outlet.emit(EventKind::CallFinished { result, ms: 0 }).await;
+            let _ = sink.emit(EventKind::CallFinished { result, ms: 0 }).await;
         }
         let (evidence, judge_changed, output, transaction) = run
             .folded(|run| {
@@ -383,17 +383,17 @@ impl Driver {
         let mut summary = RunSummary {
             outcome,
             files: self.files.take().unwrap_or_default(),
-            totals: outlet.ledger.spent(),
-            ms: millis(outlet.ledger.elapsed()),
+            totals: sink.ledger.spent(),
+            ms: millis(sink.ledger.elapsed()),
             evidence,
             judge_changed,
-            limits: Some(*outlet.ledger.budget()),
+            limits: Some(*sink.ledger.budget()),
             transaction,
             output,
         };
-        let unwritten = match outlet.emit(EventKind::RunFinished(summary.clone())).await {
-            Ok(_) => match outlet.sync().await {
-                Ok(()) => return outlet.log.save_snapshot().await,
+        let unwritten = match sink.emit(EventKind::RunFinished(summary.clone())).await {
+            Ok(_) => match sink.sync().await {
+                Ok(()) => return sink.log.save_snapshot().await,
                 Err(err) => EventKind::warned(
                     "store_not_synced",
                     format!("the end of the run may not survive a power cut: {err}"),
@@ -413,7 +413,7 @@ impl Driver {
                 EventKind::RunFinished(summary)
             }
         };
-        outlet.log.show_unwritten(&outlet.scope, unwritten).await;
+        sink.log.show_unwritten(&sink.scope, unwritten).await;
     }
 
     fn opened(&self) -> Result<&OpenTransaction, StepError> {
@@ -424,20 +424,20 @@ impl Driver {
     }
 
     async fn emit(&self, kind: EventKind) -> Result<u64, StoreError> {
-        self.run.outlet.emit(kind).await
+        self.run.sink.emit(kind).await
     }
 }
 
 impl RunParts {
     /// Gives access to the folded state of the run.
     pub(super) fn folded<T>(&self, read: impl FnOnce(&Run) -> T) -> Option<T> {
-        let log = &self.outlet.log;
+        let log = &self.sink.log;
         log.with_history(|history| history.open_run().map(read))
     }
 
     pub(super) async fn warn(&self, code: &str, text: String) -> Result<(), StoreError> {
         let code = code.to_owned();
-        self.outlet.emit(EventKind::Warned { code, text }).await?;
+        self.sink.emit(EventKind::Warned { code, text }).await?;
         Ok(())
     }
 
@@ -477,9 +477,9 @@ impl RunParts {
         let parts = &self.parts;
         let terms = transaction.terms();
         let hidden = self.gate.lock().hidden_paths();
-        let log = &self.outlet.log;
+        let log = &self.sink.log;
         Executor {
-            outlet: self.outlet.clone(),
+            sink: self.sink.clone(),
             tools: parts.tools.clone(),
             schemas: parts.schemas.clone(),
             gate: self.gate.clone(),
@@ -498,7 +498,7 @@ impl RunParts {
             redactor: parts.redactor.clone(),
             outside: parts.outside.clone(),
             clock: parts.clock.clone(),
-            cancel: self.outlet.control.stop.clone(),
+            cancel: self.sink.control.stop.clone(),
             yes: self.yes,
             warned_not_undoable: Mutex::default(),
             warned_keys: Mutex::default(),

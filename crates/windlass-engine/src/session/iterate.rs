@@ -10,7 +10,7 @@ use windlass_core::event::EventKind;
 use windlass_core::message::ToolCall;
 use windlass_core::outcome::{FailReason, Outcome, StopReason};
 use windlass_core::run::Run;
-use windlass_core::runtime::{Job, Outlet, RuntimeError, Stop};
+use windlass_core::runtime::{EventSink, Job, RuntimeError, Stop};
 
 use super::close::settle_open_calls;
 use super::driver::{OpenTransaction, RunParts, StepError};
@@ -29,16 +29,16 @@ pub(super) async fn iterate(
     iteration: u32,
     started: bool,
 ) -> Result<(), StepError> {
-    let outlet = &run.outlet;
+    let sink = &run.sink;
     let pending = settle_open_calls(run, &open.executor).await?;
     let started_event = || EventKind::IterationStarted {
         iteration,
         foreign_session: None,
     };
     if !started {
-        outlet.ledger.iteration_began();
+        sink.ledger.iteration_began();
         if !run.parts.runtime.begins_itself() {
-            outlet.emit(started_event()).await?;
+            sink.emit(started_event()).await?;
         }
     }
     let stop = run_runtime(run, open, iteration, pending).await?;
@@ -47,7 +47,7 @@ pub(super) async fn iterate(
     }
     // A runtime that logs the start itself may have failed before it did.
     if run.folded(Run::is_iterating) != Some(true) {
-        outlet.emit(started_event()).await?;
+        sink.emit(started_event()).await?;
     }
     let output = match &stop {
         Stop::Answered { output } => Some(output.clone()),
@@ -58,7 +58,7 @@ pub(super) async fn iterate(
         stop: reason_of(&stop),
         output,
     };
-    outlet.emit(finished).await?;
+    sink.emit(finished).await?;
     outcome_of(stop).map_or(Ok(()), |outcome| Err(StepError::Ends(outcome)))
 }
 
@@ -69,7 +69,7 @@ async fn run_runtime(
     iteration: u32,
     pending: Vec<ToolCall>,
 ) -> Result<Stop, StepError> {
-    let outlet = run.outlet.as_ref();
+    let sink = run.sink.as_ref();
     let Some(request) = run.folded(|run| run.request().clone()) else {
         return Ok(Stop::Cancelled);
     };
@@ -77,22 +77,22 @@ async fn run_runtime(
         prompt: &request,
         iteration,
         pending,
-        foreign_session: outlet
+        foreign_session: sink
             .log
             .with_history(|history| history.foreign_session().map(str::to_owned)),
-        outlet,
+        sink,
         toolbox: executor,
-        account: outlet,
+        account: sink,
         files: &executor.files,
         processes: &executor.processes,
-        cancel: outlet.control.stop.clone(),
+        cancel: sink.control.stop.clone(),
     };
     let running = AssertUnwindSafe(run.parts.runtime.run(job)).catch_unwind();
     let mut running = std::pin::pin!(running);
     let ended = tokio::select! {
         biased;
         ended = &mut running => Some(ended),
-        () = until_stopped(run) => match outlet.control.halted() {
+        () = until_stopped(run) => match sink.control.halted() {
             // The run stays open with its ask, so there is nothing to clean up.
             Some(HaltReason::Paused(_)) => None,
             _ => tokio::select! {
@@ -113,7 +113,7 @@ async fn run_runtime(
         Some(Err(panic)) => failed(describe_panic(panic.as_ref())),
         None => Stop::Cancelled,
     };
-    match (outlet.control.halted(), stop) {
+    match (sink.control.halted(), stop) {
         (Some(HaltReason::Paused(ask)), _) => Ok(Stop::Paused { ask }),
         (Some(HaltReason::TimedOut), Stop::Cancelled) => {
             Ok(Stop::OverBudget { limit: Limit::Time })
@@ -126,7 +126,7 @@ async fn run_runtime(
 async fn grace(run: &RunParts) {
     for _ in 0..MAX_GRACES {
         run.parts.clock.sleep(GRACE).await;
-        if run.outlet.uncancellable.load(Ordering::Acquire) == 0 {
+        if run.sink.uncancellable.load(Ordering::Acquire) == 0 {
             return;
         }
     }
@@ -134,18 +134,18 @@ async fn grace(run: &RunParts) {
 
 /// Returns when the run is stopped or its time limit is reached. Also logs the warning about the time limit.
 pub(super) async fn until_stopped(run: &RunParts) {
-    let outlet = &run.outlet;
-    let stopped = outlet.control.stop.cancelled();
+    let sink = &run.sink;
+    let stopped = sink.control.stop.cancelled();
     let mut stopped = std::pin::pin!(stopped);
     loop {
-        let Some(left) = outlet.ledger.time_left() else {
+        let Some(left) = sink.ledger.time_left() else {
             return stopped.await;
         };
         if left.is_zero() {
-            return outlet.control.halt(HaltReason::TimedOut);
+            return sink.control.halt(HaltReason::TimedOut);
         }
         // The timer stops while the run waits for a person, so compute the rest again after each sleep.
-        let (sleep, warn) = outlet
+        let (sleep, warn) = sink
             .ledger
             .time_to_warning()
             .map_or((left, false), |until| (until.min(left), true));
@@ -153,10 +153,10 @@ pub(super) async fn until_stopped(run: &RunParts) {
             () = &mut stopped => return,
             () = run.parts.clock.sleep(sleep) => {}
         }
-        if warn && outlet.ledger.take_time_warning() {
+        if warn && sink.ledger.take_time_warning() {
             // If the store fails here, it also fails at the next event, which ends the run.
             let warned = EventKind::BudgetWarned { limit: Limit::Time };
-            let _ = outlet.emit(warned).await;
+            let _ = sink.emit(warned).await;
         }
     }
 }

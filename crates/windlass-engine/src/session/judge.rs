@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, CallProtection, bar_at_landing, glob_match, may_write};
 use windlass_core::run::{Judged, paths_in_words, rules_broken};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::terms::GateKind;
 use windlass_core::validator::{Finding, Report};
 use windlass_core::workspace::{Change, Changes, FileChange, Transaction};
@@ -34,7 +34,7 @@ pub(super) async fn judge(run: &RunParts, transaction: &dyn Transaction) -> Resu
         tree_hash: changes.tree_hash,
         result,
     };
-    run.outlet.emit(judged).await?;
+    run.sink.emit(judged).await?;
     if is_stale {
         land::take_turn(run, transaction).await?;
     } else if !lands {
@@ -90,7 +90,7 @@ impl ChangeJudge<'_> {
             )),
             tree_hash: changes.tree_hash.clone(),
         };
-        self.run.outlet.emit(uncovered).await?;
+        self.run.sink.emit(uncovered).await?;
         Ok((result, changes))
     }
 
@@ -100,8 +100,8 @@ impl ChangeJudge<'_> {
         if !self.run.parts.runtime.begins_itself() {
             return Ok(());
         }
-        let outlet = &self.run.outlet;
-        let logged = outlet.log.with_history(|history| history.run_files());
+        let sink = &self.run.sink;
+        let logged = sink.log.with_history(|history| history.run_files());
         let logged: HashSet<String> = logged.into_iter().map(|file| file.path).collect();
         for change in changes
             .files
@@ -116,7 +116,7 @@ impl ChangeJudge<'_> {
                 },
                 swap: None,
             };
-            outlet.emit(changed).await?;
+            sink.emit(changed).await?;
         }
         Ok(())
     }

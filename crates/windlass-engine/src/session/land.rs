@@ -7,7 +7,7 @@ use windlass_core::event::EventKind;
 use windlass_core::gate::{Bar, bar_at_landing};
 use windlass_core::outcome::{FailReason, Outcome};
 use windlass_core::run::Judged;
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::workspace::{Change, Changes, LandTo, Landed, Landing, Transaction};
 
 use super::driver::{RunParts, StepError};
@@ -71,10 +71,10 @@ fn removes_most(changes: &Changes) -> Option<(String, String)> {
 
 /// Asks a person. The next step reads the answer from the log.
 pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError> {
-    let asking = run.outlet.ask_about(About::Landing(ask), true, None);
+    let asking = run.sink.ask_about(About::Landing(ask), true, None);
     let paused = async {
-        run.outlet.control.stop.cancelled().await;
-        if !matches!(run.outlet.control.halted(), Some(HaltReason::Paused(_))) {
+        run.sink.control.stop.cancelled().await;
+        if !matches!(run.sink.control.halted(), Some(HaltReason::Paused(_))) {
             std::future::pending::<()>().await;
         }
     };
@@ -93,7 +93,7 @@ pub(super) async fn take_turn(
     tokio::select! {
         biased;
         waited = transaction.take_turn() => Ok(waited?),
-        () = run.outlet.control.stop.cancelled() => Ok(true),
+        () = run.sink.control.stop.cancelled() => Ok(true),
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn land(
             tree_hash: changes.tree_hash,
             judge_changed: Vec::new(),
         };
-        run.outlet.emit(stale).await?;
+        run.sink.emit(stale).await?;
         return Ok(false);
     }
     let landing = Landing {
@@ -182,8 +182,8 @@ async fn log_landed(
     tree_hash: Option<String>,
 ) -> Result<(), StepError> {
     let landed = EventKind::Landed { landed, tree_hash };
-    run.outlet.emit(landed).await?;
-    run.outlet.sync().await?;
+    run.sink.emit(landed).await?;
+    run.sink.sync().await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use windlass_core::event::EventKind;
 use windlass_core::outcome::Outcome;
 use windlass_core::run::{Judged, paths_in_words};
-use windlass_core::runtime::Outlet;
+use windlass_core::runtime::EventSink;
 use windlass_core::setup::install_command;
 use windlass_core::validator::{
     CheckCtx, CheckRole, Finding, Judgement, Report, Validator, ValidatorError,
@@ -267,7 +267,7 @@ impl ValidatorRound<'_> {
         let (files, processes) = (tree.files(), tree.processes());
         let before = self.transaction.before();
         let deadline = validator.deadline();
-        let cancel = run.outlet.control.stop.child_token();
+        let cancel = run.sink.control.stop.child_token();
         let ctx = CheckCtx {
             files: &files,
             before: &before,
@@ -282,7 +282,7 @@ impl ValidatorRound<'_> {
                 cancel.cancel();
                 Ok(Ok(Report::unverifiable(format!("timed out after {} seconds", deadline.as_secs()))))
             }
-            () = until_stopped(run) => return Err(StepError::Ends(match run.outlet.control.halted() {
+            () = until_stopped(run) => return Err(StepError::Ends(match run.sink.control.halted() {
                 Some(HaltReason::TimedOut) => Outcome::TimedOut,
                 _ => Outcome::Cancelled,
             })),
@@ -298,7 +298,7 @@ impl ValidatorRound<'_> {
     async fn started(&self, name: &str) -> Result<(), StepError> {
         let validator = name.to_owned();
         let started = EventKind::ValidationStarted { validator };
-        self.run.outlet.emit(started).await?;
+        self.run.sink.emit(started).await?;
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl ValidatorRound<'_> {
             report,
             tree_hash: self.changes.tree_hash.clone(),
         };
-        self.run.outlet.emit(validated).await?;
+        self.run.sink.emit(validated).await?;
         Ok(())
     }
 }

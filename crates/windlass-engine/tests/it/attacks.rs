@@ -422,7 +422,7 @@ fn asking_write() -> Arc<dyn windlass_core::tool::Tool> {
             };
             Ok(windlass_core::tool::ToolOutput::text(format!(
                 "{:?}",
-                ctx.voice.ask(question).await
+                ctx.call_output.ask(question).await
             )))
         })
     })
@@ -451,7 +451,7 @@ impl windlass_core::runtime::Runtime for ReusesCallId {
     {
         Box::pin(async move {
             let began = job
-                .outlet
+                .sink
                 .history()
                 .iter()
                 .flat_map(|entry| entry.calls())
@@ -470,7 +470,7 @@ impl windlass_core::runtime::Runtime for ReusesCallId {
                 };
                 let mut message = Message::assistant("");
                 message.parts = vec![windlass_core::message::Part::Call(call.clone())];
-                job.outlet.emit(EventKind::said(message)).await?;
+                job.sink.emit(EventKind::said(message)).await?;
                 job.toolbox
                     .call(vec![windlass_core::turn::Planned { call, refuse: None }])
                     .await?;

@@ -574,7 +574,7 @@ fn asking_write(trace: &CallTrace) -> Arc<dyn windlass_core::tool::Tool> {
                 };
                 Ok(windlass_core::tool::ToolOutput::text(format!(
                     "{:?}",
-                    ctx.voice.ask(question).await
+                    ctx.call_output.ask(question).await
                 )))
             })
         },

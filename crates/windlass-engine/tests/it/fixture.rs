@@ -311,7 +311,7 @@ pub(crate) fn standard_tools(trace: &CallTrace) -> Vec<Arc<dyn Tool>> {
             };
             Ok(ToolOutput::text(format!(
                 "{:?}",
-                ctx.voice.ask(question).await
+                ctx.call_output.ask(question).await
             )))
         })
     });

@@ -42,7 +42,7 @@ impl Runtime for AskingAgent {
         Box::pin(async move {
             if job.pending.is_empty() {
                 let foreign_session = Some("guest:s1".to_owned());
-                job.outlet
+                job.sink
                     .emit(EventKind::IterationStarted {
                         iteration: job.iteration,
                         foreign_session,
@@ -67,7 +67,7 @@ impl Runtime for AskingAgent {
                     parts,
                     ..Message::assistant("")
                 };
-                job.outlet.emit(EventKind::said(message)).await?;
+                job.sink.emit(EventKind::said(message)).await?;
                 let call = foreign.call.clone();
                 let admitted = job.toolbox.admit(foreign).await?;
                 self.told.lock().push(admitted.clone());

@@ -40,7 +40,7 @@ fn separate_engine(word: &'static str, later: Duration) -> (EngineFixture, Engin
             tokio::task::yield_now().await;
             let path = args["path"].as_str().unwrap_or_default().to_owned();
             tree.tree().change(&path);
-            ctx.voice.set_notes(path).await?;
+            ctx.call_output.set_notes(path).await?;
             Ok(ToolOutput::text("left"))
         })
     });

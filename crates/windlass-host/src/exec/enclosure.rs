@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch, ProcessHandle};
 use windlass_core::workspace::{FileError, FileErrorKind, Files, ProcessEnd, ProcessError};
 use windlass_core::{BoxFuture, CancellationToken};
 
@@ -90,7 +90,7 @@ impl AgentEnclosure {
         }
     }
 
-    fn launch(&self, launch: &Launch) -> Result<Inmate, ProcessError> {
+    fn launch(&self, launch: &Launch) -> Result<AgentProcess, ProcessError> {
         let (Some(inside), Some(root)) = (self.inside.upgrade(), self.root.upgrade()) else {
             return Err(ProcessError(
                 "the run's copy of the workspace is closed".to_owned(),
@@ -126,17 +126,17 @@ impl AgentEnclosure {
         let child = child.map_err(|err| ProcessError(err.to_string()))?;
         let process = Arc::new(EnclosedProcess { child, ended });
         self.agents.add(&process);
-        let life = EnclosedProcessHandle {
+        let handle = EnclosedProcessHandle {
             process,
             end: Some(end),
             over: None,
             limits: self.setup.limits,
         };
-        Ok(Inmate {
+        Ok(AgentProcess {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
-            life: Box::new(life),
+            handle: Box::new(handle),
         })
     }
 }
@@ -203,7 +203,7 @@ impl Enclosure for AgentEnclosure {
             Ok(Box::new(stream) as Box<dyn AgentConnection>)
         })
     }
-    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
         Box::pin(async move { self.launch(&launch) })
     }
     fn take_refused(&self) -> Vec<String> {
@@ -305,7 +305,7 @@ impl EnclosedProcessHandle {
     }
 }
 
-impl Life for EnclosedProcessHandle {
+impl ProcessHandle for EnclosedProcessHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             if let Some(end) = &mut self.end {

@@ -14,10 +14,10 @@ use tokio::sync::{Notify, mpsc};
 use windlass_core::ask::{Answer as PersonsAnswer, Ask};
 use windlass_core::budget::{Budget, Limit, Price, Spent, Usage};
 use windlass_core::context::WorkRecord;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
-use windlass_core::runtime::{Account, Hold, Outlet};
+use windlass_core::runtime::{BudgetAccount, EventSink, Hold};
 use windlass_core::store::{StoreError, StoreErrorKind};
 use windlass_core::workspace::{FileError, ProcessError};
 use windlass_core::{BoxFuture, CancellationToken};
@@ -74,7 +74,7 @@ impl Enclosure for PipeEnclosure {
                 .ok_or_else(|| io::Error::other("closed"))
         })
     }
-    fn start(&self, _: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
+    fn start(&self, _: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
         unreachable!("a meter starts nothing")
     }
     fn take_refused(&self) -> Vec<String> {
@@ -124,7 +124,7 @@ impl TestLedger {
     }
 }
 
-impl Account for TestLedger {
+impl BudgetAccount for TestLedger {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -197,7 +197,7 @@ impl Account for TestLedger {
     }
 }
 
-impl Outlet for TestLedger {
+impl EventSink for TestLedger {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -290,7 +290,7 @@ impl MeterLab {
         let done = CancellationToken::new();
         let ledger = Ledger {
             account: &self.books,
-            outlet: &self.books,
+            sink: &self.books,
         };
         let working = async {
             let said = agent.await;

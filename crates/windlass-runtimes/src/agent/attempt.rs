@@ -259,7 +259,7 @@ impl<'a> AgentAttempt<'a> {
     }
 
     pub(crate) async fn emit(&self, kind: EventKind) -> Result<(), RuntimeError> {
-        self.job.outlet.emit(kind).await?;
+        self.job.sink.emit(kind).await?;
         Ok(())
     }
 
@@ -303,7 +303,7 @@ impl<'a> AgentAttempt<'a> {
         let mut state = self.state.lock();
         let id_uses = state.id_uses.get_or_insert_with(|| {
             let mut id_uses: HashMap<String, u32> = HashMap::new();
-            for entry in self.job.outlet.history().iter() {
+            for entry in self.job.sink.history().iter() {
                 entry.calls().for_each(|call| {
                     *id_uses
                         .entry(agent_call_id(&call.id.0).to_owned())
@@ -325,17 +325,17 @@ impl<'a> AgentAttempt<'a> {
 
     /// Displays a piece of an answer, if a client watches the run.
     pub fn delta(&self, of: DeltaOf, text: &str) {
-        if self.job.outlet.watched() && !text.is_empty() {
+        if self.job.sink.watched() && !text.is_empty() {
             let text = text.to_owned();
-            self.job.outlet.show(EventKind::Delta { of, text });
+            self.job.sink.show(EventKind::Delta { of, text });
         }
     }
 
     /// Displays the newest output of a call, if a client watches the run.
     pub fn progress(&self, call: &CallId, text: &str) {
-        if self.job.outlet.watched() && !text.is_empty() {
+        if self.job.sink.watched() && !text.is_empty() {
             let (id, text) = (call.clone(), text.to_owned());
-            self.job.outlet.show(EventKind::CallProgress { id, text });
+            self.job.sink.show(EventKind::CallProgress { id, text });
         }
     }
 

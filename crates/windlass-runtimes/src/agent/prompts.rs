@@ -2,7 +2,7 @@
 //! a pause or for an agent without the conversation.
 
 use windlass_core::message::{ErrorCategory, Part, Role, ToolResult};
-use windlass_core::runtime::{Outlet, RuntimeError};
+use windlass_core::runtime::{EventSink, RuntimeError};
 
 use super::AgentAttempt;
 use crate::contract::CONTRACT;
@@ -86,7 +86,7 @@ pub fn full_prompt(attempt: &AgentAttempt<'_>, say: &str) -> String {
     if !attempt.instructions.is_empty() {
         text.push_str(&format!("{}\n\n", attempt.instructions));
     }
-    let digest = digest(attempt.job.outlet);
+    let digest = digest(attempt.job.sink);
     if !digest.is_empty() {
         text.push_str(&format!(
             "The conversation so far, shortened:\n{digest}\n\n"
@@ -97,15 +97,15 @@ pub fn full_prompt(attempt: &AgentAttempt<'_>, say: &str) -> String {
 }
 
 /// The user's last message.
-pub(super) fn last_user_message(outlet: &dyn Outlet) -> String {
-    let history = outlet.history();
+pub(super) fn last_user_message(sink: &dyn EventSink) -> String {
+    let history = sink.history();
     let last = history.iter().rev().find(|entry| entry.role == Role::User);
     last.map(|entry| entry.text()).unwrap_or_default()
 }
 
 /// The end of the conversation so far, without the prompt that is sent now.
-fn digest(outlet: &dyn Outlet) -> String {
-    let history = outlet.history();
+fn digest(sink: &dyn EventSink) -> String {
+    let history = sink.history();
     let mut parts: Vec<String> = Vec::new();
     let mut budget = MAX_DIGEST;
     for entry in history.iter().rev().skip(1) {

@@ -13,7 +13,7 @@ const OMITTED_NOTE: &str = "[The beginning of this long conversation is omitted.
 
 /// The conversation without the prompt that is sent now.
 pub(super) fn items(job: &Job<'_>) -> Vec<Value> {
-    let history = job.outlet.history();
+    let history = job.sink.history();
     let entries = match history.split_last() {
         // After an answer to an ask, the iteration has sent its prompt already.
         Some((last, earlier)) if job.pending.is_empty() && last.role == Role::User => earlier,

@@ -13,11 +13,11 @@ use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::context::WorkRecord;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch, Life};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch, ProcessHandle};
 use windlass_core::event::EventKind;
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, ToolCall, ToolResult};
-use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
+use windlass_core::runtime::{BudgetAccount, EventSink, Hold, Job, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::tool::{Admitted, ForeignCall, ObservedChange, ToolSet, Toolbox};
 use windlass_core::turn::{Planned, Settled};
@@ -109,7 +109,7 @@ struct FakeEngine {
 /// The verdict about a call; `None` means that it is never decided.
 pub(crate) type TestVerdict = Arc<dyn Fn(&ForeignCall) -> Option<bool> + Send + Sync>;
 
-impl Outlet for FakeEngine {
+impl EventSink for FakeEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         self.record.events.lock().push(kind);
         Box::pin(async { Ok(0) })
@@ -180,7 +180,7 @@ impl Toolbox for FakeEngine {
     }
 }
 
-impl Account for FakeEngine {
+impl BudgetAccount for FakeEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }
@@ -236,7 +236,8 @@ impl Endpoint for NoTraffic {
 }
 
 /// Starts programs: a script, or a real one.
-pub(crate) type FakeStarter = Arc<dyn Fn(&Launch) -> Result<Inmate, ProcessError> + Send + Sync>;
+pub(crate) type FakeStarter =
+    Arc<dyn Fn(&Launch) -> Result<AgentProcess, ProcessError> + Send + Sync>;
 
 struct FakeEnclosure {
     home: PathBuf,
@@ -268,10 +269,10 @@ impl Enclosure for FakeEnclosure {
     fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
-    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
-        let inmate = (self.starter)(&launch);
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
+        let process = (self.starter)(&launch);
         self.record.launched.lock().push(launch);
-        Box::pin(async move { inmate })
+        Box::pin(async move { process })
     }
     fn take_refused(&self) -> Vec<String> {
         Vec::new()
@@ -336,7 +337,7 @@ pub(crate) struct ScriptHandle {
     pub(crate) record: Arc<AttemptRecord>,
 }
 
-impl Life for ScriptHandle {
+impl ProcessHandle for ScriptHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async {
             let _ = (&mut self.script).await;
@@ -510,16 +511,16 @@ impl AcpHarness {
                 stderr: theirs,
             };
             let script = tokio::spawn(script(agent));
-            let life = Box::new(ScriptHandle {
+            let handle = Box::new(ScriptHandle {
                 end,
                 script,
                 record: Arc::clone(&of),
             });
-            Ok(Inmate {
+            Ok(AgentProcess {
                 stdin: Box::new(stdin),
                 stdout: Box::new(stdout),
                 stderr: Box::new(stderr),
-                life,
+                handle,
             })
         });
         self.run(record, starter).await
@@ -574,7 +575,7 @@ impl AcpHarness {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.resume,
-            outlet: &engine,
+            sink: &engine,
             toolbox: &engine,
             account: &engine,
             files: &files,

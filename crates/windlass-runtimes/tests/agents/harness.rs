@@ -11,11 +11,11 @@ use serde_json::Value;
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::budget::{Limit, Price, Spent, Usage};
 use windlass_core::context::WorkRecord;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch};
 use windlass_core::event::{DeltaOf, EventKind};
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, ToolResult};
-use windlass_core::runtime::{Account, Hold, Job, Outlet, Runtime, Stop};
+use windlass_core::runtime::{BudgetAccount, EventSink, Hold, Job, Runtime, Stop};
 use windlass_core::store::StoreError;
 use windlass_core::terms::Isolation;
 use windlass_core::tool::{
@@ -30,7 +30,7 @@ use windlass_testing::{FnTool, ManualClock, MemoryWorkspaces};
 
 use crate::script::{PeerStep, ReceivedLines, play};
 
-type ProgramStarter = Arc<dyn Fn(&Launch) -> Inmate + Send + Sync>;
+type ProgramStarter = Arc<dyn Fn(&Launch) -> AgentProcess + Send + Sync>;
 /// Files that were written into the home.
 type HomeFiles = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
@@ -70,7 +70,7 @@ impl AgentHarness {
     /// Programs that this function starts.
     pub(crate) fn new(
         received: Arc<Mutex<ReceivedLines>>,
-        start: impl Fn(&Launch) -> Inmate + Send + Sync + 'static,
+        start: impl Fn(&Launch) -> AgentProcess + Send + Sync + 'static,
     ) -> Self {
         Self {
             log: Arc::default(),
@@ -135,7 +135,7 @@ impl AgentHarness {
             iteration: 1,
             pending: Vec::new(),
             foreign_session: self.session.clone(),
-            outlet: &engine,
+            sink: &engine,
             toolbox: &engine,
             account: &engine,
             files: &files,
@@ -280,10 +280,10 @@ impl Enclosure for RecordingEnclosure {
     fn accept(&self) -> BoxFuture<'_, std::io::Result<Box<dyn AgentConnection>>> {
         Box::pin(std::future::pending())
     }
-    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<Inmate, ProcessError>> {
-        let inmate = (self.start)(&launch);
+    fn start(&self, launch: Launch) -> BoxFuture<'_, Result<AgentProcess, ProcessError>> {
+        let process = (self.start)(&launch);
         self.launches.lock().push(launch);
-        Box::pin(std::future::ready(Ok(inmate)))
+        Box::pin(std::future::ready(Ok(process)))
     }
     fn take_refused(&self) -> Vec<String> {
         Vec::new()
@@ -361,7 +361,7 @@ fn event_line(kind: EventKind) -> String {
     }
 }
 
-impl Outlet for RecordingEngine {
+impl EventSink for RecordingEngine {
     fn emit(&self, kind: EventKind) -> BoxFuture<'_, Result<u64, StoreError>> {
         self.note(event_line(kind));
         Box::pin(std::future::ready(Ok(1)))
@@ -466,7 +466,7 @@ impl Toolbox for RecordingEngine {
     }
 }
 
-impl Account for RecordingEngine {
+impl BudgetAccount for RecordingEngine {
     fn elapsed(&self) -> Duration {
         Duration::ZERO
     }

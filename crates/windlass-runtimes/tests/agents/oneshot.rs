@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_core::BoxFuture;
-use windlass_core::enclosure::{Inmate, Launch, Life};
+use windlass_core::enclosure::{AgentProcess, Launch, ProcessHandle};
 use windlass_core::runtime::Stop;
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 use windlass_runtimes::agent::Metering;
@@ -282,7 +282,7 @@ struct InputRecorder {
 
 struct TaskHandle(tokio::task::JoinHandle<()>);
 
-impl Life for TaskHandle {
+impl ProcessHandle for TaskHandle {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         Box::pin(async move {
             let ended = (&mut self.0).await;
@@ -304,7 +304,7 @@ impl Drop for TaskHandle {
 }
 
 impl InputRecorder {
-    fn start(&self) -> Inmate {
+    fn start(&self) -> AgentProcess {
         let (stdin, mut hears) = tokio::io::duplex(4_096);
         let (stdout, mut says) = tokio::io::duplex(1 << 20);
         let (stderr, _complains) = tokio::io::duplex(64);
@@ -316,11 +316,11 @@ impl InputRecorder {
             let line = format!("{}\n", "x".repeat(100_000));
             while endless && says.write_all(line.as_bytes()).await.is_ok() {}
         });
-        Inmate {
+        AgentProcess {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
-            life: Box::new(TaskHandle(task)),
+            handle: Box::new(TaskHandle(task)),
         }
     }
 }

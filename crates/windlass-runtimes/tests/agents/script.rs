@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::oneshot;
 use windlass_core::BoxFuture;
-use windlass_core::enclosure::{Inmate, Life};
+use windlass_core::enclosure::{AgentProcess, ProcessHandle};
 use windlass_core::workspace::{ProcessEnd, ProcessError};
 
 /// One action of a program.
@@ -48,7 +48,11 @@ pub(crate) struct ReceivedLines {
 }
 
 /// Starts a program that plays these steps and exits with this code.
-pub(crate) fn play(steps: Vec<PeerStep>, exit: i32, received: Arc<Mutex<ReceivedLines>>) -> Inmate {
+pub(crate) fn play(
+    steps: Vec<PeerStep>,
+    exit: i32,
+    received: Arc<Mutex<ReceivedLines>>,
+) -> AgentProcess {
     // The pipes are small, so that unread data blocks the writer.
     let (stdin, hears) = tokio::io::duplex(4_096);
     let (stdout, says) = tokio::io::duplex(4_096);
@@ -58,15 +62,15 @@ pub(crate) fn play(steps: Vec<PeerStep>, exit: i32, received: Arc<Mutex<Received
         run(steps, BufReader::new(hears), says, complains, received).await;
         let _ = over.send(ProcessEnd::Exited { code: exit });
     });
-    let life = PlayedProgram {
+    let handle = PlayedProgram {
         task,
         end: Some(end),
     };
-    Inmate {
+    AgentProcess {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout),
         stderr: Box::new(stderr),
-        life: Box::new(life),
+        handle: Box::new(handle),
     }
 }
 
@@ -141,7 +145,7 @@ struct PlayedProgram {
     end: Option<oneshot::Receiver<ProcessEnd>>,
 }
 
-impl Life for PlayedProgram {
+impl ProcessHandle for PlayedProgram {
     fn wait(&mut self) -> BoxFuture<'_, Result<ProcessEnd, ProcessError>> {
         let end = self.end.take();
         Box::pin(async move {

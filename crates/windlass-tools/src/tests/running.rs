@@ -109,7 +109,7 @@ fn bad_calls_of_bash_are_refused() {
 #[test]
 fn a_background_job_is_started_polled_and_stopped() {
     let bench = ToolBench::new(&[]);
-    // The job needs one runtime for its whole life, as in a run.
+    // The job needs one runtime for its whole handle, as in a run.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -391,10 +391,10 @@ fn the_user_is_asked() {
             "Error [exception]: there is nobody to ask in this run; go on with your best judgement and say what you assumed",
         ),
     ] {
-        bench.voice.answers.lock().push(answer);
+        bench.call_output.answers.lock().push(answer);
         bench.check("ask_user", ask.clone(), expect);
     }
-    assert_eq!(bench.voice.asked.lock()[0].options, ["a", "b"]);
+    assert_eq!(bench.call_output.asked.lock()[0].options, ["a", "b"]);
     bench.check(
         "ask_user",
         json!({"question": " "}),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use windlass_core::CancellationToken;
 use windlass_core::clock::Timestamp;
-use windlass_core::enclosure::{AgentConnection, Enclosure, Inmate, Launch};
+use windlass_core::enclosure::{AgentConnection, AgentProcess, Enclosure, Launch};
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::terms::{Isolation, Strategy};
 
@@ -206,13 +206,13 @@ async fn play(enclosure: &dyn Enclosure, text: &str) -> (ProcessEnd, String) {
 }
 
 /// Reads to the end, which comes when no process holds the pipes any more.
-async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
-    let Inmate {
+async fn finish(process: AgentProcess) -> (ProcessEnd, String) {
+    let AgentProcess {
         stdin,
         mut stdout,
         mut stderr,
-        mut life,
-    } = inmate;
+        mut handle,
+    } = process;
     drop(stdin);
     let all = async {
         let (mut output, mut errors) = (String::new(), String::new());
@@ -221,7 +221,7 @@ async fn finish(inmate: Inmate) -> (ProcessEnd, String) {
             stderr.read_to_string(&mut errors)
         );
         both.0.and(both.1).unwrap();
-        (life.wait().await.unwrap(), output + &errors)
+        (handle.wait().await.unwrap(), output + &errors)
     };
     tokio::time::timeout(TIMEOUT, all)
         .await
@@ -244,11 +244,11 @@ async fn stdin_and_output_of_an_agent_are_streamed() {
     let run = fixture.open().await;
     let enclosure = run.enclose().await;
     let text = "while read -r line; do echo \"heard $line\"; echo \"noted $line\" >&2; done; echo bye; exit 3";
-    let Inmate {
+    let AgentProcess {
         mut stdin,
         stdout,
         mut stderr,
-        mut life,
+        mut handle,
     } = enclosure.start(script(text)).await.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     for word in ["one", "two"] {
@@ -268,7 +268,7 @@ async fn stdin_and_output_of_an_agent_are_streamed() {
     stderr.read_to_string(&mut noted).await.unwrap();
     assert_eq!(noted, "noted one\nnoted two\n");
     for _ in 0..2 {
-        assert_eq!(life.wait().await.unwrap(), ProcessEnd::Exited { code: 3 });
+        assert_eq!(handle.wait().await.unwrap(), ProcessEnd::Exited { code: 3 });
     }
     let launch = Launch {
         workdir: "sub".into(),
@@ -380,22 +380,22 @@ async fn check_endpoint(net: &str) {
     );
     // An agent that is still alive cannot connect after the enclosure was dropped.
     let late = format!("echo ready; read -r; {connect}");
-    let Inmate {
+    let AgentProcess {
         mut stdin,
         stdout,
         stderr,
-        life,
+        handle,
     } = enclosure.start(script(&late)).await.unwrap();
     let mut stdout = BufReader::new(stdout);
     let mut ready = String::new();
     stdout.read_line(&mut ready).await.unwrap();
     drop((wire, enclosure));
     stdin.write_all(b"\n").await.unwrap();
-    let (end, output) = finish(Inmate {
+    let (end, output) = finish(AgentProcess {
         stdin,
         stdout: Box::new(stdout),
         stderr,
-        life,
+        handle,
     })
     .await;
     assert!(
@@ -491,11 +491,11 @@ async fn a_frozen_agent_does_nothing_until_it_is_resumed() {
     // A child of the agent writes all the time, and is stopped with it.
     let text = "echo x > ticks; (while :; do echo x >> ticks; done) & \
                 while read -r line; do echo \"heard $line\"; done; kill $!";
-    let Inmate {
+    let AgentProcess {
         mut stdin,
         stdout,
         stderr,
-        mut life,
+        mut handle,
     } = enclosure.start(script(text)).await.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     stdin.write_all(b"one\n").await.unwrap();
@@ -512,7 +512,7 @@ async fn a_frozen_agent_does_nothing_until_it_is_resumed() {
     let heard = tokio::time::timeout(TIMEOUT, lines.next_line()).await;
     assert_eq!(heard.unwrap().unwrap().unwrap(), "heard two");
     drop((stdin, stderr));
-    let ended = tokio::time::timeout(TIMEOUT, life.wait()).await;
+    let ended = tokio::time::timeout(TIMEOUT, handle.wait()).await;
     assert_eq!(ended.unwrap().unwrap(), SUCCESS);
     assert!(!enclosure.resume(), "nothing is left to resume");
 }
@@ -527,28 +527,28 @@ async fn an_agent_is_killed_at_once_when_it_is_dropped_or_its_run_ends() {
     let enclosure = run.enclose().await;
     let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo on; sleep 1000";
     for how in ["dropped", "stopped", "closed"] {
-        let Inmate {
+        let AgentProcess {
             stdin,
             stdout,
             stderr,
-            mut life,
+            mut handle,
         } = enclosure.start(script(stubborn)).await.unwrap();
         let mut stdout = BufReader::new(stdout);
         let mut output = String::new();
         stdout.read_line(&mut output).await.unwrap();
         let began = Instant::now();
         match how {
-            "dropped" => drop(life),
+            "dropped" => drop(handle),
             "stopped" => {
                 run.0.processes().stop_all().await;
                 assert_eq!(
-                    life.wait().await.unwrap(),
+                    handle.wait().await.unwrap(),
                     ProcessEnd::Signalled { signal: 9 }
                 );
             }
             _ => {
                 run.0.catch_up().await.unwrap();
-                let _ = life.wait().await;
+                let _ = handle.wait().await;
             }
         }
         let rest = tokio::time::timeout(TIMEOUT, stdout.read_to_string(&mut output)).await;
@@ -803,8 +803,8 @@ async fn a_failed_start_says_why() {
         argv: vec!["no-such-agent".into()],
         ..Launch::default()
     };
-    let mut inmate = enclosure.start(missing).await.unwrap();
-    let why = inmate.life.wait().await.unwrap_err().0;
+    let mut process = enclosure.start(missing).await.unwrap();
+    let why = process.handle.wait().await.unwrap_err().0;
     assert!(why.contains("no-such-agent"), "{why}");
     let nowhere = Launch {
         workdir: "../..".into(),
@@ -847,23 +847,23 @@ async fn exceeded_limits_are_reported() {
     fixture.plan.limits.processes = 20;
     let run = fixture.open().await;
     let enclosure = run.enclose().await;
-    let mut inmate = enclosure
+    let mut process = enclosure
         .start(script("for n in {1..60}; do sleep 1000 & done; wait"))
         .await
         .unwrap();
-    let why = inmate.life.wait().await.unwrap_err().0;
+    let why = process.handle.wait().await.unwrap_err().0;
     assert!(why.contains("limit of 20 processes"), "{why}");
-    drop((inmate, enclosure, run));
+    drop((process, enclosure, run));
 
     fixture.plan.limits.memory = 256 << 20;
     let run = fixture.open().await;
     let enclosure = run.enclose().await;
     // `tail` keeps a whole line in memory, and this one does not end.
-    let mut inmate = enclosure
+    let mut process = enclosure
         .start(script("head -c 2G /dev/zero | tail -n 1 > /dev/null"))
         .await
         .unwrap();
-    match inmate.life.wait().await {
+    match process.handle.wait().await {
         Err(why) => assert!(why.0.contains("limit of 256 MiB"), "{why}"),
         // If the system delegates a cgroup, the kernel kills the agent first.
         Ok(end) => assert_ne!(end, SUCCESS),
