@@ -316,20 +316,20 @@ pub fn recover_landings(
         if !journal.is_dir() {
             continue;
         }
-        let outcome = undo_contents(undo)
-            .map_err(|err| err.to_string())
-            .and_then(|contents| recover(&journal, &contents).map_err(|err| err.to_string()));
+        let ended = |root: &Root, landed: bool| {
+            let Some(dir) = journal.parent() else { return };
+            if !landed {
+                unlogged::refresh_baseline(dir, root);
+            }
+            unlogged::settle(dir, landed);
+        };
+        let contents = undo_contents(undo).map_err(|err| err.to_string());
+        let outcome = contents.and_then(|contents| {
+            recover(&journal, &contents, &ended).map_err(|err| err.to_string())
+        });
         match outcome {
             Ok(None) => {}
-            Ok(Some(done)) => {
-                if let Some(dir) = journal.parent() {
-                    if let (false, Ok(root)) = (done.landed, Root::open(&done.root)) {
-                        unlogged::refresh_baseline(dir, &root);
-                    }
-                    unlogged::settle(dir, done.landed);
-                }
-                recovered.push((name, Ok(done)));
-            }
+            Ok(Some(done)) => recovered.push((name, Ok(done))),
             Err(why) => recovered.push((name, Err(why))),
         }
     }

@@ -253,14 +253,23 @@ enum SwapResult {
 
 /// Lands all `swaps`, or none of them. It also lands none if the old bytes cannot be stored for undo. `journal_dir` is
 /// a private directory outside the tree; only one landing at a time uses it.
+///
+/// `ended` is called with whether the change landed, after the journal says so and before the journal is deleted. If the
+/// process dies in between, recovery calls its own `ended`; so a caller that records the result there misses none.
 pub fn land(
     root: &Root,
     swaps: &[Swap],
     source: &dyn ByteSource,
     contents: &Contents,
     journal_dir: &Path,
+    ended: &dyn Fn(bool),
 ) -> Result<CompletedLanding, LandError> {
-    land_synced(root, swaps, source, contents, journal_dir, LandMode::Run)
+    let disk = Disk::default();
+    let landing = LandingContext {
+        ended,
+        ..LandingContext::new(&disk, root, contents, journal_dir)
+    };
+    landing.store_and_land(swaps, source, LandMode::Run)
 }
 
 /// Lands an undo or a redo; otherwise like [`land`].
@@ -271,31 +280,9 @@ pub fn land_undo(
     journal_dir: &Path,
     undo: LandingUndo,
 ) -> Result<CompletedLanding, LandError> {
-    let mode = LandMode::Undo(undo);
-    land_synced(root, swaps, contents, contents, journal_dir, mode)
-}
-
-fn land_synced(
-    root: &Root,
-    swaps: &[Swap],
-    source: &dyn ByteSource,
-    contents: &Contents,
-    journal_dir: &Path,
-    mode: LandMode,
-) -> Result<CompletedLanding, LandError> {
-    let landing = LandingContext {
-        disk: &Disk::default(),
-        root,
-        contents,
-        journal_dir,
-        lock_timeout: LOCK_TIMEOUT,
-    };
-    // A failure here is no error. Without the new bytes in the store, an undo cannot merge with later edits and reports
-    // a conflict.
-    let _ = contents.store_after(swaps, source, Durability::for_files(swaps.len()), &|_| {
-        false
-    });
-    landing.land(swaps, source, mode)
+    let disk = Disk::default();
+    let landing = LandingContext::new(&disk, root, contents, journal_dir);
+    landing.store_and_land(swaps, contents, LandMode::Undo(undo))
 }
 
 /// Lands the changes of one call of an in-place run. It waits for other landings and syncs nothing.
@@ -307,13 +294,8 @@ pub fn land_call(
     journal_dir: &Path,
     call: Option<LandingCall>,
 ) -> Result<CompletedLanding, LandError> {
-    let landing = LandingContext {
-        disk: &Disk::unsynced(),
-        root,
-        contents,
-        journal_dir,
-        lock_timeout: LOCK_TIMEOUT,
-    };
+    let disk = Disk::unsynced();
+    let landing = LandingContext::new(&disk, root, contents, journal_dir);
     landing.land(swaps, source, LandMode::Call(call))
 }
 
@@ -323,9 +305,38 @@ struct LandingContext<'a> {
     contents: &'a Contents,
     journal_dir: &'a Path,
     lock_timeout: Duration,
+    /// See [`land`].
+    ended: &'a dyn Fn(bool),
 }
 
-impl LandingContext<'_> {
+impl<'a> LandingContext<'a> {
+    fn new(disk: &'a Disk, root: &'a Root, contents: &'a Contents, journal_dir: &'a Path) -> Self {
+        Self {
+            disk,
+            root,
+            contents,
+            journal_dir,
+            lock_timeout: LOCK_TIMEOUT,
+            ended: &|_| {},
+        }
+    }
+
+    /// Stores the new bytes, which an undo merges with later edits, and lands.
+    fn store_and_land(
+        &self,
+        swaps: &[Swap],
+        source: &dyn ByteSource,
+        mode: LandMode,
+    ) -> Result<CompletedLanding, LandError> {
+        // A failure here is no error. Without the new bytes in the store, an undo cannot merge with later edits and
+        // reports a conflict.
+        let durability = Durability::for_files(swaps.len());
+        let _ = self
+            .contents
+            .store_after(swaps, source, durability, &|_| false);
+        self.land(swaps, source, mode)
+    }
+
     fn land(
         &self,
         swaps: &[Swap],
@@ -454,6 +465,7 @@ impl LandingContext<'_> {
     }
 
     fn finish(&self, dir: &JournalDir, journal: &Journal) -> Option<PathBuf> {
+        (self.ended)(journal.state == LandingState::Done);
         if !journal.hold && stage::clean(self.disk, self.root.handle(), journal).is_err() {
             return None;
         }

@@ -89,7 +89,7 @@ fn reap(mut child: Child) -> Result<(i32, libc::rusage)> {
     reaped.context("a child could not be waited for")
 }
 
-/// The least and the middle of some figures.
+/// The minimum and the median of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) min: f64,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_is_the_least_and_the_middle() {
+    fn the_spread_is_the_minimum_and_the_median() {
         assert_eq!(
             Spread::of(vec![3.0, 1.0, 2.0]).unwrap(),
             Spread {

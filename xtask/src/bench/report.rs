@@ -25,9 +25,9 @@ pub(crate) enum Target {
 /// What a figure counts, and so which of many measurements is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Milliseconds. The least counts: whatever else a machine does can only add to it.
+    /// Milliseconds. The minimum is compared: other work of the machine can only add to it.
     Ms,
-    /// Microseconds. The least counts, too.
+    /// Microseconds. The minimum is compared.
     Us,
     /// Megabytes. The median counts.
     Mb,
@@ -148,7 +148,7 @@ fn figures(spread: Spread, unit: &str) -> String {
 /// The table.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| what | windlass (least / median) | floor (least / median) | ratio | target | |\n\
+        "| what | windlass (min / median) | floor (min / median) | ratio | target | |\n\
          |---|--:|--:|--:|---|---|\n",
     );
     text.extend(rows.iter().map(Row::line));

@@ -640,8 +640,15 @@ async fn directories_replaced_by_files_and_symlinks_are_landed_and_undone() {
     let journal = windlass_transaction::isolated::undo_journal(&undo, &fixture.work());
     let plan = windlass_transaction::landing::undo::plan(&root, &landed.swaps, &contents).unwrap();
     assert_eq!(plan.conflicts, []);
-    windlass_transaction::landing::land(&root, &plan.swaps, &contents, &contents, &journal)
-        .unwrap();
+    windlass_transaction::landing::land(
+        &root,
+        &plan.swaps,
+        &contents,
+        &contents,
+        &journal,
+        &|_| {},
+    )
+    .unwrap();
     assert_eq!(fixture.tree(), before);
 }
 

@@ -177,6 +177,7 @@ impl InPlaceFixture {
             &contents,
             &contents,
             &self.base.join("journal"),
+            &|_| {},
         )
         .unwrap();
     }

@@ -171,14 +171,17 @@ impl RunCopy {
                 WorkspaceError::other(format!("nothing was landed: {}: {err}", work.dir.display()))
             })?;
             let swaps = &record.landed.swaps;
-            let landed = land(&work.base, swaps, &source, &contents, &journal);
-            if !matches!(landed, Err(LandError::Unfinished(_))) {
-                if landed.is_err()
-                    && let Some(snapshot) = unlogged::refresh_baseline(&work.dir, &work.base)
+            let ended = |landed: bool| {
+                if !landed && let Some(snapshot) = unlogged::refresh_baseline(&work.dir, &work.base)
                 {
                     *work.baseline() = Baseline::Known(Arc::new(snapshot));
                 }
-                unlogged::settle(&work.dir, landed.is_ok());
+                unlogged::settle(&work.dir, landed);
+            };
+            let landed = land(&work.base, swaps, &source, &contents, &journal, &ended);
+            // A landing that was refused before it had a journal ends here.
+            if !matches!(landed, Err(LandError::Unfinished(_))) {
+                ended(landed.is_ok());
             }
             if landed.is_ok()
                 && let Some(over_cap) = contents.over_cap()

@@ -62,7 +62,7 @@ fn landed(
 }
 
 fn recovered(fixture: &LandingFixture) -> Option<Recovered> {
-    recover(&fixture.journal(), &fixture.contents).unwrap()
+    recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap()
 }
 
 /// The old tree, the new tree, and the number of system calls of the landing.
@@ -196,6 +196,7 @@ fn an_undo_that_dies_anywhere_leaves_a_record_when_it_is_in_the_tree() {
             contents: &fixture.contents,
             journal_dir: &fixture.journal(),
             lock_timeout: Duration::ZERO,
+            ended: &|_| {},
         };
         landing.land(swaps, &fixture.contents, LandMode::Undo(undo.clone()))
     };
@@ -321,7 +322,8 @@ fn recovery_that_dies_at_any_call_is_done_by_the_next() {
                 &Disk::with_hook(dies(at, MissingFeatures::Nothing)),
             );
             let disk = Disk::with_hook(dies(again, MissingFeatures::Nothing));
-            let over = recover_through(&disk, &fixture.journal(), &fixture.contents).is_ok()
+            let over = recover_through(&disk, &fixture.journal(), &fixture.contents, &|_, _| {})
+                .is_ok()
                 && disk.calls() < again;
             recovered(&fixture);
             check_whole(
@@ -581,7 +583,8 @@ fn check_writes_before_recovery(missing: MissingFeatures) {
                 vec![]
             };
             let disk = Disk::with_hook(Box::new(move |_, what| missing.refuses(what)));
-            let found = recover_through(&disk, &fixture.journal(), &fixture.contents).unwrap();
+            let found =
+                recover_through(&disk, &fixture.journal(), &fixture.contents, &|_, _| {}).unwrap();
             check_actions_are_kept(
                 &fixture,
                 (&old, &new),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -223,6 +224,7 @@ fn bytes_that_differ_from_their_hash_do_not_land() {
         &source,
         &fixture.contents,
         &fixture.journal(),
+        &|_| {},
     )
     .unwrap_err();
     assert!(
@@ -463,9 +465,43 @@ fn a_change_of_nothing_is_done_at_once() {
         CompletedLanding::default()
     );
     assert_eq!(
-        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap(),
         None
     );
+}
+
+/// A process that dies after its landing and before its caller knows of it must leave the journal to recovery.
+#[test]
+fn the_end_is_announced_before_the_journal_is_deleted() {
+    let journal_exists = |fixture: &LandingFixture| JournalDir::has_journal(&fixture.journal());
+    let announced = Cell::new(None);
+    let new = swap("file", file("old\n", 0o644), file("new\n", 0o644));
+
+    let fixture = small();
+    let ended = |landed| announced.set(Some((landed, journal_exists(&fixture))));
+    let (root, contents) = (fixture.root(), &fixture.contents);
+    let swaps = std::slice::from_ref(&new);
+    land(&root, swaps, contents, contents, &fixture.journal(), &ended).unwrap();
+    assert_eq!(announced.take(), Some((true, true)));
+    assert!(!journal_exists(&fixture));
+
+    // Recovery finishes the landing of a process that died before its last calls.
+    let fixture = small();
+    let count = Disk::default();
+    landed_through(&count, &small(), swaps).unwrap();
+    let last = count.calls() - 3;
+    let dead = Disk::with_hook(Box::new(
+        move |call, _| {
+            if call > last { Err(Errno::IO) } else { Ok(()) }
+        },
+    ));
+    let _ = landed_through(&dead, &fixture, swaps);
+    assert!(journal_exists(&fixture));
+    let ended = |_: &Root, landed| announced.set(Some((landed, journal_exists(&fixture))));
+    let done = recover(&fixture.journal(), &fixture.contents, &ended).unwrap();
+    assert!(done.is_some_and(|done| done.landed));
+    assert_eq!(announced.take(), Some((true, true)));
+    assert!(!journal_exists(&fixture));
 }
 
 #[test]
@@ -478,7 +514,7 @@ fn a_running_landing_is_not_disturbed_and_a_dead_one_is_recovered_first() {
         .unwrap();
     assert_eq!(landed(&fixture, &swaps), Err(LandError::Busy));
     assert_eq!(
-        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap(),
         None
     );
     drop(dir);
@@ -491,7 +527,7 @@ fn a_running_landing_is_not_disturbed_and_a_dead_one_is_recovered_first() {
         Err(LandError::Unfinished(_))
     ));
     assert!(
-        recover(&fixture.journal(), &fixture.contents)
+        recover(&fixture.journal(), &fixture.contents, &|_, _| {})
             .unwrap()
             .is_some()
     );
@@ -536,7 +572,7 @@ fn dead_in_the_middle(fixture: &LandingFixture) -> Vec<Swap> {
 fn recovery_finishes_a_landing_and_reports_it() {
     let fixture = LandingFixture::new();
     dead_in_the_middle(&fixture);
-    let found = recover(&fixture.journal(), &fixture.contents)
+    let found = recover(&fixture.journal(), &fixture.contents, &|_, _| {})
         .unwrap()
         .unwrap();
     assert_eq!(
@@ -573,7 +609,7 @@ fn a_tree_whose_own_path_is_not_utf8_is_recovered_too() {
         &fixture.journal(),
     )
     .unwrap_err();
-    let found = recover(&fixture.journal(), &fixture.contents)
+    let found = recover(&fixture.journal(), &fixture.contents, &|_, _| {})
         .unwrap()
         .unwrap();
     assert_eq!((found.root, found.landed), (tree.clone(), true));
@@ -588,7 +624,7 @@ fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_they_cannot_b
     // cannot be restored.
     std::fs::write(fixture.tree().join("a"), "mine\n").unwrap();
     std::fs::write(fixture.tree().join("b"), "mine too\n").unwrap();
-    let found = recover(&fixture.journal(), &fixture.contents)
+    let found = recover(&fixture.journal(), &fixture.contents, &|_, _| {})
         .unwrap()
         .unwrap();
     assert!(
@@ -603,7 +639,7 @@ fn old_bytes_that_have_no_place_stay_in_the_staging_directory_when_they_cannot_b
         "mine\n"
     );
     assert_eq!(
-        recover(&fixture.journal(), &fixture.contents).unwrap(),
+        recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap(),
         None
     );
 }
@@ -618,7 +654,7 @@ fn a_deleted_staging_directory_is_reported() {
             std::fs::remove_dir_all(path).unwrap();
         }
     }
-    let found = recover(&fixture.journal(), &fixture.contents)
+    let found = recover(&fixture.journal(), &fixture.contents, &|_, _| {})
         .unwrap()
         .unwrap();
     assert_eq!((found.landed, found.left), (false, vec!["b".to_owned()]));
@@ -633,14 +669,14 @@ fn a_journal_that_cannot_be_used_says_what_to_do() {
     let fixture = LandingFixture::new();
     dead_in_the_middle(&fixture);
     std::fs::rename(fixture.tree(), fixture.dir.path().join("moved")).unwrap();
-    let err = recover(&fixture.journal(), &fixture.contents).unwrap_err();
+    let err = recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap_err();
     assert!(
         err.to_string()
             .contains("make the directory reachable again"),
         "{err}"
     );
     std::fs::write(fixture.journal().join("journal.json"), "{").unwrap();
-    let err = recover(&fixture.journal(), &fixture.contents).unwrap_err();
+    let err = recover(&fixture.journal(), &fixture.contents, &|_, _| {}).unwrap_err();
     assert!(err.to_string().contains("cannot be read"), "{err}");
 }
 
@@ -728,7 +764,7 @@ fn land_on_a_small_disk(dir: &Path) {
         let before = tree_of(&tree);
         fill_but(&data, free_kb);
         let root = Root::open(&tree).unwrap();
-        let done = land(&root, &swaps, &contents, &contents, &journal);
+        let done = land(&root, &swaps, &contents, &contents, &journal, &|_| {});
         match &done {
             Ok(_) => {
                 landed += 1;
@@ -742,7 +778,11 @@ fn land_on_a_small_disk(dir: &Path) {
             }
         }
         std::fs::remove_file(data.join("ballast")).unwrap();
-        assert_eq!(recover(&journal, &contents).unwrap(), None, "{free_kb}");
+        assert_eq!(
+            recover(&journal, &contents, &|_, _| {}).unwrap(),
+            None,
+            "{free_kb}"
+        );
         std::fs::remove_dir_all(&store).unwrap();
     }
     assert!(
@@ -788,7 +828,7 @@ fn land_on_mounts(tree: &Path) {
             "`{place}`"
         );
     }
-    let found = recover(&journal, &contents).unwrap().unwrap();
+    let found = recover(&journal, &contents, &|_, _| {}).unwrap().unwrap();
     assert_eq!((found.landed, found.left), (true, vec![]));
     let now = tree_of(tree);
     assert!(
@@ -803,7 +843,7 @@ fn land_on_mounts(tree: &Path) {
         "{now:?}"
     );
     let undo = undo::plan(&root, &swaps, &contents).unwrap();
-    land(&root, &undo.swaps, &contents, &contents, &journal).unwrap();
+    land(&root, &undo.swaps, &contents, &contents, &journal, &|_| {}).unwrap();
     let back = tree_of(tree);
     assert!(
         ["here", "bound/same", "mnt/gone/there"]

@@ -1,4 +1,4 @@
-//! Recovery after a crash: finishes a landing whose process died, or rolls it report. Recovery itself can be killed at
+//! Recovery after a crash: finishes a landing whose process died, or rolls it back. Recovery itself can be killed at
 //! any point and run again. It changes only paths that hold exactly the old or the new image.
 
 use std::path::{Path, PathBuf};
@@ -26,9 +26,15 @@ pub struct Recovered {
     pub left: Vec<String>,
 }
 
-/// Finishes or rolls back the landing of a dead process, if there is one. A landing in progress is not disturbed.
-pub fn recover(journal_dir: &Path, contents: &Contents) -> Result<Option<Recovered>, LandError> {
-    recover_through(&Disk::default(), journal_dir, contents).map_err(|err| match err {
+/// Finishes or rolls back the landing of a dead process, if there is one. A landing in progress is not disturbed. `ended`
+/// is called with the tree and whether the change landed, before the journal is deleted; it may be called again if
+/// recovery itself is killed.
+pub fn recover(
+    journal_dir: &Path,
+    contents: &Contents,
+    ended: &dyn Fn(&Root, bool),
+) -> Result<Option<Recovered>, LandError> {
+    recover_through(&Disk::default(), journal_dir, contents, ended).map_err(|err| match err {
         LandError::File(err) => LandError::Unfinished(err.message),
         other => other,
     })
@@ -38,6 +44,7 @@ pub(super) fn recover_through(
     disk: &Disk,
     journal_dir: &Path,
     contents: &Contents,
+    ended: &dyn Fn(&Root, bool),
 ) -> Result<Option<Recovered>, LandError> {
     // In the common case there is no journal, and this costs one system call.
     if !JournalDir::has_journal(journal_dir) {
@@ -71,6 +78,7 @@ pub(super) fn recover_through(
         };
         dir.write_end(disk, &journal)?;
     }
+    ended(&root, done.landed);
     if journal.hold {
         done.left.extend(journal.stage_paths());
     } else {
@@ -86,7 +94,7 @@ pub(super) fn recover_through(
     Ok(Some(done))
 }
 
-/// Finishes the landing if every path allows it; otherwise rolls it report. Returns whether a staging directory must
+/// Finishes the landing if every path allows it; otherwise rolls it back. Returns whether a staging directory must
 /// stay.
 fn finish_or_roll_back(
     disk: &Disk,

@@ -36,6 +36,7 @@ pub(super) fn land_call_through(
         contents: &fixture.contents,
         journal_dir: &fixture.journal(),
         lock_timeout: Duration::ZERO,
+        ended: &|_| {},
     };
     landing.land(
         swaps,
@@ -59,6 +60,7 @@ pub(super) fn land_through(
         contents,
         journal_dir,
         lock_timeout: Duration::ZERO,
+        ended: &|_| {},
     };
     landing.land(swaps, source, LandMode::Run)
 }

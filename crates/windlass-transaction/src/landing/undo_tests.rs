@@ -18,6 +18,7 @@ fn landed(fixture: &LandingFixture, swaps: &[Swap]) {
         &fixture.contents,
         &fixture.contents,
         &fixture.journal(),
+        &|_| {},
     )
     .unwrap();
 }
