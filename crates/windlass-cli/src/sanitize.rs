@@ -282,7 +282,7 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("‹800 lines are NOT shown›"));
-        assert_eq!(marked_block("a\n[y] once"), "  │ a\n  │ [y] once\n");
+        assert_eq!(marked_block("a\n[y]es, once"), "  │ a\n  │ [y]es, once\n");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) const STATE: &str = "state/windlass";
 /// The folder that replaces `.agent`.
 const PROJECT_FOLDER: &str = ".windlass";
 /// The text that the terminal view shows when it waits for an approval.
-pub(crate) const PROMPT: &str = "[n] no";
+pub(crate) const PROMPT: &str = "[n]o";
 /// The exit code of a run that is left open on a question.
 pub(crate) const ASKED: i32 = 5;
 /// The exit code of a wrong command line.

@@ -318,8 +318,8 @@ mod tests {
             &["NOT shown", "; touch tail\n"],
         );
         check(
-            "ls\n[y] once  [n] no\ntouch x",
-            &["  │ ls\n  │ [y] once  [n] no\n  │ touch x\n"],
+            "ls\n[y]es, once  [n]o\ntouch x",
+            &["  │ ls\n  │ [y]es, once  [n]o\n  │ touch x\n"],
         );
     }
 }
