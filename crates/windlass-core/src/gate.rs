@@ -540,7 +540,7 @@ impl PermissionGate {
     fn by_mode(&self, proposal: &Proposal<'_>) -> Decision {
         let rule = format!("mode {}", self.mode);
         if self.only_looks(proposal) {
-            return Decision::new(Verdict::Allow, rule, "the command only looks");
+            return Decision::new(Verdict::Allow, rule, "the command is read-only");
         }
         let effect = proposal
             .touches
@@ -548,26 +548,27 @@ impl PermissionGate {
             .map(Touch::effect)
             .fold(proposal.effect, Effect::max);
         let (verdict, reason) = match (self.mode, effect) {
-            (_, Effect::Read) => (Verdict::Allow, "looking is free"),
+            (_, Effect::Read) => (Verdict::Allow, "reading is allowed"),
             (Mode::Plan, _) => (
                 Verdict::Deny,
-                "plan mode only looks; say what you would do instead",
+                "plan mode is read-only; describe the change instead",
             ),
             (Mode::Ask, _) => (
                 Verdict::Ask,
                 "everything except read-only calls needs approval",
             ),
-            (Mode::Edit | Mode::Auto, Effect::Write) => (Verdict::Allow, "this mode edits freely"),
-            (Mode::Edit, _) => (Verdict::Ask, "this mode asks before commands"),
+            (Mode::Edit | Mode::Auto, Effect::Write) => (Verdict::Allow, "this mode allows edits"),
+            (Mode::Edit, _) => (Verdict::Ask, "commands need approval in this mode"),
             (Mode::Auto, Effect::Execute) if proposal.place.sandboxed => {
-                (Verdict::Allow, "the sandbox holds it")
+                (Verdict::Allow, "the sandbox contains it")
             }
-            (Mode::Auto, _) if proposal.place.sandboxed => {
-                (Verdict::Ask, "the sandbox does not hold what this may do")
-            }
+            (Mode::Auto, _) if proposal.place.sandboxed => (
+                Verdict::Ask,
+                "the sandbox cannot contain the effects of this call",
+            ),
             (Mode::Auto, _) => (
                 Verdict::Ask,
-                "no kernel sandbox is in force, so commands are asked for",
+                "no kernel sandbox is in force, so commands need approval",
             ),
         };
         Decision::new(verdict, rule, reason)

@@ -551,7 +551,7 @@ fn auto_mode_gives_the_true_reason_for_asking() {
         (
             Effect::External,
             true,
-            "the sandbox does not hold what this may do",
+            "the sandbox cannot contain the effects of this call",
         ),
     ] {
         let asked = judge(effect, sandboxed);

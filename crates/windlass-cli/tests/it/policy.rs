@@ -31,7 +31,7 @@ fn explain_shows_every_stage_of_a_call() {
     assert!(
         shown
             .out
-            .contains("decision         allow: the command only looks (mode auto)"),
+            .contains("decision         allow: the command is read-only (mode auto)"),
         "{}",
         shown.out
     );
@@ -97,7 +97,7 @@ fn arguments_may_be_json_for_every_tool_and_must_fit_its_schema() {
     check(
         "bash",
         "{\"command\": \"ls\"}",
-        "decision         allow: the command only looks (mode auto)",
+        "decision         allow: the command is read-only (mode auto)",
     );
     check("bash", "{ ls; }", "{ ls; }");
     check("bash", "{\"comand\": \"ls\"}", "tool validation  deny: ");
