@@ -1,4 +1,5 @@
-//! Links in the Markdown files lead to a file, and to a heading of it, that exist.
+//! Links in the Markdown files lead to a file, and to a heading of it, that exist. So do the source files that the
+//! architecture names.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +100,44 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `engine/session.rs` means `crates/windlass-engine/src/session.rs`; other names are the end of a path.
+#[test]
+fn source_files_in_the_architecture_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut sources = Vec::new();
+    source_files(&root.join("crates"), &mut sources);
+    source_files(&root.join("xtask"), &mut sources);
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let named = text.split('`').skip(1).step_by(2);
+    let named = named.filter(|code| code.ends_with(".rs") && !code.contains(['*', ' ']));
+    let missing: Vec<&str> = named
+        .filter(|name| !name.contains("NAME"))
+        .filter(|name| {
+            let in_crate = name.replacen('/', "/src/", 1);
+            let ends = [
+                format!("/{name}"),
+                format!("-{in_crate}"),
+                format!("/{in_crate}"),
+            ];
+            !sources
+                .iter()
+                .any(|file| ends.iter().any(|end| file.ends_with(end)))
+        })
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
+}
+
+fn source_files(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path.display().to_string());
+        }
+    }
 }
 
 #[test]

@@ -127,10 +127,16 @@ impl From<&str> for CallId {
 }
 
 impl SessionId {
-    /// A new session's id: sortable by time, short enough to type.
+    /// A new session's id: sortable by time to the millisecond, short enough to type. Of the six last digits, three are
+    /// the millisecond and three are random.
     #[must_use]
     pub fn fresh(now: crate::clock::Timestamp, entropy: u64) -> Self {
-        Self(format!("{}-{:06x}", now.compact(), entropy & 0xff_ffff))
+        let millis = now.as_millis().rem_euclid(1000);
+        Self(format!(
+            "{}-{millis:03x}{:03x}",
+            now.compact(),
+            entropy & 0xfff
+        ))
     }
 }
 
@@ -179,6 +185,16 @@ mod tests {
             ok,
             "{text:?} through serde"
         );
+    }
+
+    #[test]
+    fn ids_of_sessions_sort_by_time() {
+        let id = |millis, entropy| {
+            let now = crate::clock::Timestamp::from_millis(millis);
+            SessionId::fresh(now, entropy).to_string()
+        };
+        assert_eq!(id(1, 0xabc_def), "19700101-000000-001def");
+        assert!(id(1, u64::MAX) < id(2, 0) && id(999, u64::MAX) < id(1_000, 0));
     }
 
     #[test]

@@ -101,6 +101,16 @@ fn bare(code: &str) -> String {
     code
 }
 
+/// The name of the field that holds a port of the engine.
+fn field_of(port: &str) -> String {
+    match port {
+        "EventSink" => "sink".to_owned(),
+        "BudgetAccount" => "account".to_owned(),
+        "CallOutput" => "call_output".to_owned(),
+        other => other.to_lowercase(),
+    }
+}
+
 #[test]
 fn every_port_has_an_example() {
     let core = here().parent().unwrap().join("windlass-core/src");
@@ -125,7 +135,7 @@ fn every_port_has_an_example() {
         let needle = match who.as_str() {
             "you" => format!("impl {port} for "),
             "you, as a `TypedTool`" => "impl TypedTool for ".to_owned(),
-            "the engine" => format!(".{}.", port.to_lowercase()),
+            "the engine" => format!(".{}.", field_of(&port)),
             other => panic!("{port}: who is `{other}`?"),
         };
         assert!(

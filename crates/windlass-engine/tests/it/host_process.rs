@@ -26,11 +26,10 @@ use crate::fixture::EngineFixture;
 const RUNS: usize = 40;
 
 /// A separate engine whose messages contain a word that must not appear in the other engine.
-fn separate_engine(word: &'static str, later: Duration) -> (EngineFixture, Engine) {
+fn separate_engine(word: &'static str) -> (EngineFixture, Engine) {
     let answers =
         (0..RUNS).flat_map(|_| [call("1", "leave", &json!({ "path": word })), says(word)]);
     let mut fixture = EngineFixture::new(answers.collect());
-    fixture.clock.advance(later);
     fixture.workspaces.terms = Terms::unconfined(Strategy::Copy);
     let tree = fixture.workspaces.clone();
     let leave = FnTool::new("leave", Effect::Write, move |args, ctx| {
@@ -66,10 +65,10 @@ async fn work(fixture: &EngineFixture, engine: &Engine, word: &str) -> BTreeSet<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_engines_in_one_process_share_nothing() {
-    // Both have the same time and randomness and therefore the same ids: their sessions would collide if anything were
-    // shared.
-    let (one, first) = separate_engine("alpha", Duration::ZERO);
-    let (two, second) = separate_engine("omega", Duration::from_millis(500));
+    // Both begin with the same time and randomness and therefore the same ids: their sessions would collide if anything
+    // were shared.
+    let (one, first) = separate_engine("alpha");
+    let (two, second) = separate_engine("omega");
     let (ours, theirs) = tokio::join!(
         async {
             tokio::spawn(async move { (work(&one, &first, "alpha").await, one, first) })
@@ -120,6 +119,7 @@ async fn two_engines_in_one_process_share_nothing() {
         assert_eq!(paths, [own]);
     }
     assert_eq!(ours.0, theirs.0, "the same ids");
+    ours.1.clock.advance(Duration::from_millis(500));
     assert_ne!(ours.1.clock.now(), theirs.1.clock.now(), "and other clocks");
 }
 
