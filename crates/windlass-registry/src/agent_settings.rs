@@ -25,7 +25,7 @@ pub struct AgentSettings {
     /// In place of those of the agent's [`AgentSpec`].
     pub vendors: Option<Vec<String>>,
     /// In place of the protocols of the agent's [`AgentSpec`].
-    pub wires: Option<Vec<String>>,
+    pub protocols: Option<Vec<String>>,
     /// In place of the value in the agent's [`AgentSpec`].
     pub needs_model: Option<bool>,
     /// In addition to those of the agent's [`AgentSpec`].
@@ -89,7 +89,7 @@ impl AgentSettings {
             let texts = value.as_array()?.iter().filter_map(Json::as_str);
             Some(texts.map(str::to_owned).collect())
         };
-        let (vendors, wires) = (listed("vendors"), listed("wires"));
+        let (vendors, protocols) = (listed("vendors"), listed("protocols"));
         let mut texts = |key: &str| listed(key).unwrap_or_default();
         let (masked_dirs, instruction_files) = (texts("masked_dirs"), texts("instruction_files"));
         let state_dirs = texts("state_dirs");
@@ -107,7 +107,7 @@ impl AgentSettings {
             state_dirs,
             instruction_files,
             vendors,
-            wires,
+            protocols,
             needs_model,
             login_hosts,
             options,

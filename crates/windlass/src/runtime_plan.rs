@@ -329,12 +329,12 @@ struct SupportedModels<'a> {
 impl<'a> SupportedModels<'a> {
     fn of(known: &'static AgentSpec, table: &str, given: &'a AgentSettings) -> Result<Self, Error> {
         let mut protocols = known.protocols.to_vec();
-        if let Some(wires) = &given.wires {
+        if let Some(names) = &given.protocols {
             protocols.clear();
-            for wire in wires {
-                protocols.extend(wire_protocols(wire).ok_or_else(|| {
+            for name in names {
+                protocols.extend(protocols_named(name).ok_or_else(|| {
                     Error::usage(format!(
-                        "`runtimes.{table}.wires` contains the unknown protocol `{wire}`"
+                        "`runtimes.{table}.protocols` contains the unknown protocol `{name}`"
                     ))
                     .hint("the protocols are anthropic, responses, chat and gemini")
                 })?);
@@ -360,9 +360,9 @@ impl<'a> SupportedModels<'a> {
     }
 }
 
-/// The protocols for a value of the setting `runtimes.NAME.wires`.
-fn wire_protocols(wire: &str) -> Option<&'static [Protocol]> {
-    Some(match wire {
+/// The protocols for a value of the setting `runtimes.NAME.protocols`.
+fn protocols_named(name: &str) -> Option<&'static [Protocol]> {
+    Some(match name {
         "anthropic" => &[
             Protocol::AnthropicMessages,
             Protocol::BedrockAnthropic,

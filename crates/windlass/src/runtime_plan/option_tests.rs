@@ -201,7 +201,7 @@ fn settings_have_all_fields_of_known_agents() {
         steered_by: _,
     } = acp;
     let Login { file: _, hosts: _ } = ANY_ACP.login.unwrap();
-    let keys = "kind command wires vendors instruction_files masked_dirs needs_model login_file login_hosts about \
+    let keys = "kind command protocols vendors instruction_files masked_dirs needs_model login_file login_hosts about \
                 calls_itself args env.* point_at.* home_files.* words.* auth_method session_meta mode fs terminal mcp asks \
                 reports_cost turn_usage kinds.* keeps_directory steered_by";
     for key in keys.split_whitespace() {

@@ -123,7 +123,7 @@ pub const KEYS: &[Key] = keys! {
         "Instruction files that the agent reads by itself, so Windlass does not send them.";
     "runtimes.*.vendors": Texts,
         "Vendors for a model that is named without a vendor; the first one with a key is used.";
-    "runtimes.*.wires": Texts,
+    "runtimes.*.protocols": Texts,
         "Model protocols that the agent supports: anthropic, responses, chat and gemini; the default for an agent of your own is all.";
     "runtimes.*.needs_model": Boolean,
         "Whether the agent needs the name of a model; the default model of the vendor is used if none is named.";
