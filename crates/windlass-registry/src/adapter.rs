@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
+use windlass_core::gate::bar_at_landing;
 use windlass_providers::protocol::Protocol;
 use windlass_runtimes::acp::Acp;
 use windlass_runtimes::acp::options::AcpOptions;
@@ -54,7 +55,8 @@ pub struct AgentSetup {
 
 impl AgentSetup {
     /// The directories at the top of a project in which the agent keeps its own state: those of the settings, and a
-    /// hidden directory with the name of the agent or of its program.
+    /// hidden directory with the name of the agent or of its program. A directory that steers agents (`.claude`) is not
+    /// among them: the landing asks a person about it.
     #[must_use]
     pub fn all_state_dirs(&self) -> Vec<String> {
         let program = self.program.file.file_name().and_then(|name| name.to_str());
@@ -63,6 +65,9 @@ impl AgentSetup {
             let id = name.strip_prefix("acp:").or(name.strip_prefix("acp-"));
             format!(".{}", id.unwrap_or(name))
         });
+        let steers =
+            |dir: &String| bar_at_landing(&format!("{dir}/state"), false, "", &[]).is_some();
+        let named = named.filter(|dir| !steers(dir));
         let mut dirs: Vec<String> = self.state_dirs.iter().cloned().chain(named).collect();
         dirs.sort_unstable();
         dirs.dedup();
@@ -164,4 +169,42 @@ fn read<T: DeserializeOwned>(given: Map<String, Json>) -> Result<T, String> {
             None => why,
         }
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use windlass_runtimes::agents::{AGENTS, ANY_ACP};
+
+    use super::*;
+
+    #[track_caller]
+    fn check_state_dirs(known: &'static AgentSpec, name: &str, program: &str, expect: &[&str]) {
+        let setup = AgentSetup {
+            known,
+            name: name.to_owned(),
+            settings: name.to_owned(),
+            program: AgentProgram {
+                file: program.into(),
+                ..AgentProgram::default()
+            },
+            words: Vec::new(),
+            model: None,
+            protocol: None,
+            masked_dirs: Vec::new(),
+            state_dirs: vec![".cache-of-mine".to_owned()],
+            instruction_files: Vec::new(),
+            options: Map::new(),
+        };
+        assert_eq!(setup.all_state_dirs(), expect);
+    }
+
+    #[test]
+    fn an_agent_keeps_its_state_below_its_name_unless_that_directory_steers_agents() {
+        let expect = [".acp", ".cache-of-mine", ".fast-agent"];
+        check_state_dirs(&ANY_ACP, "acp:fast-agent", "/opt/fast-agent", &expect);
+        let claude = AGENTS.iter().find(|agent| agent.name == "claude-code");
+        let expect = [".cache-of-mine", ".claude-code"];
+        check_state_dirs(claude.unwrap(), "claude-code", "/opt/claude", &expect);
+    }
 }
