@@ -60,7 +60,7 @@ impl AgentSetup {
     #[must_use]
     pub fn all_state_dirs(&self) -> Vec<String> {
         let program = self.program.file.file_name().and_then(|name| name.to_str());
-        let names = [Some(self.name.as_str()), Some(self.known.name), program];
+        let names = [Some(self.name.as_str()), program];
         let named = names.into_iter().flatten().map(|name| {
             let id = name.strip_prefix("acp:").or(name.strip_prefix("acp-"));
             format!(".{}", id.unwrap_or(name))
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_agent_keeps_its_state_below_its_name_unless_that_directory_steers_agents() {
-        let expect = [".acp", ".cache-of-mine", ".fast-agent"];
+        let expect = [".cache-of-mine", ".fast-agent"];
         check_state_dirs(&ANY_ACP, "acp:fast-agent", "/opt/fast-agent", &expect);
         let claude = AGENTS.iter().find(|agent| agent.name == "claude-code");
         let expect = [".cache-of-mine", ".claude-code"];

@@ -40,45 +40,39 @@ struct GeminiCounts {
     thoughts: u64,
 }
 
-// Defaults are given by field: a default of the whole struct would be built for every object of the stream.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct GeminiEvent<'a> {
     #[serde(borrow)]
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     usage_metadata: Option<GeminiUsage>,
     prompt_feedback: Option<GeminiFeedback<'a>>,
-    #[serde(default)]
     error: Lenient<Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiCandidate<'a> {
-    #[serde(default)]
     index: Count,
     #[serde(borrow)]
     content: Option<GeminiContent<'a>>,
-    #[serde(default)]
     finish_reason: JsonText<'a>,
-    #[serde(default)]
     finish_message: JsonText<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct GeminiContent<'a> {
     #[serde(borrow)]
     parts: Option<Vec<GeminiPart<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiPart<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     text: JsonText<'a>,
-    #[serde(default)]
     thought: Lenient<bool>,
-    #[serde(default)]
     thought_signature: JsonText<'a>,
     function_call: Option<GeminiCall<'a>>,
     executable_code: Option<IgnoredAny>,
@@ -86,39 +80,31 @@ struct GeminiPart<'a> {
     inline_data: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiCall<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     id: JsonText<'a>,
-    #[serde(default)]
     name: JsonText<'a>,
     args: Option<&'a RawValue>,
-    #[serde(default)]
     partial_args: Lenient<Vec<PartialArg>>,
-    #[serde(default)]
     will_continue: Lenient<bool>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiFeedback<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     block_reason: JsonText<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GeminiUsage {
-    #[serde(default)]
     prompt_token_count: TokenCount,
-    #[serde(default)]
     cached_content_token_count: TokenCount,
-    #[serde(default)]
     tool_use_prompt_token_count: TokenCount,
-    #[serde(default)]
     candidates_token_count: TokenCount,
-    #[serde(default)]
     thoughts_token_count: TokenCount,
 }
 
