@@ -366,7 +366,7 @@ pub fn unlogged_undo_landings(undo: &Path) -> Vec<UnloggedUndo> {
 
 /// Tests whether an overlay can be mounted with its upper directory below `copies`.
 pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
-    // Use the same file system, and remove the directory afterwards: a test must leave no directories mount_handle.
+    // Use the same file system, and remove the directory afterwards: a test must leave no directories behind.
     let near = copies
         .ancestors()
         .find(|dir| dir.is_dir())

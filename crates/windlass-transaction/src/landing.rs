@@ -4,7 +4,7 @@
 //!
 //! The steps of a landing, each in its module:
 //!
-//! 1. `check` compares every path with its expected image and returns the order of the active.
+//! 1. `check` compares every path with its expected image and returns the order of the swaps.
 //! 2. `journal` records the planned changes, so that recovery can finish or roll back the landing.
 //! 3. `stage` writes the new files into a staging directory in the tree.
 //! 4. `swap` moves each new file to its path with one rename, and then checks the file that the rename displaced. A
@@ -132,7 +132,7 @@ impl LandMode {
 pub struct CompletedLanding {
     /// The record of the landing of a call or an undo. The caller removes it when the log has the change.
     pub record: Option<PathBuf>,
-    /// The changed paths, in the order of the active.
+    /// The changed paths, in the order of the swaps.
     pub paths: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! A tool: its arguments, the touches of a call, and the call itself. This one reads a ticket.
 //! The touches are judged before it runs; arguments that do not match the schema never reach it.
-//! The call_output of its context displays progress, keeps notes that outlive the run, and can ask the user.
+//! The `call_output` of its context displays progress, keeps notes that outlive the run, and can ask the user.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

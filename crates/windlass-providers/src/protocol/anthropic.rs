@@ -100,7 +100,7 @@ struct AnthropicWireBlock<'a> {
 #[serde(default)]
 struct AnthropicMessage<'a> {
     usage: Option<AnthropicUsage>,
-    /// Empty in a normal stream; some proxies put the complete_input answer here.
+    /// Empty in a normal stream; some proxies put the complete answer here.
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     stop_reason: JsonText<'a>,

@@ -310,7 +310,7 @@ impl InPlaceCommands {
         }
     }
 
-    /// Lands an overlay, or the changes of the copy. Returns a append_note, or an error that names the changes that did not
+    /// Lands an overlay, or the changes of the copy. Returns a note, or an error that names the changes that did not
     /// land and where they are kept. The landing runs to its end, also if the call is cancelled.
     async fn land(
         &self,

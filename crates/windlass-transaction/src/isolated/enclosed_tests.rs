@@ -696,7 +696,7 @@ async fn symlinks_in_the_home_of_an_agent_are_not_followed() {
         "kept\n"
     );
     assert!(!fixture.base.join("outside/new").exists());
-    // A user may keep the login mount_handle a symlink.
+    // A user may keep the login behind a symlink.
     let mut fixture = EnclosureFixture::logged_in("off");
     symlink(
         fixture.at("home/.agent/auth.json"),

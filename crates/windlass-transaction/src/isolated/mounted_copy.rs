@@ -1,4 +1,4 @@
-//! The files and processes of a run's copy. The mount mount_handle them can be replaced while the run continues, because an
+//! The files and processes of a run's copy. The mount behind them can be replaced while the run continues, because an
 //! overlay has to be mounted again after the tree below it changed. Before the file tools change a file, they save its
 //! bytes, so that it can be merged with the user's changes later.
 
