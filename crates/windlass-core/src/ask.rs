@@ -44,7 +44,8 @@ pub struct Ask {
     /// The time from which an answer is rejected as too late; absent if there is no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// The timeout for a connected person, in milliseconds; absent if no person was connected.
+    /// The timeout for a connected person, in milliseconds; absent if no person was connected, or if the run waits
+    /// without a limit. Without a timeout, the answer is durable before it takes effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_ms: Option<u64>,
     /// The active time of the run when it asked, in milliseconds. A resumed run counts on from this value.

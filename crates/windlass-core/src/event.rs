@@ -139,6 +139,20 @@ pub enum EventKind {
         /// True if the prompt is meant for the current run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         steer: bool,
+        /// The command-line flags of the run that the prompt will start.
+        #[serde(default, skip_serializing_if = "SavedFlags::is_empty")]
+        flags: SavedFlags,
+        /// The name of the token of the client that sent the prompt; absent for the terminal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// The idempotency key of the request that sent the prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+    /// The queued prompts were put into another order, or some of them were removed.
+    QueueChanged {
+        /// Sequence numbers of the `queued` events of the prompts that remain, in their new order.
+        order: Vec<u64>,
     },
     /// A run started working on a prompt.
     RunStarted {
@@ -272,6 +286,9 @@ pub enum EventKind {
         answer: Answer,
         /// The origin of the answer.
         by: AnsweredBy,
+        /// The name of the token of the client that answered; absent for the terminal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<String>,
     },
     /// A call was denied and did not run.
     Denied {
@@ -556,11 +573,8 @@ impl EventKind {
     /// Redacts every text of the event. A new kind has to list its text fields here.
     pub(crate) fn redact(&mut self, clean: &EventRedactor<'_>) {
         match self {
-            Self::Queued {
-                prompt: message, ..
-            }
-            | Self::Said { message, .. } => clean.message(message),
-            Self::RunStarted { prompt, flags, .. } => {
+            Self::Said { message, .. } => clean.message(message),
+            Self::Queued { prompt, flags, .. } | Self::RunStarted { prompt, flags, .. } => {
                 clean.message(prompt);
                 flags.values_mut().for_each(|value| clean.value(value));
             }
@@ -644,6 +658,7 @@ impl EventKind {
             Self::Unknown(event) => clean.value(&mut event.data),
             // These kinds have only numbers, names and paths. The text of live events is redacted where it is shown.
             Self::SessionOpened { .. }
+            | Self::QueueChanged { .. }
             | Self::TransactionOpened { .. }
             | Self::IterationStarted { .. }
             | Self::Delta { .. }

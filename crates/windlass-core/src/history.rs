@@ -283,8 +283,8 @@ impl History {
 
     /// Accounts for a power failure, after which the last unsynced events may be lost. All calls of a step share one
     /// sync of the log, so calls after the first one that started may have started as well. They are marked as started,
-    /// up to the call for which the run paused without a person connected: an answer is synced before it takes effect,
-    /// so that call and later ones cannot have started.
+    /// up to the call that asked without a timeout: its answer is synced before it takes effect, so that call and later
+    /// ones cannot have started.
     pub fn doubt(&mut self) {
         let begun = self
             .open

@@ -48,6 +48,7 @@ const USED: &[&str] = &[
     "answered",
     "forked",
     "queued",
+    "queue_changed",
     "said",
     "transaction_opened",
     "kept",

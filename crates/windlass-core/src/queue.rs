@@ -2,17 +2,20 @@
 //!
 //! ```
 //! use windlass_core::event::EventKind;
+//! use windlass_core::flags::SavedFlags;
 //! use windlass_core::message::Message;
 //! use windlass_core::queue::Queue;
 //!
 //! let mut queue = Queue::default();
-//! queue.apply(7, &EventKind::Queued { prompt: Message::user("then the docs"), steer: false });
+//! let (prompt, flags) = (Message::user("then the docs"), SavedFlags::default());
+//! queue.apply(7, &EventKind::Queued { prompt, steer: false, flags, by: None, key: None });
 //! assert_eq!(queue.first().map(|waiting| waiting.seq), Some(7));
 //! ```
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::EventKind;
+use crate::flags::SavedFlags;
 use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
 
@@ -25,9 +28,18 @@ pub struct QueuedPrompt {
     pub prompt: Message,
     /// True if it is meant for the current run.
     pub steer: bool,
+    /// The flags of the run that it will start.
+    #[serde(default, skip_serializing_if = "SavedFlags::is_empty")]
+    pub flags: SavedFlags,
+    /// The name of the token of the client that sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The idempotency key of the request that sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
-/// Prompts that wait for a run, oldest first.
+/// Prompts that wait for a run, in the order in which they run: oldest first, unless a user reordered them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue(Vec<QueuedPrompt>);
 
@@ -35,12 +47,30 @@ impl Queue {
     /// Applies one event. Cancelling also clears the queue.
     pub fn apply(&mut self, seq: u64, kind: &EventKind) {
         match kind {
-            EventKind::Queued { prompt, steer } => {
+            EventKind::Queued {
+                prompt,
+                steer,
+                flags,
+                by,
+                key,
+            } => {
                 self.0.push(QueuedPrompt {
                     seq,
                     prompt: prompt.clone(),
                     steer: *steer,
+                    flags: flags.clone(),
+                    by: by.clone(),
+                    key: key.clone(),
                 });
+            }
+            // Each prompt is moved out of the old list, so a number that is unknown or repeated adds nothing.
+            EventKind::QueueChanged { order } => {
+                let mut old = std::mem::take(&mut self.0);
+                let mut take = |seq: &u64| {
+                    let at = old.iter().position(|waiting| waiting.seq == *seq)?;
+                    Some(old.remove(at))
+                };
+                self.0 = order.iter().filter_map(&mut take).collect();
             }
             EventKind::RunStarted {
                 queued: Some(taken),
@@ -63,20 +93,22 @@ impl Queue {
         }
     }
 
-    /// All prompts that wait, oldest first.
+    /// All prompts that wait, in the order in which they run.
     #[must_use]
     pub fn all(&self) -> &[QueuedPrompt] {
         &self.0
     }
 
-    /// Prompts that are meant for the current run.
+    /// The first prompt that is meant for the current run.
     #[must_use]
-    pub fn steering(&self) -> Vec<QueuedPrompt> {
-        self.0
-            .iter()
-            .filter(|waiting| waiting.steer)
-            .cloned()
-            .collect()
+    pub fn first_steering(&self) -> Option<&QueuedPrompt> {
+        self.0.iter().find(|waiting| waiting.steer)
+    }
+
+    /// Whether the prompt of this `queued` event still waits.
+    #[must_use]
+    pub fn contains(&self, seq: u64) -> bool {
+        self.0.iter().any(|waiting| waiting.seq == seq)
     }
 
     /// The prompt of the next run. A steering prompt whose run has ended also becomes the prompt of a run.
@@ -89,13 +121,20 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::SavedFlags;
 
     fn queued(text: &str, steer: bool) -> EventKind {
         EventKind::Queued {
             prompt: Message::user(text),
             steer,
+            flags: SavedFlags::default(),
+            by: None,
+            key: None,
         }
+    }
+
+    fn changed(order: &[u64]) -> EventKind {
+        let order = order.to_vec();
+        EventKind::QueueChanged { order }
     }
 
     fn started(text: &str, queued: Option<u64>) -> EventKind {
@@ -165,6 +204,24 @@ mod tests {
         check(
             &[queued("a", false), said(Message::user("a"), None)],
             &["a"],
+        );
+    }
+
+    #[test]
+    fn a_change_of_the_queue_reorders_and_removes_prompts_and_adds_none() {
+        let three = || vec![queued("a", false), queued("b", true), queued("c", false)];
+        let then = |more: &[EventKind]| [three(), more.to_vec()].concat();
+        check(&then(&[changed(&[3, 1, 2])]), &["c", "a", "b"]);
+        check(&then(&[changed(&[3])]), &["c"]);
+        check(&then(&[changed(&[])]), &[]);
+        check(
+            &then(&[started("a", Some(1)), changed(&[2, 1, 3])]),
+            &["b", "c"],
+        );
+        check(&then(&[changed(&[3, 3, 9])]), &["c"]);
+        check(
+            &then(&[changed(&[3, 1]), queued("d", false)]),
+            &["c", "a", "d"],
         );
     }
 

@@ -459,7 +459,9 @@ impl Run {
                     self.landing_ask = Some((ask.id.clone(), about.clone()));
                 }
             }
-            EventKind::Answered { ask, answer, by } => {
+            EventKind::Answered {
+                ask, answer, by, ..
+            } => {
                 self.was_attended |= *by == AnsweredBy::Person;
                 if let Some((_, about)) = self.landing_ask.take_if(|(id, _)| id == ask) {
                     self.landing_answer = Some((about, answer.clone()));

@@ -100,6 +100,7 @@ fn answered(answer: Answer) -> EventKind {
         ask: AskId::nth(1, 1),
         answer,
         by: AnsweredBy::Person,
+        who: None,
     }
 }
 

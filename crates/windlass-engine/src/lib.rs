@@ -73,5 +73,5 @@ pub use pending_asks::{NoSuchAsk, OnAsk};
 pub use run::{Canceller, Contract, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_output, check_schema};
 pub use session::{
-    ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, OpenSession, Session,
+    ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, OpenSession, QueueRequest, Session,
 };

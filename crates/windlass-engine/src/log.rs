@@ -96,7 +96,32 @@ impl EventLog {
     pub(crate) async fn emit(&self, scope: &Scope, mut kind: EventKind) -> Result<u64, StoreError> {
         clean_event(self.redactor(), &mut kind);
         let mut writer = self.writer.lock().await;
-        self.usable(&writer)?;
+        self.write(&mut writer, scope, kind).await
+    }
+
+    /// Like [`EventLog::emit`], for an event that depends on the history: no other event is written between the decision
+    /// and the event. An error of `decide` is returned, and nothing is written.
+    pub(crate) async fn emit_if<E>(
+        &self,
+        scope: &Scope,
+        decide: impl FnOnce(&History) -> Result<EventKind, E>,
+    ) -> Result<Result<u64, E>, StoreError> {
+        let mut writer = self.writer.lock().await;
+        let mut kind = match self.with_history(|history| decide(history)) {
+            Ok(kind) => kind,
+            Err(why) => return Ok(Err(why)),
+        };
+        clean_event(self.redactor(), &mut kind);
+        self.write(&mut writer, scope, kind).await.map(Ok)
+    }
+
+    async fn write(
+        &self,
+        writer: &mut LineWriter,
+        scope: &Scope,
+        kind: EventKind,
+    ) -> Result<u64, StoreError> {
+        self.usable(writer)?;
         let seq = self.durable.written() + 1;
         let event = self.event(scope, Order::Durable { seq }, kind);
         // If this future is dropped during the write, a part of the event may be on disk: refuse later events.

@@ -11,7 +11,7 @@ use windlass_core::id::AskId;
 /// The reaction of a run to its own asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnAsk {
-    /// Wait for the answer, at most `ask_timeout`.
+    /// Wait for the answer, at most `ask_timeout` if there is one.
     #[default]
     Wait,
     /// Pause; the run stays open, and any process can answer later.
@@ -25,12 +25,15 @@ pub enum OnAsk {
 #[error("there is no open ask `{0}`: it was answered, expired, or belongs to another run")]
 pub struct NoSuchAsk(pub AskId);
 
+/// The answer of a person, and the name of the token of the client that sent it.
+pub(crate) type PersonAnswer = (Answer, Option<String>);
+
 /// The open asks of one run, each with the channel for its answer.
 #[derive(Default)]
-pub(crate) struct PendingAsks(Mutex<HashMap<AskId, oneshot::Sender<Answer>>>);
+pub(crate) struct PendingAsks(Mutex<HashMap<AskId, oneshot::Sender<PersonAnswer>>>);
 
 impl PendingAsks {
-    pub(crate) fn open(&self, id: AskId) -> oneshot::Receiver<Answer> {
+    pub(crate) fn open(&self, id: AskId) -> oneshot::Receiver<PersonAnswer> {
         let (to, from) = oneshot::channel();
         self.0.lock().insert(id, to);
         from
@@ -40,9 +43,14 @@ impl PendingAsks {
         self.0.lock().remove(id);
     }
 
-    pub(crate) fn answer(&self, id: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
+    pub(crate) fn answer(
+        &self,
+        id: &AskId,
+        answer: Answer,
+        who: Option<String>,
+    ) -> Result<(), NoSuchAsk> {
         let missing = || NoSuchAsk(id.clone());
         let to = self.0.lock().remove(id).ok_or_else(missing)?;
-        to.send(answer).map_err(|_| missing())
+        to.send((answer, who)).map_err(|_| missing())
     }
 }

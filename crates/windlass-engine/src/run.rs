@@ -15,7 +15,7 @@ use windlass_core::clock::{Clock, Timestamp};
 use windlass_core::context::WorkRecord;
 use windlass_core::event::{Event, EventKind};
 use windlass_core::flags::SavedFlags;
-use windlass_core::history::Entry;
+use windlass_core::history::{Entry, History};
 use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::queue::QueuedPrompt;
@@ -38,8 +38,9 @@ pub struct RunOptions {
     pub contract: Contract,
     pub budget: Budget,
     pub on_ask: OnAsk,
-    /// Maximum time that [`OnAsk::Wait`] waits for an answer.
-    pub ask_timeout: Duration,
+    /// Maximum time that [`OnAsk::Wait`] waits for an answer. Without it, the run waits until the ask is answered or the run
+    /// is paused or cancelled.
+    pub ask_timeout: Option<Duration>,
     /// Time after which an ask can no longer be answered, by any process. Unlimited if absent.
     pub ask_expiry: Option<Duration>,
     /// Approve every call that a flag may approve. Calls that need a person still ask.
@@ -84,7 +85,7 @@ impl Default for RunOptions {
             contract: Contract::default(),
             budget: Budget::default(),
             on_ask: OnAsk::Wait,
-            ask_timeout: Duration::from_secs(300),
+            ask_timeout: Some(Duration::from_secs(300)),
             ask_expiry: None,
             yes: false,
             live: true,
@@ -125,7 +126,17 @@ impl RunHandle {
 
     /// Answers an open ask. Each ask can be answered once.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
-        self.control.pending_asks.answer(ask, answer)
+        self.answer_as(ask, answer, None)
+    }
+
+    /// Answers an open ask for a client. `who` is the name of its token, which the log records.
+    pub fn answer_as(
+        &self,
+        ask: &AskId,
+        answer: Answer,
+        who: Option<String>,
+    ) -> Result<(), NoSuchAsk> {
+        self.control.pending_asks.answer(ask, answer, who)
     }
 
     /// Reads all events. Returns the outcome, or `None` if the run paused on an ask.
@@ -201,7 +212,7 @@ pub(crate) struct RunOutlet {
     pub(crate) ledger: RunLedger,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) on_ask: OnAsk,
-    pub(crate) ask_timeout: Duration,
+    pub(crate) ask_timeout: Option<Duration>,
     pub(crate) ask_expiry: Option<Duration>,
     pub(crate) control: Arc<Control>,
     /// Number of running calls that must not be interrupted.
@@ -257,7 +268,10 @@ impl RunOutlet {
             call,
             person,
             expires: self.ask_expiry.map(later),
-            waits_ms: (self.on_ask == OnAsk::Wait).then(|| millis(self.ask_timeout)),
+            waits_ms: self
+                .ask_timeout
+                .filter(|_| self.on_ask == OnAsk::Wait)
+                .map(millis),
             run_ms: millis(self.ledger.elapsed()),
         })
         .await
@@ -277,10 +291,25 @@ impl RunOutlet {
         ask: AskId,
         answer: Answer,
         by: AnsweredBy,
+        who: Option<String>,
     ) -> Result<Answer, StoreError> {
         let used = answer.clone();
-        self.emit(EventKind::Answered { ask, answer, by }).await?;
+        let answered = EventKind::Answered {
+            ask,
+            answer,
+            by,
+            who,
+        };
+        self.emit(answered).await?;
         Ok(used)
+    }
+
+    /// Waits for the end of the time that an ask may take; forever if there is no limit.
+    async fn ask_timed_out(&self) {
+        match self.ask_timeout {
+            Some(limit) => self.clock.sleep(limit).await,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -322,9 +351,8 @@ impl EventSink for RunOutlet {
                 OnAsk::Wait => {}
                 OnAsk::Deny => {
                     self.control.pending_asks.close(&id);
-                    return self
-                        .answered(id, Answer::Unanswered, AnsweredBy::Policy)
-                        .await;
+                    let (answer, by) = (Answer::Unanswered, AnsweredBy::Policy);
+                    return self.answered(id, answer, by, None).await;
                 }
                 OnAsk::Pause => {
                     self.control.halt(HaltReason::Paused(id.clone()));
@@ -332,32 +360,50 @@ impl EventSink for RunOutlet {
                         // The run had to stop for another reason before.
                         self.control.pending_asks.close(&id);
                         let (answer, by) = (Answer::Abandoned, AnsweredBy::Engine);
-                        return self.answered(id, answer, by).await;
+                        return self.answered(id, answer, by, None).await;
                     }
                     // This future never completes: the driver drops the whole call, and the ask stays open in the log.
                     std::future::pending::<()>().await;
                 }
             }
             let waiting = self.ledger.pause_timer();
-            let (answer, by) = tokio::select! {
+            let (answer, by, who) = tokio::select! {
                 biased;
-                answer = answer => (answer.unwrap_or(Answer::Abandoned), AnsweredBy::Person),
-                () = self.control.stop.cancelled() => (Answer::Abandoned, AnsweredBy::Engine),
-                () = self.clock.sleep(self.ask_timeout) => (Answer::Expired, AnsweredBy::Engine),
+                Ok((answer, who)) = answer => (answer, AnsweredBy::Person, who),
+                () = self.control.stop.cancelled() => (Answer::Abandoned, AnsweredBy::Engine, None),
+                () = self.ask_timed_out() => (Answer::Expired, AnsweredBy::Engine, None),
             };
             drop(waiting);
             self.control.pending_asks.close(&id);
-            self.answered(id, answer, by).await
+            let answer = self.answered(id, answer, by, who).await?;
+            // After a power cut, an open ask without a timeout means that its call has not started.
+            if self.ask_timeout.is_none() {
+                self.sync().await?;
+            }
+            Ok(answer)
         })
     }
 
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
-            let queued = self.log.with_history(|history| history.queue().steering());
-            let any = !queued.is_empty();
-            for QueuedPrompt { seq, prompt, .. } in queued {
+            let steered = |history: &History| {
+                let QueuedPrompt { seq, prompt, .. } = history.queue().first_steering()?.clone();
                 let (message, queued) = (prompt, Some(seq));
-                self.emit(EventKind::Said { message, queued }).await?;
+                Some(EventKind::Said { message, queued })
+            };
+            if self.log.with_history(|history| steered(history)).is_none() {
+                return Ok(false);
+            }
+            self.show_held();
+            let mut any = false;
+            // A user may remove a prompt meanwhile, so look for the next one while the log is locked.
+            while self
+                .log
+                .emit_if(&self.scope, |history| steered(history).ok_or(()))
+                .await?
+                .is_ok()
+            {
+                any = true;
             }
             Ok(any)
         })

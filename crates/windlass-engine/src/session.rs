@@ -9,7 +9,10 @@ mod fork;
 mod iterate;
 mod judge;
 mod land;
+mod queue;
 mod validators;
+
+pub use self::queue::{Delivery, QueueRequest};
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -23,7 +26,7 @@ use windlass_core::gate::PermissionGate;
 use windlass_core::history::History;
 use windlass_core::id::{AskId, CallId, RunId, SessionId, TraceId};
 use windlass_core::image::Swap;
-use windlass_core::message::{Message, Origin, Role};
+use windlass_core::message::Message;
 use windlass_core::redact::clean_message;
 use windlass_core::run::Run;
 use windlass_core::runtime::{Capability, RunMode, Runtime, Unmet};
@@ -43,8 +46,6 @@ use crate::schema::Schemas;
 
 /// Capacity of the event channel of a run. If it is full, durable events wait for the reader.
 const VIEW_CAPACITY: usize = 1_024;
-/// Maximum number of queued prompts.
-const MAX_QUEUED: usize = 100;
 
 /// Returns the artifact store of a session.
 pub type ArtifactsOf = Arc<dyn Fn(&SessionId) -> Arc<dyn Artifacts> + Send + Sync>;
@@ -237,6 +238,15 @@ pub enum EngineError {
     /// The queue of prompts is full.
     #[error("{0} prompts are queued already; wait until some of them have run, or cancel")]
     QueueFull(usize),
+    /// The new order of the queue names a prompt that is not queued, or names one twice.
+    #[error(
+        "prompt {seq} {why}; read the queue again, and list each prompt that is to remain once"
+    )]
+    InvalidQueueOrder {
+        seq: u64,
+        /// The reason why the number is refused.
+        why: &'static str,
+    },
     /// Only a run may write the event.
     #[error("an event `{0}` can only be written by a run")]
     NotBetweenRuns(String),
@@ -369,15 +379,6 @@ pub struct Session {
     current: Mutex<Weak<RunOutlet>>,
 }
 
-/// The time at which a queued prompt is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// Between two steps of the run in progress.
-    Steer,
-    /// In a separate run, after the run in progress.
-    FollowUp,
-}
-
 impl Session {
     /// The number of the first event that this process writes.
     #[must_use]
@@ -415,35 +416,6 @@ impl Session {
             queued,
         };
         self.begin(id, start, options)
-    }
-
-    /// Starts a run with the first queued prompt. Returns `None` if the queue is empty.
-    pub fn run_queued(&self, options: RunOptions) -> Result<Option<RunHandle>, EngineError> {
-        let Some(waiting) = self.with_history(|history| history.queue().first().cloned()) else {
-            return Ok(None);
-        };
-        self.start(waiting.prompt, Some(waiting.seq), options)
-            .map(Some)
-    }
-
-    /// Queues a prompt. It is durable when this method returns. Returns the number of its event.
-    pub async fn queue(&self, mut prompt: Message, when: Delivery) -> Result<u64, EngineError> {
-        // Only a person queues prompts, so the engine sets role and origin itself.
-        (prompt.role, prompt.origin) = (Role::User, Origin::Person);
-        let waiting = self.with_history(|history| history.queue().all().len());
-        if waiting >= MAX_QUEUED {
-            return Err(EngineError::QueueFull(MAX_QUEUED));
-        }
-        let current = self.current.lock().upgrade();
-        // The reader of the run's events sees the prompt, in the order of the log.
-        let scope = current.map_or_else(|| self.scope(None), |sink| sink.scope.clone());
-        let queued = EventKind::Queued {
-            prompt,
-            steer: when == Delivery::Steer,
-        };
-        let seq = self.log.emit(&Scope { run: None, ..scope }, queued).await?;
-        self.log.sync().await?;
-        Ok(seq)
     }
 
     /// Cancels the run in progress, if there is one. This also drops the queued prompts.

@@ -86,7 +86,10 @@ impl Spans {
                 return out;
             }
             EventKind::ModelSwitched { to, .. } => self.facts.model = Some(to.clone()),
-            EventKind::SessionClosed {} | EventKind::Queued { .. } | EventKind::Forked { .. } => {
+            EventKind::SessionClosed {}
+            | EventKind::Queued { .. }
+            | EventKind::QueueChanged { .. }
+            | EventKind::Forked { .. } => {
                 return out;
             }
             _ => {}

@@ -100,7 +100,7 @@ pub mod edits {
 /// ```
 pub mod engine {
     pub use windlass_engine::{
-        Delivery, EngineError, NativeRuntime, OnAsk, RunHandle, RunOptions, Session,
+        Delivery, EngineError, NativeRuntime, OnAsk, QueueRequest, RunHandle, RunOptions, Session,
     };
 }
 

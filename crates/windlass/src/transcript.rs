@@ -263,15 +263,25 @@ impl Transcript {
                 json!({ "workspace": workspace, "runtime": runtime, "model": model, "program": program }),
             )
             }
-            EventKind::Queued { prompt, steer } => {
+            EventKind::Queued { prompt, steer, by, key, .. } => {
                 let title = match steer {
                     true => "will be sent at the next step",
                     false => "queued for after this run",
                 };
-                line(Actor::Person, title.to_owned())
+                let from = by.as_ref().map_or_else(String::new, |by| format!(", from {by}"));
+                line(Actor::Person, format!("{title}{from}"))
                     .level(Live, Info)
-                    .did("queued a prompt", json!({}))
+                    .did("queued a prompt", json!({ "who": by, "key": key }))
                     .with(parts(prompt))
+            }
+            EventKind::QueueChanged { order } => {
+                let title = match order.as_slice() {
+                    [] => "cleared the queue".to_owned(),
+                    order => format!("changed the queue: {} prompts wait", order.len()),
+                };
+                line(Actor::Person, title)
+                    .level(Live, Info)
+                    .did("changed the queue", json!({ "order": order }))
             }
             EventKind::RunStarted { prompt, .. } => line(Actor::Person, "prompt".to_owned())
                 .level(Record, Info)
@@ -371,16 +381,17 @@ impl Transcript {
                     .did("refused a connection", json!({ "host": host, "rule": rule }))
             }
             EventKind::Asked { ask } => asked(event, ask),
-            EventKind::Answered { ask, answer, by } => {
+            EventKind::Answered { ask, answer, by, who } => {
                 let (word, shown, text) = words::answer(answer);
                 let actor = match by {
                     AnsweredBy::Person => Actor::Person,
                     AnsweredBy::Policy => Actor::Policy,
                     AnsweredBy::Engine => Actor::Engine,
                 };
-                line(actor, format!("answered {ask} by {by}{shown}"))
+                let name = who.as_ref().map_or_else(String::new, |who| format!(" {who}"));
+                line(actor, format!("answered {ask} by {by}{name}{shown}"))
                     .level(Record, Info)
-                    .did("answered", json!({ "ask": ask, "answer": word, "by": by }))
+                    .did("answered", json!({ "ask": ask, "answer": word, "by": by, "who": who }))
                     .with(text.map(|text| LineBlock::Text(text.into())))
             }
             EventKind::Denied { call, rule, reason } => {

@@ -716,4 +716,33 @@ mod tests {
             .unwrap();
         assert_eq!(address("openai", &settings).unwrap(), "http://mine");
     }
+
+    #[tokio::test]
+    async fn prompts_are_queued_without_an_agent_and_run_later() {
+        use windlass_core::message::Message;
+        use windlass_core::runtime::RunMode;
+        use windlass_engine::{Delivery, OpenSession, QueueRequest};
+
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings::none(dir.path());
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let idle = idle_engine(&settings, root).unwrap().engine;
+        let opened = idle.open(OpenSession::New, RunMode::Full).await.unwrap();
+        let id = opened.id().clone();
+        drop(opened);
+        let mut seqs = Vec::new();
+        for engine in [session_engine(&settings.places).unwrap(), idle] {
+            let which = OpenSession::Resume(id.clone());
+            let session = engine.open(which, RunMode::Full).await.unwrap();
+            let request = QueueRequest {
+                by: Some("ci".to_owned()),
+                ..QueueRequest::new(Message::user("go"), Delivery::FollowUp)
+            };
+            seqs.insert(0, session.queue_request(request).await.unwrap());
+            session.reorder_queue(seqs.clone()).await.unwrap();
+            let queued = session.with_history(|history| history.queue().all().to_vec());
+            let order: Vec<u64> = queued.iter().map(|waiting| waiting.seq).collect();
+            assert_eq!(order, seqs);
+        }
+    }
 }

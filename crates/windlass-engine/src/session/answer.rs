@@ -22,6 +22,17 @@ impl Session {
         &self,
         ask: &AskId,
         answer: Answer,
+        options: RunOptions,
+    ) -> Result<RunHandle, EngineError> {
+        self.answer_as(ask, answer, None, options)
+    }
+
+    /// Like [`Session::answer`], for a client. `who` is the name of its token, which the log records.
+    pub fn answer_as(
+        &self,
+        ask: &AskId,
+        answer: Answer,
+        who: Option<String>,
         mut options: RunOptions,
     ) -> Result<RunHandle, EngineError> {
         let (asked, open) = self.with_history(|history| {
@@ -40,15 +51,16 @@ impl Session {
                 why: fitting_answers(&asked).to_owned(),
             });
         }
-        let (answer, by) = match asked.is_over(self.parts.clock.now()) {
-            true => (Answer::Expired, AnsweredBy::Engine),
-            false => (answer, AnsweredBy::Person),
+        let (answer, by, who) = match asked.is_over(self.parts.clock.now()) {
+            true => (Answer::Expired, AnsweredBy::Engine, None),
+            false => (answer, AnsweredBy::Person, who),
         };
         options.isolation = isolation;
         let start = Start::Answer {
             ask: Box::new(asked),
             answer,
             by,
+            who,
         };
         self.begin(run, start, options)
     }

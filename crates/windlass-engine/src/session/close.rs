@@ -61,6 +61,7 @@ pub(super) async fn close(
             ask,
             answer: Answer::Abandoned,
             by: AnsweredBy::Engine,
+            who: None,
         };
         log.emit(&scope, answered).await?;
     }

@@ -14,6 +14,7 @@ use windlass_core::ask::{Answer, AnsweredBy, Ask};
 use windlass_core::event::EventKind;
 use windlass_core::flags::SavedFlags;
 use windlass_core::gate::{Mode, PermissionGate};
+use windlass_core::history::History;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::message::Message;
 use windlass_core::outcome::{FailReason, Outcome, RunSummary};
@@ -63,6 +64,8 @@ pub(super) enum Start {
         ask: Box<Ask>,
         answer: Answer,
         by: AnsweredBy,
+        /// The name of the token of the client that answered.
+        who: Option<String>,
     },
 }
 
@@ -147,9 +150,11 @@ impl Driver {
         self.finish(ended).await;
     }
 
-    /// Performs steps until the run ends. Returns the outcome, or `None` if the run waits for a person.
+    /// Performs steps until the run ends. Returns the outcome, or `None` if the run waits for a person or has not started.
     async fn perform_steps(&mut self, start: Start) -> Result<Option<Outcome>, StoreError> {
-        self.start(start).await?;
+        if !self.start(start).await? {
+            return Ok(None);
+        }
         let mut before = None;
         loop {
             let (step, seq) = self.run.sink.log.with_history(|history| {
@@ -182,30 +187,48 @@ impl Driver {
         }
     }
 
-    /// Logs the first event of the run in this process. A prompt first closes a run that was left open.
-    async fn start(&mut self, start: Start) -> Result<(), StoreError> {
+    /// Logs the first event of the run in this process. A prompt first closes a run that was left open. Returns false if
+    /// the prompt was removed from the queue meanwhile.
+    async fn start(&mut self, start: Start) -> Result<bool, StoreError> {
         match start {
             Start::Prompt {
                 prompt,
                 flags,
                 queued,
             } => {
+                let waits =
+                    |history: &History| queued.is_none_or(|seq| history.queue().contains(seq));
+                let sink = self.run.sink.clone();
+                if !sink.log.with_history(|history| waits(history)) {
+                    return Ok(false);
+                }
                 self.close_left_open().await?;
                 let started = EventKind::RunStarted {
                     prompt,
                     queued,
                     flags,
                 };
-                self.emit(started).await?;
+                let started = |history: &History| waits(history).then_some(started).ok_or(());
+                Ok(sink.log.emit_if(&sink.scope, started).await?.is_ok())
             }
             // Sync before the answer takes effect, so that it cannot be used twice.
-            Start::Answer { ask, answer, by } => {
-                let ask = ask.id.clone();
-                self.emit(EventKind::Answered { ask, answer, by }).await?;
+            Start::Answer {
+                ask,
+                answer,
+                by,
+                who,
+            } => {
+                let answered = EventKind::Answered {
+                    ask: ask.id.clone(),
+                    answer,
+                    by,
+                    who,
+                };
+                self.emit(answered).await?;
                 self.run.sink.sync().await?;
+                Ok(true)
             }
         }
-        Ok(())
     }
 
     /// Closes a run that was left open. If this run works on the same files, it looks there for the effects of its calls.

@@ -22,7 +22,7 @@ fn asking() -> EngineFixture {
 #[tokio::test]
 async fn an_unanswered_ask_expires_and_uses_no_run_time() {
     let mut fixture = asking();
-    fixture.options.ask_timeout = 300 * SECOND;
+    fixture.options.ask_timeout = Some(300 * SECOND);
     fixture.options.budget.seconds = Some(10);
     let ran = fixture.run().await;
     assert_eq!(*ran.outcome(), Outcome::Completed);

@@ -12,6 +12,7 @@ mod foreign;
 mod host_process;
 mod outcomes;
 mod providers;
+mod queue;
 mod resume;
 mod scenarios;
 mod snapshots;

@@ -447,7 +447,9 @@ impl OpenRun {
                         .map(|call| ("gen_ai.tool.call.id", call.0.as_str().into())),
                 ],
             ),
-            EventKind::Answered { ask, answer, by } => (
+            EventKind::Answered {
+                ask, answer, by, ..
+            } => (
                 "windlass.answered",
                 vec![
                     Some(("windlass.ask.id", ask.as_str().into())),
