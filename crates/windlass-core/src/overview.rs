@@ -35,6 +35,8 @@ pub struct SessionOverview {
     pub asks: Vec<Ask>,
     /// Prompts that wait for a run.
     pub queue: Queue,
+    /// The number of runs, also those that were copied by a fork.
+    pub runs: u64,
     /// The sequence number of the last event.
     pub last_seq: u64,
 }
@@ -85,6 +87,7 @@ impl SessionOverview {
         match &event.kind {
             EventKind::SessionOpened { workspace, .. } => self.workspace.clone_from(workspace),
             EventKind::RunStarted { prompt, flags, .. } => {
+                self.runs += 1;
                 self.flags.clone_from(flags);
                 self.kept = None;
                 self.asks.clear();

@@ -182,6 +182,8 @@ impl EngineBuilder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenSession {
     New,
+    /// A new session with this id; an error if it exists.
+    Create(SessionId),
     Resume(SessionId),
 }
 
@@ -266,7 +268,8 @@ impl Engine {
     pub async fn open(&self, which: OpenSession, mode: RunMode) -> Result<Session, EngineError> {
         self.require(mode)?;
         match which {
-            OpenSession::New => self.create().await,
+            OpenSession::New => self.create(None).await,
+            OpenSession::Create(id) => self.create(Some(&id)).await,
             OpenSession::Resume(id) => self.resume(id).await,
         }
     }
@@ -290,9 +293,16 @@ impl Engine {
         Ok(())
     }
 
-    async fn create(&self) -> Result<Session, EngineError> {
+    async fn create(&self, wanted: Option<&SessionId>) -> Result<Session, EngineError> {
         let parts = &self.0;
-        let (id, writer) = self.create_log().await?;
+        let (id, writer) = match wanted {
+            // Another id than the wanted one would be a surprise.
+            Some(id) => {
+                let opened = parts.store.open_writer(id, OpenLog::New).await?;
+                (id.clone(), opened.writer)
+            }
+            None => self.create_log().await?,
+        };
         let session = self.session(id, writer, History::default());
         let opened = EventKind::SessionOpened {
             workspace: parts.workspace.clone(),

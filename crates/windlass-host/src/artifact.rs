@@ -66,6 +66,12 @@ impl ArtifactDir {
         Ok(())
     }
 
+    /// Returns the size of an artifact in bytes.
+    pub fn size(&self, id: &ArtifactId) -> Result<u64, ArtifactError> {
+        let (_, stat) = open_regular(&self.dir.join(id.as_str())).map_err(|err| cannot("read", &err))?;
+        Ok(stat.size)
+    }
+
     fn open_new(&self) -> Result<FileWriter, ArtifactError> {
         crate::private::create_dir(&self.dir).map_err(|err| cannot("store", &err))?;
         for _ in 0..MAX_NAME_ATTEMPTS {

@@ -486,7 +486,7 @@ impl Windlass {
 
     /// Forks a session: the new session has the events of the old one up to number `at`, or all of them.
     pub async fn fork(&self, session: &SessionId, at: Option<u64>) -> Result<SessionId, Error> {
-        let engine = wire::session_engine(&self.settings.places)?;
+        let engine = wire::session_engine(&self.settings)?;
         let forked = engine.fork(session, at, RunMode::Analysis).await?;
         Ok(forked.id().clone())
     }

@@ -21,6 +21,7 @@ pub mod policy;
 mod prepare;
 pub mod profile;
 pub mod program_tools;
+pub mod recorded_files;
 mod recovery;
 pub mod runtime_plan;
 pub mod sandboxing;
@@ -100,7 +101,8 @@ pub mod edits {
 /// ```
 pub mod engine {
     pub use windlass_engine::{
-        Delivery, EngineError, NativeRuntime, OnAsk, QueueRequest, RunHandle, RunOptions, Session,
+        Delivery, EngineError, NativeRuntime, OnAsk, OpenSession, QueueRequest, RunHandle, RunOptions,
+        Session,
     };
 }
 

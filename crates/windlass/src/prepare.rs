@@ -89,6 +89,8 @@ pub struct Prepared {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionSelector {
     New,
+    /// A new session with this id.
+    Create(SessionId),
     /// The newest session of this workspace.
     Newest,
     Named(SessionId),
@@ -255,6 +257,7 @@ impl Prepared {
         let built = wire::engine(&settings, &agent, root_of_run, isolated, tools, validators)?;
         let which = match &request.which {
             SessionSelector::New => OpenSession::New,
+            SessionSelector::Create(id) => OpenSession::Create(id.clone()),
             SessionSelector::Named(id) => OpenSession::Resume(id.clone()),
             SessionSelector::Newest => {
                 OpenSession::Resume(newest(built.store.as_ref(), &root).await?)

@@ -263,15 +263,16 @@ pub(crate) fn idle_engine(settings: &Settings, root: Arc<Root>) -> Result<BuiltE
     )
 }
 
-/// An engine without an agent and a workspace, for operations on sessions only, such as forking and importing.
-pub fn session_engine(places: &Places) -> Result<Engine, Error> {
-    let store = Arc::new(SessionLog::new(places.sessions_dir()));
+/// An engine without an agent and a workspace, for operations on sessions only, such as forking and queueing prompts.
+pub fn session_engine(settings: &Settings) -> Result<Engine, Error> {
+    let store = Arc::new(SessionLog::new(settings.places.sessions_dir()));
     let artifacts = store.clone();
     let engine = Engine::builder()
         .runtime(Arc::new(NoAgent))
         .store(store)
         .describe("", env!("CARGO_PKG_VERSION"))
         .workspaces(Arc::new(NoWorkspaces))
+        .redactor(redactor(settings)?)
         .artifacts(Arc::new(move |session| {
             Arc::new(artifacts.artifacts(session))
         }))

@@ -17,7 +17,7 @@ use windlass::wire;
 
 pub(super) fn run(args: &ForkArgs) -> Result<ExitCode, CommandError> {
     let from = find_session(&args.session)?;
-    let engine = wire::session_engine(&process::places()?)?;
+    let engine = wire::session_engine(&process::load_settings(None)?)?;
     let session = block_on(async { Ok(engine.fork(&from, args.at, RunMode::Full).await?) })?;
     let id = session.id();
     if args.json {

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use windlass_core::id::SessionId;
 use windlass_core::store::{StoreError, StoreErrorKind};
@@ -14,6 +15,9 @@ use super::failed;
 pub(super) const LOCK: &str = "writer.lock";
 /// A process id and a boot id are shorter.
 const MAX_WORDS: usize = 128;
+/// The number of attempts to lock, and the pause between two of them.
+const LOCK_ATTEMPTS: u32 = 4;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The right to write a session, until it is dropped.
 #[derive(Debug)]
@@ -31,9 +35,18 @@ pub(super) fn acquire(
     session: &SessionId,
 ) -> Result<Lease, StoreError> {
     let path = home.join(LOCK);
-    let (lock, ours) = disk
-        .lock(&path)
-        .map_err(|err| failed("lock", &path, &err))?;
+    let mut attempts = 0;
+    let (lock, ours) = loop {
+        let locked = disk
+            .lock(&path)
+            .map_err(|err| failed("lock", &path, &err))?;
+        // A reader that tests the lock holds it for a moment.
+        attempts += 1;
+        if locked.1 || attempts == LOCK_ATTEMPTS {
+            break locked;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    };
     let before = holder_text(&lock);
     let mut before = before.split_whitespace();
     let pid = before.next().and_then(|pid| pid.parse::<u32>().ok());

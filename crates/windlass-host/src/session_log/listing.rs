@@ -142,7 +142,7 @@ impl SessionLog {
     }
 
     /// Returns whether a process is writing the session. Tests the lock without keeping it.
-    pub(super) fn is_written(&self, session: &SessionId) -> bool {
+    pub fn is_written(&self, session: &SessionId) -> bool {
         let lock = self.home(session).join(lease::LOCK);
         let Ok(lock) = rustix::fs::open(
             &lock,

@@ -7,7 +7,9 @@
 //!
 //! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
-//! use windlass::undo::{PlannedUndo, UndoRequest, UndoTarget, last_changes, plan_undo, undoable_changes};
+//! use windlass::undo::{
+//!     PlannedUndo, UndoRequest, UndoTarget, changes_of_session, last_changes, plan_undo, undoable_changes,
+//! };
 //! # use windlass_testing::{ScriptedProvider, call, says};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -24,7 +26,8 @@
 //! assert!(!planned.is_redo());
 //! let store = SessionLog::new(settings.places.sessions_dir());
 //! assert_eq!(undoable_changes(&store, &planned.session).await?.done.len(), 1);
-//! let (_, files) = last_changes(settings, &root).await?;
+//! let (session, files) = last_changes(settings, &root).await?;
+//! assert_eq!(changes_of_session(settings, &root, &session).await?, files);
 //! assert_eq!(files[0].path, "a.txt");
 //! planned.apply(settings, &root).await?;
 //! assert!(!work.path().join("a.txt").exists());
@@ -135,6 +138,23 @@ pub async fn last_changes(
     let contents = undo_contents(&settings.places.undo_dir());
     let contents = contents.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
     Ok((session, changed_files(root, &task.swaps, &contents)))
+}
+
+/// The files that the last run of a session changed, with diffs. Runs without changes and undone runs are skipped.
+pub async fn changes_of_session(
+    settings: &Settings,
+    root: &Root,
+    session: &SessionId,
+) -> Result<Vec<FileChange>, Error> {
+    let store = SessionLog::new(settings.places.sessions_dir());
+    let changes = undoable_changes(&store, session).await?;
+    let last = UndoRequest::Undo(UndoTarget::LastRun);
+    let Some(task) = UndoOperation::of(&last, &changes) else {
+        return Ok(Vec::new());
+    };
+    let contents = undo_contents(&settings.places.undo_dir());
+    let contents = contents.map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
+    Ok(changed_files(root, &task.swaps, &contents))
 }
 
 impl PlannedUndo {

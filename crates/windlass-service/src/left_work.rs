@@ -1,0 +1,96 @@
+//! Marks of sessions with work that a later server continues: queued prompts, and runs that paused for a shutdown. A mark is
+//! written before the work is logged, and removed when the session has none left.
+
+use std::path::PathBuf;
+
+use futures_util::StreamExt;
+use windlass::core::event::EventKind;
+use windlass::core::id::SessionId;
+use windlass::core::store::{SessionStore, Skimmed};
+
+use crate::host::SessionHost;
+use crate::problem::{Problem, ProblemCode};
+use crate::service::{Service, ServiceParts};
+
+/// Maximum number of marks that are read.
+const MAX_MARKS: usize = 20_000;
+
+impl ServiceParts {
+    fn marks(&self) -> PathBuf {
+        self.server_dir().join("work")
+    }
+
+    /// Sessions with work that an earlier process left, with the name of the token that requested it.
+    pub(crate) fn left_work(&self) -> Result<Vec<(SessionId, Option<String>)>, Problem> {
+        let dir = match std::fs::read_dir(self.marks()) {
+            Ok(dir) => dir,
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(err) => return Err(err.into()),
+        };
+        let mut found = Vec::new();
+        for entry in dir.flatten().take(MAX_MARKS) {
+            let name = entry.file_name();
+            let Some(session) = name.to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let token = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            found.push((session, (!token.is_empty()).then_some(token)));
+        }
+        Ok(found)
+    }
+}
+
+impl Service {
+    /// Marks a session before work of it is logged.
+    pub(crate) fn mark_work(&self, session: &SessionId, token: Option<&str>) -> Result<(), Problem> {
+        let dir = self.0.marks();
+        crate::private_file::create_dir(&dir)?;
+        Ok(std::fs::write(dir.join(session.as_str()), token.unwrap_or_default())?)
+    }
+
+    /// Removes the mark of a session that has no work left.
+    pub(crate) async fn unmark_work(&self, session: &SessionId) {
+        let Ok(overview) = self.overview(session, None).await else {
+            return;
+        };
+        let paused = overview.open.as_ref().is_some_and(|run| run.paused.is_some());
+        if !paused && overview.queue.first().is_none() {
+            let _ = std::fs::remove_file(self.0.marks().join(session.as_str()));
+        }
+    }
+
+    /// The number of the event of a prompt that was queued with this idempotency key.
+    pub(crate) async fn prompt_with_key(
+        &self,
+        session: &SessionId,
+        wanted: &str,
+        token: Option<&str>,
+    ) -> Result<Option<u64>, Problem> {
+        let mut events = self.0.store.skim(session, 1, |kind| kind == "queued");
+        while let Some(event) = events.next().await {
+            if let Skimmed::Event(event) = event?
+                && let EventKind::Queued { key, by, .. } = &event.kind
+                && key.as_deref() == Some(wanted)
+                && by.as_deref() == token
+            {
+                return Ok(event.order.seq());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes a session with everything that belongs to it. A session in use is not deleted.
+    pub(crate) async fn delete_session(&self, host: &SessionHost) -> Result<(), Problem> {
+        let _opening = host.opening.lock().await;
+        if host.live().is_some() || self.0.scheduler.is_running(&host.id) {
+            return Err(Problem::new(ProblemCode::Conflict, "a run is in progress in this session")
+                .hint("cancel it first"));
+        }
+        self.0.scheduler.remove(&host.id);
+        self.0.store.delete(&host.id).await?;
+        let _ = std::fs::remove_file(self.0.marks().join(host.id.as_str()));
+        self.0.keys.forget_session(&host.id);
+        host.events.ring.touch();
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Watches the logs of sessions that have readers, so that readers also see what other processes write. The events of a run
+//! in another process arrive through its local channel; without one, only the durable events arrive.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::fs::inotify;
+use tokio::io::unix::AsyncFd;
+use windlass::core::event::Order;
+use windlass::machine::SessionLog;
+
+use crate::host::SessionHost;
+use crate::local::LocalRequest;
+use crate::local_client::RemoteSession;
+use crate::ring::EventLine;
+use crate::service::ServiceParts;
+
+/// Size of the buffer for notifications of the kernel.
+const BUFFER: usize = 4_096;
+
+/// The watched logs. Without support of the kernel, readers see events of other processes when they read again.
+#[derive(Default)]
+pub(crate) struct LogWatch(Mutex<Option<Arc<WatchedLogs>>>);
+
+struct WatchedLogs {
+    inotify: AsyncFd<rustix::fd::OwnedFd>,
+    hosts: Mutex<HashMap<i32, Weak<SessionHost>>>,
+}
+
+impl ServiceParts {
+    /// Watches the log of a session for its readers.
+    pub(crate) fn watch_log(&self, host: &Arc<SessionHost>) {
+        let watched = {
+            let mut watch = self.watch.0.lock();
+            if watch.is_none() {
+                *watch = start(&self.store);
+            }
+            watch.clone()
+        };
+        let Some(watched) = watched else { return };
+        let path = self.store.log_path(&host.id);
+        let added = inotify::add_watch(watched.inotify.get_ref(), path, inotify::WatchFlags::MODIFY);
+        let Ok(watch) = added else { return };
+        let mut hosts = watched.hosts.lock();
+        if hosts.len() > 256 && hosts.len().is_power_of_two() {
+            hosts.retain(|watch, host| {
+                let used = host.strong_count() > 0;
+                if !used {
+                    let _ = inotify::remove_watch(watched.inotify.get_ref(), *watch);
+                }
+                used
+            });
+        }
+        hosts.insert(watch, Arc::downgrade(host));
+        drop(hosts);
+        follow_remote(&self.store, host);
+    }
+}
+
+fn start(store: &Arc<SessionLog>) -> Option<Arc<WatchedLogs>> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let fd = inotify::init(flags).ok()?;
+    let watched = Arc::new(WatchedLogs {
+        inotify: AsyncFd::new(fd).ok()?,
+        hosts: Mutex::default(),
+    });
+    let (weak, store) = (Arc::downgrade(&watched), Arc::downgrade(store));
+    tokio::spawn(async move {
+        while let (Some(watched), Some(store)) = (weak.upgrade(), store.upgrade()) {
+            let Ok(changed) = watched.changed().await else {
+                return;
+            };
+            for host in changed {
+                // Readers get the events of this process from its run.
+                if host.live().is_none() {
+                    host.events.ring.touch();
+                    follow_remote(&store, &host);
+                }
+            }
+        }
+    });
+    Some(watched)
+}
+
+impl WatchedLogs {
+    /// Waits for changes, and returns the sessions whose logs changed.
+    async fn changed(&self) -> std::io::Result<Vec<Arc<SessionHost>>> {
+        let mut ready = self.inotify.readable().await?;
+        let mut watches = Vec::new();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); BUFFER];
+        let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    if !watches.contains(&event.wd()) {
+                        watches.push(event.wd());
+                    }
+                    if reader.is_buffer_empty() {
+                        break;
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN) => {
+                    ready.clear_ready();
+                    break;
+                }
+                Err(err) => return Err(err.into()),
+            }
+        }
+        let hosts = self.hosts.lock();
+        Ok(watches
+            .iter()
+            .filter_map(|watch| hosts.get(watch)?.upgrade())
+            .collect())
+    }
+}
+
+/// Follows the live events of a run in another process, while there are readers.
+fn follow_remote(store: &Arc<SessionLog>, host: &Arc<SessionHost>) {
+    if host.live().is_some() || !host.events.has_followers() || !host.begin_remote() {
+        return;
+    }
+    let (store, host) = (store.clone(), Arc::downgrade(host));
+    tokio::spawn(async move {
+        let Some(id) = host.upgrade().map(|host| host.id.clone()) else {
+            return;
+        };
+        if let Some(mut remote) = RemoteSession::connect(&store, &id).await {
+            let request = LocalRequest::Events { after: u64::MAX };
+            if remote.call(&request).await.is_ok() {
+                while let Some(event) = remote.next_event().await {
+                    let Some(host) = host.upgrade().filter(|host| host.events.has_followers()) else {
+                        return;
+                    };
+                    // The log has the durable events.
+                    if matches!(event.order, Order::Live { .. }) {
+                        host.events.ring.push(EventLine::of(&event));
+                    }
+                }
+            }
+        }
+        if let Some(host) = host.upgrade() {
+            host.end_remote();
+        }
+    });
+}
