@@ -4,6 +4,7 @@
 mod context;
 mod landing;
 mod reports;
+mod serve;
 mod sessions;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ pub(crate) use self::landing::{
     DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, UndoArgs, UndoRedoArgs,
 };
 pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
+pub(crate) use self::serve::{ServeArgs, ServeCommand, TokenCommand};
 pub(crate) use self::sessions::{
     ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs,
 };
@@ -63,6 +65,8 @@ pub(crate) enum CliCommand {
     /// List, show, search, export, import and delete sessions
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Serve sessions over HTTP, or as JSON lines over standard input and output
+    Serve(ServeArgs),
     /// Print the instructions that the model gets before the first message
     Prompt(PromptArgs),
     /// Show the use of the model's context window in a session and the cost of a step

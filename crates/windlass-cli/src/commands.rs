@@ -20,6 +20,7 @@ mod replay;
 mod run;
 mod runtimes;
 mod sandbox;
+mod serve;
 mod sessions;
 mod stats;
 mod tools;
@@ -68,6 +69,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, CommandError> {
         CliCommand::Redo(args) => undo::redo(&args.common),
         CliCommand::Replay(args) => replay::run(&args),
         CliCommand::Sessions(command) => sessions::run(command),
+        CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Prompt(args) => prompt::run(&args),
         CliCommand::Context(args) => context::run(&args),
         CliCommand::Stats(args) => stats::run(&args),

@@ -26,10 +26,12 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|err| failed(&files.key, err.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unusable = |err: rustls::Error| failed(&files.cert, err.to_string());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map(rustls::ConfigBuilder::with_no_client_auth)
-        .and_then(|config| config.with_single_cert(certs, key))
-        .map_err(|err| failed(&files.cert, err.to_string()))?;
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(certs, key)
+        .map_err(unusable)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

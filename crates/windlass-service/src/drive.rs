@@ -12,7 +12,7 @@ use windlass::core::flags::SavedFlags;
 use windlass::core::id::{AskId, RunId, SessionId};
 use windlass::core::message::Message;
 use windlass::core::overview::SessionOverview;
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::core::terms::Isolation;
 use windlass::engine::{RunHandle, RunOptions};
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
@@ -97,7 +97,7 @@ impl Service {
         let host = self.any_host(session).await?;
         loop {
             let overview = self.overview(session, None).await?;
-            let paused = overview.open.as_ref().is_some_and(|run| run.paused.is_some());
+            let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
             if paused {
                 if self.drive_work(&host, SessionWork::ResumePaused, None).await?.is_none() {
                     return Ok(());
@@ -492,7 +492,7 @@ impl Service {
             let Ok(overview) = self.overview(&session, None).await else {
                 continue;
             };
-            let paused = overview.open.as_ref().is_some_and(|run| run.paused.is_some());
+            let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
             let queued = self.0.options.run_queued && overview.queue.first().is_some();
             if paused || (queued && overview.asks.is_empty()) {
                 self.schedule(&host, token)?;

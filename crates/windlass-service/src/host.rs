@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use windlass::core::ask::Answer;
 use windlass::core::event::EventKind;
 use windlass::core::id::{AskId, SessionId};
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::core::runtime::RunMode;
 use windlass::engine::{Delivery, OpenSession, QueueRequest, Session};
 use windlass::wire;
@@ -180,10 +180,11 @@ impl SessionHost {
                     Ok(())
                 }
                 SessionWriter::Idle(session) => {
-                    let (open, queued) = session.with_history(|history| {
-                        (history.open_run().is_some(), !history.queue().all().is_empty())
+                    let (paused, queued) = session.with_history(|history| {
+                        let paused = history.is_paused() || history.waits();
+                        (paused, !history.queue().all().is_empty())
                     });
-                    if open {
+                    if paused {
                         session.close_paused().await?;
                     } else if queued {
                         session.reorder_queue(Vec::new()).await?;

@@ -53,7 +53,7 @@ impl Service {
         let Ok(overview) = self.overview(session, None).await else {
             return;
         };
-        let paused = overview.open.as_ref().is_some_and(|run| run.paused.is_some());
+        let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
         if !paused && overview.queue.first().is_none() {
             let _ = std::fs::remove_file(self.0.marks().join(session.as_str()));
         }

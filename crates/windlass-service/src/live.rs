@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use windlass::core::ask::{Answer, Ask};
 use windlass::core::event::{Event, EventKind};
 use windlass::core::id::{AskId, RunId, SessionId};
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::engine::{QueueRequest, RunControl, RunHandle, Session};
 
 use crate::problem::{Problem, ProblemCode};
@@ -170,8 +170,8 @@ impl LiveSession {
     pub fn pause(&self, reason: PauseReason, now: bool) {
         if let Some((_, control)) = self.control.lock().as_ref() {
             match now {
-                true => control.pause_now(reason),
-                false => control.pause(reason),
+                true => control.pauser().pause_now(reason),
+                false => control.pauser().pause(reason),
             }
         }
     }

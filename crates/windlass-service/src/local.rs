@@ -19,7 +19,7 @@ use windlass::core::ask::Answer;
 use windlass::core::flags::SavedFlags;
 use windlass::core::id::{AskId, SessionId};
 use windlass::core::message::Message;
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::engine::{Delivery, QueueRequest};
 use windlass::machine::SessionLog;
 

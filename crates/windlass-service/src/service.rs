@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
 use windlass::core::overview::SessionOverview;
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::workspace::Files;
 use windlass::machine::{Root, SessionLog};

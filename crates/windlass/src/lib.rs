@@ -101,8 +101,8 @@ pub mod edits {
 /// ```
 pub mod engine {
     pub use windlass_engine::{
-        Delivery, EngineError, NativeRuntime, OnAsk, OpenSession, QueueRequest, RunHandle, RunOptions,
-        Session,
+        Delivery, EngineError, NativeRuntime, OnAsk, OpenSession, Pauser, QueueRequest, RunControl,
+        RunHandle, RunOptions, Session,
     };
 }
 

@@ -183,7 +183,8 @@ async fn conversation(call: Call, params: SessionAtParams) -> Result<Json<Conver
         history.bound(MAX_HELD);
     }
     check_at(params.at, history.last_seq())?;
-    let messages = history.entries().iter().map(|entry| ConversationMessage {
+    let entries = history.entries();
+    let messages = entries.iter().map(|entry| ConversationMessage {
         seq: Some(entry.seq()).filter(|seq| *seq > 0),
         role: entry.role,
         origin: entry.origin,

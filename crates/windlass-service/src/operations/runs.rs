@@ -6,7 +6,7 @@ use windlass::core::flags::SavedFlags;
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::message::{Message, Origin, Part, Role};
 use windlass::core::queue::QueuedPrompt;
-use windlass::core::run::PauseReason;
+use windlass::core::pause::PauseReason;
 use windlass::engine::{Delivery, QueueRequest};
 
 use super::sessions::SessionParams;
@@ -384,7 +384,7 @@ async fn resume(call: Call, params: ResumeParams) -> Result<Json<RunResumed>, Pr
         })
     };
     if let Some(run) = &overview.open
-        && run.paused.is_some()
+        && run.pause().is_some()
         && params.prompt.is_none()
     {
         let run = call.service.start_work(host.clone(), SessionWork::ResumePaused, &call.caller).await?;

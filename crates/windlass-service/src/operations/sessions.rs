@@ -338,7 +338,7 @@ async fn get(call: Call, params: SessionAtParams) -> Result<Json<SessionDetail>,
         true => call.service.0.scheduler.position(&host.id),
         false => None,
     };
-    let paused = overview.open.as_ref().is_some_and(|run| run.paused.is_some());
+    let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
     let state = match &overview.open {
         _ if !overview.asks.is_empty() => "waiting",
         Some(_) if paused => "paused",

@@ -35,7 +35,28 @@ pub(super) fn operations() -> Vec<Operation> {
             "Revoke a token; requests with it are refused from now on",
             revoke,
         ),
+        Operation::new(
+            "logins.create",
+            (Method::Post, "/v1/logins", 201),
+            Scope::Admin,
+            "Make a one-time login link for a browser, valid for five minutes",
+            login,
+        ),
     ]
+}
+
+/// A one-time login link.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LoginLink {
+    /// The path and query of the link on this server.
+    pub path: String,
+}
+
+async fn login(call: Call, _: NoParams) -> Result<Json<LoginLink>, Problem> {
+    let ticket = call.service.login_ticket()?;
+    Ok(Json(LoginLink {
+        path: format!("/login?ticket={ticket}"),
+    }))
 }
 
 /// A token in the list.
