@@ -30,6 +30,7 @@ use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::pause::PauseReason;
 use crate::provider::ProviderErrorKind;
 use crate::redact::EventRedactor;
 use crate::run::Judged;
@@ -289,6 +290,14 @@ pub enum EventKind {
         /// The name of the token of the client that answered; absent for the terminal.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<String>,
+    },
+    /// The run paused between two steps and stays open. Any process can resume it.
+    Paused {
+        /// The reason of the pause.
+        reason: PauseReason,
+        /// The active time of the run so far, in milliseconds. A resumed run counts on from this value.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        run_ms: u64,
     },
     /// A call was denied and did not run.
     Denied {
@@ -659,6 +668,7 @@ impl EventKind {
             // These kinds have only numbers, names and paths. The text of live events is redacted where it is shown.
             Self::SessionOpened { .. }
             | Self::QueueChanged { .. }
+            | Self::Paused { .. }
             | Self::TransactionOpened { .. }
             | Self::IterationStarted { .. }
             | Self::Delta { .. }
@@ -679,6 +689,12 @@ impl EventKind {
             | Self::SessionClosed {} => {}
         }
     }
+}
+
+/// Serde's `skip_serializing_if`: leaves a time of zero out of the log.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
 }
 
 fn paths(swaps: &[Swap]) -> Vec<String> {

@@ -342,10 +342,17 @@ impl History {
         self.run.as_ref()
     }
 
-    /// Whether the open run waits for a person. If it does not, and no process runs it, it was interrupted.
+    /// Whether the open run waits for a person. If it does not, is not paused, and no process runs it, it was interrupted.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.run.is_some() && !self.asks.is_empty()
+    }
+
+    /// Whether the open run was paused and waits for no answer.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        let pause = self.run.as_ref().and_then(Run::pause);
+        pause.is_some() && self.asks.is_empty()
     }
 
     /// The files that calls of the newest run changed, without diffs. Changes that commands made in an isolated copy
@@ -410,6 +417,7 @@ impl History {
         }
         match &self.run {
             None => Phase::Idle,
+            Some(_) if self.is_paused() => Phase::Paused,
             Some(_)
                 if self
                     .open

@@ -9,6 +9,7 @@ mod fork;
 mod iterate;
 mod judge;
 mod land;
+mod pause;
 mod queue;
 mod validators;
 
@@ -232,6 +233,9 @@ pub enum EngineError {
         /// The number of the last event.
         last: u64,
     },
+    /// No run of the session is paused, so none can be resumed or closed.
+    #[error("no run is paused: {0}")]
+    NotPaused(&'static str),
     /// The conversation could not be compacted.
     #[error("the conversation could not be compacted: {0}")]
     CompactionFailed(String),
@@ -439,6 +443,10 @@ impl Session {
                 self.with_history(|history| history.run_spent()),
                 Duration::from_millis(ask.run_ms),
             ),
+            driver::Start::Resume { run_ms } => (
+                self.with_history(|history| history.run_spent()),
+                Duration::from_millis(*run_ms),
+            ),
         };
         let ledger = RunLedger::new(options.budget, parts.clock.clone(), spent, before);
         let scope = Scope {
@@ -525,6 +533,14 @@ impl Session {
         let seq = self.log.emit(&self.scope(run), kind).await?;
         self.log.sync().await?;
         Ok(seq)
+    }
+
+    /// The changes in the copy of a run that no process drives.
+    async fn changes_in_copy(&self, run: &Run) -> Vec<FileChange> {
+        match &run.copy {
+            Some(copy) => self.parts.workspaces.left_changes(copy).await,
+            None => Vec::new(),
+        }
     }
 
     /// Takes the lock that a run holds, or fails if a run is in progress.

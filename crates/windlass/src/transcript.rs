@@ -45,6 +45,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::host_name;
 use windlass_core::id::CallId;
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::pause::PauseReason;
 use windlass_core::run::paths_in_words;
 use windlass_core::terms::Terms;
 use windlass_core::validator::{Judgement, Report};
@@ -393,6 +394,15 @@ impl Transcript {
                     .level(Record, Info)
                     .did("answered", json!({ "ask": ask, "answer": word, "by": by, "who": who }))
                     .with(text.map(|text| LineBlock::Text(text.into())))
+            }
+            EventKind::Paused { reason, .. } => {
+                let why = match reason {
+                    PauseReason::Shutdown => "its process shuts down",
+                    PauseReason::Requested => "it was asked to",
+                };
+                engine(format!("the run is paused, because {why}"))
+                    .level(Record, Info)
+                    .did("paused the run", json!({ "reason": reason }))
             }
             EventKind::Denied { call, rule, reason } => {
                 let not_run = format!("not run: {reason}");

@@ -11,6 +11,7 @@ mod fixture;
 mod foreign;
 mod host_process;
 mod outcomes;
+mod pause;
 mod providers;
 mod queue;
 mod resume;
