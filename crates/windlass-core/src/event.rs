@@ -492,6 +492,9 @@ pub enum EventKind {
     },
     /// The run ended. Every run has exactly one such event.
     RunFinished(RunSummary),
+    /// The conversation was cleared between two runs: the next run starts without the messages and notes before this
+    /// event. They stay in the log, and undo still works.
+    Cleared {},
     /// The session was closed.
     SessionClosed {},
     /// An event of a later version. It is stored and shown, but otherwise ignored.
@@ -565,7 +568,8 @@ impl EventKind {
         Self::VARIANTS.contains(&name) && name != UNKNOWN
     }
 
-    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a failover or a warning.
+    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a cleared conversation, a failover
+    /// or a warning.
     #[must_use]
     pub fn happens_between_runs(&self) -> bool {
         matches!(
@@ -575,6 +579,7 @@ impl EventKind {
                 | Self::Discarded { .. }
                 | Self::Landed { .. }
                 | Self::FailedOver { .. }
+                | Self::Cleared {}
                 | Self::Warned { .. }
         )
     }
@@ -686,6 +691,7 @@ impl EventKind {
             | Self::ModelSwitched { .. }
             | Self::Forked { .. }
             | Self::NotWritten { .. }
+            | Self::Cleared {}
             | Self::SessionClosed {} => {}
         }
     }

@@ -241,6 +241,8 @@ impl History {
                 self.asks.clear();
                 self.foreign_session = None;
             }
+            // The calls of an open run need their messages.
+            EventKind::Cleared {} if self.run.is_none() => self.clear(),
             EventKind::SessionClosed {} => self.ended = true,
             EventKind::Compacted { compaction } => {
                 self.bounded = None;
@@ -567,6 +569,17 @@ impl History {
     #[must_use]
     pub fn bounded(&self) -> Option<&Compaction> {
         self.bounded.as_ref()
+    }
+
+    /// Drops everything that a model gets of the session so far. Totals, queue and asks are no part of that.
+    fn clear(&mut self) {
+        self.close_open("the conversation was cleared");
+        self.entries = Arc::default();
+        (self.held, self.stuck_at) = (0, 0);
+        self.bounded = None;
+        self.facts = WorkRecord::default();
+        self.notes.clear();
+        self.foreign_session = None;
     }
 
     fn compact(&mut self, compaction: &Compaction) {

@@ -236,6 +236,9 @@ pub enum EngineError {
     /// No run of the session is paused, so none can be resumed or closed.
     #[error("no run is paused: {0}")]
     NotPaused(&'static str),
+    /// The run is paused, waits for an answer, or was left open by a process that died.
+    #[error("the session has a run that did not finish; resume it, answer it or close it first")]
+    RunOpen,
     /// The conversation could not be compacted.
     #[error("the conversation could not be compacted: {0}")]
     CompactionFailed(String),
@@ -525,6 +528,21 @@ impl Session {
             swap: Some(swap),
         };
         self.write_alone(Some(run), kind).await
+    }
+
+    /// Clears the conversation: the next run starts without the messages and notes so far, and a foreign agent with a new
+    /// session of its own. Totals, undo, queue and landings stay, and the log keeps everything. Fails while a run is in
+    /// progress or open. Returns the number of the event.
+    pub async fn clear(&self) -> Result<u64, EngineError> {
+        let _alone = self.alone()?;
+        if self.with_history(|history| history.open_run().is_some()) {
+            return Err(EngineError::RunOpen);
+        }
+        let cleared = EventKind::Cleared {};
+        let seq = self.log.emit(&self.scope(None), cleared).await?;
+        self.log.sync().await?;
+        self.log.save_snapshot().await;
+        Ok(seq)
     }
 
     /// Writes one durable event while no run is in progress.

@@ -100,7 +100,8 @@ pub mod edits {
 /// ```
 pub mod engine {
     pub use windlass_engine::{
-        Delivery, EngineError, NativeRuntime, OnAsk, QueueRequest, RunHandle, RunOptions, Session,
+        Delivery, EngineError, NativeRuntime, NoSuchAsk, OnAsk, Pauser, QueueRequest, RunHandle,
+        RunOptions, Session,
     };
 }
 

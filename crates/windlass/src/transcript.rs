@@ -541,6 +541,12 @@ impl Transcript {
                 .level(Live, Warning)
                 .did("warned", json!({ "code": code })),
             EventKind::RunFinished(summary) => words::run_finished(event, summary),
+            EventKind::Cleared {} => line(
+                Actor::Person,
+                "cleared the conversation: the next run starts without it; the log still has it".to_owned(),
+            )
+            .level(Record, Info)
+            .did("cleared the conversation", json!({})),
             EventKind::SessionClosed {} => {
                 engine("the session was closed".to_owned()).did("closed the session", json!({}))
             }

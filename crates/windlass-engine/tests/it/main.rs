@@ -3,6 +3,7 @@
 
 mod answers;
 mod attacks;
+mod clear;
 mod context;
 mod contract;
 mod durable;
