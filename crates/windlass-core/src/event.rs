@@ -30,6 +30,7 @@ use crate::id::{AskId, CallId, RunId, SessionId, TraceId};
 use crate::image::Swap;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::outcome::{Outcome, RunSummary, StopReason};
+use crate::pause::PauseReason;
 use crate::provider::ProviderErrorKind;
 use crate::redact::EventRedactor;
 use crate::run::Judged;
@@ -290,6 +291,14 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<String>,
     },
+    /// The run paused between two steps and stays open. Any process can resume it.
+    Paused {
+        /// The reason of the pause.
+        reason: PauseReason,
+        /// The active time of the run so far, in milliseconds. A resumed run counts on from this value.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        run_ms: u64,
+    },
     /// A call was denied and did not run.
     Denied {
         /// The id of the call.
@@ -483,6 +492,9 @@ pub enum EventKind {
     },
     /// The run ended. Every run has exactly one such event.
     RunFinished(RunSummary),
+    /// The conversation was cleared between two runs: the next run starts without the messages and notes before this
+    /// event. They stay in the log, and undo still works.
+    Cleared {},
     /// The session was closed.
     SessionClosed {},
     /// An event of a later version. It is stored and shown, but otherwise ignored.
@@ -556,7 +568,8 @@ impl EventKind {
         Self::VARIANTS.contains(&name) && name != UNKNOWN
     }
 
-    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a failover or a warning.
+    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a cleared conversation, a failover
+    /// or a warning.
     #[must_use]
     pub fn happens_between_runs(&self) -> bool {
         matches!(
@@ -566,6 +579,7 @@ impl EventKind {
                 | Self::Discarded { .. }
                 | Self::Landed { .. }
                 | Self::FailedOver { .. }
+                | Self::Cleared {}
                 | Self::Warned { .. }
         )
     }
@@ -659,6 +673,7 @@ impl EventKind {
             // These kinds have only numbers, names and paths. The text of live events is redacted where it is shown.
             Self::SessionOpened { .. }
             | Self::QueueChanged { .. }
+            | Self::Paused { .. }
             | Self::TransactionOpened { .. }
             | Self::IterationStarted { .. }
             | Self::Delta { .. }
@@ -676,9 +691,16 @@ impl EventKind {
             | Self::ModelSwitched { .. }
             | Self::Forked { .. }
             | Self::NotWritten { .. }
+            | Self::Cleared {}
             | Self::SessionClosed {} => {}
         }
     }
+}
+
+/// Serde's `skip_serializing_if`: leaves a time of zero out of the log.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
 }
 
 fn paths(swaps: &[Swap]) -> Vec<String> {

@@ -241,6 +241,8 @@ impl History {
                 self.asks.clear();
                 self.foreign_session = None;
             }
+            // The calls of an open run need their messages.
+            EventKind::Cleared {} if self.run.is_none() => self.clear(),
             EventKind::SessionClosed {} => self.ended = true,
             EventKind::Compacted { compaction } => {
                 self.bounded = None;
@@ -342,10 +344,17 @@ impl History {
         self.run.as_ref()
     }
 
-    /// Whether the open run waits for a person. If it does not, and no process runs it, it was interrupted.
+    /// Whether the open run waits for a person. If it does not, is not paused, and no process runs it, it was interrupted.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.run.is_some() && !self.asks.is_empty()
+    }
+
+    /// Whether the open run was paused and waits for no answer.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        let pause = self.run.as_ref().and_then(Run::pause);
+        pause.is_some() && self.asks.is_empty()
     }
 
     /// The files that calls of the newest run changed, without diffs. Changes that commands made in an isolated copy
@@ -410,6 +419,7 @@ impl History {
         }
         match &self.run {
             None => Phase::Idle,
+            Some(_) if self.is_paused() => Phase::Paused,
             Some(_)
                 if self
                     .open
@@ -559,6 +569,17 @@ impl History {
     #[must_use]
     pub fn bounded(&self) -> Option<&Compaction> {
         self.bounded.as_ref()
+    }
+
+    /// Drops everything that a model gets of the session so far. Totals, queue and asks are no part of that.
+    fn clear(&mut self) {
+        self.close_open("the conversation was cleared");
+        self.entries = Arc::default();
+        (self.held, self.stuck_at) = (0, 0);
+        self.bounded = None;
+        self.facts = WorkRecord::default();
+        self.notes.clear();
+        self.foreign_session = None;
     }
 
     fn compact(&mut self, compaction: &Compaction) {

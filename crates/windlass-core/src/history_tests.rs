@@ -208,6 +208,12 @@ fn any_kind() -> impl Strategy<Value = EventKind> {
             .prop_map(|ids| said(&ids.into_iter().collect::<Vec<_>>())),
         (0_u8..6).prop_map(finished),
         Just(EventKind::said(Message::internal("nudge"))),
+        Just(EventKind::Cleared {}),
+        Just(EventKind::QueueChanged { order: vec![2, 1] }),
+        Just(EventKind::Paused {
+            reason: crate::pause::PauseReason::Shutdown,
+            run_ms: 1,
+        }),
     ]
 }
 
@@ -220,12 +226,16 @@ proptest! {
         prop_assert_eq!(unpaired(&fold(kinds).entries()), None);
     }
 
-    /// The prefix is stable: later events never change a message that is already in the list.
+    /// The prefix is stable: later events never change a message that is already in the list, unless the user clears
+    /// the conversation.
     #[test]
     fn messages_are_only_ever_appended(kinds in proptest::collection::vec(any_kind(), 1..40)) {
         let mut history = History::default();
         let mut seen: Vec<Message> = Vec::new();
         for (n, kind) in kinds.into_iter().enumerate() {
+            if kind == (EventKind::Cleared {}) && history.open_run().is_none() {
+                seen.clear();
+            }
             history.apply(&event(n as u64 + 1, kind));
             let now: Vec<Message> = history.entries().iter().map(|entry| (**entry).clone()).collect();
             prop_assert!(now.starts_with(&seen));
@@ -274,7 +284,7 @@ fn a_snapshot_of_another_version_is_ignored() {
         .expect("a history");
     let text = String::from_utf8(bytes).expect("a history");
     assert!(History::restore(&mut text.as_bytes()).is_some());
-    let other = text.replacen("[1,", "[2,", 1);
+    let other = text.replacen("[2,", "[3,", 1);
     assert!(History::restore(&mut other.as_bytes()).is_none());
     assert!(History::restore(&mut &text.as_bytes()[..20]).is_none());
 }
@@ -353,4 +363,35 @@ fn a_fork_does_not_resume_the_session_of_the_foreign_agent() {
     assert_eq!(history.foreign_session(), Some("codex:t1"));
     history.apply(&event(4, EventKind::Forked { from, at_seq: 3 }));
     assert_eq!(history.foreign_session(), None);
+}
+
+#[test]
+fn a_cleared_conversation_starts_anew_and_keeps_totals_and_queue() {
+    let noted = EventKind::Noted { text: "n".into() };
+    let began = EventKind::IterationStarted {
+        iteration: 1,
+        foreign_session: Some("codex:t1".into()),
+    };
+    let queued = EventKind::Queued {
+        prompt: Message::user("later"),
+        steer: false,
+        flags: SavedFlags::default(),
+        by: None,
+        key: None,
+    };
+    let words = EventKind::said(Message::assistant("an answer"));
+    let before = vec![started(), began, noted, words, queued, ended()];
+    let mut history = fold([before, vec![EventKind::Cleared {}]].concat());
+    assert!(history.entries().is_empty());
+    assert_eq!((history.held(), history.notes()), (0, ""));
+    assert_eq!(history.foreign_session(), None);
+    assert_eq!(history.facts(), &WorkRecord::default());
+    assert_eq!((history.runs(), history.total().steps), (1, 2));
+    assert_eq!(history.queue().all().len(), 1);
+    assert!(history.last_outcome().is_some());
+    history.apply(&event(8, started()));
+    assert_eq!(history.entries().len(), 1);
+    // The calls of an open run need their messages.
+    history.apply(&event(9, EventKind::Cleared {}));
+    assert_eq!(history.entries().len(), 1);
 }

@@ -33,6 +33,7 @@ pub mod message;
 pub mod outcome;
 pub mod overview;
 pub mod path_text;
+pub mod pause;
 pub mod provider;
 pub mod queue;
 pub mod redact;

@@ -31,6 +31,8 @@ pub enum Phase {
     WaitingForInput,
     /// A call or a landing waits for approval.
     WaitingForConfirmation,
+    /// The run is paused, and any process can resume it.
+    Paused,
     /// The session was closed.
     Ended,
 }
@@ -140,7 +142,7 @@ pub enum StopReason {
     Provider,
     /// The user or the host process cancelled it.
     Cancelled,
-    /// The run waits for a person.
+    /// The run is paused, or waits for a person.
     Paused,
     /// The process ended during the iteration.
     Interrupted,

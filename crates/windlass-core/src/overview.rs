@@ -64,6 +64,7 @@ const USED: &[&str] = &[
     "run_ending",
     "call_started",
     "denied",
+    "paused",
     "rule_broken",
     "not_written",
     "file_changed",

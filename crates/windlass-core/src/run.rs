@@ -4,8 +4,8 @@
 //! and logs an event, and the event changes the state. To resume a run, fold its log and ask for the next step.
 //!
 //! Every step is not started, started or done. If the process that started a step is gone, the step is not repeated:
-//! [`Run::left_open`] ends the run instead. A run that waits for a person has nothing open except an ask, so that any
-//! process can resume it. The fold reads only events. Facts that recovery observes (the journal of a landing, a copy, a
+//! [`Run::left_open`] ends the run instead. A run that waits for a person has nothing open except an ask, and a paused run
+//! has no step in progress, so that any process can resume it. The fold reads only events. Facts that recovery observes (the journal of a landing, a copy, a
 //! dead process) reach it as events that recovery appends before the run is folded.
 //!
 //! | step | started | done | after a crash |
@@ -46,6 +46,7 @@ use crate::flags::SavedFlags;
 use crate::id::{AskId, RunId};
 use crate::message::{Message, Origin, Part, Role};
 use crate::outcome::{FailReason, Outcome, RunSummary};
+use crate::pause::RunPause;
 use crate::terms::Isolation;
 use crate::validator::{Evidence, Finding};
 
@@ -83,7 +84,7 @@ pub enum Step {
     Iterate {
         /// The iteration's number, counted from 1.
         iteration: u32,
-        /// True if the iteration started before the run paused for a person. Its open calls are settled first.
+        /// True if the iteration started before the run paused. Its open calls are settled first.
         started: bool,
     },
     /// Judge the changes of the last iteration.
@@ -96,7 +97,8 @@ pub enum Step {
     Land {
         /// The hash of the judged tree.
         tree_hash: Option<String>,
-        /// True if a person was asked meanwhile, so that the tree may have changed since it was judged.
+        /// True if a person was asked or the run was paused meanwhile, so that the tree may have changed since it was
+        /// judged.
         asked: bool,
     },
     /// Log the outcome of the run. `Keep` and `Finish` follow.
@@ -105,8 +107,25 @@ pub enum Step {
     Keep,
     /// Log the summary of the run.
     Finish(Outcome),
-    /// Do nothing: the run waits for a person's answer.
+    /// Do nothing: the run is paused, or waits for a person's answer.
     Wait,
+}
+
+impl Step {
+    /// Whether the run may pause before this step. A run whose outcome is decided or whose changes have landed does not
+    /// pause any more.
+    #[must_use]
+    pub fn may_pause_before(&self) -> bool {
+        match self {
+            Self::Open { .. }
+            | Self::Iterate { .. }
+            | Self::Judge
+            | Self::Retry(_)
+            | Self::AskToLand(_)
+            | Self::Land { .. } => true,
+            Self::End(_) | Self::Keep | Self::Finish(_) | Self::Wait => false,
+        }
+    }
 }
 
 /// The result of judging an iteration.
@@ -162,7 +181,7 @@ pub enum TransactionState {
 pub struct Here {
     /// The state of the transaction.
     pub place: TransactionState,
-    /// True if the run waits for a person who is not connected.
+    /// True if the run is paused in this process, or waits for a person who is not connected.
     pub paused: bool,
     /// True if there is something to judge: a copy, a validator or a rule about paths.
     pub judges: bool,
@@ -226,6 +245,9 @@ pub struct Run {
     was_attended: bool,
     /// The rule by which the last call was denied.
     denied: Option<String>,
+    pause: Option<RunPause>,
+    /// The run was paused after its changes were judged.
+    paused_after_judging: bool,
     /// Paths that the disk of the workspace had no room for, and that no later call wrote.
     unwritten: BTreeSet<String>,
 }
@@ -261,6 +283,8 @@ impl Run {
             called: false,
             was_attended: false,
             denied: None,
+            pause: None,
+            paused_after_judging: false,
             unwritten: BTreeSet::new(),
         }
     }
@@ -352,7 +376,7 @@ impl Run {
         }
         let land = |asked| Step::Land {
             tree_hash: self.tree_hash.clone(),
-            asked,
+            asked: asked || self.paused_after_judging,
         };
         let Some(ask) = ask else { return land(false) };
         match &self.landing_answer {
@@ -394,14 +418,30 @@ impl Run {
 
     /// Applies one event. Events of other runs are ignored, except that they can discard this run's copy.
     pub fn apply(&mut self, event: &Event) {
-        if let EventKind::Discarded { name } = &event.kind {
-            self.copy.take_if(|copy| copy == name);
+        match &event.kind {
+            EventKind::Discarded { name } => {
+                self.copy.take_if(|copy| copy == name);
+            }
+            // Only the original session may resume the run on its copy.
+            EventKind::Forked { .. } => self.pause = None,
+            _ => {}
         }
         if event.run.as_ref() != Some(&self.id) {
             return;
         }
         match &event.kind {
+            EventKind::Paused { reason, run_ms } => {
+                let (reason, run_ms) = (*reason, *run_ms);
+                self.pause = Some(RunPause { reason, run_ms });
+                self.paused_after_judging = self.judged.is_some();
+                // Checks that the pause stopped run again.
+                if self.judging == Progress::Started {
+                    self.judging = Progress::NotStarted;
+                    self.evidence.clear();
+                }
+            }
             EventKind::TransactionOpened { terms, name } => {
+                self.pause = None;
                 self.isolation = terms.isolation;
                 self.copy.clone_from(name);
                 self.kept = None;
@@ -520,6 +560,7 @@ impl Run {
         self.judge_changed = judge_changed.to_vec();
         self.judged = Some(result.clone());
         self.judging = Progress::Done;
+        self.paused_after_judging = false;
         if matches!(result, Judged::Stale { .. }) {
             self.stale += 1;
             self.judging = Progress::NotStarted;
@@ -533,8 +574,16 @@ impl Run {
         self.iterating == Progress::Started
     }
 
+    /// The pause of the run, until its workspace is opened again.
+    #[must_use]
+    pub fn pause(&self) -> Option<RunPause> {
+        self.pause
+    }
+
     fn left_while(&self) -> &'static str {
-        if self.landing_ask.is_some() {
+        if self.pause.is_some() {
+            "while it was paused"
+        } else if self.landing_ask.is_some() {
             "while a person was asked"
         } else if self.judging == Progress::Started {
             "while the checks ran"

@@ -5,6 +5,7 @@ use crate::ask::{AnsweredBy, Ask};
 use crate::clock::Timestamp;
 use crate::event::{Order, VERSION};
 use crate::id::{SessionId, TraceId};
+use crate::pause::PauseReason;
 use crate::terms::Terms;
 use crate::transaction::Landed;
 use crate::validator::{Judgement, Report};
@@ -110,6 +111,13 @@ fn validated(validator: &str, hash: &str) -> EventKind {
         blocking: true,
         report: Report::new(Judgement::Pass, Vec::new()),
         tree_hash: Some(hash.into()),
+    }
+}
+
+fn paused() -> EventKind {
+    EventKind::Paused {
+        reason: PauseReason::Shutdown,
+        run_ms: 7,
     }
 }
 
@@ -374,7 +382,10 @@ fn perform(step: &Step, here: &mut Here, choice: u8) -> Vec<EventKind> {
                 kinds.push(began(*iteration));
             }
             match choice % 4 {
-                0 => here.paused = true,
+                0 => {
+                    here.paused = true;
+                    kinds.push(paused());
+                }
                 _ => kinds.push(ended(*iteration)),
             }
             kinds
@@ -446,7 +457,15 @@ proptest! {
             let step = live.next(&here);
             // Every step has to change the state, so that no step is done twice.
             let before = (live.clone(), here.clone());
-            for kind in perform(&step, &mut here, choice) {
+            let pauses = choice.is_multiple_of(7) && step.may_pause_before();
+            let kinds = match pauses {
+                true => {
+                    here.paused = true;
+                    vec![paused()]
+                }
+                false => perform(&step, &mut here, choice),
+            };
+            for kind in kinds {
                 let event = event(1, kind.clone());
                 live.apply(&event);
                 let line = serde_json::to_string(&event).expect("a line");
@@ -459,14 +478,15 @@ proptest! {
                 Step::Wait => {
                     // This is another process, which knows only the log.
                     here = Here { max_iterations: Some(6), judges: true, ..Here::default() };
-                    let open = live.landing_ask.as_ref().map(|_| answered(Answer::Once));
-                    if let Some(kind) = open {
+                    let open_ask = live.landing_ask.as_ref().map(|_| answered(Answer::Once));
+                    if let Some(kind) = open_ask.clone() {
                         read.apply(&event(1, kind.clone()));
                         log.push(kind);
                     }
                     live = folded(&log);
                     prop_assert_eq!(&read, &live);
-                    let opens = matches!(live.next(&here), Step::Open { copy: Some(_) });
+                    prop_assert_eq!(live.pause().is_some(), open_ask.is_none());
+                    let opens = matches!(live.next(&here), Step::Open { .. });
                     prop_assert!(opens);
                 }
                 _ => prop_assert_ne!(before, (live.clone(), here.clone())),
@@ -576,4 +596,38 @@ fn a_run_whose_calls_were_all_denied_fails_where_nobody_watches() {
         let next = next(&events, here);
         assert!(!matches!(next, Step::End(_)), "{next:?}");
     }
+}
+
+#[test]
+fn a_pause_lasts_until_the_workspace_is_opened_again_and_does_not_interrupt_the_run() {
+    let started = EventKind::ValidationStarted {
+        validator: "tests".into(),
+    };
+    let stopped = tried_and(&[started, validated("tests", "h1"), paused()]);
+    let mut run = folded(&stopped);
+    let pause = run.pause().map(|pause| (pause.reason, pause.run_ms));
+    assert_eq!(pause, Some((PauseReason::Shutdown, 7)));
+    assert!(run.left_open().evidence.is_empty());
+    assert_eq!(run.next(&here(TransactionState::Open)), Step::Judge);
+    let name = "copy".to_owned();
+    run.apply(&event(1, EventKind::Kept { name }));
+    assert!(run.pause().is_some());
+    run.apply(&event(1, opened(Isolation::Isolated)));
+    assert_eq!(run.pause(), None);
+    // After a pause, the landing checks that the tree is still the judged one.
+    let asked = |kinds: &[EventKind]| match folded(kinds).next(&here(TransactionState::Open)) {
+        Step::Land { asked, .. } => asked,
+        other => panic!("{other:?}"),
+    };
+    assert!(!asked(&tried_and(&[paused(), passed(None)])));
+    assert!(asked(&tried_and(&[passed(None), paused()])));
+    assert!(!asked(&tried_and(&[passed(None), paused(), passed(None)])));
+}
+
+#[test]
+fn a_fork_does_not_resume_the_run_of_the_original() {
+    let from = "other".parse().expect("an id");
+    let mut run = folded(&tried_and(&[paused()]));
+    run.apply(&event(9, EventKind::Forked { from, at_seq: 8 }));
+    assert_eq!(run.pause(), None);
 }

@@ -26,7 +26,6 @@ use crate::budget::{Limit, Price, Spent, Usage};
 use crate::context::{CompactionMode, WorkRecord, by_the_log};
 use crate::event::EventKind;
 use crate::history::Entry;
-use crate::id::AskId;
 use crate::message::{Message, ToolCall};
 use crate::outcome::{FailReason, RefusalCategory};
 use crate::provider::ProviderError;
@@ -106,6 +105,8 @@ pub struct Job<'a> {
     pub prompt: &'a Message,
     /// The iteration's number, counted from 1.
     pub iteration: u32,
+    /// True if the iteration started before the run paused. It continues, and its start is logged already.
+    pub resumed: bool,
     /// Calls of the last message that have no result yet. The iteration resumes with them.
     pub pending: Vec<ToolCall>,
     /// The foreign agent's session of the previous iteration, as that iteration logged it.
@@ -138,6 +139,11 @@ pub trait EventSink: Send + Sync {
     /// there were any.
     fn steer(&self) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(false)))
+    }
+    /// Whether the run is to pause. A runtime asks this between two steps, when each call has its result, and returns
+    /// [`Stop::Paused`].
+    fn pauses(&self) -> bool {
+        false
     }
     /// The messages so far. Drop the list before the next `emit`, or it is copied.
     fn history(&self) -> Arc<Vec<Entry>>;
@@ -212,11 +218,9 @@ pub enum Stop {
     Provider(ProviderError),
     /// The user or the host process cancelled it.
     Cancelled,
-    /// The iteration waits for a person who is not connected; the run stays open.
-    Paused {
-        /// The id of the open ask.
-        ask: AskId,
-    },
+    /// The iteration stopped between two steps, because the run is to pause or waits for a person who is not connected.
+    /// The run stays open, and the iteration continues when it is resumed.
+    Paused,
 }
 
 /// An error of the runtime itself.

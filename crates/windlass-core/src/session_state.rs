@@ -25,6 +25,8 @@ pub enum SessionState {
     Running,
     /// Its run waits for an answer.
     Waiting,
+    /// Its run was paused, and any process can resume it.
+    Paused,
     /// Its last run has no end, and no process continues it.
     Interrupted,
     /// Its last run ended, with this word of the outcome.
@@ -43,6 +45,7 @@ impl SessionState {
             Self::New => "new",
             Self::Running => "running",
             Self::Waiting => "waiting",
+            Self::Paused => "paused",
             Self::Interrupted => "interrupted",
             Self::Finished(outcome) => outcome,
             Self::Closed => "closed",
@@ -57,6 +60,7 @@ impl SessionState {
             Self::New,
             Self::Running,
             Self::Waiting,
+            Self::Paused,
             Self::Interrupted,
             Self::Closed,
             Self::Damaged,
@@ -92,7 +96,12 @@ impl StateFold {
                 self.state = Some(SessionState::Interrupted);
             }
             EventKind::Answered { ask, .. } => drop(self.asks.remove(ask)),
-            EventKind::Forked { .. } => self.asks.clear(),
+            EventKind::Forked { .. } => {
+                self.asks.clear();
+                self.end_pause();
+            }
+            EventKind::Paused { .. } => self.state = Some(SessionState::Paused),
+            EventKind::TransactionOpened { .. } if self.state.is_some() => self.end_pause(),
             // Work of a run shows that the run has begun; a note beside runs does not. Of many changes of one call
             // the tail may hold nothing else.
             EventKind::CallStarted { .. } | EventKind::Said { .. } if in_run => {
@@ -103,6 +112,13 @@ impl StateFold {
         }
     }
 
+    /// A process resumed the run, or the pause belongs to another session.
+    fn end_pause(&mut self) {
+        if self.state == Some(SessionState::Paused) {
+            self.state = Some(SessionState::Interrupted);
+        }
+    }
+
     /// The state after the events that were added.
     #[must_use]
     pub fn state(self) -> SessionState {
@@ -110,5 +126,39 @@ impl StateFold {
             true => self.state.unwrap_or(SessionState::New),
             false => SessionState::Waiting,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kinds: &[(&str, &str)], word: &str) {
+        let mut fold = StateFold::default();
+        for (kind, data) in kinds {
+            let line = format!(
+                r#"{{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s","run":"r1","trace":"t","kind":"{kind}","data":{data}}}"#
+            );
+            fold.add(&serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}")));
+        }
+        let state = fold.state();
+        assert_eq!(state.word(), word);
+        assert_eq!(SessionState::from_word(word), state);
+    }
+
+    #[test]
+    fn a_paused_run_is_neither_interrupted_nor_waiting() {
+        let paused = ("paused", r#"{"reason":"shutdown","run_ms":7}"#);
+        let kept = ("kept", r#"{"name":"copy"}"#);
+        let opened = (
+            "transaction_opened",
+            r#"{"isolation":"isolated","strategy":"copy","sandbox":"full","metering":"wire","gate":"per_call","network":"open"}"#,
+        );
+        let forked = ("forked", r#"{"from":"other","at_seq":3}"#);
+        check(&[paused, kept], "paused");
+        check(&[paused, kept, opened], "interrupted");
+        check(&[paused, kept, forked], "interrupted");
+        check(&[opened], "interrupted");
     }
 }

@@ -70,7 +70,7 @@ pub use facade::{AnswerRequest, Request, ResultFold, RunResult};
 pub use load_history::load_history;
 pub use native::{Instructions, NativeOptions, NativeRuntime};
 pub use pending_asks::{NoSuchAsk, OnAsk};
-pub use run::{Canceller, Contract, RunHandle, RunOptions};
+pub use run::{Canceller, Contract, Pauser, RunControl, RunHandle, RunOptions};
 pub use schema::{check_arguments, check_output, check_schema};
 pub use session::{
     ArtifactsOf, Delivery, Engine, EngineBuilder, EngineError, OpenSession, QueueRequest, Session,

@@ -162,6 +162,7 @@ impl NativeRuntime {
                 continue;
             }
             match step {
+                TurnStep::AskModel if job.sink.pauses() => return Ok(Stop::Paused),
                 TurnStep::AskModel => match self.ask_model(&mut state).await? {
                     Ok(reply) => {
                         // The text is needed only for the check against a schema, and may be megabytes long.

@@ -50,7 +50,9 @@ impl PendingAsks {
         who: Option<String>,
     ) -> Result<(), NoSuchAsk> {
         let missing = || NoSuchAsk(id.clone());
-        let to = self.0.lock().remove(id).ok_or_else(missing)?;
+        // Send while the asks are locked: after `close`, an accepted answer is in the channel.
+        let mut asks = self.0.lock();
+        let to = asks.remove(id).ok_or_else(missing)?;
         to.send((answer, who)).map_err(|_| missing())
     }
 }

@@ -18,6 +18,7 @@ use windlass_core::flags::SavedFlags;
 use windlass_core::history::{Entry, History};
 use windlass_core::id::{AskId, CallId, RunId};
 use windlass_core::outcome::{Outcome, RunSummary};
+use windlass_core::pause::PauseReason;
 use windlass_core::queue::QueuedPrompt;
 use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
@@ -124,6 +125,23 @@ impl RunHandle {
         Canceller(self.control.clone())
     }
 
+    /// Pauses the run at its next safe point; see [`Pauser::pause`].
+    pub fn pause(&self, reason: PauseReason) {
+        self.control.pause(reason);
+    }
+
+    /// Returns a value that can pause the run from a signal handler or a timer.
+    #[must_use]
+    pub fn pauser(&self) -> Pauser {
+        Pauser(self.control.clone())
+    }
+
+    /// Returns a value that can answer the asks of the run and pause it, for callers that do not read its events.
+    #[must_use]
+    pub fn control(&self) -> RunControl {
+        RunControl(self.control.clone())
+    }
+
     /// Answers an open ask. Each ask can be answered once.
     pub fn answer(&self, ask: &AskId, answer: Answer) -> Result<(), NoSuchAsk> {
         self.answer_as(ask, answer, None)
@@ -139,7 +157,7 @@ impl RunHandle {
         self.control.pending_asks.answer(ask, answer, who)
     }
 
-    /// Reads all events. Returns the outcome, or `None` if the run paused on an ask.
+    /// Reads all events. Returns the outcome, or `None` if the run paused.
     pub async fn finish(mut self) -> Option<Outcome> {
         let mut last = None;
         while let Some(event) = self.next().await {
@@ -175,12 +193,59 @@ impl Canceller {
     }
 }
 
+/// Pauses a run without its handle. A paused run stays open in the log, its copy is kept, and its event stream ends without
+/// a terminal event; [`crate::Session::resume_paused`] continues it. A run that waits for an answer pauses at once, and its
+/// ask stays open. A run whose outcome is decided ends instead. Keep the handle until the end of the event stream, because
+/// dropping it cancels the run.
+#[derive(Clone)]
+pub struct Pauser(Arc<Control>);
+
+impl Pauser {
+    /// Pauses the run at its next safe point: before a model call of the built-in agent, at the end of a turn of a foreign
+    /// agent, or before the checks, a retry or a landing. What is in progress is completed.
+    pub fn pause(&self, reason: PauseReason) {
+        self.0.pause(reason);
+    }
+
+    /// Pauses the run without waiting for a safe point: cancels a model call and running calls, which end as interrupted.
+    /// Checks that are stopped run again later. A landing is still completed.
+    pub fn pause_now(&self, reason: PauseReason) {
+        self.0.pause(reason);
+        self.0.halt(HaltReason::PausedNow);
+    }
+}
+
+/// Answers the asks of a run and pauses it, without its handle.
+#[derive(Clone)]
+pub struct RunControl(Arc<Control>);
+
+impl RunControl {
+    /// Answers an open ask; `who` is the name of the client's token.
+    pub fn answer_as(
+        &self,
+        ask: &AskId,
+        answer: Answer,
+        who: Option<String>,
+    ) -> Result<(), NoSuchAsk> {
+        self.0.pending_asks.answer(ask, answer, who)
+    }
+
+    /// Pauses the run; see [`Pauser`].
+    #[must_use]
+    pub fn pauser(&self) -> Pauser {
+        Pauser(self.0.clone())
+    }
+}
+
 /// The reason why a run has to stop.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum HaltReason {
     Cancelled,
     TimedOut,
-    Paused(AskId),
+    /// The run pauses with an open ask.
+    PausedOnAsk,
+    /// The run pauses without waiting for a safe point.
+    PausedNow,
 }
 
 /// The means to answer and stop a run. The handle holds only this part: if it held the sender of the events too, their
@@ -191,6 +256,9 @@ pub(crate) struct Control {
     /// Cancels everything in the run.
     pub(crate) stop: CancellationToken,
     halted: Mutex<Option<HaltReason>>,
+    /// Cancelled when the run is to pause at its next safe point.
+    pub(crate) pausing: CancellationToken,
+    pause_reason: Mutex<Option<PauseReason>>,
 }
 
 impl Control {
@@ -201,7 +269,43 @@ impl Control {
     }
 
     pub(crate) fn halted(&self) -> Option<HaltReason> {
-        self.halted.lock().clone()
+        *self.halted.lock()
+    }
+
+    /// Pauses the run at its next safe point. Only the first reason is recorded.
+    pub(crate) fn pause(&self, reason: PauseReason) {
+        self.pause_reason.lock().get_or_insert(reason);
+        self.pausing.cancel();
+    }
+
+    pub(crate) fn pause_reason(&self) -> Option<PauseReason> {
+        *self.pause_reason.lock()
+    }
+
+    /// True if the run is to pause, and does not have to stop for another reason.
+    pub(crate) fn pauses(&self) -> bool {
+        let may_pause = matches!(self.halted(), None | Some(HaltReason::PausedNow));
+        may_pause && self.pause_reason().is_some()
+    }
+
+    /// Stops the run with an open ask. Returns false if it has to stop for another reason.
+    fn pause_on_ask(&self) -> bool {
+        let mut halted = self.halted.lock();
+        if matches!(*halted, Some(HaltReason::Cancelled | HaltReason::TimedOut)) {
+            return false;
+        }
+        *halted = Some(HaltReason::PausedOnAsk);
+        drop(halted);
+        self.stop.cancel();
+        true
+    }
+
+    /// What happened to a stopped run, for the results of its calls.
+    pub(crate) fn stopped_word(&self) -> &'static str {
+        match self.halted() {
+            Some(HaltReason::PausedNow | HaltReason::PausedOnAsk) => "paused",
+            _ => "cancelled",
+        }
     }
 }
 
@@ -344,40 +448,40 @@ impl EventSink for RunOutlet {
         Box::pin(async move {
             let id = ask.id.clone();
             // Register the ask before its event is sent: the answer may arrive immediately.
-            let answer = self.control.pending_asks.open(id.clone());
+            let mut answer = self.control.pending_asks.open(id.clone());
             self.emit(EventKind::Asked { ask }).await?;
             self.sync().await?;
-            match self.on_ask {
-                OnAsk::Wait => {}
-                OnAsk::Deny => {
-                    self.control.pending_asks.close(&id);
-                    let (answer, by) = (Answer::Unanswered, AnsweredBy::Policy);
-                    return self.answered(id, answer, by, None).await;
-                }
-                OnAsk::Pause => {
-                    self.control.halt(HaltReason::Paused(id.clone()));
-                    if !matches!(self.control.halted(), Some(HaltReason::Paused(_))) {
-                        // The run had to stop for another reason before.
-                        self.control.pending_asks.close(&id);
-                        let (answer, by) = (Answer::Abandoned, AnsweredBy::Engine);
-                        return self.answered(id, answer, by, None).await;
-                    }
-                    // This future never completes: the driver drops the whole call, and the ask stays open in the log.
-                    std::future::pending::<()>().await;
-                }
-            }
             let waiting = self.ledger.pause_timer();
-            let (answer, by, who) = tokio::select! {
-                biased;
-                Ok((answer, who)) = answer => (answer, AnsweredBy::Person, who),
-                () = self.control.stop.cancelled() => (Answer::Abandoned, AnsweredBy::Engine, None),
-                () = self.ask_timed_out() => (Answer::Expired, AnsweredBy::Engine, None),
+            let mut given = None;
+            let (otherwise, pauses) = match self.on_ask {
+                OnAsk::Deny => (Answer::Unanswered, false),
+                OnAsk::Pause => (Answer::Abandoned, true),
+                OnAsk::Wait => tokio::select! {
+                    biased;
+                    received = &mut answer => {
+                        given = received.ok();
+                        (Answer::Abandoned, false)
+                    }
+                    () = self.control.pausing.cancelled() => (Answer::Abandoned, true),
+                    () = self.control.stop.cancelled() => (Answer::Abandoned, false),
+                    () = self.ask_timed_out() => (Answer::Expired, false),
+                },
             };
             drop(waiting);
             self.control.pending_asks.close(&id);
+            // An answer that was accepted until now applies.
+            let (answer, by, who) = match given.or_else(|| answer.try_recv().ok()) {
+                Some((answer, who)) => (answer, AnsweredBy::Person, who),
+                None if pauses && self.control.pause_on_ask() => {
+                    // This future never completes: the driver drops the whole call, and the ask stays open in the log.
+                    return std::future::pending().await;
+                }
+                None if self.on_ask == OnAsk::Deny => (otherwise, AnsweredBy::Policy, None),
+                None => (otherwise, AnsweredBy::Engine, None),
+            };
             let answer = self.answered(id, answer, by, who).await?;
             // After a power cut, an open ask without a timeout means that its call has not started.
-            if self.ask_timeout.is_none() {
+            if self.on_ask == OnAsk::Wait && self.ask_timeout.is_none() {
                 self.sync().await?;
             }
             Ok(answer)
@@ -407,6 +511,10 @@ impl EventSink for RunOutlet {
             }
             Ok(any)
         })
+    }
+
+    fn pauses(&self) -> bool {
+        self.control.pauses()
     }
 
     fn history(&self) -> Arc<Vec<Entry>> {

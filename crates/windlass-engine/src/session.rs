@@ -9,6 +9,7 @@ mod fork;
 mod iterate;
 mod judge;
 mod land;
+mod pause;
 mod queue;
 mod validators;
 
@@ -234,6 +235,12 @@ pub enum EngineError {
         /// The number of the last event.
         last: u64,
     },
+    /// No run of the session is paused, so none can be resumed or closed.
+    #[error("no run is paused: {0}")]
+    NotPaused(&'static str),
+    /// The run is paused, waits for an answer, or was left open by a process that died.
+    #[error("the session has a run that did not finish; resume it, answer it or close it first")]
+    RunOpen,
     /// The conversation could not be compacted.
     #[error("the conversation could not be compacted: {0}")]
     CompactionFailed(String),
@@ -449,6 +456,10 @@ impl Session {
                 self.with_history(|history| history.run_spent()),
                 Duration::from_millis(ask.run_ms),
             ),
+            driver::Start::Resume { run_ms } => (
+                self.with_history(|history| history.run_spent()),
+                Duration::from_millis(*run_ms),
+            ),
         };
         let ledger = RunLedger::new(options.budget, parts.clock.clone(), spent, before);
         let scope = Scope {
@@ -529,12 +540,35 @@ impl Session {
         self.write_alone(Some(run), kind).await
     }
 
+    /// Clears the conversation: the next run starts without the messages and notes so far, and a foreign agent with a new
+    /// session of its own. Totals, undo, queue and landings stay, and the log keeps everything. Fails while a run is in
+    /// progress or open. Returns the number of the event.
+    pub async fn clear(&self) -> Result<u64, EngineError> {
+        let _alone = self.alone()?;
+        if self.with_history(|history| history.open_run().is_some()) {
+            return Err(EngineError::RunOpen);
+        }
+        let cleared = EventKind::Cleared {};
+        let seq = self.log.emit(&self.scope(None), cleared).await?;
+        self.log.sync().await?;
+        self.log.save_snapshot().await;
+        Ok(seq)
+    }
+
     /// Writes one durable event while no run is in progress.
     async fn write_alone(&self, run: Option<RunId>, kind: EventKind) -> Result<u64, EngineError> {
         let _alone = self.alone()?;
         let seq = self.log.emit(&self.scope(run), kind).await?;
         self.log.sync().await?;
         Ok(seq)
+    }
+
+    /// The changes in the copy of a run that no process drives.
+    async fn changes_in_copy(&self, run: &Run) -> Vec<FileChange> {
+        match &run.copy {
+            Some(copy) => self.parts.workspaces.left_changes(copy).await,
+            None => Vec::new(),
+        }
     }
 
     /// Takes the lock that a run holds, or fails if a run is in progress.

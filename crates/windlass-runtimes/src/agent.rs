@@ -297,6 +297,7 @@ impl ForeignRuntime {
             self.book_reported(attempt).await?;
             match self.after_answer(attempt, answer, &mut extra).await? {
                 AfterAnswer::Stop(stop) => return Ok(stop),
+                AfterAnswer::Say(_) if attempt.job.sink.pauses() => return Ok(Stop::Paused),
                 AfterAnswer::Say(words) => say = words,
             }
         }

@@ -89,6 +89,7 @@ impl Spans {
             EventKind::SessionClosed {}
             | EventKind::Queued { .. }
             | EventKind::QueueChanged { .. }
+            | EventKind::Cleared {}
             | EventKind::Forked { .. } => {
                 return out;
             }

@@ -31,6 +31,7 @@ pub struct ScriptedProvider {
     answers: Arc<Mutex<VecDeque<ScriptedAnswer>>>,
     asked: Arc<Mutex<Vec<ProviderRequest>>>,
     summary: Option<ScriptedAnswer>,
+    on_request: Option<Arc<dyn Fn(usize) + Send + Sync>>,
     facts: Arc<dyn Fn(&str) -> ModelFacts + Send + Sync>,
 }
 
@@ -47,6 +48,7 @@ impl ScriptedProvider {
             answers,
             asked: Arc::default(),
             summary: None,
+            on_request: None,
             facts,
         }
     }
@@ -72,6 +74,15 @@ impl ScriptedProvider {
     pub fn with_summary(self, answer: ScriptedAnswer) -> Self {
         Self {
             summary: Some(answer),
+            ..self
+        }
+    }
+
+    /// Calls a function with the number of each request, counted from 1, before it is answered.
+    #[must_use]
+    pub fn with_on_request(self, called: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self {
+            on_request: Some(Arc::new(called)),
             ..self
         }
     }
@@ -165,7 +176,14 @@ impl Provider for ScriptedProvider {
             tools,
             messages,
         };
-        self.asked.lock().push(asked);
+        let count = {
+            let mut all = self.asked.lock();
+            all.push(asked);
+            all.len()
+        };
+        if let Some(called) = &self.on_request {
+            called(count);
+        }
         if let Some(answer) = self.summary.as_ref().filter(|_| request.tools.is_empty()) {
             return futures_util::stream::iter(answer.clone()).boxed();
         }

@@ -13,7 +13,7 @@ use windlass_core::workspace::*;
 use windlass_core::{BoxFuture, CancellationToken};
 
 /// Opens empty workspaces under the given terms. A test adds the changes of a run to [`MemoryTree`] itself.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemoryWorkspaces {
     /// The terms that every opened workspace reports.
     pub terms: Terms,
@@ -22,7 +22,7 @@ pub struct MemoryWorkspaces {
 }
 
 /// A tree that consists only of its recorded changes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryTree {
     /// Changes relative to the state before the run.
     pub changes: Vec<FileChange>,
@@ -44,6 +44,8 @@ pub struct MemoryTree {
     pub left: Vec<String>,
     /// All landings so far.
     pub landed: Vec<Landing>,
+    /// Called when a landing begins.
+    pub on_land: Option<Box<dyn Fn() + Send>>,
     /// The error of landing, if it is to fail.
     pub refuses: Option<WorkspaceError>,
     /// A step that a landing reports as unfinished although the files have landed.
@@ -234,6 +236,9 @@ impl Transaction for MemoryTransaction {
     }
     fn land<'a>(&'a self, landing: &'a Landing) -> BoxFuture<'a, Result<Landed, WorkspaceError>> {
         let mut tree = self.0.tree();
+        if let Some(called) = &tree.on_land {
+            called();
+        }
         let files = tree
             .changes
             .iter()

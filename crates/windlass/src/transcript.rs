@@ -45,6 +45,7 @@ use windlass_core::event::{Event, EventKind};
 use windlass_core::host_name;
 use windlass_core::id::CallId;
 use windlass_core::message::{Message, Origin, Part, Role, ToolCall, ToolResult};
+use windlass_core::pause::PauseReason;
 use windlass_core::run::paths_in_words;
 use windlass_core::terms::Terms;
 use windlass_core::validator::{Judgement, Report};
@@ -394,6 +395,15 @@ impl Transcript {
                     .did("answered", json!({ "ask": ask, "answer": word, "by": by, "who": who }))
                     .with(text.map(|text| LineBlock::Text(text.into())))
             }
+            EventKind::Paused { reason, .. } => {
+                let why = match reason {
+                    PauseReason::Shutdown => "its process shuts down",
+                    PauseReason::Requested => "it was asked to",
+                };
+                engine(format!("the run is paused, because {why}"))
+                    .level(Record, Info)
+                    .did("paused the run", json!({ "reason": reason }))
+            }
             EventKind::Denied { call, rule, reason } => {
                 let not_run = format!("not run: {reason}");
                 let denied = self.calls.get_mut(call);
@@ -531,6 +541,12 @@ impl Transcript {
                 .level(Live, Warning)
                 .did("warned", json!({ "code": code })),
             EventKind::RunFinished(summary) => words::run_finished(event, summary),
+            EventKind::Cleared {} => line(
+                Actor::Person,
+                "cleared the conversation: the next run starts without it; the log still has it".to_owned(),
+            )
+            .level(Record, Info)
+            .did("cleared the conversation", json!({})),
             EventKind::SessionClosed {} => {
                 engine("the session was closed".to_owned()).did("closed the session", json!({}))
             }

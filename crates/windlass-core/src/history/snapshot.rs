@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use super::History;
 
 /// Increment this when folding the same events gives a different state. Snapshots of other versions are ignored.
-const FOLD_VERSION: u32 = 1;
+const FOLD_VERSION: u32 = 2;
 
 impl History {
     /// Whether a snapshot can be taken: no run, call or ask is open.

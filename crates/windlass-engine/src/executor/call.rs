@@ -55,8 +55,8 @@ impl Executor {
             return self.refused(&call, category, &text).await;
         }
         if self.cancel.is_cancelled() {
-            let text = "not run, because the run was cancelled";
-            return self.refused(&call, ErrorCategory::Interrupted, text).await;
+            let text = format!("not run, because {}", self.stopped());
+            return self.refused(&call, ErrorCategory::Interrupted, &text).await;
         }
         let Some(tool) = self.tools.get(&call.name).cloned() else {
             let text = self.unknown_tool(&call.name);
@@ -131,7 +131,7 @@ impl Executor {
     /// Executes a call whose start is logged. A panic or a cancellation also gives a result.
     pub(super) async fn execute(&self, ready: &ReadyCall) -> ExecutedCall {
         if self.cancel.is_cancelled() {
-            return ExecutedCall::plain(ToolResult::not_run(&ready.call, "the run was cancelled"));
+            return ExecutedCall::plain(ToolResult::not_run(&ready.call, &self.stopped()));
         }
         let call_output = self.call_output(&ready.call);
         let _no_cancel = (ready.tool.spec().interrupt == Interrupt::Finish)
@@ -162,13 +162,18 @@ impl Executor {
         };
         let output = match ended {
             None => {
-                let why = "the run was cancelled while it ran";
-                return ExecutedCall::plain(ToolResult::interrupted(&ready.call, why));
+                let why = format!("{} while it ran", self.stopped());
+                return ExecutedCall::plain(ToolResult::interrupted(&ready.call, &why));
             }
             Some(Err(panic)) => Err(panicked(panic.as_ref())),
             Some(Ok(output)) => output,
         };
         self.result(&ready.call, ready.tool.spec().max_output, output)
+    }
+
+    /// The reason why a stopped run executes no calls.
+    pub(super) fn stopped(&self) -> String {
+        format!("the run was {}", self.sink.control.stopped_word())
     }
 
     fn result(

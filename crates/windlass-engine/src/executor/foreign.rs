@@ -53,7 +53,7 @@ impl Executor {
         let call = &foreign.call;
         let refuse = |category, text| self.refuse_foreign(call, category, text);
         if self.cancel.is_cancelled() {
-            return refuse(ErrorCategory::Interrupted, "the run was cancelled".into()).await;
+            return refuse(ErrorCategory::Interrupted, self.stopped()).await;
         }
         let equivalent = match self.equivalent(&foreign) {
             Ok(equivalent) => equivalent,

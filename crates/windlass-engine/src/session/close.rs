@@ -6,7 +6,7 @@ use windlass_core::event::EventKind;
 use windlass_core::history::OpenCall;
 use windlass_core::id::TraceId;
 use windlass_core::message::{ErrorCategory, ToolCall, ToolResult};
-use windlass_core::outcome::RunSummary;
+use windlass_core::outcome::{Outcome, RunSummary};
 use windlass_core::run::Run;
 use windlass_core::runtime::EventSink;
 use windlass_core::store::StoreError;
@@ -21,15 +21,23 @@ use crate::log::{EventLog, Scope};
 const PROCESS_ENDED: &str = "the process ended while it ran";
 /// The reason of a call without a result, if its ask was abandoned.
 const ABANDONED: &str = "a new prompt came before it was answered";
+/// The reason of a call without a result, if its run was paused and not resumed.
+const NOT_RESUMED: &str = "the run was paused and not resumed";
+/// The reason of a call without a result, if a user closed its run.
+const CLOSED: &str = "the run was cancelled";
+/// The reason of a started call without a result, if its run pauses.
+const PAUSED: &str = "the run was paused while it ran";
 
 /// Closes a run that will not be resumed: first its asks, then its calls, then the run itself. If the new run works on the
-/// same files, `executor` is present and looks there for the effects of the calls.
+/// same files, `executor` is present and looks there for the effects of the calls. `outcome` replaces the outcome of a run
+/// that was left open.
 pub(super) async fn close(
     log: &EventLog,
     trace: &TraceId,
     run: Run,
     in_copy: Vec<FileChange>,
     executor: Option<&Executor>,
+    outcome: Option<Outcome>,
 ) -> Result<(), StoreError> {
     let (asks, calls, totals, files) = log.with_history(|history| {
         let asks = history.open_asks().iter();
@@ -42,14 +50,21 @@ pub(super) async fn close(
         };
         (asks, calls, history.run_spent(), files)
     });
-    let why = match asks.is_empty() {
-        true => PROCESS_ENDED,
-        false => ABANDONED,
+    let why = if outcome.is_some() {
+        CLOSED
+    } else if run.pause().is_some() {
+        NOT_RESUMED
+    } else if asks.is_empty() {
+        PROCESS_ENDED
+    } else {
+        ABANDONED
     };
+    let left_open = run.left_open();
     let summary = RunSummary {
+        outcome: outcome.unwrap_or_else(|| left_open.outcome.clone()),
         totals,
         files,
-        ..run.left_open()
+        ..left_open
     };
     let scope = Scope {
         run: Some(run.id),
@@ -99,6 +114,23 @@ pub(super) async fn settle_open_calls(
     }
     executor.prior_answers.retain_calls(&pending);
     Ok(pending)
+}
+
+/// Logs results for the started calls of a run that pauses. Calls that have not started stay open.
+pub(super) async fn interrupt_started_calls(
+    run: &RunParts,
+    executor: &Executor,
+) -> Result<(), StoreError> {
+    let log = &run.sink.log;
+    let calls: Vec<OpenCall> = log.with_history(|history| history.open_calls().cloned().collect());
+    let alone = is_alone(&calls);
+    for open in calls.into_iter().filter(|open| open.started) {
+        let result = proven(executor, &open, alone).unwrap_or_else(|| open.settle(PAUSED));
+        run.sink
+            .emit(EventKind::CallFinished { result, ms: 0 })
+            .await?;
+    }
+    Ok(())
 }
 
 /// True if only one call started, so that no other call can have undone its effect.

@@ -15,7 +15,7 @@ use crate::run::{RunOptions, RunOutlet};
 
 impl Session {
     /// Compacts the messages. Returns false if nothing can be dropped. The session's totals include the cost of the summary.
-    /// Fails while a run is in progress or waits for an answer, because its calls need their messages. A run that a dead
+    /// Fails while a run is in progress, is paused or waits for an answer, because its calls need their messages. A run that a dead
     /// process left open is closed.
     pub async fn compact(&self, how: CompactionMode, budget: Budget) -> Result<bool, EngineError> {
         let _alone = self.alone()?;
@@ -23,12 +23,13 @@ impl Session {
             let why = "a run waits for an answer; answer it first";
             return Err(EngineError::CompactionFailed(why.into()));
         }
+        if self.with_history(|history| history.is_paused()) {
+            let why = "a run is paused; resume it or close it first";
+            return Err(EngineError::CompactionFailed(why.into()));
+        }
         if let Some(run) = self.with_history(|history| history.open_run().cloned()) {
-            let in_copy = match &run.copy {
-                Some(copy) => self.parts.workspaces.left_changes(copy).await,
-                None => Vec::new(),
-            };
-            close(&self.log, &self.trace, run, in_copy, None).await?;
+            let in_copy = self.changes_in_copy(&run).await;
+            close(&self.log, &self.trace, run, in_copy, None, None).await?;
         }
         let parts = &self.parts;
         let options = RunOptions {

@@ -67,6 +67,8 @@ pub(super) enum Start {
         /// The name of the token of the client that answered.
         who: Option<String>,
     },
+    /// The resumption of a paused run, which had been active for `run_ms` milliseconds.
+    Resume { run_ms: u64 },
 }
 
 /// The open transaction, and the executor of the calls in it.
@@ -79,7 +81,7 @@ pub(super) struct OpenTransaction {
 pub(super) enum StepError {
     /// The run has to end with this outcome.
     Ends(Outcome),
-    /// The run waits for an answer, and no user is connected.
+    /// The run pauses, or waits for an answer and no user is connected.
     Paused,
     /// The log could not be written.
     Store(StoreError),
@@ -150,7 +152,7 @@ impl Driver {
         self.finish(ended).await;
     }
 
-    /// Performs steps until the run ends. Returns the outcome, or `None` if the run waits for a person or has not started.
+    /// Performs steps until the run ends. Returns the outcome, or `None` if the run paused or has not started.
     async fn perform_steps(&mut self, start: Start) -> Result<Option<Outcome>, StoreError> {
         if !self.start(start).await? {
             return Ok(None);
@@ -173,15 +175,21 @@ impl Driver {
                 Some(Step::Wait) => return Ok(None),
                 None => return Ok(Some(stuck())),
                 Some(_) if now == before => Err(StepError::Ends(stuck())),
+                Some(step) if step.may_pause_before() && self.run.sink.control.pauses() => {
+                    Err(StepError::Paused)
+                }
                 Some(step) => self.perform(step).await,
             };
             before = now;
+            let done = match done {
+                Err(StepError::Paused) => self.pause().await,
+                done => done,
+            };
             match done {
-                Ok(()) => {}
+                Ok(()) | Err(StepError::Paused) => {}
                 Err(StepError::Ends(outcome)) => {
                     self.emit(EventKind::RunEnding { outcome }).await?;
                 }
-                Err(StepError::Paused) => self.here.paused = true,
                 Err(StepError::Store(err)) => return Err(err),
             }
         }
@@ -228,7 +236,29 @@ impl Driver {
                 self.run.sink.sync().await?;
                 Ok(true)
             }
+            // The run counts as paused until `transaction_opened`, so that another process can resume it if this one dies.
+            Start::Resume { .. } => Ok(true),
         }
+    }
+
+    /// Logs that the run is paused, before its copy is kept. A run that waits for an answer is open because of its ask, so
+    /// it needs no event.
+    async fn pause(&mut self) -> Result<(), StepError> {
+        let sink = self.run.sink.clone();
+        if !sink.log.with_history(|history| history.waits()) {
+            if let Some(open) = &self.open {
+                close::interrupt_started_calls(&self.run, &open.executor).await?;
+                self.collect_changed_files().await?;
+            }
+            let paused = EventKind::Paused {
+                reason: sink.control.pause_reason().unwrap_or_default(),
+                run_ms: millis(sink.ledger.elapsed()),
+            };
+            self.emit(paused).await?;
+            sink.sync().await?;
+        }
+        self.here.paused = true;
+        Ok(())
     }
 
     /// Closes a run that was left open. If this run works on the same files, it looks there for the effects of its calls.
@@ -251,7 +281,8 @@ impl Driver {
             Some(copy) => self.run.parts.workspaces.left_changes(copy).await,
             None => Vec::new(),
         };
-        close::close(&log, &self.run.sink.scope.trace, left, in_copy, executor).await
+        let trace = &self.run.sink.scope.trace;
+        close::close(&log, trace, left, in_copy, executor, None).await
     }
 
     async fn perform(&mut self, step: Step) -> Result<(), StepError> {
@@ -351,7 +382,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Keeps the copy, also if the run waits for an answer, because the resumed run needs its changes.
+    /// Keeps the copy, also if the run is paused or waits for an answer, because the resumed run needs its changes.
     async fn keep(&mut self) -> Result<(), StepError> {
         self.collect_changed_files().await?;
         self.here.place = TransactionState::Closed;

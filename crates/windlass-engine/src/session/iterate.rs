@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(900);
 /// Maximum number of these periods that running calls get if they must not be interrupted.
 const MAX_GRACES: u32 = 60;
 
-/// Runs one iteration, from its start or from the point where it waited for a person.
+/// Runs one iteration, from its start or from the point where it paused.
 pub(super) async fn iterate(
     run: &RunParts,
     open: &OpenTransaction,
@@ -41,8 +41,8 @@ pub(super) async fn iterate(
             sink.emit(started_event()).await?;
         }
     }
-    let stop = run_runtime(run, open, iteration, pending).await?;
-    if matches!(stop, Stop::Paused { .. }) {
+    let stop = run_runtime(run, open, iteration, started, pending).await?;
+    if stop == Stop::Paused {
         return Err(StepError::Paused);
     }
     // A runtime that logs the start itself may have failed before it did.
@@ -67,6 +67,7 @@ async fn run_runtime(
     run: &RunParts,
     OpenTransaction { executor, .. }: &OpenTransaction,
     iteration: u32,
+    resumed: bool,
     pending: Vec<ToolCall>,
 ) -> Result<Stop, StepError> {
     let sink = run.sink.as_ref();
@@ -76,6 +77,7 @@ async fn run_runtime(
     let job = Job {
         prompt: &request,
         iteration,
+        resumed,
         pending,
         foreign_session: sink
             .log
@@ -94,7 +96,7 @@ async fn run_runtime(
         ended = &mut running => Some(ended),
         () = until_stopped(run) => match sink.control.halted() {
             // The run stays open with its ask, so there is nothing to clean up.
-            Some(HaltReason::Paused(_)) => None,
+            Some(HaltReason::PausedOnAsk) => None,
             _ => tokio::select! {
                 biased;
                 ended = &mut running => Some(ended),
@@ -114,7 +116,9 @@ async fn run_runtime(
         None => Stop::Cancelled,
     };
     match (sink.control.halted(), stop) {
-        (Some(HaltReason::Paused(ask)), _) => Ok(Stop::Paused { ask }),
+        (Some(HaltReason::PausedOnAsk), _) | (Some(HaltReason::PausedNow), Stop::Cancelled) => {
+            Ok(Stop::Paused)
+        }
         (Some(HaltReason::TimedOut), Stop::Cancelled) => {
             Ok(Stop::OverBudget { limit: Limit::Time })
         }
@@ -164,7 +168,7 @@ pub(super) async fn until_stopped(run: &RunParts) {
 /// The outcome of a run whose runtime stopped for this reason; `None` if its changes are judged next.
 fn outcome_of(stop: Stop) -> Option<Outcome> {
     Some(match stop {
-        Stop::Done | Stop::Answered { .. } | Stop::Paused { .. } => return None,
+        Stop::Done | Stop::Answered { .. } | Stop::Paused => return None,
         Stop::Refused { category, detail } => Outcome::Refused { category, detail },
         Stop::OverBudget { limit: Limit::Time } => Outcome::TimedOut,
         Stop::OverBudget {
@@ -185,6 +189,6 @@ fn reason_of(stop: &Stop) -> StopReason {
         Stop::Failed { .. } => StopReason::Failed,
         Stop::Provider(_) => StopReason::Provider,
         Stop::Cancelled => StopReason::Cancelled,
-        Stop::Paused { .. } => StopReason::Paused,
+        Stop::Paused => StopReason::Paused,
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError
     let asking = run.sink.ask_about(About::Landing(ask), true, None);
     let paused = async {
         run.sink.control.stop.cancelled().await;
-        if !matches!(run.sink.control.halted(), Some(HaltReason::Paused(_))) {
+        if run.sink.control.halted() != Some(HaltReason::PausedOnAsk) {
             std::future::pending::<()>().await;
         }
     };
@@ -85,7 +85,7 @@ pub(super) async fn ask(run: &RunParts, ask: LandingAsk) -> Result<(), StepError
     }
 }
 
-/// Waits until no other run lands in this tree, or the run is stopped. Returns true if it had to wait.
+/// Waits until no other run lands in this tree, or the run is stopped or to pause. Returns true if it had to wait.
 pub(super) async fn take_turn(
     run: &RunParts,
     transaction: &dyn Transaction,
@@ -94,6 +94,7 @@ pub(super) async fn take_turn(
         biased;
         waited = transaction.take_turn() => Ok(waited?),
         () = run.sink.control.stop.cancelled() => Ok(true),
+        () = run.sink.control.pausing.cancelled() => Ok(true),
     }
 }
 
@@ -109,6 +110,10 @@ pub(super) async fn land(
         return land_commits(run, transaction, changes.tree_hash).await;
     }
     let waited = take_turn(run, transaction).await?;
+    if run.sink.control.pauses() {
+        transaction.end_turn();
+        return Err(StepError::Paused);
+    }
     // The tree may have changed while a person or another run took its time; only the tree that was judged may land.
     if (asked || waited)
         && let Some(paths) = changed_since(run, transaction, &changes, &judged).await?

@@ -282,10 +282,11 @@ impl ValidatorRound<'_> {
                 cancel.cancel();
                 Ok(Ok(Report::unverifiable(format!("timed out after {} seconds", deadline.as_secs()))))
             }
-            () = until_stopped(run) => return Err(StepError::Ends(match run.sink.control.halted() {
-                Some(HaltReason::TimedOut) => Outcome::TimedOut,
-                _ => Outcome::Cancelled,
-            })),
+            () = until_stopped(run) => return Err(match run.sink.control.halted() {
+                Some(HaltReason::PausedNow | HaltReason::PausedOnAsk) => StepError::Paused,
+                Some(HaltReason::TimedOut) => StepError::Ends(Outcome::TimedOut),
+                _ => StepError::Ends(Outcome::Cancelled),
+            }),
         };
         tree.freeze().await?;
         Ok(match checked {

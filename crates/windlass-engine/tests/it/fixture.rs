@@ -132,8 +132,26 @@ impl EngineFixture {
     /// Like `watch`, with a function that answers each ask.
     pub(crate) async fn watch_with(
         &self,
+        handle: RunHandle,
+        person: impl FnMut(&About) -> Option<Answer>,
+    ) -> RunEvents {
+        self.watch_all(handle, person, |_| {}).await
+    }
+
+    /// Like `watch`, without answers, and with a function that sees each event.
+    pub(crate) async fn watch_events(
+        &self,
+        handle: RunHandle,
+        see: impl FnMut(&Event),
+    ) -> RunEvents {
+        self.watch_all(handle, |_| None, see).await
+    }
+
+    pub(crate) async fn watch_all(
+        &self,
         mut handle: RunHandle,
         mut person: impl FnMut(&About) -> Option<Answer>,
+        mut see: impl FnMut(&Event),
     ) -> RunEvents {
         let mut events = Vec::new();
         let mut stalls = 0;
@@ -153,6 +171,7 @@ impl EngineFixture {
             };
             stalls = 0;
             let Some(event) = event else { break };
+            see(&event);
             if let EventKind::Asked { ask } = &event.kind
                 && let Some(answer) = person(&ask.about)
             {

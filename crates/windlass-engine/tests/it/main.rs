@@ -3,6 +3,7 @@
 
 mod answers;
 mod attacks;
+mod clear;
 mod context;
 mod contract;
 mod durable;
@@ -11,6 +12,7 @@ mod fixture;
 mod foreign;
 mod host_process;
 mod outcomes;
+mod pause;
 mod providers;
 mod queue;
 mod resume;

@@ -12,13 +12,14 @@ use windlass_core::gate::Mode;
 use windlass_core::history::History;
 use windlass_core::id::SessionId;
 use windlass_core::message::Message;
+use windlass_core::pause::PauseReason;
 use windlass_core::runtime::RunMode;
 use windlass_core::store::{LogWriter, OpenLog, OpenedLog, SessionHead, SessionStore, StoreError};
 use windlass_core::terms::{Strategy as Copying, Terms};
 use windlass_core::tool::{Effect, ToolOutput};
 use windlass_core::validator::{CheckCtx, Finding, Judgement, Report, Validator, ValidatorError};
 use windlass_core::{BoxFuture, BoxStream};
-use windlass_engine::{Engine, OnAsk, OpenSession, Session};
+use windlass_engine::{Delivery, Engine, OnAsk, OpenSession, Pauser, Session};
 use windlass_testing::{FnTool, MemoryStore, call, says};
 
 use crate::fixture::EngineFixture;
@@ -41,9 +42,17 @@ impl ComparedStore {
         session.with_history(|live| {
             assert_eq!(live.last_seq(), folded.last_seq());
             assert_eq!(live.open_run(), folded.open_run());
+            assert_eq!(live.is_paused(), folded.is_paused());
+            assert_eq!(live.queue(), folded.queue());
+            assert_eq!(messages(live), messages(&folded));
         });
         *self.compared.lock() += 1;
     }
+}
+
+fn messages(history: &History) -> Vec<Message> {
+    let entries = history.entries();
+    entries.iter().map(|entry| Message::clone(entry)).collect()
 }
 
 impl SessionStore for ComparedStore {
@@ -119,6 +128,8 @@ struct RandomRun {
     /// Whether the user has changed the tree, for each query.
     moved: Vec<bool>,
     isolated: bool,
+    /// Whether the run is asked to pause, for each request to the model and each check.
+    pauses: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -144,15 +155,17 @@ fn scenarios() -> impl Strategy<Value = RandomRun> {
         flags(),
         few,
         any::<bool>(),
+        flags(),
     )
         .prop_map(
-            |(iterations, checks, executes, answers, moved, isolated)| RandomRun {
+            |(iterations, checks, executes, answers, moved, isolated, pauses)| RandomRun {
                 iterations,
                 checks,
                 executes,
                 answers,
                 moved,
                 isolated,
+                pauses,
             },
         )
 }
@@ -341,6 +354,91 @@ async fn resumed(scenario: &RandomRun) -> ComparedRun {
     panic!("it asks without end");
 }
 
+/// The value that pauses the current run until it is used, and the pauses that are still to come.
+type PauseScript = Arc<Mutex<(Option<Pauser>, Vec<bool>)>>;
+
+fn next_pause(script: &PauseScript) {
+    let mut script = script.lock();
+    if script.1.pop() == Some(true)
+        && let Some(pauser) = script.0.take()
+    {
+        pauser.pause(PauseReason::Shutdown);
+    }
+}
+
+/// Asks the run to pause before it checks, by its script.
+struct PausingChecks(ScriptedChecks, PauseScript);
+
+impl Validator for PausingChecks {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn check<'a>(&'a self, ctx: &'a CheckCtx<'a>) -> BoxFuture<'a, Result<Report, ValidatorError>> {
+        next_pause(&self.1);
+        self.0.check(ctx)
+    }
+}
+
+/// The same run with a connected user. It is paused at random points, and another process resumes it every time. The
+/// queue is changed meanwhile.
+async fn paused(scenario: &RandomRun) -> ComparedRun {
+    let mut fixture = fixture_for(scenario);
+    let script = PauseScript::new(Mutex::new((None, scenario.pauses.clone())));
+    let checks = ScriptedChecks(Mutex::new(scenario.checks.clone()));
+    fixture.validators = vec![Arc::new(PausingChecks(checks, script.clone()))];
+    let pauses = script.clone();
+    fixture.provider = fixture
+        .provider
+        .with_on_request(move |_| next_pause(&pauses));
+    let store = ComparedStore::default();
+    let engine_here = engine(&fixture, &store);
+    let session = engine_here.open(OpenSession::New, RunMode::Full).await;
+    let mut session = Arc::new(session.unwrap());
+    *store.session.lock() = Arc::downgrade(&session);
+    let id = session.id().clone();
+    let mut person = Person(scenario.answers.clone());
+    let options = || fixture.options.clone();
+    let mut waiting = Vec::new();
+    for text in ["a", "b", "c"] {
+        let queued = session.queue(Message::user(text), Delivery::FollowUp).await;
+        waiting.push(queued.unwrap());
+    }
+    let mut handle = session.run(Message::user("go"), options()).unwrap();
+    for _ in 0..100 {
+        script.lock().0 = Some(handle.pauser());
+        waiting.rotate_left(1);
+        session.reorder_queue(waiting.clone()).await.unwrap();
+        // An ask of a run that is to pause stays open; another process answers it.
+        let connected = |about: &About| {
+            let pauses = script.lock().0.is_none();
+            (!pauses).then(|| person.answer(about))
+        };
+        fixture.watch_with(handle, connected).await;
+        drop(session);
+        let engine = engine(&fixture, &store);
+        let opened = engine.open(OpenSession::Resume(id.clone()), RunMode::Full);
+        session = Arc::new(opened.await.unwrap());
+        *store.session.lock() = Arc::downgrade(&session);
+        let ask = session.pending().into_iter().next();
+        handle = match ask {
+            Some(ask) => {
+                let answer = person.answer(&ask.about);
+                session.answer(&ask.id, answer, options()).unwrap()
+            }
+            None if session.with_history(|history| history.is_paused()) => {
+                session.resume_paused(options()).unwrap()
+            }
+            None => {
+                session.clear().await.unwrap();
+                session.reorder_queue(Vec::new()).await.unwrap();
+                store.compare();
+                return actions(&fixture, &store, &id);
+            }
+        };
+    }
+    panic!("it pauses without end");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -352,6 +450,19 @@ proptest! {
             prop_assert!(compared > 3);
             prop_assert_eq!(at_once.0.iter().filter(|(kind, _)| kind == "run_finished").count(), 1);
             let in_pieces = resumed(&scenario).await;
+            prop_assert_eq!(at_once, in_pieces);
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_paused_run_does_what_an_uninterrupted_one_does(mut scenario in scenarios()) {
+        // A run that was paused looks once more whether the user changed the tree, so the script of the user would shift.
+        scenario.moved.clear();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (at_once, _) = uninterrupted(&scenario).await;
+            let in_pieces = paused(&scenario).await;
             prop_assert_eq!(at_once, in_pieces);
             Ok(())
         })?;

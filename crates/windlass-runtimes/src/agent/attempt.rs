@@ -243,11 +243,8 @@ impl<'a> AgentAttempt<'a> {
                 return Ok(());
             }
         }
-        // An iteration that waited for an answer has logged its start already. Only a new session of the agent is
-        // logged again.
-        if !self.job.pending.is_empty()
-            && session.is_none_or(|id| self.resume.as_deref() == Some(id))
-        {
+        // An iteration that paused has logged its start already. Only a new session of the agent is logged again.
+        if self.job.resumed && session.is_none_or(|id| self.resume.as_deref() == Some(id)) {
             return Ok(());
         }
         let foreign_session = session.map(|id| format!("{}:{id}", self.name));

@@ -17,6 +17,11 @@ const ANSWERED: &str = "\
 You were stopped while the user was asked about a call of yours. The user has answered, and the conversation has the result \
 of the call. Continue with the task.";
 
+/// The words before the last message of the user, for an agent whose run was paused in the middle of an iteration.
+const STOPPED: &str = "\
+You were stopped in the middle of your work, because the run was paused. A call of yours that was running may have happened in \
+part. Continue with the task. The last message of the user was:";
+
 /// The first prompt of an attempt. A stateless agent has the contract and the conversation already.
 pub(super) async fn first_prompt(
     attempt: &AgentAttempt<'_>,
@@ -41,7 +46,10 @@ pub(super) async fn first_prompt(
     if !job.pending.is_empty() {
         return resume_prompt(attempt).await;
     }
-    let mut text = job.prompt.text();
+    let mut text = match job.resumed {
+        true => format!("{STOPPED}\n\n{}", last_user_message(job.sink)),
+        false => job.prompt.text(),
+    };
     if let Some(wanted) = attempt.output {
         text.push_str(&format!(
             "\n\nWhen the task is done, answer with one JSON value and nothing around it. It must fit this JSON \

@@ -573,6 +573,7 @@ impl AcpHarness {
         let job = Job {
             prompt: &prompt,
             iteration: 1,
+            resumed: false,
             pending: Vec::new(),
             foreign_session: self.resume,
             sink: &engine,

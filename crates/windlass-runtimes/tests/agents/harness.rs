@@ -133,6 +133,7 @@ impl AgentHarness {
         let job = Job {
             prompt: &prompt,
             iteration: 1,
+            resumed: false,
             pending: Vec::new(),
             foreign_session: self.session.clone(),
             sink: &engine,

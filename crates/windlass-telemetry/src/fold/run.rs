@@ -457,6 +457,10 @@ impl OpenRun {
                     Some(("windlass.ask.by", by.word().into())),
                 ],
             ),
+            EventKind::Paused { reason, .. } => (
+                "windlass.paused",
+                vec![Some(("windlass.reason", <&str>::from(reason).into()))],
+            ),
             EventKind::Denied { call, rule, reason } => (
                 "windlass.denied",
                 vec![
