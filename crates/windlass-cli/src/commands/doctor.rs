@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use windlass::agents::{ProgramLocation, RuntimeProbe, RuntimeStatus};
 use windlass::core::workspace::Files;
 use windlass::machine::Credentials;
-use windlass::model::{VENDORS, configured_base_url};
+use windlass::model::{VENDORS, configured_base_url, vendor_access};
 use windlass::sandboxing::Tier;
 use windlass::settings::Places;
 
 use self::report::{AvailableAgent, DoctorFinding, FindingGroup, ReadyVerdict};
 use self::sandbox::SandboxReport;
+use super::block_on;
 use super::runtimes::{find_version, row, to_probe};
-use super::{block_on, models};
 use crate::args::DoctorArgs;
 use crate::command_error::CommandError;
 use crate::exit;
@@ -173,7 +173,7 @@ fn files(settings: &Settings) -> Vec<DoctorFinding> {
 /// Checks which vendors can be used. Vendors that are not set up are minor findings.
 async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<DoctorFinding> {
     join_all(VENDORS.iter().map(|vendor| async move {
-        let mut state = models::state(vendor, settings, credentials);
+        let mut state = vendor_access(vendor, settings, credentials);
         let configured = configured_base_url(vendor, settings);
         let url = configured.as_deref().or(vendor.base_url);
         if let Some(url) = url.filter(|_| vendor.local && state.is_ok())
