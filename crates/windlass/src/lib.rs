@@ -23,6 +23,7 @@ pub mod profile;
 pub mod program_tools;
 mod recovery;
 pub mod runtime_plan;
+mod runtime_rows;
 pub mod sandboxing;
 pub mod saved_plan;
 pub mod settings;
@@ -56,10 +57,13 @@ pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 /// ```
 pub mod agents {
     pub use crate::acp_agents::{install_from_registry, registry};
-    pub use windlass_registry::acp_registry::{named_id, registry_name};
+    pub use crate::runtime_rows::{
+        ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeFacts,
+        install_agents, names_to_probe, registry_rows, remove_agent, runtime_statuses,
+    };
     pub use windlass_registry::{
-        AcpEntry, AcpRegistry, InstalledAgents, ProgramLocation, RegistryAgent, RegistryError,
-        RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose, custom_agents,
+        AcpEntry, AcpRegistry, InstalledAgents, ProbeResult, ProgramLocation, RegistryAgent,
+        RegistryError, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose,
         does, needs_of, unknown_runtime,
     };
     pub use windlass_runtimes::agents::{AGENTS, AgentSpec};
