@@ -126,7 +126,7 @@ impl HtmlExport {
 
     pub(super) fn end(&mut self) -> String {
         let rest = self.close_calls();
-        let rows = crate::commands::stats::totals(&self.stats);
+        let rows = windlass::stats::total_lines(&self.stats);
         let rows: String = rows
             .iter()
             .map(|(name, value)| format!("<tr><th>{name}</th><td>{value}</td></tr>\n"))
