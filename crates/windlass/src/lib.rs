@@ -26,6 +26,7 @@ pub mod runtime_plan;
 mod runtime_rows;
 pub mod sandboxing;
 pub mod saved_plan;
+pub mod sessions;
 pub mod settings;
 pub mod stats;
 pub mod telemetry;
