@@ -558,16 +558,7 @@ impl Windlass {
 
     /// Deletes a kept run and its copy.
     pub async fn discard(&self, name: &str) -> Result<(), Error> {
-        let slot = kept::shelf(&self.settings.places)
-            .open(name)
-            .map_err(|err| Error::usage(err.to_string()))?;
-        let card = slot.meta.clone();
-        slot.discard()
-            .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-        let discarded = EventKind::Discarded {
-            name: card.name.clone(),
-        };
-        kept::note(&self.settings, &card, discarded).await
+        kept::discard(&self.settings, name).await
     }
 
     /// Finishes or rolls back the landings of processes that died.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
+use windlass::kept::GcLimits;
 use windlass::machine::SessionLog;
 use windlass::sessions::{delete_sessions, workspace_sessions};
 use windlass::transcript::counted;
@@ -59,11 +60,11 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
             megabytes,
             json,
         } => {
-            let (age, bytes) = (
-                Duration::from_secs(days.saturating_mul(86_400)),
-                megabytes.saturating_mul(1 << 20),
-            );
-            super::kept_runs::gc(&places, bytes, age, dry_run, json)
+            let limits = GcLimits {
+                bytes: megabytes.saturating_mul(1 << 20),
+                age: Duration::from_secs(days.saturating_mul(86_400)),
+            };
+            super::kept_runs::gc(&places, &limits, dry_run, json)
         }
         SessionsCommand::Delete { session, yes } => {
             let id = find_session(&session)?;
