@@ -1,11 +1,8 @@
 //! `sessions`: list, show, search, export, import, salvage, delete, clear and gc.
 
-mod audit;
 mod export;
-mod html;
 mod import;
 mod list;
-mod markdown;
 mod salvage;
 mod search;
 mod show;
