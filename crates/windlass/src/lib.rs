@@ -8,6 +8,7 @@
 
 mod acp_agents;
 pub mod cassette;
+pub mod context;
 pub mod contract;
 mod environment;
 mod error;
