@@ -21,7 +21,10 @@ use windlass_core::id::{CallId, RunId};
 use windlass_core::image::Swap;
 use windlass_core::terms::Strategy;
 
-pub use self::apply::{PlannedUndo, UndoRequest, last_changes, plan_undo, undoable_changes};
+pub use self::apply::{
+    AppliedUndo, PlannedUndo, UndoOptions, UndoReport, UndoRequest, last_changes, plan_undo,
+    undoable_changes,
+};
 
 /// One change of the tree that can be undone, by a call or by a landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
